@@ -13,7 +13,6 @@ DIR/guided.json.
 import argparse
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.on_gpu.plans import GPU
-from benchmarks.suite import build
+from benchmarks.suite import build_all
+from benchmarks.tile.cases import GPU
 from prunecast.choice import fastest_plan
 from prunecast.kernels import KernelPlan
 from prunecast.models import estimate
@@ -158,11 +157,7 @@ def run(out: Path, seconds: float) -> None:
     """Compile, check, time, print, write."""
     began, rows = time.perf_counter(), []
     found = pairs()
-    plans = [plan for pair in found for plan in (pair.tile_wise, pair.guided)]
-    forms = {(plan.kernel, plan.config, plan.cluster, plan.schedule): plan for plan in plans}
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(build, forms.values()))
-    print(f"{len(forms)} forms of kernels compiled in {time.perf_counter() - began:.0f} s", flush=True)
+    build_all([plan for pair in found for plan in (pair.tile_wise, pair.guided)])
     for pair in found:
         if time.perf_counter() - began > seconds:
             print("out of time")

@@ -8,12 +8,12 @@ machine. A plan that no kernel runs, or that cannot be compiled, is told, as its
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benchmarks.on_gpu.plans import GPU
+from benchmarks.tile.cases import GPU
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.balanced.cuda.operator import balanced_form
@@ -52,6 +52,14 @@ def build(plan: KernelPlan) -> CompiledKernel | None:
     if plan.tensor == "sparse-wgmma":
         return sparse_form(plan).build()
     return tile_form(plan).build() if plan.tensor == "wgmma" else None
+
+
+def build_all(plans: Iterable[KernelPlan]) -> None:
+    """Compile all forms of some plans."""
+    forms = {(plan.kernel, plan.config, plan.cluster, plan.schedule, plan.dtype): plan for plan in plans}
+    with ThreadPoolExecutor() as pool:
+        built = list(pool.map(build, forms.values()))
+    print(f"{len(built)} forms of kernels compiled", flush=True)
 
 
 def _told(plan: KernelPlan) -> CompiledKernel | None:

@@ -1,7 +1,6 @@
 """What the state of L2 is worth: the same products with cold, just written and warm operands.
 
-    PRUNECAST_CACHE=build/caches python -m benchmarks.kernels.caches build [--gpu h200-sxm]   # no GPU needed
-    PRUNECAST_CACHE=build/caches python -m benchmarks.kernels.caches run [--gpu h200-sxm] --out DIR
+    python -m benchmarks.kernels.caches run [--gpu h200-sxm] --out DIR
     python -m benchmarks.kernels.caches judge [FILE.csv ...]         # both engines beside measured; no GPU
 
 Layers are square, so that in `model` each product reads as B what the one before has written as C, as layers
@@ -61,19 +60,6 @@ def plan_of(product: Product, gpu: GpuSpec) -> KernelPlan:
     if kernel == "dense":
         return plan_dense(side, side, n, DTYPE, gpu)
     return fastest_plan(kernel, tile_map(Case(side, side, n, DENSITY)), n, DTYPE, gpu, state="burst")
-
-
-def build(gpu: GpuSpec) -> None:
-    """Compile what `run` needs."""
-    from benchmarks.suite import build as build_cubin
-    from prunecast.kernels.device.build import compile_cubin
-    from prunecast.kernels.device.form import ARCH
-    from prunecast.validation.measure.sources import MICROBENCHMARKS
-
-    compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})
-    for product in products():
-        if product.kernel != "dense":
-            build_cubin(plan_of(product, gpu))
 
 
 def run(gpu: GpuSpec, out: Path, turns: int) -> None:
@@ -205,11 +191,11 @@ def judge(files: list[Path]) -> None:
 
 
 def main() -> None:
-    """Build, run or judge."""
+    """Run or judge."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("build", "run", "judge"))
+    parser.add_argument("what", choices=("run", "judge"))
     parser.add_argument("files", type=Path, nargs="*", default=[RECORD])
     parser.add_argument("--gpu", default="h200-sxm")
     parser.add_argument("--out", type=Path, default=Path())
@@ -217,8 +203,6 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "judge":
         judge(options.files)
-    elif options.what == "build":
-        build(load_gpu(options.gpu))
     else:
         run(load_gpu(options.gpu), options.out, options.turns)
 

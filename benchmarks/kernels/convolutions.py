@@ -1,8 +1,6 @@
 """Are convolutions of the tile kernel right, and how fast against cuDNN? 3x3 layers of VGG-16 and ResNet-50.
 
-    python -m benchmarks.kernels.convolutions prepare --folder build/conv   # plans and cubins; no GPU needed
-    PRUNECAST_CACHE=build/conv/cubin python -m benchmarks.kernels.convolutions run --folder build/conv \
-        --out DIR [--case NAME] [--configs] [--seconds 200] [--turns 5]
+    python -m benchmarks.kernels.convolutions run --out DIR [--case NAME] [--configs] [--seconds 200]
     python -m benchmarks.kernels.convolutions judge [FILE.csv]            # predicted beside measured; no GPU
 
 Batch 32, fp16, filters of random weights pruned to 75 % with one threshold a layer. Outputs are compared with
@@ -13,81 +11,40 @@ each wants them. Bursts, cold L2. `--configs` times every config of the layers. 
 
 import argparse
 import csv
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.on_gpu.conv_cases import CUDNN, RESNET, SMALL, VGG, Case, tiles_of
-from benchmarks.on_gpu.plans import GPU, load_plans, save_plans
+from benchmarks.tile.cases import GPU
 from prunecast.choice import fastest_plan, plan_with
 from prunecast.kernels import KernelPlan, grid_plan
-from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.device.form import ARCH
 from prunecast.kernels.tile.configs import mma_configs, tile_configs
-from prunecast.kernels.tile.cuda.mma.operator import mma_form
-from prunecast.kernels.tile.cuda.operator import tile_form
 from prunecast.models import estimate
-from prunecast.validation.measure.sources import MICROBENCHMARKS
 
 RECORD = Path(__file__).parents[1] / "measured" / "h200-sxm-convolutions-2026-11-23.csv"
 
 
-def products() -> dict[str, KernelPlan]:
-    """Name of a case and its plan -> the plan of the product; `grid_plan` makes the convolution's."""
+def plans_of(case: Case, *, every_config: bool) -> dict[str, KernelPlan]:
+    """Name -> plan of a layer: all configs of small ones, which are checked alone."""
     found = {}
-    for case in SMALL:
+    if case in SMALL:
         for height in (height for height in (64, 128, 256) if height <= case.filters):
             tiles = tiles_of(case, height)
             for config in (*tile_configs(GPU, "fp16", height), *list(mma_configs(GPU, "fp16", "mma"))[:6]):
                 if config.shape.block_m == height:
-                    name = f"{case.name}|{config.tensor_path} {config}"
-                    found[name] = plan_with(config, "stspmm", tiles, case.grid.n, "fp16", GPU)
-    for case in (*VGG, *RESNET):
+                    plan = plan_with(config, "stspmm", tiles, case.grid.n, "fp16", GPU)
+                    found[f"{config.tensor_path} {config}"] = plan
+    else:
         for height in sorted({min(128, case.filters), min(256, case.filters)}):
             tiles, grid = tiles_of(case, height), case.grid
             chosen = fastest_plan("stspmm", tiles, grid.n, "fp16", GPU, source=grid)
             for config in tile_configs(GPU, "fp16", height):
-                plan = plan_with(config, "stspmm", tiles, grid.n, "fp16", GPU)
-                name = f"{case.name}|tile-wise:{height}"
-                found[name if config.shape == chosen.shape else f"{name} {config}"] = plan
-    return found
-
-
-def prepare(folder: Path) -> None:
-    """Write `plans.npz`, `plans.json` and `cubin/`."""
-    import os
-
-    os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")
-    plans = products()
-    save_plans(folder, plans)
-    cases = {case.name: case for case in (*SMALL, *VGG, *RESNET)}
-
-    def build(name: str) -> Any:
-        plan = grid_plan(plans[name], cases[name.partition("|")[0]].grid, GPU)
-        if plan.tensor == "mma":
-            return mma_form(plan).build(ARCH)
-        return tile_form(plan).build()
-
-    with ThreadPoolExecutor(2) as pool:
-        built = [*pool.map(build, plans), compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {})]
-    print(f"{len(plans)} plans, {len({kernel.cubin for kernel in built})} cubins")
-
-
-def prepared(folder: Path, *, every_config: bool) -> dict[Case, dict[str, KernelPlan]]:
-    """Layer -> name -> plan of the convolution, of what `prepare` wrote; those of small layers first."""
-    plans, found = load_plans(folder), {}
-    for case in (*SMALL, *VGG, *RESNET):
-        own = {
-            name.partition("|")[2]: plan for name, plan in plans.items() if name.startswith(f"{case.name}|")
-        }
-        found[case] = {
-            name: grid_plan(plan, case.grid, GPU)
-            for name, plan in own.items()
-            if every_config or " " not in name or case in SMALL
-        }
-    return found
+                is_chosen, name = config.shape == chosen.shape, f"tile-wise:{height}"
+                if is_chosen or every_config:
+                    plan = plan_with(config, "stspmm", tiles, grid.n, "fp16", GPU)
+                    found[name if is_chosen else f"{name} {config}"] = plan
+    return {name: grid_plan(plan, case.grid, GPU) for name, plan in found.items()}
 
 
 def report(rows: list[dict[str, str]]) -> None:
@@ -135,25 +92,23 @@ def read_times(file: Path) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    """Prepare, run or judge."""
+    """Run or judge."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("prepare", "run", "judge"))
+    parser.add_argument("what", choices=("run", "judge"))
     parser.add_argument("file", type=Path, nargs="?", default=RECORD)
-    parser.add_argument("--folder", type=Path, default=Path("build/conv"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--configs", action="store_true", help="every config, not the chosen one alone")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    if options.what == "prepare":
-        prepare(options.folder)
-    elif options.what == "run":
+    if options.what == "run":
         from benchmarks.on_gpu.conv_layers import run
 
-        report(run(options, prepared(options.folder, every_config=options.configs)))
+        cases = [case for case in (*SMALL, *VGG, *RESNET) if not options.case or case.name in options.case]
+        report(run(options, {case: plans_of(case, every_config=options.configs) for case in cases}))
     else:
         judge(options.file)
 

@@ -1,7 +1,6 @@
 """Is 2:4 inside tiles (TVW) right where tiles are split along K, and how fast against cuBLAS?
 
-    python -m benchmarks.kernels.two_of_four prepare build/tvw              # no GPU needed: plans and cubins
-    python -m benchmarks.kernels.two_of_four run --prepared build/tvw --out DIR
+    python -m benchmarks.kernels.two_of_four run --out DIR [--large]
     python -m benchmarks.kernels.two_of_four report DIR/two_of_four.json    # no GPU needed
 
 The layers of `benchmarks.tile` at 75 and 87.5 %, fp16. Maps: `pruned` from normal random weights by one
@@ -15,10 +14,8 @@ tile, on ragged maps.
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.on_gpu.plans import GPU, MAP_COLUMNS, ragged_map
-from benchmarks.tile.cases import LARGE, LAYERS
+from benchmarks.suite import build_all
+from benchmarks.tile.cases import GPU, LARGE, LAYERS, ragged_map
 from prunecast.choice import configs_of, plans_with
-from prunecast.kernels import KernelPlan, Schedule, WorkList
+from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.tile_stages import tile_stages
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.work_image import GATHER_ROWS, STAGE_COLUMNS
@@ -42,7 +39,7 @@ from prunecast.kernels.two_of_four.cuda.operator import (
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
-from prunecast.plan.work_items import Assigned, assign_longest_first, split_items
+from prunecast.plan.work_items import assign_longest_first, split_items
 
 SPARSITIES = (0.75, 0.875)
 MAPS = (("pruned", 128), ("pruned", 256), ("even", 256), ("skewed", 256), ("equal", 256))
@@ -63,9 +60,7 @@ class Case(NamedTuple):
     kind: str
     height: int
 
-    @property
-    def name(self) -> str:
-        """Unique among the cases."""
+    def __str__(self) -> str:
         return f"{'x'.join(map(str, self.layer))} {self.sparsity:g} {self.kind} rows={self.height}"
 
 
@@ -91,16 +86,14 @@ def entries(case: Case) -> Iterator[Entry]:
     rng = np.random.default_rng([m, k])
     weights = np.abs(rng.standard_normal((m, k), dtype=np.float32))
     if case.kind == "skewed":
-        weights *= np.repeat(rng.lognormal(0.0, SCALE_SPREAD, -(-m // SCALE_ROWS)), SCALE_ROWS)[
-            :m, None
-        ].astype(np.float32)
+        scales = np.repeat(rng.lognormal(0.0, SCALE_SPREAD, -(-m // SCALE_ROWS)), SCALE_ROWS)
+        weights *= scales[:m, None].astype(np.float32)
     tiles = _tiles({"w": weights}, case)
     kept = NestedMap(tiles=tiles, inner=nothing_in(tiles))
     best: dict[str, Entry] = {}
     for config in configs_of("2:4", kept, n, "fp16", GPU):
-        for way, plan in zip(
-            ("whole", "split"), plans_with(config, "2:4", kept, n, "fp16", GPU), strict=False
-        ):
+        plans = plans_with(config, "2:4", kept, n, "fp16", GPU)
+        for way, plan in zip(("whole", "split"), plans, strict=False):
             entry = Entry(case, way, plan, 1e6 * estimate(plan, GPU).seconds)
             best[way] = min(best.get(way, entry), entry, key=lambda each: each.model_us)
     yield from best.values()
@@ -131,37 +124,6 @@ def nothing_in(tiles: TileMap) -> ElementMap:
     return ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
 
 
-def prepare(folder: Path, chosen: Iterable[Case]) -> None:
-    """Write plans and cubins."""
-    folder.mkdir(parents=True, exist_ok=True)
-    about, arrays, forms = [], {}, {}
-    for case in chosen:
-        for entry in entries(case):
-            plan = entry.plan
-            mark = str(len(about))
-            arrays |= {f"{mark}/{name}": getattr(plan.tiles, name) for name in MAP_COLUMNS}
-            arrays |= {
-                f"{mark}/{name}": column for name, column in zip(WorkList._fields, plan.work, strict=True)
-            }
-            forms[plan.config, entry.way] = plan
-            about.append(
-                {
-                    **case._asdict(),
-                    "way": entry.way,
-                    "model_us": entry.model_us,
-                    "config": plan.config,
-                    "blocks": plan.blocks,
-                }
-            )
-            print(f"{case.name:44s} {entry.way:6s} {plan.config:14s} {entry.model_us:8.1f} us", flush=True)
-    np.savez_compressed(folder / "plans.npz", **arrays)
-    (folder / "plans.json").write_text(json.dumps(about, indent=1))
-    with ThreadPoolExecutor(2) as pool:
-        plans = [*forms.values(), *(plan for _, plan in ragged_plans())]
-        distinct = {json.dumps(sparse_form(plan).defines): plan for plan in plans}
-        list(pool.map(lambda plan: sparse_form(plan).build(), distinct.values()))
-
-
 def ragged_plans() -> Iterator[tuple[str, KernelPlan]]:
     """Every form, dtype and some numbers of tokens and blocks, with whole tiles and with split ones."""
     for config in wgmma_configs(GPU, "fp16", "sparse-wgmma"):
@@ -173,9 +135,8 @@ def ragged_plans() -> Iterator[tuple[str, KernelPlan]]:
                 steps = np.maximum(-(-items.k_stop // config.shape.block_k), 1)
                 parts = split_items(items, np.minimum(steps, slices), config.shape.block_k)
                 assigned = assign_longest_first(parts, (parts.k_stop - parts.k_start) + 64, blocks)
-                plan = tile_plan(
-                    "2:4", tiles, n, own, assigned, GPU, b_access="gather", inner=first_two(tiles)
-                )
+                options: dict[str, Any] = {"b_access": "gather", "inner": first_two(tiles)}
+                plan = tile_plan("2:4", tiles, n, own, assigned, GPU, **options)
                 yield f"{own} {dtype} N={n} blocks={blocks} slices={slices}", plan
 
 
@@ -188,30 +149,14 @@ def first_two(tiles: TileMap) -> ElementMap:
     return element_map_from_mask(mask, tiles.pattern)
 
 
-def load(folder: Path) -> list[Entry]:
-    """What `prepare` wrote; maps without elements, on which no time depends."""
-    found = []
-    with np.load(folder / "plans.npz", allow_pickle=False) as stored:
-        for mark, about in enumerate(json.loads((folder / "plans.json").read_text())):
-            case = Case(tuple(about["layer"]), *(about[name] for name in Case._fields[1:]))
-            m, k, n = case.layer
-            columns = {name: stored[f"{mark}/{name}"] for name in MAP_COLUMNS}
-            tiles = TileMap(m=m, k=k, pattern=f"tvw:{case.height}", **columns)
-            work = WorkList(*(stored[f"{mark}/{name}"] for name in WorkList._fields))
-            config = next(c for c in wgmma_configs(GPU, "fp16", "sparse-wgmma") if str(c) == about["config"])
-            assigned = Assigned(work, Schedule.STATIC, about["blocks"])
-            inner = nothing_in(tiles)
-            plan = tile_plan("2:4", tiles, n, config, assigned, GPU, b_access="gather", inner=inner)
-            found.append(Entry(case, about["way"], plan, about["model_us"]))
-    return found
-
-
 def run(options: argparse.Namespace) -> int:
     """Check, time, write, print."""
     from benchmarks.on_gpu.session import Session
 
     session = Session(options.out / "two_of_four.json", {k: str(v) for k, v in vars(options).items()})
-    found = load(options.prepared)
+    kinds, layers = options.kinds.split(","), LARGE if options.large else LAYERS
+    found = [entry for case in cases(kinds, layers) for entry in entries(case)]
+    build_all([entry.plan for entry in found])
 
     def timed(layer: Any, stream: Any) -> list[dict[str, Any]]:
         return _time_layer([entry for entry in found if entry.case.layer == layer], stream)
@@ -240,7 +185,7 @@ def _time_layer(found: list[Entry], stream: Any) -> list[dict[str, Any]]:
 
     m, k, n = found[0].case.layer
     sets = input_sets(m, k, n)
-    contestants, names = dense_contestants(stream, sets), [each.case.name + each.way for each in found]
+    contestants, names = dense_contestants(stream, sets), [f"{each.case} {each.way}" for each in found]
     for name, entry in zip(names, found, strict=True):
         kept_bytes = 1.125 * m * k * (1.0 - entry.case.sparsity) + 2 * (k * n + m * n)
         rotation = rotation_of(_drawn_operator(entry.plan), sets, rotations(kept_bytes))
@@ -250,19 +195,21 @@ def _time_layer(found: list[Entry], stream: Any) -> list[dict[str, Any]]:
     samples = take_turns(stream, contestants, TURNS)
     dense_us = 1e6 * min(samples[each.name].median for each in contestants[:2])
     return [
-        {
-            **entry.case._asdict(),
-            "way": entry.way,
-            "config": entry.plan.config,
-            "most_parts": int(entry.plan.work.parts.max()),
-            "model_us": entry.model_us,
-            "us": 1e6 * samples[name].median,
-            "least_us": 1e6 * min(samples[name].seconds),
-            "mhz": float(np.median(samples[name].clock_mhz)),
-            "dense_us": dense_us,
-        }
-        for name, entry in zip(names, found, strict=True)
+        _row(entry, samples[name]) | {"dense_us": dense_us} for name, entry in zip(names, found, strict=True)
     ]
+
+
+def _row(entry: Entry, sample: Any) -> dict[str, Any]:
+    return {
+        **entry.case._asdict(),
+        "way": entry.way,
+        "config": entry.plan.config,
+        "most_parts": int(entry.plan.work.parts.max()),
+        "model_us": entry.model_us,
+        "us": 1e6 * sample.median,
+        "least_us": 1e6 * min(sample.seconds),
+        "mhz": float(np.median(sample.clock_mhz)),
+    }
 
 
 def _drawn_operator(plan: KernelPlan) -> Any:
@@ -292,7 +239,7 @@ def report(record: dict[str, Any]) -> None:
     checks, rows = record["checks"], record["cases"]
     print(f"checks: {sum(c['passes'] for c in checks)} of {len(checks)} right")
     for row in rows:
-        name = Case(tuple(row["layer"]), row["sparsity"], row["kind"], row["height"]).name
+        name = str(Case(*(row[field] for field in Case._fields)))
         print(
             f"{name:42s} {row['way']:6s} {row['config']:14s} dense {row['dense_us']:7.1f} us, "
             f"{row['us']:7.1f} us {row['dense_us'] / row['us']:5.2f}x, model {row['model_us']:7.1f} us, "
@@ -302,34 +249,22 @@ def report(record: dict[str, Any]) -> None:
         for kind in dict.fromkeys(kind for kind, _ in MAPS):
             own = [row for row in rows if row["sparsity"] == sparsity and row["kind"] == kind]
             for title, layers, goal in zip(("five large", "twelve"), (LARGE, LAYERS), goals, strict=True):
-                _print_speedup(
-                    f"{sparsity:.1%} {kind}, {title}", [r for r in own if tuple(r["layer"]) in layers], goal
-                )
+                those = [row for row in own if tuple(row["layer"]) in layers]
+                _print_speedup(f"{sparsity:.1%} {kind}, {title}", those, goal)
 
 
 def _print_speedup(title: str, rows: list[dict[str, Any]], goal: float) -> None:
     """The plan that the closed form finds faster, of the faster height; then whole tiles alone."""
     if not rows:
         return
-    chosen = [
-        row
-        for row in rows
-        if row["model_us"] == min(r["model_us"] for r in rows if _map_of(r) == _map_of(row))
-    ]
+    least: dict[Any, float] = {}
+    for row in rows:
+        key = (*row["layer"], row["height"])
+        least[key] = min(row["model_us"], least.get(key, math.inf))
+    chosen = [row for row in rows if row["model_us"] == least[(*row["layer"], row["height"])]]
     whole = [row for row in rows if row["way"] == "whole"]
-    split = [row for row in rows if row["way"] == "split"]
-    means = [_mean_of_best(found) for found in (chosen, whole)]
-    limits = Goal(
-        name=f"{title}, whole tiles alone {means[1]:.2f}, {len(split)} maps split",
-        limit=goal,
-        unit="x",
-        at_least=True,
-    )
-    print_goal(limits, means[0])
-
-
-def _map_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row["layer"]), row["height"]
+    name = f"{title}, whole tiles alone {_mean_of_best(whole):.2f}, {len(rows) - len(whole)} maps split"
+    print_goal(Goal(name=name, limit=goal, unit="x", at_least=True), _mean_of_best(chosen))
 
 
 def _mean_of_best(rows: list[dict[str, Any]]) -> float:
@@ -341,30 +276,21 @@ def _mean_of_best(rows: list[dict[str, Any]]) -> float:
 
 
 def main() -> int:
-    """Prepare, run, or report."""
+    """Run, or report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_subparsers(dest="what", required=True)
-    plans = what.add_parser("prepare")
-    plans.add_argument("folder", type=Path)
-    plans.add_argument("--kinds", default=",".join(dict.fromkeys(kind for kind, _ in MAPS)))
-    plans.add_argument("--large", action="store_true", help="the five large layers only")
     what.add_parser("report").add_argument("record", type=Path)
     on_gpu = what.add_parser("run")
-    on_gpu.add_argument("--prepared", type=Path, required=True)
+    on_gpu.add_argument("--kinds", default=",".join(dict.fromkeys(kind for kind, _ in MAPS)))
+    on_gpu.add_argument("--large", action="store_true", help="the five large layers only")
     on_gpu.add_argument("--out", type=Path, required=True)
     on_gpu.add_argument("--seconds", type=float, default=110.0, help="start no layer after this long")
     options = parser.parse_args()
-    if options.what != "report":
-        folder = options.folder if options.what == "prepare" else options.prepared
-        os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")
-    if options.what == "prepare":
-        prepare(options.folder, cases(options.kinds.split(","), LARGE if options.large else LAYERS))
-    elif options.what == "report":
-        report(json.loads(options.record.read_text()))
-    else:
+    if options.what == "run":
         return run(options)
+    report(json.loads(options.record.read_text()))
     return 0
 
 

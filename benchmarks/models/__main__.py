@@ -1,7 +1,6 @@
 """Models pruned to a latency, on an H200: does every layer, and do all together, take what was predicted?
 
-python -m benchmarks.models prepare build/models       # no GPU needed: plans, cubins, predictions
-python -m benchmarks.models run --prepared build/models --out DIR [--models bert]
+python -m benchmarks.models run --out DIR [--models bert]
 python -m benchmarks.models report DIR/models.json
 """
 
@@ -12,13 +11,8 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Prepare, run, or print a record."""
+    """Run, or print a record."""
     options = _options()
-    if options.what == "prepare":
-        from benchmarks.models.prepare import prepare
-
-        prepare(options.folder)
-        return 0
     if options.what == "run":
         from benchmarks.models.run import run
 
@@ -32,9 +26,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    what.add_parser("prepare").add_argument("folder", type=Path)
     run = what.add_parser("run")
-    run.add_argument("--prepared", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
     run.add_argument("--turns", type=int, default=7)
     run.add_argument("--models", default="", help="words of names, e.g. bert; all if empty")

@@ -1,18 +1,17 @@
-"""Models pruned to a latency share, their plans and cubins, made without a GPU.
+"""Models pruned to a latency share, and their plans.
 
 Every model is pruned to the lowest of `SHARES` of its dense time that is above its floor. Predictions are
 those of the search, made before the run.
 """
 
-import json
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.on_gpu.plans import GPU, save_plans
-from benchmarks.suite import build
+from benchmarks.suite import build_all
+from benchmarks.tile.cases import GPU
+from prunecast.choice import fastest_plan
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes
@@ -20,7 +19,6 @@ from prunecast.codesign.search.prune_model import masks_of, search_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.form import build_fill
 from prunecast.patterns import parse_pattern
 
 BATCH = 8
@@ -65,7 +63,7 @@ def _prepared(model: Model) -> tuple[dict[str, Any], list[KernelPlan]]:
         row = {**layer.row(), "plan": None}
         if layer.pattern != "dense":
             kept = parse_pattern(layer.pattern).map(masks[layer.layer])
-            (plan,) = search.launches(layer.layer, layer.kernel, kept)
+            plan = fastest_plan(layer.kernel, kept, n=row["n"], dtype="fp16", gpu=GPU)
             _check_prediction(search, plan, layer.seconds)
             plans[plan.fingerprint()] = plan
             row["plan"] = plan.fingerprint()
@@ -129,24 +127,13 @@ def _unpruned(search: ModelSearch) -> list[dict[str, Any]]:
     return found
 
 
-def prepare(folder: Path) -> None:
-    """Write `cubin/`, `plans.npz`, `plans.json` and `models.json` into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["PRUNECAST_CACHE"] = str(folder / "cubin")  # the kernels' builders have no folder to be told
+def prepare(words: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, KernelPlan]]:
+    """Models whose names have one of the words, and their plans, compiled, by fingerprint."""
     models: list[dict[str, Any]] = []
     plans: dict[str, KernelPlan] = {}
-    for model in MODELS:
+    for model in (model for model in MODELS if any(word in model.name for word in words)):
         entry, own = _prepared(model)
         models.append(entry)
         plans |= {plan.fingerprint(): plan for plan in own}
-    with ThreadPoolExecutor(2) as pool:
-        fill = pool.submit(build_fill, "fp16", "none", bias=False)
-        built = list(pool.map(build, plans.values()))
-    fill.result()
-    left_out = [plan.kernel for plan, kernel in zip(plans.values(), built, strict=True) if kernel is None]
-    if left_out:
-        raise BadInput(f"no kernel runs the plans of {', '.join(sorted(set(left_out)))}")
-    save_plans(folder, plans)
-    (folder / "models.json").write_text(json.dumps(models, indent=1))
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    print(f"{len(plans)} plans, {len(list((folder / 'cubin').glob('*.cubin')))} cubins, {size / 1e6:.1f} MB")
+    build_all(plans.values())
+    return models, plans

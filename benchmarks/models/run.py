@@ -6,7 +6,6 @@ arrays rotated over more than twice the L2. Last come all products of a model in
 
 import argparse
 import json
-import os
 import sys
 import time
 import traceback
@@ -16,10 +15,10 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
+from benchmarks.models.prepare import prepare
 from benchmarks.models.report import print_record
 from benchmarks.on_gpu.check import Inputs as CheckInputs
 from benchmarks.on_gpu.check import check, random_inputs
-from benchmarks.on_gpu.plans import load_plans
 from benchmarks.on_gpu.session import device
 from benchmarks.on_gpu.timing import Contestant, Sample, contestant, take_turns
 from prunecast.kernels import KernelPlan
@@ -72,18 +71,15 @@ class Bench:
 def run(options: argparse.Namespace) -> int:
     """Check, time, print, write; the exit code."""
     options.out.mkdir(parents=True, exist_ok=True)
-    os.environ["PRUNECAST_CACHE"] = str((options.prepared / "cubin").resolve())
-    models = json.loads((options.prepared / "models.json").read_text())
-    words = options.models.split(",")  # one empty word is in every name
+    models, plans = prepare(options.models.split(","))  # one empty word is in every name
     record: dict[str, Any] = {"device": device(), "arguments": sys.argv[1:], "checks": [], "models": []}
     began = time.perf_counter()
     try:
-        bench, plans = Bench(), load_plans(options.prepared)
+        bench = Bench()
         with bench.stream:
             for model in models:
-                if any(word in model["name"] for word in words):
-                    record["models"].append(_measured(bench, model, plans, options, record))
-                    print(f"{model['name']}: {time.perf_counter() - began:.0f} s", flush=True)
+                record["models"].append(_measured(bench, model, plans, options, record))
+                print(f"{model['name']}: {time.perf_counter() - began:.0f} s", flush=True)
     except Exception:
         record["stopped"] = traceback.format_exc()
         traceback.print_exc()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.on_gpu.plans import GPU, ragged_map
+from benchmarks.tile.cases import GPU, ragged_map
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.operator import CLUSTERS, TOKEN_SHAPES, TileOperator

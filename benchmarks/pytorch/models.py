@@ -4,7 +4,7 @@
 
     judged     the models that the documentation shows, by which predictions of whole models are judged
     fitted     other sizes of the same models, to which costs of attention and element-wise kernels are fitted
-    operators  is `prunecast::linear` right, and how fast are layers alone?
+    operators  is `prunecast::linear` right?
 
 What is measured: `prunecast.validation.torch_models.measure`. The table comes last; its speedup is the best
 dense over the best sparse. Needs the GPU that --gpu names.
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.pytorch.operators import check_operators, time_products
+from benchmarks.pytorch.operators import check_operators
 from prunecast.codesign.graph.shapes import Pass, parse_workload
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models.measure import VARIANTS, measure
@@ -58,13 +58,6 @@ SETS = {
         _case("gpt2", "8x512"),
     ),
 }
-
-
-def show_products(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        times = "  ".join(f"{each} {row[each]:7.1f}" for each in ("dense", "sparse", "alone"))
-        ratio = f"{row['dense'] / row['sparse']:.2f}x, alone {row['dense'] / row['alone']:.2f}x"
-        print(f"{row['layer']:9} {row['tokens']:5}  {times} us  {ratio}  error {row['error']:.3%}")
 
 
 def show_models(rows: list[dict[str, Any]]) -> None:
@@ -116,8 +109,6 @@ def main() -> None:
     }
     if asked.set == "operators":
         document["operators"] = check_operators(asked.gpu)
-        document["products"] = time_products(asked.gpu, asked.rounds)
-        show_products(document["products"])
     rows = document["models"] = []
     for case in SETS.get(asked.set, ()):
         if asked.only not in case.name or time.monotonic() - began > asked.seconds:

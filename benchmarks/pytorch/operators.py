@@ -1,7 +1,4 @@
-"""Is `prunecast::linear` right on a GPU, and how fast are layers alone? For `benchmarks.pytorch.models`."""
-
-import json
-from typing import Any
+"""Is `prunecast::linear` right on a GPU? For `benchmarks.pytorch.models`."""
 
 import numpy as np
 import torch
@@ -9,24 +6,12 @@ from torch import nn
 
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap, parse_pattern
-from prunecast.torch import sparsify
 from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.ops import columns_of
 from prunecast.torch.packed import PackedProduct
-from prunecast.validation.torch_models.timing import captured, error, times_us
 
-TURNS = 20
 TOKENS = (1, 3, 8, 57, 64, 65, 200, 1023, 2048, 2049)
-LAYERS = (
-    ("qkv", 12288, 4096),
-    ("o", 4096, 4096),
-    ("gate-up", 22016, 4096),
-    ("down", 4096, 11008),
-    ("bert-qkv", 2304, 768),
-    ("bert-up", 3072, 768),
-    ("bert-down", 768, 3072),
-)
 MATRICES = (
     ("tile-wise:128", 1000, 776),
     ("tile-wise:256", 2304, 768),
@@ -108,36 +93,6 @@ def worst_error(made: PackedProduct, weight: torch.Tensor, bias: torch.Tensor, t
 def raw(product: PackedProduct, x_t: torch.Tensor, tokens: int) -> torch.Tensor:
     """The product without the transpose of x."""
     layer = (tokens, product.rows, *product.epilogue, product.gpu.name, product.plan)
-    given = (x_t, product.images, product.tiles, product.fp32_bias, None, *layer)
+    given = (x_t, product.images, product.tiles, product.fp32_bias, *layer)
     found: torch.Tensor = torch.ops.prunecast.linear.default(*given)
     return found[:, :tokens].t() if product.epilogue.features_first else found
-
-
-def time_products(gpu: str, rounds: int) -> list[dict[str, Any]]:
-    """Layers alone, in graphs of 20 calls; weights of small layers stay in L2."""
-    rows = []
-    for name, m, k in LAYERS:
-        bias = name.startswith("bert")
-        dense, sparse = (nn.Sequential(nn.Linear(k, m, bias=bias)).half().cuda() for _ in range(2))
-        sparsify(sparse, "tile-wise:128", gpu=gpu, max_tokens=4096, sparsity=0.75, quiet=True)
-        dense.load_state_dict(sparse.state_dict())
-        for tokens in (1, 16, 2048, 4096):
-            rows.append({"layer": name, "tokens": tokens, **_times(dense, sparse, tokens, k, rounds)})
-            print(json.dumps(rows[-1]), flush=True)
-    return rows
-
-
-@torch.no_grad()
-def _times(dense: nn.Sequential, sparse: nn.Sequential, tokens: int, k: int, rounds: int) -> dict[str, float]:
-    x = torch.randn(tokens, k, device="cuda").half()
-    product, x_t = sparse[0].product, columns_of(x)
-    calls = {
-        "dense": lambda: dense(x),
-        "sparse": lambda: sparse(x),
-        "alone": lambda: raw(product, x_t, tokens),
-    }
-    graphs = {
-        name: captured(lambda call=call: [call() for _ in range(TURNS)][-1]) for name, call in calls.items()
-    }
-    found = {name: us / TURNS for name, us in times_us(graphs, rounds).items()}
-    return {**found, "error": error(sparse(x), dense(x))}

@@ -1,7 +1,6 @@
 """The tile kernel on an H200 against cuBLAS: checked first, then timed, beside its goals.
 
-    python -m benchmarks.tile prepare build/tile                      # no GPU needed: plans and cubins
-    PRUNECAST_CACHE=build/tile/cubin python -m benchmarks.tile run --prepared build/tile --out DIR [--quick]
+    python -m benchmarks.tile run --out DIR [--quick]
     python -m benchmarks.tile report DIR/tile.json
 
 Protocol: fp16, fp32 accumulation, random normal data; five large and seven smaller layers at 50, 75, 90 %.
@@ -19,13 +18,8 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Prepare, run, or print a record."""
+    """Run, or print a record."""
     options = _options()
-    if options.what == "prepare":
-        from benchmarks.tile.prepare import prepare
-
-        prepare(options.folder)
-        return 0
     if options.what == "report":
         from benchmarks.tile.report import print_tables
 
@@ -39,11 +33,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    what.add_parser("prepare").add_argument("folder", type=Path)
     what.add_parser("report").add_argument("record", type=Path)
     run = what.add_parser("run")
     run.add_argument("--out", type=Path, required=True)
-    run.add_argument("--prepared", type=Path, default=None, help="folder that `prepare` wrote")
     run.add_argument("--quick", action="store_true", help="four layers")
     run.add_argument("--turns", type=int, default=15)
     run.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")

@@ -1,12 +1,16 @@
-"""Layers, densities and tile maps that the tile kernel is timed on."""
+"""Layers, densities and tile maps that kernels are checked and timed on."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 
+GPU = load_gpu("h200-sxm")
+KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 700, 300)
+"""Kept columns of the tiles of `ragged_map`."""
 TILE_ROWS = (128, 256)
 """Heights of tiles; the pruner may choose, so that the faster one of a layer counts."""
 
@@ -116,3 +120,21 @@ def _scaled(weight: np.ndarray, total: int, most: int) -> np.ndarray:
     heaviest = partial[np.argsort(-counts[partial], kind="stable")]
     counts[heaviest[: counts.sum() - total]] -= 1
     return counts
+
+
+def ragged_map(block_m: int, k: int, seed: int) -> TileMap:
+    """A tile for every count of `KEPT`, rows shuffled over the matrix, a short last tile, rows in no tile."""
+    rng = np.random.default_rng(seed)
+    heights = np.full(len(KEPT), block_m)
+    heights[-1] = block_m // 2 + 3
+    m = int(heights.sum()) + 5
+    columns = [np.sort(rng.choice(k - 8, min(kept, k - 8), replace=False)) for kept in KEPT]
+    return TileMap(
+        m=m,
+        k=k,
+        row_start=np.concatenate(([0], np.cumsum(heights))),
+        row_index=rng.permutation(m)[: m - 5],
+        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
+        column_index=np.concatenate(columns),
+        pattern=f"tile-wise:{block_m}",
+    )

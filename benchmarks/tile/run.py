@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.on_gpu.check import Verdict, check, check_forms, random_inputs
-from benchmarks.on_gpu.plans import GPU, load_plans
 from benchmarks.on_gpu.rotation import Sets, dense_contestants, input_sets, launcher, moved_bytes, rotation_of
 from benchmarks.on_gpu.session import Session
 from benchmarks.on_gpu.timing import Contestant, Sample, contestant, sets_for, take_turns
-from benchmarks.tile.cases import Case, full_cases, quick_cases, tile_map
+from benchmarks.suite import build_all
+from benchmarks.tile.cases import GPU, Case, full_cases, quick_cases, tile_map
 from benchmarks.tile.report import line, print_tables
 from prunecast.choice import fastest_plan
 from prunecast.kernels import KernelPlan
@@ -39,14 +39,10 @@ def _checks(quick: bool) -> dict[str, Callable[[], list[Verdict]]]:
     }
 
 
-def planned(cases: list[Case]) -> dict[str, KernelPlan]:
-    """Plans by the names of their cases."""
-    return {case.name: fastest_plan("stspmm", tile_map(case), case.n, "fp16", GPU) for case in cases}
-
-
 def _time_all(options: argparse.Namespace, session: Session) -> None:
     cases = quick_cases() if options.quick else full_cases()
-    plans = load_plans(options.prepared) if options.prepared else planned(cases)
+    plans = {case.name: fastest_plan("stspmm", tile_map(case), case.n, "fp16", GPU) for case in cases}
+    build_all(plans.values())
 
     def timed(layer: str, stream: Any) -> list[dict[str, Any]]:
         return _time_layer([case for case in cases if case.layer == layer], plans, stream, options)
