@@ -7,8 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import fuse_conv_bn_eval
 
+from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch import TileSparseConv2d
-from prunecast.torch.conv import in_planes
+from prunecast.torch.conv import in_planes, planes_of, seen_in, whole_batch
+
+BORDER = 1
+"""Zeros around images in planes, in pixels."""
 
 
 class Block(nn.Module):
@@ -55,36 +59,58 @@ class ResidualNetwork(nn.Module):
 class TimedNetwork(nn.Module):
     """The network as it is timed: norms are part of the convolutions before them, sums and ReLU in place.
 
-    Sparse convolutions keep channels outermost and take ReLU into their epilogue; torch compiles the rest.
+    Sparse convolutions keep channels outermost and take ReLU into their epilogue; torch compiles the rest,
+    among it what stands before the first sparse one with the copy into planes.
     """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = _folded(network.eval()).to(memory_format=torch.channels_last)
         self.blocks = [block for stage in network.stages for block in stage]
+        sparse = [number for number, block in enumerate(self.blocks) if _has_sparse(block)]
+        self.first, self._add = len(self.blocks), _add_relu_
         for block in self.blocks:
             if isinstance(block.conv1, TileSparseConv2d):
                 block.conv1.activation = "relu"
-        if any(isinstance(module, TileSparseConv2d) for module in network.modules()):
-            self._add, self.forward = torch.compile(_add_relu_), torch.compiler.disable(self.forward)
-        else:
-            self._add = _add_relu_
+        if sparse:
+            self.first, self._add = sparse[0], torch.compile(_add_relu_)
+            self._front, self.forward = torch.compile(self._planes), torch.compiler.disable(self.forward)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (batch, classes) of images (batch, 1, height, width)."""
-        x = self.network.stem(x).relu_()
-        for block in self.blocks:
+        if self.first < len(self.blocks):
+            planes, layout = self._front(x)
+            x = seen_in(planes, PlaneLayout(*layout), x.shape[0])
+        else:
+            x = self._dense(x)
+        for block in self.blocks[self.first :]:
             x = self._block(block, x)
         return self.network.head(x.mean(dim=(2, 3)))
+
+    def _dense(self, x: Tensor) -> Tensor:
+        """What the blocks before the first sparse one give."""
+        x = self.network.stem(x).relu_()
+        for block in self.blocks[: self.first]:
+            x = self._block(block, x)
+        return x
+
+    def _planes(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """The same in planes, and their layout."""
+        x = self._dense(x)
+        return planes_of(x, whole_batch(x.shape[0]), BORDER), (*x.shape[1:], BORDER)
 
     def _block(self, block: nn.Module, x: Tensor) -> Tensor:
         is_sparse = isinstance(block.conv1, TileSparseConv2d)
         if is_sparse:
-            x = in_planes(x)
+            x = in_planes(x, BORDER)
         inside = block.conv1(x)
         y = block.conv2(inside if is_sparse else inside.relu_())
         self._add(y, block.shortcut(x))
         return y
+
+
+def _has_sparse(block: nn.Module) -> bool:
+    return any(isinstance(module, TileSparseConv2d) for module in block.modules())
 
 
 def _add_relu_(y: Tensor, x: Tensor) -> None:

@@ -29,12 +29,17 @@ from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
 from prunecast.torch.images import covering
 from prunecast.torch.kept import TILE_COLUMNS, lies_as, place_values, take_values, tiles_of
 
-__all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of"]
+__all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of", "seen_in", "whole_batch"]
 
 MOST_PLANS = 16
 """Most shapes of input that a module keeps plans and packed weights for."""
 _DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _PLANES = "_prunecast_planes"
+
+
+def whole_batch(count: int) -> int:
+    """Images that planes have room for: whole groups of 8."""
+    return -(-count // CHUNK) * CHUNK
 
 
 def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
@@ -61,11 +66,15 @@ def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
     One copy where several modules read them, none where one of these modules made them.
     """
     count, channels, height, width = x.shape
-    layout, batch = PlaneLayout(channels, height, width, border), -(-count // CHUNK) * CHUNK
+    layout, batch = PlaneLayout(channels, height, width, border), whole_batch(count)
     planes = getattr(x, _PLANES, None)
     if planes is not None and _is_view(x, planes, layout, batch):
         return x
-    planes = planes_of(x, batch, border)
+    return seen_in(planes_of(x, batch, border), layout, count)
+
+
+def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:
+    """Images that lie in planes made by `planes_of`, which `TileSparseConv2d` takes without a copy."""
     images = images_in(planes, layout, count)
     setattr(images, _PLANES, planes)
     return images
@@ -166,7 +175,7 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
             kernel_w=self.size,
             stride=self.stride,
             padding=self.size // 2,
-            batch=-(-count // CHUNK) * CHUNK,
+            batch=whole_batch(count),
         )
         return ConvGrid(conv=shape, border=self.border)
 
@@ -184,14 +193,11 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         self._check_input(x)
         count, _, height, width = x.shape
         operator = self._operator(count, height, width)
-        y = operator(getattr(in_planes(x, self.border), _PLANES))
-        images = images_in(y, operator.output, count)
-        setattr(images, _PLANES, y)
-        return images
+        return seen_in(operator(getattr(in_planes(x, self.border), _PLANES)), operator.output, count)
 
     def _operator(self, count: int, height: int, width: int) -> ConvOperator:
         """The newest in use stands last; the first one leaves where there are too many."""
-        key = (-(-count // CHUNK) * CHUNK, height, width)
+        key = (whole_batch(count), height, width)
         found = self._operators.pop(key, None)
         if found is None:
             if len(self._operators) >= MOST_PLANS:

@@ -16,6 +16,8 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 CHUNK = 8
 """Tokens that are zeros together, and that a row of B begins at a multiple of. Kind: CUDA source,
 `border.cuh`."""
+_WORD_BYTES = 8
+"""Words in which borders are cleared; a pixel is whole groups of 8 images of 2 bytes. Kind: choice."""
 
 
 def grid_of(plan: KernelPlan) -> ConvGrid | None:
@@ -134,8 +136,11 @@ class ConvOperator:
         return Place(given.pointer, self._pixel)
 
     def clear(self, c: Any) -> None:
-        """Zeros between the planes of C, a CuPy array."""
+        """Zeros between the planes of C, a CuPy array.
+
+        In words of 8 bytes: CuPy stores one element a thread, whatever its size.
+        """
         import cupy as cp
 
-        shape = (self.plan.m + 1, self._first // c.itemsize)
-        cp.lib.stride_tricks.as_strided(c, shape, (self._plane, c.itemsize))[...] = 0
+        shape = (self.plan.m + 1, self._first // _WORD_BYTES)
+        cp.ndarray(shape, "u8", c.data, (self._plane, _WORD_BYTES))[...] = 0
