@@ -49,6 +49,10 @@ def make_sparse(
     return str(sparsify(model, recipe, gpu=gpu, **how))
 
 
+def _widened(each: Tensor) -> Tensor:
+    return each.float() if each.is_floating_point() else each
+
+
 def forward_of(study: Study, model: nn.Module, form: str) -> Forward:
     """A pass as a CUDA graph."""
     torch._dynamo.reset()
@@ -68,13 +72,15 @@ def measure(
     gpu: str,
     lock: Path,
 ) -> dict[str, Any]:
-    """Times of a pass in microseconds, and the share of the best dense form.
+    """Times of a pass in microseconds, and the share of the best dense form; how far outputs of the pruned
+    model are from those in fp32, by sparse products and by torch's dense ones in fp16.
 
     Processes may compile and tune beside each other: only one of them times at once, and nobody tunes then.
     """
-    torch.backends.cudnn.benchmark = True
-    zeros = half_model(study, dense, kept)
-    wanted = study.timed(zeros)(*study.example("cuda"))
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+    zeros, example = half_model(study, dense, kept), study.example("cuda")
+    exact = study.timed(half_model(study, dense, kept).float())(*map(_widened, example))
+    rounded = error(study.timed(zeros)(*example), exact)
     patterns = {name: each for name, each in patterns.items() if not kept[name].all()}
     done = make_sparse(zeros, kept, patterns, gpu, study.tokens)
     forwards = {
@@ -83,12 +89,13 @@ def measure(
     forwards |= {f"sparse {form}": forward_of(study, zeros, form) for form in FORMS}
     with turn(lock, alone=True):
         us = times_us(forwards, ROUNDS)
-    off = error(forwards["sparse overlapped"](), wanted)
+    off = error(forwards["sparse overlapped"](), exact)
     best = {kind: min(t for name, t in us.items() if name.startswith(kind)) for kind in ("dense", "sparse")}
     return {
         "us": {name: round(t, 2) for name, t in us.items()},
         "share": round(best["sparse"] / best["dense"], 4),
         "error": round(off, 6),
+        "dense_error": round(rounded, 6),
         "done": done,
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

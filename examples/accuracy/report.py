@@ -36,6 +36,7 @@ SHOWN += (
     "updates",
     "tuned",
     "error",
+    "dense_error",
     "score",
     "unit",
     "device",

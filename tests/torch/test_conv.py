@@ -33,6 +33,8 @@ def test_planes_are_those_that_the_grid_describes():
     images[..., :5] = x.permute(1, 2, 3, 0).numpy()
     wanted = grid.source.of_images(images).astype(np.float32)
     np.testing.assert_array_equal(planes_of(x, 8, 1).numpy(), wanted)
+    for lies in (x.to(memory_format=torch.channels_last), torch.randn(5, 12, 9, 7).transpose(2, 3).copy_(x)):
+        np.testing.assert_array_equal(planes_of(lies, 8, 1).numpy(), wanted)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (5, 1)])

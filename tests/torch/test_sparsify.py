@@ -239,6 +239,19 @@ def test_a_recipe_says_patterns_and_sparsities():
     assert "gate_proj: not in the recipe" in done.left
 
 
+def test_what_a_recipe_removed_counts_not_what_its_pattern_was_told():
+    made = model()
+    sparsify(made, PATTERN, sparsity=0.5, **OPTIONS)
+    row = {"layer": "down_proj.weight", "pattern": PATTERN, "sparsity": 0.7, "removed": 0.5}
+    loaded = model()
+    loaded.load_state_dict(made.state_dict())
+    assert sparsify(loaded, {"layers": [row]}, **OPTIONS).layers == ("down_proj",)
+    own = read_recipe(
+        {"layers": [{**row, "sparsity": None}, {"layer": "up_proj", "pattern": "dense", "removed": 0.0}]}
+    )
+    assert own.sparsities == {"down_proj": 0.5}  # 2:4 is told no sparsity
+
+
 def test_progress_is_told():
     told = []
     sparsify(model(), PATTERN, sparsity=0.5, progress=lambda *step: told.append(step), **OPTIONS)

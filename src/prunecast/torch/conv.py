@@ -28,6 +28,7 @@ from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
 from prunecast.torch.images import covering
 from prunecast.torch.kept import TILE_COLUMNS, lies_as, place_values, take_values, tiles_of
+from prunecast.torch.ops import columns
 
 __all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of", "seen_in", "whole_batch"]
 
@@ -49,8 +50,22 @@ def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
     planes = x.new_zeros((layout.pixels, batch))
     body = planes[layout.first : layout.first + layout.planes * layout.plane]
     lines = body.view(layout.planes, layout.height + border, layout.line, batch)
-    lines[:, : layout.height, : layout.width, : x.shape[0]].copy_(x.permute(1, 2, 3, 0))
+    lines[:, : layout.height, : layout.width] = _batch_last(x, batch)
     return planes
+
+
+def _batch_last(x: torch.Tensor, batch: int) -> torch.Tensor:
+    """Images (channels, height, width, batch), zeros behind the last one.
+
+    Eagerly they are turned as a matrix of N rows, which a kernel of its own does at memory's speed: torch's
+    copy of permuted images reads one element of a line of L2 at a time. A compiled graph tiles it by itself.
+    """
+    if torch.compiler.is_compiling():
+        return torch.nn.functional.pad(x.permute(1, 2, 3, 0), (0, batch - x.shape[0]))
+    if x.is_contiguous(memory_format=torch.channels_last):
+        rows = x.permute(0, 2, 3, 1)
+        return columns(rows.flatten(1), batch).unflatten(0, rows.shape[1:]).permute(2, 0, 1, 3)
+    return columns(x.flatten(1), batch).unflatten(0, x.shape[1:])
 
 
 def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:

@@ -70,6 +70,12 @@ def linear(*arguments: Any) -> torch.Tensor:
     return torch.ops.prunecast.linear.default(*arguments)
 
 
+def columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    """`prunecast::columns`: (K, tokens) of x (tokens or fewer, K), zeros behind."""
+    found: torch.Tensor = torch.ops.prunecast.columns.default(x, tokens)
+    return found
+
+
 def columns_of(x: torch.Tensor) -> torch.Tensor:
     """x_t (K, tokens, filled up to whole groups with zeros) of x (tokens, K)."""
     tokens = x.shape[0]

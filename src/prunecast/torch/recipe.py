@@ -66,11 +66,16 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
         raise BadInput(f"{where}: wanted a pattern, got none")
     for each in {pattern, *patterns.values()}:
         parse_pattern(each)
-    said = {name: row["sparsity"] for name, row in named.items() if row.get("sparsity") is not None}
+    said = {name: _zeros(row) for name, row in named.items() if _zeros(row) is not None}
     for name, sparsity in said.items():
         if not isinstance(sparsity, (int, float)) or not 0.0 <= sparsity < 1.0:
             raise BadInput(f"{where}: wanted a sparsity in [0, 1) of {name!r}, got {sparsity!r:.40}")
     return Recipe(pattern, patterns, {name: float(sparsity) for name, sparsity in said.items()})
+
+
+def _zeros(row: Mapping[str, Any]) -> Any:
+    """Share of zeros: what was removed, where that is told beside the sparsity that the pattern was told."""
+    return row.get("removed") or row.get("sparsity")
 
 
 def _tiles(document: Mapping[str, Any], file: Path) -> dict[str, TileMap]:
