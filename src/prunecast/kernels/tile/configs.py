@@ -76,10 +76,9 @@ _CORE_FORMS = (
 )
 """Tiles of the fp32 kernel. Kind: choice, those that the compile tests build without spills."""
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
-"""Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_80 to sm_90."""
-_MORE_CORE_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
-"""The same where registers hold copies, or products come in pairs of registers. Kind: as-compiled, sm_75,
-sm_100 and sm_120."""
+"""Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_90."""
+_PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
+"""The same where products come in pairs of registers. Kind: as-compiled, sm_100 and sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
 """Whether there is cp.async -> slots of the fp32 kernel. Kind: choice, what the compile tests build."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
@@ -161,7 +160,7 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
 def core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
     """fp32 on CUDA cores, whose instructions have one FMA for each lane; slots as `mma_configs` chooses."""
     for form in _CORE_FORMS:
-        registers = _CORE_REGISTERS if 80 <= gpu.compute_capability < 100 else _MORE_CORE_REGISTERS
+        registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
         of_part = registers[form.part_m * form.part_n]
         choices = [_core_config(form, of_part, stages) for stages in _CORE_STAGES[gpu.has_async_copy]]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)

@@ -23,9 +23,12 @@ def plan(form: tuple[int, int], arch: str = "sm_80") -> KernelPlan:
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("form", list(PARTS))
-def test_every_architecture_takes_every_form(form: tuple[int, int], arch: str) -> None:
+@pytest.mark.parametrize(("activation", "bias"), [("none", False), ("none", True), ("gelu", True)])
+def test_every_architecture_takes_every_form(
+    form: tuple[int, int], arch: str, activation: str, bias: bool
+) -> None:
     p = plan(form, arch)
-    kernel = ffma_form(p, activation="gelu", bias=True).build(arch)
+    kernel = ffma_form(p, activation=activation, bias=bias).build(arch)
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     assert kernel.registers <= p.resources.registers_per_thread
     assert not any(name.startswith("HMMA") for name in opcodes(kernel.cubin))

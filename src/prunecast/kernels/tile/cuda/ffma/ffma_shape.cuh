@@ -30,7 +30,7 @@ constexpr int PART_M = LANES_M * LANE_M;
 constexpr int PART_N = LANES_N * LANE_N;
 constexpr int WARPS_N = BLOCK_N / PART_N;
 constexpr int PIECES_N = LANE_N / 4;
-constexpr int UNROLLED = LANE_M * LANE_N == 64 ? 1 : 4;  // pairs of columns
+constexpr int UNROLLED = LANE_M * LANE_N == 64 ? 1 : 8;  // columns: registers for operands of more are not there
 constexpr int QUADS = LANE_M * PIECES_N;
 
 // Copies of one thread in a stage

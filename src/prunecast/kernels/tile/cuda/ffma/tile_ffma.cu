@@ -39,36 +39,19 @@ __device__ __forceinline__ void read(float (&values)[COUNT], u32 from, int apart
   }
 }
 
-struct Operands {  // of a lane for one column
-  float weights[LANE_M], tokens[LANE_N];
-
-  __device__ __forceinline__ void fetch(u32 weights_at, u32 tokens_at, int k) {
-    read(weights, weights_at + k * WEIGHT_ROW_BYTES, LANES_M * 16);
-    read(tokens, tokens_at + k * ROW_BYTES, LANES_N * 16);
-  }
-};
-
-__device__ __forceinline__ void multiply(Sums& sums, const Operands& of) {
-#pragma unroll
-  for (int m = 0; m < LANE_M; ++m) {
-#pragma unroll
-    for (int n = 0; n < LANE_N; ++n) sums[m][n] = fmaf(of.weights[m], of.tokens[n], sums[m][n]);
-  }
-}
-
-// Columns `from` to `stop` of a stage, an even number: operands of the next column are read while this one is
-// multiplied, or warps would wait for the port together and leave it together. Behind the last column the first is
-// read again.
+// Columns `from` to `stop` of a stage.
 __device__ __forceinline__ void multiply(Sums& sums, u32 stage, int from, int stop, const Place& me) {
   const u32 weights_at = stage + me.row * 4, tokens_at = stage + WEIGHT_BYTES + me.token * 4;
-  Operands even, odd;
-  even.fetch(weights_at, tokens_at, from);
 #pragma unroll UNROLLED
-  for (int k = from; k < stop; k += 2) {
-    odd.fetch(weights_at, tokens_at, k + 1);
-    multiply(sums, even);
-    even.fetch(weights_at, tokens_at, k + 2 < stop ? k + 2 : from);
-    multiply(sums, odd);
+  for (int k = from; k < stop; ++k) {
+    float weights[LANE_M], tokens[LANE_N];
+    read(weights, weights_at + k * WEIGHT_ROW_BYTES, LANES_M * 16);
+    read(tokens, tokens_at + k * ROW_BYTES, LANES_N * 16);
+#pragma unroll
+    for (int m = 0; m < LANE_M; ++m) {
+#pragma unroll
+      for (int n = 0; n < LANE_N; ++n) sums[m][n] = fmaf(weights[m], tokens[n], sums[m][n]);
+    }
   }
 }
 
