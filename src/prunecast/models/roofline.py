@@ -31,7 +31,7 @@ from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
-from prunecast.models.chain import plan_chain, sm_rates
+from prunecast.models.chain import copies_through_registers, plan_chain, sm_rates
 from prunecast.models.chip import ChipEnds, chip_ends
 from prunecast.models.item_costs import Costs, item_costs
 from prunecast.models.starts import Starts, starts_of
@@ -139,8 +139,10 @@ def _look_up(context: LaunchContext) -> Case:
     amounts = launch_amounts(context)
     traffic = plan_traffic(context, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
-    # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits
-    latency = gpu.dram_latency_cycles if context.b_in_l2 else gpu.l2_latency_cycles
+    # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits,
+    # through registers every step
+    late = context.b_in_l2 or copies_through_registers(context.programs)
+    latency = gpu.dram_latency_cycles if late else gpu.l2_latency_cycles
     return Case(context, amounts, rates, traffic, plan_chain(context, rates, latency))
 
 

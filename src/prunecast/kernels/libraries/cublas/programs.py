@@ -142,8 +142,19 @@ def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, 
 
 
 def _on_cuda_cores(code: Code) -> Code:
-    """No waits for sums of tensor cores."""
-    return tuple(i for i in code if i.op is not Op.WAIT_MMA)
+    """No waits for sums of tensor cores, nor for operands, which are read a column ahead.
+
+    Lanes lie so that two quarters of a warp pass the port of shared memory together.
+    """
+    kept = (i for i in code if i.op is not Op.WAIT_MMA and not (i.op is Op.ISSUE and i.charges))
+    return tuple(
+        i._replace(amount=i.amount // 2, posted=True) if i.op is Op.SHARED and _reads_operands(i) else i
+        for i in kept
+    )
+
+
+def _reads_operands(instruction: Instruction) -> bool:
+    return instruction.per_k16 and not instruction.ahead
 
 
 def _without_fix_up(program: WarpProgram) -> WarpProgram:

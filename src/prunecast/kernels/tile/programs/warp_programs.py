@@ -107,9 +107,9 @@ def _consumer(config: TileConfig) -> WarpProgram:
 
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
-HALF_WARPS = 2
-"""Reads of a warp per 512 bytes of the port that operands of CUDA cores take: lanes of a half warp pass
-together, and bring 128 bytes. Kind: CUDA source, `ffma/tile_ffma.cu`."""
+MANY_SUMS = 64
+"""Of a lane, from which on the fp32 kernel reads one column at a time. Kind: CUDA source,
+`ffma_shape.cuh`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
 """Rows x tokens of parts with registers for two sets of fragments -> a warp's wait for its reads. Kind: CUDA
 source, `mma_multiply.cuh`."""
@@ -240,16 +240,25 @@ def _multiply(config: TileConfig) -> Code:
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
     if config.tensor == "none":
-        reads = HALF_WARPS * copies(operands)
-        return (
-            Instruction(Op.SHARED, operands, reads, per_k16=True, posted=True),
-            _fma_instruction(instructions),
-        )
+        return (*_column_reads(config), _fma_instruction(instructions))
     return (
         Instruction(Op.WAIT_MMA, 1),
         Instruction(Op.SHARED, operands, copies(operands), per_k16=True),
         Instruction(Op.MMA, fma, instructions, per_k16=True),
     )
+
+
+def _column_reads(config: TileConfig) -> Code:
+    """A warp waits for the operands of a column before it multiplies them.
+
+    Lanes with many sums have no registers to ask for the next column meanwhile.
+    """
+    operands = config.operand_bytes_per_warp_per_k16
+    reads = Instruction(Op.SHARED, operands, copies(operands), per_k16=True)
+    if config.part_m * config.part_n < 32 * MANY_SUMS:
+        return (reads,)
+    waits = Charge("shared_latency_cycles", 16.0 - 1.0)
+    return (reads, Instruction(Op.ISSUE, issue=0, per_k16=True, charges=(waits,)))
 
 
 def _fma_instruction(count: int) -> Instruction:
