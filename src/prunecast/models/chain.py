@@ -72,7 +72,7 @@ def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
 @lru_cache(maxsize=64)
 def copies_through_registers(programs: tuple[WarpProgram, ...]) -> bool:
     """Whether warps load the next step, tokens too, into registers and store it: one step ahead, no more."""
-    return any(i.op is Op.LOAD_B and i.per_k16 and i.ahead for program in programs for i in program.step)
+    return any(i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for program in programs for i in program.step)
 
 
 @lru_cache(maxsize=64)
