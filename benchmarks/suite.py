@@ -16,12 +16,12 @@ from pathlib import Path
 from benchmarks.tile.cases import GPU
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.balanced.cuda.operator import balanced_form
+from prunecast.kernels.balanced.cuda.operator import BalancedOperator
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin
 from prunecast.kernels.device.form import ARCH, build_fill
-from prunecast.kernels.small_n.cuda.records import small_form
-from prunecast.kernels.tile.cuda.operator import tile_form
-from prunecast.kernels.two_of_four.cuda.operator import sparse_form
+from prunecast.kernels.small_n.cuda.records import SmallOperator
+from prunecast.kernels.tile.cuda.operator import TileOperator
+from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.suite import Suite, load_suite
@@ -46,12 +46,12 @@ def plans_of(suite: Suite) -> Iterator[KernelPlan]:
 def build(plan: KernelPlan) -> CompiledKernel | None:
     """The cubin of a plan, in the cache; None where no kernel of the project runs it."""
     if plan.kernel == "small-n":
-        return small_form(plan).build(ARCH)
+        return SmallOperator.form(plan).build(ARCH)
     if plan.kernel == "balanced":
-        return balanced_form(plan).build(BALANCED_ARCH)
+        return BalancedOperator.form(plan).build(BALANCED_ARCH)
     if plan.tensor == "sparse-wgmma":
-        return sparse_form(plan).build()
-    return tile_form(plan).build() if plan.tensor == "wgmma" else None
+        return SparseOperator.form(plan).build()
+    return TileOperator.form(plan).build() if plan.tensor == "wgmma" else None
 
 
 def build_all(plans: Iterable[KernelPlan]) -> None:

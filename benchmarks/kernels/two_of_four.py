@@ -32,8 +32,8 @@ from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.work_image import GATHER_ROWS, STAGE_COLUMNS
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.two_of_four.cuda.operator import (
+    SparseOperator,
     packed_plan,
-    sparse_form,
     stage_bytes,
 )
 from prunecast.models import estimate
@@ -172,7 +172,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _checks() -> Iterator[Any]:
     from benchmarks.on_gpu.check import check, random_inputs
-    from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 
     for name, plan in ragged_plans():
         inputs = random_inputs(plan, plan.n)
@@ -217,7 +216,6 @@ def _drawn_operator(plan: KernelPlan) -> Any:
     import cupy as cp
 
     from prunecast.kernels.device.operator import _load_kernel, _on_device
-    from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 
     block_m = plan.shape.block_m
     stages = tile_stages(plan.tiles, block_m, STAGE_COLUMNS)
@@ -229,7 +227,7 @@ def _drawn_operator(plan: KernelPlan) -> Any:
     low, high = (cp.asarray(_PLACES)[random.randint(0, 6, weights[:, 2 * values :].shape)] for _ in range(2))
     weights[:, 2 * values :] = low | high << 4
     packed = packed_plan(plan, stages.packed(weights, GATHER_ROWS))
-    form = sparse_form(plan)
+    form = SparseOperator.form(plan)
     kernel = _load_kernel(form.build().cubin, form.entry, plan.resources.shared_bytes)
     return SparseOperator(plan, packed, _on_device(packed, None), kernel, overlap=True)
 

@@ -5,9 +5,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign import ConvSettings, explain, predict
-from prunecast.codesign.convolutions import conv_shapes
 from prunecast.codesign.layer_launches import im2col_seconds
-from prunecast.codesign.layers import load_layers
+from prunecast.codesign.layers import conv_shapes, load_layers
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape

@@ -14,12 +14,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
-from prunecast.kernels.libraries.cublas.kernel import _dense_configs, plan_dense
-from prunecast.kernels.libraries.cublas.launches import (
-    _counter_seconds,
-    cublas_costs,
-    reduction_seconds,
-)
+from prunecast.kernels.libraries.cublas.kernel import _counter_seconds, _dense_configs, plan_dense
+from prunecast.kernels.libraries.cublas.launches import cublas_costs, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import (
     _first_stage_bytes,
     _multicast_of,

@@ -6,7 +6,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.kernel import _matrix_layout
-from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, busy_splits, dense_columns
+from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
 from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
@@ -118,7 +118,7 @@ def test_rows_that_begin_anywhere_are_asked_for_slowly(tokens: int, lines: float
 def test_windows_of_a_split_lie_together(windows: int, splits: int, share: float, crowded: float) -> None:
     """Of 40 windows 13 splits have three and one has one; of 20 ten have two, three on a sub-partition."""
     layout = BalancedLayout(16, 4, np.zeros((16, windows), np.int32))
-    assert busy_splits(layout, splits) == pytest.approx((share, crowded))
+    assert layout.busy_splits(splits) == pytest.approx((share, crowded))
 
 
 @pytest.mark.parametrize(("waves", "late"), [(1, 0), (2, 400), (4, 600)])
@@ -203,7 +203,7 @@ def test_sums_of_splits_are_handed_over() -> None:
 def test_dense_columns_of_a_step() -> None:
     """They go in pairs, and a block's warps wait for the one that has most; here two warps and two steps."""
     layout = BalancedLayout(16, 4, np.array([[3, 1, 0, 4]] * 8, np.int32))
-    columns = dense_columns(layout, 2)
+    columns = layout.dense_columns(2)
     assert columns.mean == (4 + 2 + 0 + 4) / 4
     # Windows 0 and 2 of the first step, 1 and 3 of the second
     assert columns.most == (4 + 4) / 2

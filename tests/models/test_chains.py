@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from prunecast.launch import launch_context
-from prunecast.models.chain import plan_chain, runs_ahead, sm_rates
+from prunecast.models.chain import Chain, runs_ahead, sm_rates
 from prunecast.models.chains import (
     after_parts_cycles,
     edge_cycles,
@@ -28,7 +28,7 @@ from tests.toy_gpu import toy_gpu
 def chain_of(latency=500, stages=4, programs=None, **overrides):
     """Of one of four blocks, so that all four SMs store."""
     plan, gpu = hand_plan([256] * 4, 64, stages=stages, programs=programs), toy_gpu(**overrides)
-    return plan_chain(launch_context(plan, gpu), sm_rates(plan, gpu), latency)
+    return Chain.of(launch_context(plan, gpu), sm_rates(plan, gpu), latency)
 
 
 def test_lead_in_of_two_roles():

@@ -9,7 +9,7 @@ from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.launch import launch_context
 from prunecast.models import estimate
-from prunecast.models.chain import Chain, plan_chain, sm_rates
+from prunecast.models.chain import Chain, sm_rates
 from prunecast.models.chains import phases_around
 from prunecast.patterns import ElementMap, parse_pattern
 from prunecast.plan.program import Instruction, Op, WarpProgram
@@ -25,7 +25,7 @@ def chain_of(*begin: Instruction, end: tuple[Instruction, ...] = ()) -> Chain:
     """Of a block of eight warps, two to a sub-partition; shared memory moves 128 bytes a cycle."""
     program = WarpProgram(role="worker", warps=8, begin=begin, step=(Instruction(Op.FMA),), end=end)
     plan, gpu = hand_plan([64], 64, programs=(program,)), toy_gpu()
-    return plan_chain(launch_context(plan, gpu), sm_rates(plan, gpu), 0.0)
+    return Chain.of(launch_context(plan, gpu), sm_rates(plan, gpu), 0.0)
 
 
 def test_waits_and_barriers_end_phases() -> None:

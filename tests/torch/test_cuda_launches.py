@@ -15,7 +15,7 @@ from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.form import Form
 from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
-from prunecast.kernels.tile.cuda import tensor_maps
+from prunecast.kernels.tile.cuda import operator as tile_operator
 from prunecast.kernels.tile.cuda.operator import SOURCES
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS
@@ -126,7 +126,7 @@ def emulated(monkeypatch, tmp_path_factory):
     """The driver under the launches, which take tensors of the host for those of a device."""
     made = EmulatedDriver(tmp_path_factory.getbasetemp() / "emulated")
     made.folder.mkdir(exist_ok=True)
-    for module in (device, kernel_launch, tensor_maps):
+    for module in (device, kernel_launch, tile_operator):
         monkeypatch.setattr(module, "driver", lambda: made)
     monkeypatch.setattr(launches, "_PREPARED", {})
     monkeypatch.setattr(direct, "_empty", _new_empty)

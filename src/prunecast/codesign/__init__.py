@@ -12,13 +12,12 @@ Read first: `predict.py`, `layer_launches.py` (one layer, one kernel) and `layer
 from prunecast.codesign.advice import Advice
 from prunecast.codesign.compare import Comparison, ComparisonRow, compare, compare_gpus
 from prunecast.codesign.contestants import Contestant, contestants, kernels_of
-from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.engines import ENGINES, Engine
 from prunecast.codesign.explain import Explanation, explain
 from prunecast.codesign.explain_sections import Fact, Section
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.codesign.layers import Skipped
+from prunecast.codesign.layers import ConvSettings, Skipped
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance

@@ -5,11 +5,10 @@ from typing import Any
 
 from prunecast.codesign.advice import Advice, Case, advise
 from prunecast.codesign.contestants import kernels_of
-from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import Source
+from prunecast.codesign.layers import ConvSettings, Source
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.pruned_maps import MapMaker

@@ -5,13 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from prunecast.codesign.convolutions import ConvSettings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.graph import ModelTime, Operation, model_time
 from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
-from prunecast.codesign.layers import Source
+from prunecast.codesign.layers import ConvSettings, Source
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.codesign.table import PredictionTable, WholeModel

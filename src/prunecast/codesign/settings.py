@@ -13,7 +13,6 @@ from prunecast.codesign.contestants import (
     run_in_torch,
     zeros_contestants,
 )
-from prunecast.codesign.convolutions import ConvSettings, conv_shapes
 from prunecast.codesign.engines import Engine, Progress, cache_state
 from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
 from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
@@ -21,7 +20,7 @@ from prunecast.codesign.graph.model_graph import MOST_TOKENS
 from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.graph.workloads import build_transformer
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import Skipped, Source, load_layers
+from prunecast.codesign.layers import ConvSettings, Skipped, Source, conv_shapes, load_layers
 from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.pruned_maps import MapMaker, sparsity_for

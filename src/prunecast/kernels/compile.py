@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.conv_input import ConvOperator, check_conv, grid_of
+from prunecast.kernels.device.conv_input import ConvOperator, grid_of
+from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -71,15 +72,18 @@ def compile(
     """
     grid = grid_of(plan)
     if grid is not None:
-        check_conv(plan)
+        _check_conv(plan)
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
-    try:
-        kind = getattr(import_module(entry.module), entry.name)
-        operator: Operator = kind.compile(plan, weights, bias=bias, activation=activation)
-    except ImportError as missing:
-        if missing.name not in ("cupy", "cupyx"):
-            raise
-        raise BadInput(f"running {plan.kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
+    kind = getattr(import_module(entry.module), entry.name)
+    operator: Operator = kind.compile(plan, weights, bias=bias, activation=activation)
     return operator if grid is None else ConvOperator(operator, grid)
+
+
+def _check_conv(plan: KernelPlan) -> None:
+    """Refuse plans of other kernels than those of tiles, and filters in no tile, with `BadInput`."""
+    if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
+        raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
+    if uncovered_rows(plan.tiles).size:
+        raise BadInput(f"{plan.kernel}: wanted every filter of a convolution in a tile")

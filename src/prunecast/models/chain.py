@@ -120,6 +120,36 @@ class Chain(NamedTuple):
     b_latency: float = float("inf")
     """Latency of reads of B into registers, at most, where B lies in L2."""
 
+    @classmethod
+    def of(cls, context: LaunchContext, rates: SmRates, memory_latency_cycles: float) -> "Chain":
+        """What the walk needs; the latency is rounded to whole cycles, so that walks are found again."""
+        plan, gpu = context.plan, context.gpu
+        return cls(
+            programs=context.programs,
+            shape=plan.shape,
+            stages=plan.resources.stages,
+            sub_partitions=rates.sub_partitions,
+            tensor_fma_per_clk=rates.tensor_fma_per_clk / rates.sub_partitions,
+            fp32_cycles=rates.fp32_cycles,
+            shared_bytes_per_clk=rates.shared_bytes_per_clk,
+            port_bytes_per_clk=rates.port_bytes_per_clk,
+            gather_bytes_per_clk=gather_bytes_per_clk(plan, gpu),
+            store_bytes_per_clk=_store_rate(context),
+            port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
+            tokens_share=min(plan.n / plan.shape.block_n, 1.0),
+            store_share=_store_share(plan),
+            tensor_latency=tensor_latency_cycles(gpu, plan.tensor),
+            shared_latency=gpu.shared_latency_cycles,
+            barrier_latency=gpu.barrier_latency_cycles,
+            sync_latency=gpu.sync_latency_cycles,
+            perform_latency=gpu.store_latency_cycles if waits_for_parts(context.programs) else 0,
+            memory_latency=round(memory_latency_cycles),
+            gather_latency=gpu.gather_latency_cycles,
+            lacks_tokens=False,
+            first_weights_late=weights_before_b_bytes(context) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
+            b_latency=float(gpu.l2_latency_cycles) if context.b_in_l2 else float("inf"),
+        )
+
     def with_data_there(self) -> "Chain":
         """The block with memory that answers at once."""
         endless = float("inf")
@@ -187,36 +217,6 @@ def _asking_no_more(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...
     """Programs without what acts on later steps."""
     return tuple(
         replace(p, step=tuple(i for i in p.step if not i.ahead or not i.of_a_step)) for p in programs
-    )
-
-
-def plan_chain(context: LaunchContext, rates: SmRates, memory_latency_cycles: float) -> Chain:
-    """Gather what the walk needs; the latency is rounded to whole cycles, so that walks are found again."""
-    plan, gpu = context.plan, context.gpu
-    return Chain(
-        programs=context.programs,
-        shape=plan.shape,
-        stages=plan.resources.stages,
-        sub_partitions=rates.sub_partitions,
-        tensor_fma_per_clk=rates.tensor_fma_per_clk / rates.sub_partitions,
-        fp32_cycles=rates.fp32_cycles,
-        shared_bytes_per_clk=rates.shared_bytes_per_clk,
-        port_bytes_per_clk=rates.port_bytes_per_clk,
-        gather_bytes_per_clk=gather_bytes_per_clk(plan, gpu),
-        store_bytes_per_clk=_store_rate(context),
-        port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
-        tokens_share=min(plan.n / plan.shape.block_n, 1.0),
-        store_share=_store_share(plan),
-        tensor_latency=tensor_latency_cycles(gpu, plan.tensor),
-        shared_latency=gpu.shared_latency_cycles,
-        barrier_latency=gpu.barrier_latency_cycles,
-        sync_latency=gpu.sync_latency_cycles,
-        perform_latency=gpu.store_latency_cycles if waits_for_parts(context.programs) else 0,
-        memory_latency=round(memory_latency_cycles),
-        gather_latency=gpu.gather_latency_cycles,
-        lacks_tokens=False,
-        first_weights_late=weights_before_b_bytes(context) * gpu.max_clock_hz / gpu.dram_bytes_per_s,
-        b_latency=float(gpu.l2_latency_cycles) if context.b_in_l2 else float("inf"),
     )
 
 

@@ -31,7 +31,7 @@ from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
-from prunecast.models.chain import copies_through_registers, plan_chain, sm_rates
+from prunecast.models.chain import Chain, copies_through_registers, sm_rates
 from prunecast.models.chip import ChipEnds, chip_ends
 from prunecast.models.item_costs import Costs, item_costs
 from prunecast.models.starts import Starts, starts_of
@@ -143,7 +143,7 @@ def _look_up(context: LaunchContext) -> Case:
     # through registers every step
     late = context.b_in_l2 or copies_through_registers(context.programs)
     latency = gpu.dram_latency_cycles if late else gpu.l2_latency_cycles
-    return Case(context, amounts, rates, traffic, plan_chain(context, rates, latency))
+    return Case(context, amounts, rates, traffic, Chain.of(context, rates, latency))
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:

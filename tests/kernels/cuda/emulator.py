@@ -4,13 +4,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.tile_stages import PackedStages
-from prunecast.kernels.tile.cuda.work_image import OWNER, PART, WorkImage
+from prunecast.kernels.tile.cuda.work_image import OWNER, PART, _WorkImage
 from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def run_images(plan: KernelPlan, packed: PackedStages, work: WorkImage, b: FloatArray) -> FloatArray:
+def run_images(plan: KernelPlan, packed: PackedStages, work: _WorkImage, b: FloatArray) -> FloatArray:
     """C (M, N); elements that no item writes stay NaN. Weights are the bits of fp16."""
     c = np.full((plan.m, plan.n), np.nan)
     partials = np.full((max(work.slots, 1), *plan.shape[:2]), np.nan)

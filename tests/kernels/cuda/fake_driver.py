@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from prunecast.kernels.device import launch
-from prunecast.kernels.tile.cuda import tensor_maps
+from prunecast.kernels.tile.cuda import operator as tile_operator
 
 NO_CONTEXT = 201
 
@@ -76,5 +76,5 @@ def install(
     """In place of the real one."""
     found = FakeDriver(*argument_bytes, statuses=statuses)
     monkeypatch.setattr(launch, "driver", lambda: found)
-    monkeypatch.setattr(tensor_maps, "driver", lambda: found)
+    monkeypatch.setattr(tile_operator, "driver", lambda: found)
     return found

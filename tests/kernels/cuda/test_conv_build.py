@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.kernels.tile.cuda.mma.operator import mma_form
-from prunecast.kernels.tile.cuda.operator import tile_form
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
+from prunecast.kernels.tile.cuda.operator import TileOperator
 from tests.kernels.cuda.mma import mma_plans
 from tests.kernels.cuda.plans import plan_of
 from tests.kernels.cuda.test_on_cpu_conv import grid_of, tiles_of
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.compile
 def test_forms_of_wgmma(form: tuple[int, int], stride: int) -> None:
     grid = grid_of(height=9, stride=stride)
     plan = replace(plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, *form), source=grid)
-    made = tile_form(plan, activation="relu", bias=True)
+    made = TileOperator.form(plan, activation="relu", bias=True)
     assert (made.defines["BORDER"], made.defines.get("STRIDED", 0)) == (1, stride - 1)
     kernel = made.build()
     assert (kernel.registers, kernel.spill_bytes) == (168, 0)
@@ -39,4 +39,4 @@ def test_forms_of_mma(arch: str, gpu: str, form: tuple[int, int], stride: int) -
     grid = grid_of(height=9, stride=stride)
     product = mma_plans.plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, form, gpu=gpu)
     plan = replace(product, source=grid)
-    assert mma_form(plan, activation="relu", bias=True).build(arch).spill_bytes == 0
+    assert MmaOperator.form(plan, activation="relu", bias=True).build(arch).spill_bytes == 0

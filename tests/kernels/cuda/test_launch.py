@@ -10,10 +10,9 @@ from prunecast.kernels.device.form import FillRows
 from prunecast.kernels.device.launch import LaunchError, Place, Places, PreparedLaunch, launch
 from prunecast.kernels.device.transpose import transpose
 from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
-from prunecast.kernels.tile.cuda import tensor_maps
+from prunecast.kernels.tile.cuda import operator as tile_operator
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
-from prunecast.kernels.tile.cuda.operator import Box
-from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps, _encode_boxes
+from prunecast.kernels.tile.cuda.operator import Box, BoxMaps, _encode_boxes
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
@@ -94,7 +93,7 @@ def test_maps_are_encoded_once_for_each_place(monkeypatch):
 
 def test_maps_of_many_places_make_room(monkeypatch):
     driver = install(monkeypatch)
-    monkeypatch.setattr(tensor_maps, "MOST_MAPS", 2)
+    monkeypatch.setattr(tile_operator, "MOST_MAPS", 2)
     maps = BoxMaps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
     for pointer in (256, 512, 768, 768, 256):
         maps.address(Place(pointer, 256))

@@ -7,12 +7,10 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.cuda.operator import pack_plan as pack_balanced_plan
+from prunecast.kernels.balanced.cuda.operator import BalancedOperator
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
-from prunecast.kernels.small_n.cuda.records import pack_plan as pack_small_plan
-from prunecast.kernels.tile.cuda.operator import box_of
-from prunecast.kernels.tile.cuda.tensor_maps import _encode_boxes
+from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SmallOperator
+from prunecast.kernels.tile.cuda.operator import _encode_boxes, box_of
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, pack_plan
 from tests.kernels.cuda.fake_cupy import HostArray, instead_of_cupy, kernel_of
 from tests.kernels.cuda.fake_driver import install
@@ -85,7 +83,7 @@ def test_a_copy_is_launched_with_arrays_of_its_own(monkeypatch, loaded):
 def test_an_operator_of_few_tokens_begins_b_at_whole_words(monkeypatch, loaded):
     driver = install(monkeypatch, SMALL_ARGS.itemsize)
     plan = fastest_plan("small-n", ragged_map(128), 7, "fp16", load_gpu("h200-sxm"))
-    packed = pack_small_plan(plan, np.ones((plan.m, plan.k), np.float32))
+    packed = SmallOperator.pack(plan, np.ones((plan.m, plan.k), np.float32))
     operator = loaded("small_n.cuda.records").SmallOperator(
         plan, packed, on_device(packed), kernel_of(OTHER), overlap=False
     )
@@ -98,7 +96,7 @@ def test_an_operator_of_few_tokens_begins_b_at_whole_words(monkeypatch, loaded):
 @pytest.mark.parametrize("tokens", [1, 16])
 def test_a_balanced_operator_counts_steps_of_one_token_by_elements(tokens, monkeypatch, loaded):
     plan = fastest_plan("balanced", elements_of_density(64, 128, 0.25), tokens, "fp16", load_gpu("h200-sxm"))
-    packed = pack_balanced_plan(plan, np.ones((plan.m, plan.k), np.float32))
+    packed = BalancedOperator.pack(plan, np.ones((plan.m, plan.k), np.float32))
     driver = install(monkeypatch, packed.args.dtype.itemsize)
     operator = loaded("balanced.cuda.operator").BalancedOperator(
         plan, packed, on_device(packed), kernel_of(OTHER), overlap=False

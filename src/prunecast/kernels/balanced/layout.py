@@ -35,23 +35,6 @@ _SAMPLE_GROUPS = 16
 """Groups of rows that `choose_rest` looks at. Kind: choice, more of them change nothing."""
 
 
-class BalancedLayout(NamedTuple):
-    """Layout of one matrix."""
-
-    window: int
-    """Columns of A."""
-    rest: int
-    """Elements of every row in every window outside the dense columns, padding included."""
-    dense: IntArray
-    """(groups of 16 rows, windows): dense columns."""
-
-    @property
-    def words(self) -> IntArray:
-        """(groups, windows): words of 16 bytes of each record."""
-        pairs = (self.dense + 1) // 2
-        return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
-
-
 class _DenseColumns(NamedTuple):
     """Dense columns of a window that a warp multiplies."""
 
@@ -69,6 +52,42 @@ class _BusySplits(NamedTuple):
     """Share of the block's warps that have work; mean over the steps."""
     crowded: float
     """Largest share in one sub-partition; warp w belongs to sub-partition w mod 4."""
+
+
+class BalancedLayout(NamedTuple):
+    """Layout of one matrix."""
+
+    window: int
+    """Columns of A."""
+    rest: int
+    """Elements of every row in every window outside the dense columns, padding included."""
+    dense: IntArray
+    """(groups of 16 rows, windows): dense columns."""
+
+    @property
+    def words(self) -> IntArray:
+        """(groups, windows): words of 16 bytes of each record."""
+        pairs = (self.dense + 1) // 2
+        return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
+
+    def dense_columns(self, splits: int) -> _DenseColumns:
+        """What the warps of a block multiply of a step, each one window; they do two columns at a time."""
+        groups, windows = self.dense.shape
+        steps, in_block = -(-windows // splits), WARPS // splits
+        padded = np.zeros((-(-groups // in_block) * in_block, steps * splits), np.int64)
+        padded[:groups, :windows] = 2 * -(-self.dense // 2)
+        of_warp = padded.reshape(-1, in_block, splits, steps)
+        mean = of_warp.sum() / max(self.dense.size, 1)
+        return _DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
+
+    def busy_splits(self, splits: int) -> _BusySplits:
+        """Shares of a block's warps, and of its fullest sub-partition's, that have a window in a step."""
+        windows = int(self.dense.shape[1])
+        steps = max(-(-windows // splits), 1)
+        whole, groups = windows // steps, WARPS // splits
+        some, left = min(whole + 1, splits) * groups, windows % steps
+        crowded = left * _fullest(some) + (steps - left) * _fullest(whole * groups)
+        return _BusySplits(windows / (steps * splits), crowded / (steps * WARPS))
 
 
 class VectorLayout(NamedTuple):
@@ -90,27 +109,6 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
     dense = np.zeros((-(-elements.m // GROUP_ROWS), windows), np.int32)
     count_dense(elements.row_start, elements.column_index, elements.m, window, windows, rest, dense)
     return BalancedLayout(window, rest, dense)
-
-
-def dense_columns(layout: BalancedLayout, splits: int) -> _DenseColumns:
-    """What the warps of a block multiply of a step, each one window; they do two columns at a time."""
-    groups, windows = layout.dense.shape
-    steps, in_block = -(-windows // splits), WARPS // splits
-    padded = np.zeros((-(-groups // in_block) * in_block, steps * splits), np.int64)
-    padded[:groups, :windows] = 2 * -(-layout.dense // 2)
-    of_warp = padded.reshape(-1, in_block, splits, steps)
-    mean = of_warp.sum() / max(layout.dense.size, 1)
-    return _DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
-
-
-def busy_splits(layout: BalancedLayout, splits: int) -> _BusySplits:
-    """Shares of a block's warps, and of its fullest sub-partition's, that have a window in a step."""
-    windows = int(layout.dense.shape[1])
-    steps = max(-(-windows // splits), 1)
-    whole, groups = windows // steps, WARPS // splits
-    some, left = min(whole + 1, splits) * groups, windows % steps
-    crowded = left * _fullest(some) + (steps - left) * _fullest(whole * groups)
-    return _BusySplits(windows / (steps * splits), crowded / (steps * WARPS))
 
 
 def _fullest(warps: int) -> int:

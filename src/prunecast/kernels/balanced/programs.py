@@ -7,7 +7,7 @@ import numpy as np
 
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import LINE_BYTES, SECTOR_BYTES, GpuSpec
-from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, busy_splits, dense_columns
+from prunecast.kernels.balanced.layout import WARPS, BalancedLayout
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.misaligned import row_bytes_of
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
@@ -215,7 +215,7 @@ def matrix_programs(
     rows, top = copies.rows, costs.whole("step_wait") + 4 * STEP_ISSUE
     # Where a record lies is read first; blocks of a first wave do so while the launch before ends
     found = gpu.dram_latency_cycles * (sharers.waves - 1) // sharers.waves
-    columns = dense_columns(layout, splits)
+    columns = layout.dense_columns(splits)
     uneven = round((columns.most - columns.mean) * costs["lone_column_cycles"])
     step = (
         Instruction(Op.WAIT_FULL),
@@ -251,8 +251,8 @@ def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpe
     """Reads and products of a part of a step. Where the port of shared memory has room for them, reads are
     only what the first one waits.
     """
-    dense, rest = dense_columns(layout, splits).mean, 4 * layout.rest
-    busy = busy_splits(layout, splits)
+    dense, rest = layout.dense_columns(splits).mean, 4 * layout.rest
+    busy = layout.busy_splits(splits)
     port = (products.dense.port * dense + products.rest.port * rest) * READ_BYTES * busy.share
     issue = (products.dense.issue * dense + products.rest.issue * rest) * busy.crowded
     reads = Instruction(Op.SHARED, max(round(port / PIECES), 1))

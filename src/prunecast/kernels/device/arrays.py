@@ -138,31 +138,6 @@ def check_weights(
             raise BadInput(f"{name} must be floating-point, got {array.dtype.name}")
 
 
-def check_device(kernel: str, runs_on: Callable[[int], bool], wanted: str) -> int:
-    """Number of the current device, refused where `kernel` does not run.
-
-    Parameters
-    ----------
-    runs_on : of a compute capability times ten, such as 90
-    wanted : the same in words, for the message
-
-    Raises
-    ------
-    BadInput : no CuPy, no GPU, or another one
-    """
-    try:
-        import cupy as cp
-    except ImportError as missing:
-        raise BadInput(f"{kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
-    if not cp.cuda.is_available():
-        raise BadInput(f"{kernel} needs an NVIDIA GPU, none is available")
-    device = cp.cuda.Device()
-    capability = int(device.compute_capability)
-    if not runs_on(capability):
-        raise BadInput(f"{kernel} needs {wanted}, device {device.id} has {capability / 10}")
-    return int(device.id)
-
-
 def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
     other = framework_of("C", out)
     if other.name != framework.name:

@@ -9,7 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.arrays import Wanted, check_given
 from prunecast.kernels.device.frameworks import framework_of
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.tile_stages import PackedStages, uncovered_rows
+from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -36,14 +36,6 @@ def grid_of(plan: KernelPlan) -> ConvGrid | None:
     if plan.source.conv.batch % CHUNK:
         raise BadInput(f"{plan.kernel}: wanted a multiple of {CHUNK} images, got {plan.source.conv.batch}")
     return plan.source
-
-
-def check_conv(plan: KernelPlan) -> None:
-    """Refuse plans of other kernels than those of tiles, and filters in no tile, with `BadInput`."""
-    if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
-        raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
-    if uncovered_rows(plan.tiles).size:
-        raise BadInput(f"{plan.kernel}: wanted every filter of a convolution in a tile")
 
 
 def conv_defines(plan: KernelPlan) -> dict[str, int]:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.arrays import Rooms, Wanted, check_device, check_weights, multiply
+from prunecast.errors import BadInput
+from prunecast.kernels.device.arrays import Rooms, Wanted, check_weights, multiply
 from prunecast.kernels.device.form import FillRows, Form, build_fill
 from prunecast.kernels.device.launch import Place, Places, PreparedLaunch
 from prunecast.kernels.device.tile_stages import Packed
@@ -69,7 +70,7 @@ class Operator:
         """
         capabilities = cls.runs_on(plan)
         wanted = f"compute capability {capabilities.start / 10}"
-        check_device(cls.name, lambda capability: capability in capabilities, wanted)
+        _check_device(cls.name, lambda capability: capability in capabilities, wanted)
         check_weights(plan, weights, bias)
         form = cls.form(plan, activation=activation, bias=bias is not None, changes=changes)
         cubin = form.build(_arch_of_device()).cubin
@@ -180,6 +181,31 @@ class Operator:
             blocks=rows.size,
             tokens=self._wanted.padded_n,
         )
+
+
+def _check_device(kernel: str, runs_on: Callable[[int], bool], wanted: str) -> int:
+    """Number of the current device, refused where `kernel` does not run.
+
+    Parameters
+    ----------
+    runs_on : of a compute capability times ten, such as 90
+    wanted : the same in words, for the message
+
+    Raises
+    ------
+    BadInput : no CuPy, no GPU, or another one
+    """
+    try:
+        import cupy as cp
+    except ImportError as missing:
+        raise BadInput(f"{kernel} needs CuPy: install the extra cuda13 or cuda12") from missing
+    if not cp.cuda.is_available():
+        raise BadInput(f"{kernel} needs an NVIDIA GPU, none is available")
+    device = cp.cuda.Device()
+    capability = int(device.compute_capability)
+    if not runs_on(capability):
+        raise BadInput(f"{kernel} needs {wanted}, device {device.id} has {capability / 10}")
+    return int(device.id)
 
 
 def _load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:

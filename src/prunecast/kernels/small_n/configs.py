@@ -62,6 +62,24 @@ class SmallConfig(NamedTuple):
         """Short name, e.g. `64x16 d4 w8`: tile of C, depth and warps."""
         return f"{self.block_m}x{self.block_n} d{self.depth} w{self.warps}"
 
+    @classmethod
+    def of_shape(cls, shape: BlockShape, resources: BlockResources) -> "SmallConfig":
+        """The config of a plan.
+
+        Raises
+        ------
+        BadInput : no config of this kernel has that shape
+        """
+        config = cls(shape.block_m, shape.block_n, resources.stages, resources.threads // 32)
+        if (
+            config.block_m not in HEIGHTS
+            or config.block_n not in WIDTHS
+            or config.shape != shape
+            or config.depth < 1
+        ):
+            raise BadInput(f"small-n: no config of the kernel has blocks of {tuple(shape)} and {resources}")
+        return config
+
     @property
     def shape(self) -> BlockShape:
         """Block shape of a step, in which every warp takes one k16."""
@@ -138,21 +156,3 @@ def small_configs(n: int) -> Iterator[SmallConfig]:
         for warps, depths in RINGS.items():
             if not (tight and warps == max(RINGS)):
                 yield from (SmallConfig(height, width, depth, warps) for depth in depths)
-
-
-def config_of_shape(shape: BlockShape, resources: BlockResources) -> SmallConfig:
-    """The config of a plan.
-
-    Raises
-    ------
-    BadInput : no config of this kernel has that shape
-    """
-    config = SmallConfig(shape.block_m, shape.block_n, resources.stages, resources.threads // 32)
-    if (
-        config.block_m not in HEIGHTS
-        or config.block_n not in WIDTHS
-        or config.shape != shape
-        or config.depth < 1
-    ):
-        raise BadInput(f"small-n: no config of the kernel has blocks of {tuple(shape)} and {resources}")
-    return config

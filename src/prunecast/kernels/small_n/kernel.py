@@ -21,7 +21,6 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sou
 from prunecast.kernels.small_n.configs import (
     WIDTHS,
     SmallConfig,
-    config_of_shape,
     small_configs,
 )
 from prunecast.kernels.small_n.programs import most_kept, small_programs, with_early_blocks
@@ -137,7 +136,7 @@ def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu:
 
 def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     """Registers as compiled, and prologues that ask for weights before the preceding launch has ended."""
-    config = config_of_shape(plan.shape, plan.resources)
+    config = SmallConfig.of_shape(plan.shape, plan.resources)
     return LaunchTraits(
         co_resident=True,
         registers_per_thread=_compiled_resources(config, plan.n, gpu).registers_per_thread,

@@ -131,7 +131,7 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
     if tensor.endswith("wgmma"):
         return list(wgmma_configs(gpu, dtype, tensor))
     if tensor == "none":
-        return list(core_configs(gpu))
+        return list(_core_configs(gpu))
     if gpu.has_async_copy:
         return list(mma_configs(gpu, dtype, tensor))
     return list(_register_configs(gpu, dtype, tensor))
@@ -157,7 +157,7 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
         yield _config("registers", form, shape, dtype, tensor, fma, resources)
 
 
-def core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
+def _core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
     """fp32 on CUDA cores, whose instructions have one FMA for each lane; slots as `mma_configs` chooses."""
     for form in _CORE_FORMS:
         registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS

@@ -9,7 +9,7 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.small_n.cuda.records import (
     NO_COLUMN,
     PackedSmall,
-    small_form,
+    SmallOperator,
     small_records,
 )
 from prunecast.torch.cuda.device import arch_of
@@ -37,7 +37,7 @@ class SmallLaunch(LayerLaunch):
             "places": records.places,
             "rows": records.rows,
         }
-        form = small_form(plan, **options)
+        form = SmallOperator.form(plan, **options)
         cubin = form.build(arch_of(device)).cubin
         return Kernel(cubin, form.entry, records.arguments(plan), arrays, records.blocks)
 

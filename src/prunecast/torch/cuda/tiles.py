@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.operator import box_of, tile_form, token_box_of
-from prunecast.kernels.tile.cuda.tensor_maps import BoxMaps
+from prunecast.kernels.tile.cuda.operator import BoxMaps, TileOperator, box_of, token_box_of
 from prunecast.kernels.tile.cuda.work_image import (
     COUNTERS_PER_GROUP,
     GATHER_ROWS,
@@ -15,7 +14,7 @@ from prunecast.kernels.tile.cuda.work_image import (
     TILE_ARGS,
     work_image,
 )
-from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS, sparse_form
+from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS, SparseOperator
 from prunecast.patterns.tile_map import IntArray
 from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, Call, Kernel, LayerLaunch
 from prunecast.torch.epilogue import Epilogue
@@ -25,7 +24,7 @@ from prunecast.torch.images import HALVES, STAGES, Layout, slabs_of
 class StagedLaunch(LayerLaunch):
     """A kernel that walks stages of tiles, which may be split."""
 
-    kind, record, form = STAGES, TILE_ARGS, staticmethod(tile_form)
+    kind, record, form = STAGES, TILE_ARGS, staticmethod(TileOperator.form)
 
     def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
         """Stages, work records and room for sums of split tiles."""
@@ -53,7 +52,7 @@ class StagedLaunch(LayerLaunch):
 class HalvesLaunch(StagedLaunch):
     """The 2:4 kernel."""
 
-    kind, record, form = HALVES, SPARSE_ARGS, staticmethod(sparse_form)
+    kind, record, form = HALVES, SPARSE_ARGS, staticmethod(SparseOperator.form)
 
 
 class TileLaunch(StagedLaunch):

@@ -5,7 +5,7 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.configs import _register_configs, core_configs, mma_configs
+from prunecast.kernels.tile.configs import _core_configs, _register_configs, mma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
 from prunecast.plan.work_items import Assigned, assign_hardware, assign_stream_k
@@ -41,7 +41,7 @@ def variants_of(gpu: str, dtype: str = "fp16", tensor: str = "mma") -> list[Tile
     """All forms of a GPU, those that do not fit it too."""
     spec = load_gpu(gpu)
     if dtype == "fp32":
-        return list(core_configs(spec))
+        return list(_core_configs(spec))
     kinds = mma_configs if spec.has_async_copy else _register_configs
     return list(kinds(spec, dtype, tensor))
 

@@ -6,7 +6,7 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.ffma.operator import PARTS, ffma_form
+from prunecast.kernels.tile.cuda.ffma.operator import PARTS, FfmaOperator
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of
 from tests.kernels.cuda.sass import opcodes
 
@@ -28,7 +28,7 @@ def test_every_architecture_takes_every_form(
     form: tuple[int, int], arch: str, activation: str, bias: bool
 ) -> None:
     p = plan(form, arch)
-    kernel = ffma_form(p, activation=activation, bias=bias).build(arch)
+    kernel = FfmaOperator.form(p, activation=activation, bias=bias).build(arch)
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     assert kernel.registers <= p.resources.registers_per_thread
     assert not any(name.startswith("HMMA") for name in opcodes(kernel.cubin))
@@ -42,6 +42,6 @@ def test_parts_are_those_that_planners_reckon_with() -> None:
 def test_other_plans_are_refused() -> None:
     a100 = load_gpu("a100-sxm4-80gb")
     with pytest.raises(BadInput, match="runs tiles on CUDA cores, got tf32"):
-        ffma_form(fastest_plan("stspmm", ragged_map(64), 64, "tf32", a100))
+        FfmaOperator.form(fastest_plan("stspmm", ragged_map(64), 64, "tf32", a100))
     with pytest.raises(BadInput, match="activation must be one of"):
-        ffma_form(plan((64, 64)), activation="tanh")
+        FfmaOperator.form(plan((64, 64)), activation="tanh")

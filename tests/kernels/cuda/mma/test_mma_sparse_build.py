@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.tile.cuda.mma.operator import PARTS, _check_mma, mma_form
+from prunecast.kernels.tile.cuda.mma.operator import PARTS, MmaOperator, _check_mma
 from prunecast.kernels.two_of_four.kernel import _sparse_tensor_configs
 from prunecast.patterns import NestedMap
 from prunecast.patterns.element_map import element_map_from_mask
@@ -47,7 +47,7 @@ def products(p: KernelPlan) -> int:
 def test_every_architecture_takes_the_forms_of_its_plans(arch: str, gpu: str, form: tuple[int, int]) -> None:
     """No spills, as many blocks on an SM as the plan has, and every product on the sparse tensor cores."""
     p = plan(form, gpu)
-    kernel = mma_form(p).build(arch)  # shared memory and threads are checked by the source
+    kernel = MmaOperator.form(p).build(arch)  # shared memory and threads are checked by the source
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     compiled = p.resources._replace(registers_per_thread=kernel.registers)
     spec = load_gpu(gpu)
@@ -60,13 +60,13 @@ def test_every_architecture_takes_the_forms_of_its_plans(arch: str, gpu: str, fo
 @pytest.mark.parametrize("form", [*WIDEST, (64, 64)])
 def test_bf16_bias_and_gelu_do_not_spill(arch: str, gpu: str, form: tuple[int, int]) -> None:
     p = plan(form, gpu, dtype="bf16")
-    assert mma_form(p, activation="gelu", bias=True).build(arch).spill_bytes == 0
+    assert MmaOperator.form(p, activation="gelu", bias=True).build(arch).spill_bytes == 0
 
 
 def test_tokens_and_weights_are_read_whole() -> None:
     """A step of 64: 2 x 8 operands of 8 tokens, four places, twice four fragments; the first again ahead."""
     p = plan((128, 256))
-    found = opcodes(mma_form(p).build("sm_80").cubin)
+    found = opcodes(MmaOperator.form(p).build("sm_80").cubin)
     assert {name: count for name, count in found.items() if name.startswith("LDSM")} == {"LDSM.16.MT88.4": 18}
     copies = {name for name in found if name.startswith("LDGSTS")}
     assert copies
@@ -95,14 +95,14 @@ def test_plans_of_the_planner_run_on_it(gpu: str, height: int) -> None:
 
 def test_other_plans_are_refused() -> None:
     with pytest.raises(BadInput, match="the plan has sparse-wgmma"):
-        mma_form(replace(plan((64, 64)), tensor="sparse-wgmma"))
+        MmaOperator.form(replace(plan((64, 64)), tensor="sparse-wgmma"))
     with pytest.raises(BadInput, match="the plan has mma"):
-        mma_form(replace(plan((64, 64)), tensor="mma"))
+        MmaOperator.form(replace(plan((64, 64)), tensor="mma"))
     two_slots = replace(plan((64, 64)), resources=plan((64, 64)).resources._replace(stages=2))
     with pytest.raises(BadInput, match=r"2:4 needs compute capability 8\.0"):
-        mma_form(two_slots)
+        MmaOperator.form(two_slots)
     with pytest.raises(BadInput, match="by 32 or 64 columns"):
-        mma_form(replace(plan((64, 64)), shape=plan((64, 64)).shape._replace(block_k=16)))
+        MmaOperator.form(replace(plan((64, 64)), shape=plan((64, 64)).shape._replace(block_k=16)))
 
 
 def test_gpus_without_sparse_tensor_cores_are_refused_when_planning() -> None:

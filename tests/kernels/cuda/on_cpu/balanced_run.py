@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.balanced.cuda.operator import balanced_form, pack_plan
+from prunecast.kernels.balanced.cuda.operator import BalancedOperator
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
 
@@ -25,9 +25,9 @@ def run_balanced(
     seed: int = 0,
 ) -> None:
     """Fill C of `operands`; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
-    form = balanced_form(plan, activation=activation, bias=operands.bias is not None)
+    form = BalancedOperator.form(plan, activation=activation, bias=operands.bias is not None)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
-    images = pack_plan(plan, operands.a)
+    images = BalancedOperator.pack(plan, operands.a)
     bias = np.zeros(1, np.float32) if operands.bias is None else operands.bias
     arrays = {**images.arrays, "bias": bias, "clock": np.zeros(4, np.uint64)}
     args = images.args

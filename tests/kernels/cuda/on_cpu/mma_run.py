@@ -8,8 +8,8 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.conv_input import reading_input
 from prunecast.kernels.device.tile_stages import to_bits
-from prunecast.kernels.tile.cuda.ffma.operator import _pack_ffma, ffma_form
-from prunecast.kernels.tile.cuda.mma.operator import has_async_copies, mma_form
+from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator, _pack_ffma
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
 from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import WARPS, _mma_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
@@ -41,9 +41,9 @@ def run_mma(
     choices = {"activation": activation, "bias": operands.bias is not None, "changes": defines}
     arch = 900 if has_async_copies(plan) else 750
     if plan.tensor == "none":
-        form, packed = ffma_form(plan, **choices), _pack_ffma(plan, operands.a)
+        form, packed = FfmaOperator.form(plan, **choices), _pack_ffma(plan, operands.a)
     else:
-        form = mma_form(plan, **choices)
+        form = MmaOperator.form(plan, **choices)
         packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
     records = _mma_records(plan, packed)

@@ -8,9 +8,9 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.small_n.cuda.records import (
+    SmallOperator,
     _place_b,
     pack_small,
-    small_form,
     small_records,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
@@ -39,7 +39,7 @@ def run_small(
     the product is added to what it holds. So is `gated`, C as (M / 2, tokens) of gate and up that interleave
     in A.
     """
-    form = small_form(plan, activation=activation, bias=operands.bias is not None)
+    form = SmallOperator.form(plan, activation=activation, bias=operands.bias is not None)
     defines = dict(form.defines)
     if token_major is not None:
         defines |= {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}

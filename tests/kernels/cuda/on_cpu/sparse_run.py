@@ -11,8 +11,8 @@ from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.two_of_four.cuda.operator import (
     COUNTERS_PER_GROUP,
     SPARSE_ARGS,
+    SparseOperator,
     _pack_sparse,
-    sparse_form,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
@@ -40,7 +40,7 @@ def run_sparse(
     token_major : C as (tokens, M), to be filled instead, or added to where it is a `residual`
     """
     own = {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)} if token_major is not None else {}
-    form = sparse_form(plan, activation=activation, bias=operands.bias is not None, changes=own)
+    form = SparseOperator.form(plan, activation=activation, bias=operands.bias is not None, changes=own)
     kernel = build_on_cpu(
         form.source, form.entry, form.defines, folder, includes=form.includes, changes=changes
     )

@@ -11,8 +11,8 @@ from prunecast.kernels.device.conv_input import reading_input, write_grid
 from prunecast.kernels.device.form import ACTIVATIONS
 from prunecast.kernels.device.tile_stages import to_bits, uncovered_rows
 from prunecast.kernels.tile.cuda.operator import (
+    TileOperator,
     box_of,
-    tile_form,
     token_box_of,
 )
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, pack_weights, work_image
@@ -54,7 +54,7 @@ def run_tiles(
         defines = {**(defines or {}), "TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}
     if gated is not None:
         defines = {**(defines or {}), "GLU": 1}
-    form = tile_form(plan, activation=activation, bias=operands.bias is not None, changes=defines)
+    form = TileOperator.form(plan, activation=activation, bias=operands.bias is not None, changes=defines)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
     packed = pack_weights(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
     packed = reading_input(plan, packed)

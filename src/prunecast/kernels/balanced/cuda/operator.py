@@ -80,17 +80,6 @@ def _own_defines(plan: KernelPlan, form: _BalancedForm) -> dict[str, int]:
     }
 
 
-def balanced_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
-    if plan.kernel != "balanced":
-        raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
-    form = _form_of(plan)
-    ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False))
-    defines = {**_own_defines(plan, form), **ends, **(options.get("changes") or {})}
-    registers = plan.resources.registers_per_thread
-    return Form(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
-
-
 MATRIX_ARGS = np.dtype(
     [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
     + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
@@ -104,21 +93,6 @@ VECTOR_ARGS = np.dtype(
 )
 """The bytes of `VectorArgs` in vector.cu."""
 Floats = npt.NDArray[np.float32]
-
-
-def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """Pack `weights` (M, K), rounded to the plan's dtype.
-
-    Raises
-    ------
-    BadInput : the plan has no elements
-    """
-    if plan.inner is None:
-        raise BadInput("the balanced kernel needs a plan with elements")
-    form, values = _form_of(plan), rounded(weights, plan.dtype)
-    if form.vector is not None:
-        return _vector_images(plan, plan.inner, form.vector, values)
-    return _matrix_images(plan, plan.inner, form, values)
 
 
 def _vector_images(
@@ -228,7 +202,33 @@ def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:
 class BalancedOperator(Operator):
     """A plan of a balanced kernel on one device; B and C of one token may begin anywhere."""
 
-    name, form, pack = "the balanced kernel", staticmethod(balanced_form), staticmethod(pack_plan)
+    name = "the balanced kernel"
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        if plan.kernel != "balanced":
+            raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
+        form = _form_of(plan)
+        ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False))
+        defines = {**_own_defines(plan, form), **ends, **(options.get("changes") or {})}
+        registers = plan.resources.registers_per_thread
+        return Form(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
+
+    @staticmethod
+    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+        """Pack `weights` (M, K), rounded to the plan's dtype.
+
+        Raises
+        ------
+        BadInput : the plan has no elements
+        """
+        if plan.inner is None:
+            raise BadInput("the balanced kernel needs a plan with elements")
+        form, values = _form_of(plan), rounded(weights, plan.dtype)
+        if form.vector is not None:
+            return _vector_images(plan, plan.inner, form.vector, values)
+        return _matrix_images(plan, plan.inner, form, values)
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:

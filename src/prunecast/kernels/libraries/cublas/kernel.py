@@ -6,8 +6,9 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import LaunchTraits
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, aligned_bytes
-from prunecast.kernels.libraries.cublas.launches import cublas_costs, dense_traits
+from prunecast.kernels.libraries.cublas.launches import cublas_costs, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
 from prunecast.kernels.libraries.cublas.rank import Ranked, rank
 from prunecast.kernels.libraries.surrogate import Surrogate, numbers, table
@@ -104,13 +105,26 @@ def plan_dense(
     )
 
 
+def _dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    """A split-K reduction, and a fill that clears the tile counter."""
+    slices = int(plan.work.parts.max(initial=1))
+    sums_s = float(reduction_seconds(plan.m, plan.n, slices, gpu))
+    return LaunchTraits(other_launches_s=sums_s + _counter_seconds(plan.item_count, gpu))
+
+
+def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
+    """Launch that clears the counter from which CTAs draw tiles, where they do not follow from its number."""
+    most = cublas_costs(gpu.compute_capability)["counter_tiles_per_sm"] * gpu.sm_count
+    return gpu.graph_launch_s if gpu.has_wgmma and tiles > most else 0.0
+
+
 CUBLAS = Surrogate(
     library="cuBLAS",
     package=__package__,
     families="cublas_families",
     configs=_dense_configs,
     plan=plan_dense,
-    traits=dense_traits,
+    traits=_dense_traits,
 )
 DENSE = CUBLAS.kernel(
     "dense",

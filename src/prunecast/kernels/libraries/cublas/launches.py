@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import LaunchTraits
-from prunecast.plan.kernel_plan import KernelPlan
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,19 +43,6 @@ def reduction_seconds(m: int, n: int, slices: FloatArray | int, gpu: GpuSpec) ->
         cycles += round(rounds * (gpu.block_start_cycles + gpu.l2_latency_cycles))
     sums_s = 4.0 * m * n * np.asarray(slices, np.float64) / gpu.l2_bytes_per_s
     return np.where(np.asarray(slices) > 1, launch_s + cycles / gpu.max_clock_hz + sums_s, 0.0)
-
-
-def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
-    """Launch that clears the counter from which CTAs draw tiles, where they do not follow from its number."""
-    most = cublas_costs(gpu.compute_capability)["counter_tiles_per_sm"] * gpu.sm_count
-    return gpu.graph_launch_s if gpu.has_wgmma and tiles > most else 0.0
-
-
-def dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """A split-K reduction, and a fill that clears the tile counter."""
-    slices = int(plan.work.parts.max(initial=1))
-    sums_s = float(reduction_seconds(plan.m, plan.n, slices, gpu))
-    return LaunchTraits(other_launches_s=sums_s + _counter_seconds(plan.item_count, gpu))
 
 
 MOST_CTAS_IN_LARGE_CLUSTERS = 120

@@ -24,7 +24,7 @@ from prunecast.kernels.device.tile_stages import (
     to_bits,
     uncovered_rows,
 )
-from prunecast.kernels.small_n.configs import config_of_shape, row_unit
+from prunecast.kernels.small_n.configs import SmallConfig, row_unit
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -32,27 +32,6 @@ SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
 _REGISTERS_PER_SM = 65536
 """Registers of an SM on every architecture from 8.0 on. Kind: datasheet, CUDA C++ Programming Guide,
 technical specifications."""
-
-
-def small_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
-    if (
-        plan.kernel != "small-n"
-        or np.any(np.diff(plan.work.block_start) > 1)
-        or plan.work.parts.max(initial=1) > 1
-    ):
-        raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
-    form, resources = config_of_shape(plan.shape, plan.resources), plan.resources
-    own = {
-        "BLOCK_M": form.block_m,
-        "BLOCK_N": form.block_n,
-        "WARPS": form.warps,
-        "DEPTH": form.depth,
-        "UNIT": row_unit(plan.n),
-        "BLOCKS_PER_SM": max(_REGISTERS_PER_SM // (resources.registers_per_thread * resources.threads), 1),
-    }
-    defines, registers = {**own, **plan_defines(plan, **options)}, resources.registers_per_thread
-    return Form(SMALL_SOURCE, "small_n", defines, registers, fewer=True)
 
 
 GROUP = 16
@@ -160,28 +139,6 @@ def small_records(plan: KernelPlan, packed: PackedSmall) -> _SmallRecords:
     )
 
 
-def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """A plan with its weights (M, K).
-
-    Raises
-    ------
-    BadInput : as `pack_small` and `item_columns`
-    """
-    packed = pack_small(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
-    records = small_records(plan, packed)
-    return Packed(
-        arrays={
-            "weights": packed.weights,
-            "columns": packed.columns,
-            "ranges": records.ranges,
-            "places": records.places,
-            "rows": records.rows,
-        },
-        args=records.arguments(plan),
-        blocks=records.blocks,
-    )
-
-
 def _int32(array: npt.NDArray[np.integer]) -> IntArray:
     return np.ascontiguousarray(array, np.int32)
 
@@ -189,7 +146,52 @@ def _int32(array: npt.NDArray[np.integer]) -> IntArray:
 class SmallOperator(Operator):
     """A plan of the small-n kernel on one device; B and C of any N are read and written in place."""
 
-    name, form, pack = "the small-n kernel", staticmethod(small_form), staticmethod(pack_plan)
+    name = "the small-n kernel"
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        if (
+            plan.kernel != "small-n"
+            or np.any(np.diff(plan.work.block_start) > 1)
+            or plan.work.parts.max(initial=1) > 1
+        ):
+            raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
+        form, resources = SmallConfig.of_shape(plan.shape, plan.resources), plan.resources
+        own = {
+            "BLOCK_M": form.block_m,
+            "BLOCK_N": form.block_n,
+            "WARPS": form.warps,
+            "DEPTH": form.depth,
+            "UNIT": row_unit(plan.n),
+            "BLOCKS_PER_SM": max(
+                _REGISTERS_PER_SM // (resources.registers_per_thread * resources.threads), 1
+            ),
+        }
+        defines, registers = {**own, **plan_defines(plan, **options)}, resources.registers_per_thread
+        return Form(SMALL_SOURCE, "small_n", defines, registers, fewer=True)
+
+    @staticmethod
+    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+        """A plan with its weights (M, K).
+
+        Raises
+        ------
+        BadInput : as `pack_small` and `item_columns`
+        """
+        packed = pack_small(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
+        records = small_records(plan, packed)
+        return Packed(
+            arrays={
+                "weights": packed.weights,
+                "columns": packed.columns,
+                "ranges": records.ranges,
+                "places": records.places,
+                "rows": records.rows,
+            },
+            args=records.arguments(plan),
+            blocks=records.blocks,
+        )
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:

@@ -2,19 +2,120 @@
 
 The token form has 256 rows of weights by 128 tokens a block, tokens as the 64-row operand of wgmma
 (`tile_tokens_sm90.cu`), alone or in clusters of two blocks that share their weights.
+
+C is stored through tensor maps: a matrix as the copy engine of Hopper sees it, encoded by the driver.
 """
 
+import ctypes
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
-from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.tile.configs import OWN_WGMMA_SHAPES
-from prunecast.kernels.tile.cuda.tensor_maps import Box, BoxMaps
 from prunecast.kernels.tile.cuda.work_image import pack_plan
 from prunecast.plan.kernel_plan import KernelPlan
+
+MOST_MAPS = 256
+"""Tensor maps that an operator keeps. Kind: choice, of 128 bytes each."""
+_TYPES = {None: 1, "fp16": 6, "bf16": 9}
+"""What is added to elements -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16 or _BFLOAT16.
+
+Kind: definition, CUDA driver API.
+"""
+_SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
+"""Elements in a row of a box -> CU_TENSOR_MAP_SWIZZLE_64B or _128B. Kind: definition, CUDA driver API."""
+
+
+class Box(NamedTuple):
+    """A part of C, in rows and tokens."""
+
+    rows: int
+    tokens: int
+
+
+def _encode_boxes(
+    pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box, adds: str | None = None
+) -> npt.NDArray[np.uint8]:
+    """The tensor map of a row-major matrix of 16-bit elements, cut into boxes.
+
+    Parameters
+    ----------
+    pointer : device address, 16-byte aligned
+    row_bytes : from a row to the next, a multiple of 16
+    box : of 64 or 32 tokens; swizzled as wide as its rows
+    adds : dtype of what is added to the matrix, None where boxes are stored
+
+    Returns
+    -------
+    (128,) uint8, 64-byte aligned
+
+    Raises
+    ------
+    LaunchError : the driver's error number
+    """
+    room = np.zeros(192, np.uint8)
+    first = -room.ctypes.data % 64
+    found = room[first : first + 128]
+    status = answer_of(
+        driver().cuTensorMapEncodeTiled,
+        ctypes.c_void_p(found.ctypes.data),
+        _TYPES[adds],
+        2,
+        ctypes.c_void_p(pointer),
+        (ctypes.c_uint64 * 2)(tokens, rows),
+        (ctypes.c_uint64 * 1)(row_bytes),
+        (ctypes.c_uint32 * 2)(box.tokens, box.rows),
+        (ctypes.c_uint32 * 2)(1, 1),
+        0,
+        _SWIZZLE_BY_TOKENS[box.tokens],
+        0,
+        0,
+    )
+    if status != 0:
+        raise LaunchError(
+            f"cuTensorMapEncodeTiled answers {status} for {rows} x {tokens}, rows {row_bytes} bytes apart"
+        )
+    return found
+
+
+class _Kept(NamedTuple):
+    address: int
+    """Address of the first byte."""
+    map: npt.NDArray[np.uint8]
+
+
+class BoxMaps:
+    """Maps of matrices of one shape, each encoded once: an allocator gives the same few addresses again."""
+
+    def __init__(self, *, rows: int, tokens: int, box: Box, adds: str | None = None) -> None:
+        self._rows, self._tokens, self._box, self._adds = rows, tokens, box, adds
+        self._kept: dict[tuple[int, int], _Kept] = {}
+
+    def address(self, place: tuple[int, int]) -> int:
+        """Where the map of the matrix at a `Place` lies in host memory, until others need its room."""
+        found = self._kept.get(place)
+        return self._encoded(Place(*place)).address if found is None else found.address
+
+    def _encoded(self, place: Place) -> _Kept:
+        if len(self._kept) >= MOST_MAPS:
+            del self._kept[next(iter(self._kept))]
+        new = _encode_boxes(
+            place.pointer,
+            rows=self._rows,
+            tokens=self._tokens,
+            row_bytes=place.row_bytes,
+            box=self._box,
+            adds=self._adds,
+        )
+        self._kept[place] = _Kept(new.ctypes.data, new)
+        return self._kept[place]
+
 
 SOURCES = Path(__file__).parent
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
@@ -35,21 +136,6 @@ def _check_form(plan: KernelPlan) -> None:
         known = ", ".join(f"{m} x {n}" for m, n in OWN_WGMMA_SHAPES)
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
     _check_cluster(plan)
-
-
-def tile_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
-    _check_form(plan)
-    is_token_form = _is_token_form(plan)
-    own = {
-        "BLOCK_M": plan.shape.block_m,
-        "BLOCK_N": plan.shape.block_n,
-        "STAGES": plan.resources.stages,
-        **({"CLUSTER": plan.cluster} if is_token_form else {}),
-    }
-    source = SOURCES / (TOKEN_SOURCE if is_token_form else "tile_sm90.cu")
-    registers = plan.resources.registers_per_thread
-    return Form(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
 
 
 def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
@@ -85,7 +171,22 @@ def _check_cluster(plan: KernelPlan) -> None:
 class TileOperator(Operator):
     """A plan of the wgmma tile kernel on one device."""
 
-    name, form, pack = "the wgmma tile kernel", staticmethod(tile_form), staticmethod(pack_plan)
+    name, pack = "the wgmma tile kernel", staticmethod(pack_plan)
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        _check_form(plan)
+        is_token_form = _is_token_form(plan)
+        own = {
+            "BLOCK_M": plan.shape.block_m,
+            "BLOCK_N": plan.shape.block_n,
+            "STAGES": plan.resources.stages,
+            **({"CLUSTER": plan.cluster} if is_token_form else {}),
+        }
+        source = SOURCES / (TOKEN_SOURCE if is_token_form else "tile_sm90.cu")
+        registers = plan.resources.registers_per_thread
+        return Form(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
 
     def __init__(self, plan: KernelPlan, *rest: Any, **options: Any) -> None:
         super().__init__(plan, *rest, **options)

@@ -34,7 +34,7 @@ WHOLE, PART, OWNER = 0, 1, 2
 """What an item is in a split. Kind: CUDA source, `tile_args.cuh`."""
 
 
-class WorkImage(NamedTuple):
+class _WorkImage(NamedTuple):
     """Records of all items, in the order of the plan; the fields are those of `tile_args.cuh`."""
 
     items: IntArray
@@ -66,7 +66,7 @@ class WorkImage(NamedTuple):
         args["first"][0, has_items] = self.items[self.start[has_items]]
 
 
-def work_image(plan: KernelPlan) -> WorkImage:
+def work_image(plan: KernelPlan) -> _WorkImage:
     """The records of `plan`.
 
     Raises
@@ -77,7 +77,7 @@ def work_image(plan: KernelPlan) -> WorkImage:
         raise BadInput(f"{plan.kernel}: at most {MOST_BLOCKS_IN_ARGS} persistent blocks, got {plan.blocks}")
     items = item_columns(plan, plan.shape.block_k, "the tile kernel")
     in_plan = plan.schedule is Schedule.STATIC
-    return WorkImage(
+    return _WorkImage(
         items=_items(items, plan.shape.block_k),
         splits=_splits(items),
         start=plan.work.block_start if in_plan else np.zeros(0, np.int32),
@@ -197,7 +197,7 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
 
 
 def list_args(
-    plan: KernelPlan, dtype: np.dtype[np.void], packed: PackedStages, work: WorkImage
+    plan: KernelPlan, dtype: np.dtype[np.void], packed: PackedStages, work: _WorkImage
 ) -> npt.NDArray[np.void]:
     """The argument of a kernel that walks lists of items, complete but for addresses and row bytes."""
     args = np.zeros(1, dtype)

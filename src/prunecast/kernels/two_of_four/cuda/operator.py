@@ -59,19 +59,6 @@ _FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
 """Tiles of C that are compiled. Kind: choice, what the compile tests build without spills."""
 
 
-def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """A plan with its weights (M, K).
-
-    Raises
-    ------
-    BadInput : the plan has no elements; else as `_pack_sparse` and `work_image`
-    """
-    if plan.inner is None:
-        raise BadInput("the sparse kernel needs a plan with elements")
-    bits = to_bits(weights, plan.dtype)
-    return packed_plan(plan, _pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m))
-
-
 def packed_plan(plan: KernelPlan, packed: PackedStages) -> Packed:
     """A plan with its stages."""
     work = work_image(plan)
@@ -169,20 +156,6 @@ def _check_sparse_form(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
 
 
-def sparse_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
-    _check_sparse_form(plan)
-    own = {
-        "BLOCK_M": plan.shape.block_m,
-        "BLOCK_N": plan.shape.block_n,
-        "STAGES": plan.resources.stages,
-        **({"SPLIT_K": 1} if np.any(plan.work.parts > 1) else {}),
-    }
-    defines = {**own, **plan_defines(plan, **options)}
-    registers = plan.resources.registers_per_thread
-    return Form(SPARSE_SOURCE, "sparse_sm90", defines, registers, includes=(SOURCES,))
-
-
 class SparseOperator(Operator):
     """A plan of the sparse wgmma kernel on one device.
 
@@ -190,4 +163,31 @@ class SparseOperator(Operator):
     the hardware multiplies one of the others by zero.
     """
 
-    name, form, pack = "the sparse wgmma kernel", staticmethod(sparse_form), staticmethod(pack_plan)
+    name = "the sparse wgmma kernel"
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        _check_sparse_form(plan)
+        own = {
+            "BLOCK_M": plan.shape.block_m,
+            "BLOCK_N": plan.shape.block_n,
+            "STAGES": plan.resources.stages,
+            **({"SPLIT_K": 1} if np.any(plan.work.parts > 1) else {}),
+        }
+        defines = {**own, **plan_defines(plan, **options)}
+        registers = plan.resources.registers_per_thread
+        return Form(SPARSE_SOURCE, "sparse_sm90", defines, registers, includes=(SOURCES,))
+
+    @staticmethod
+    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+        """A plan with its weights (M, K).
+
+        Raises
+        ------
+        BadInput : the plan has no elements; else as `_pack_sparse` and `work_image`
+        """
+        if plan.inner is None:
+            raise BadInput("the sparse kernel needs a plan with elements")
+        bits = to_bits(weights, plan.dtype)
+        return packed_plan(plan, _pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m))

@@ -31,28 +31,6 @@ _THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
 `ffma_shape.cuh`."""
 
 
-def ffma_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
-    shape, resources = plan.shape, plan.resources
-    part = PARTS.get((shape.block_m, shape.block_n))
-    if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
-        raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
-    if part is None or shape.block_k != _STEP:
-        known = ", ".join(f"{m} x {n}" for m, n in PARTS)
-        raise BadInput(f"{plan.kernel}: block shapes are {known}, by {_STEP}; the plan has {tuple(shape)}")
-    own = {
-        "BLOCK_M": shape.block_m,
-        "BLOCK_N": shape.block_n,
-        "LANE_M": part[0] // LANES_M,
-        "LANE_N": part[1] // LANES_N,
-        "STAGES": resources.stages,
-        "ASYNC": int(has_async_copies(plan)),
-        "MOST_REGISTERS": resources.registers_per_thread,
-    }
-    defines = {**own, **plan_defines(plan, **options)}
-    return Form(SOURCE, "tile_ffma", defines, includes=_INCLUDES, any_arch=True)
-
-
 def _pack_ffma(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> PackedStages:
     """Stages of 16 kept columns, (16, block_m) fp32 each: zeros where a tile has fewer rows or columns.
 
@@ -68,15 +46,39 @@ def _pack_ffma(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Pack
     return stages.packed(packed, _THREADS * _LANE_TOKENS // plan.shape.block_n)
 
 
-def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """A plan with its weights (M, K): column by column, and a record of each k-step."""
-    return with_records(plan, _pack_ffma(plan, weights))
-
-
 class FfmaOperator(MmaOperator):
     """A plan of the fp32 tile kernel on one device; B must be finite at every column that a tile keeps."""
 
-    name, form, pack = "the fp32 tile kernel", staticmethod(ffma_form), staticmethod(pack_plan)
+    name = "the fp32 tile kernel"
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        shape, resources = plan.shape, plan.resources
+        part = PARTS.get((shape.block_m, shape.block_n))
+        if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
+            raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
+        if part is None or shape.block_k != _STEP:
+            known = ", ".join(f"{m} x {n}" for m, n in PARTS)
+            raise BadInput(
+                f"{plan.kernel}: block shapes are {known}, by {_STEP}; the plan has {tuple(shape)}"
+            )
+        own = {
+            "BLOCK_M": shape.block_m,
+            "BLOCK_N": shape.block_n,
+            "LANE_M": part[0] // LANES_M,
+            "LANE_N": part[1] // LANES_N,
+            "STAGES": resources.stages,
+            "ASYNC": int(has_async_copies(plan)),
+            "MOST_REGISTERS": resources.registers_per_thread,
+        }
+        defines = {**own, **plan_defines(plan, **options)}
+        return Form(SOURCE, "tile_ffma", defines, includes=_INCLUDES, any_arch=True)
+
+    @staticmethod
+    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+        """A plan with its weights (M, K): column by column, and a record of each k-step."""
+        return with_records(plan, _pack_ffma(plan, weights))
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:

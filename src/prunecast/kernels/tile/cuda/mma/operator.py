@@ -74,27 +74,6 @@ def _check_mma(plan: KernelPlan) -> None:
         )
 
 
-def mma_form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-    """The form of a plan. Raises BadInput where no form of this kernel runs it."""
-    _check_mma(plan)
-    shape, resources = plan.shape, plan.resources
-    part = PARTS[shape.block_m, shape.block_n]
-    is_async = has_async_copies(plan)
-    own = {
-        "BLOCK_M": shape.block_m,
-        "BLOCK_N": shape.block_n,
-        "BLOCK_K": shape.block_k,
-        "PART_M": part.rows,
-        "PART_N": part.tokens,
-        "STAGES": resources.stages,
-        "ASYNC": int(is_async),
-        "SPARSE": int(plan.inner is not None),
-        "PIPELINED": int(is_async and part.two_sets),
-        "MOST_REGISTERS": _most_registers(plan),
-    }
-    return Form(MMA_SOURCE, "tile_mma", {**own, **plan_defines(plan, **options)})
-
-
 def _most_registers(plan: KernelPlan) -> int:
     """As many as leave an SM the blocks that it has with the plan's."""
     threads, registers = plan.resources.threads, plan.resources.registers_per_thread
@@ -108,7 +87,28 @@ class MmaOperator(Operator):
     B must be finite at every column that its tile keeps: zeros fill tiles, and groups of 2:4 weights.
     """
 
-    name, form, pack = "the mma tile kernel", staticmethod(mma_form), staticmethod(pack_plan)
+    name, pack = "the mma tile kernel", staticmethod(pack_plan)
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        _check_mma(plan)
+        shape, resources = plan.shape, plan.resources
+        part = PARTS[shape.block_m, shape.block_n]
+        is_async = has_async_copies(plan)
+        own = {
+            "BLOCK_M": shape.block_m,
+            "BLOCK_N": shape.block_n,
+            "BLOCK_K": shape.block_k,
+            "PART_M": part.rows,
+            "PART_N": part.tokens,
+            "STAGES": resources.stages,
+            "ASYNC": int(is_async),
+            "SPARSE": int(plan.inner is not None),
+            "PIPELINED": int(is_async and part.two_sets),
+            "MOST_REGISTERS": _most_registers(plan),
+        }
+        return Form(MMA_SOURCE, "tile_mma", {**own, **plan_defines(plan, **options)})
 
     def __init__(self, plan: KernelPlan, *rest: Any, **options: Any) -> None:
         super().__init__(plan, *rest, **options)
