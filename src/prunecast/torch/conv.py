@@ -21,20 +21,18 @@ import torch
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import ConvGrid, ConvShape, KernelPlan, compile
+from prunecast.kernels import ConvGrid, ConvShape, KernelPlan
 from prunecast.kernels.device.conv_input import CHUNK, ConvOperator
 from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
 from prunecast.torch.images import covering
-from prunecast.torch.kept import TILE_COLUMNS, lies_as, place_values, take_values, tiles_of
+from prunecast.torch.kept import Floats, tiles_of
 from prunecast.torch.ops import columns
+from prunecast.torch.tile_module import DTYPES, TileModule, check_dtype
 
 __all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of", "seen_in", "whole_batch"]
 
-MOST_PLANS = 16
-"""Most shapes of input that a module keeps plans and packed weights for."""
-_DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _PLANES = "_prunecast_planes"
 
 
@@ -95,7 +93,7 @@ def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tens
     return images
 
 
-class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
+class TileSparseConv2d(TileModule):
     """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
 
     The state holds the kept values and the tiles. For every shape of input the first call plans and packs;
@@ -105,24 +103,17 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         tiles: TileMap,
-        values: torch.Tensor,
-        bias: torch.Tensor | None,
+        weights: Floats,
+        conv: torch.nn.Conv2d,
         *,
-        size: int,
-        stride: int,
         gpu: GpuSpec,
         activation: str = "none",
         border: int = 1,
     ) -> None:
-        super().__init__()
-        self.out_channels, self.in_channels = tiles.m, tiles.k // size**2
-        self.size, self.stride, self.border = size, stride, border
-        self.pattern, self.gpu, self.activation = tiles.pattern, gpu, activation
-        self.register_buffer("values", values)
-        self.register_buffer("bias", bias)
-        for name in TILE_COLUMNS:
-            self.register_buffer(f"tile_{name}", torch.from_numpy(getattr(tiles, name).copy()))
-        self._operators: dict[tuple[int, int, int], ConvOperator] = {}
+        super().__init__(tiles, weights, conv, gpu)
+        self.size, self.stride = conv.kernel_size[0], conv.stride[0]
+        self.out_channels, self.in_channels = tiles.m, tiles.k // self.size**2
+        self.activation, self.border = activation, border
 
     @classmethod
     def from_conv(
@@ -156,29 +147,12 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         if isinstance(kept, torch.Tensor):
             kept = kept.detach().flatten(1).cpu().numpy()
         tiles = covering(tiles_of(weights, kept, pattern))
-        module = cls(
-            tiles,
-            torch.from_numpy(take_values(tiles, weights)).to(conv.weight),
-            None if conv.bias is None else conv.bias.detach().clone(),
-            size=conv.kernel_size[0],
-            stride=conv.stride[0],
-            gpu=load_gpu(gpu) if isinstance(gpu, str) else gpu,
-            activation=activation,
-            border=border,
-        )
-        module.train(conv.training)
-        return module
-
-    def tiles(self) -> TileMap:
-        """The tiles as they stand in the state."""
-        columns = {name: getattr(self, f"tile_{name}").cpu().numpy() for name in TILE_COLUMNS}
-        k = self.in_channels * self.size**2
-        return TileMap(m=self.out_channels, k=k, pattern=self.pattern, **columns)
+        spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+        return cls(tiles, weights, conv, gpu=spec, activation=activation, border=border)
 
     def dense_weight(self) -> torch.Tensor:
         """Filters (out, in, size, size), zero where nothing is kept; a new tensor of the module's dtype."""
-        weights = torch.from_numpy(place_values(self.tiles(), self.values.float().cpu().numpy()))
-        return weights.to(self.values).unflatten(1, (self.in_channels, self.size, self.size))
+        return super().dense_weight().unflatten(1, (self.in_channels, self.size, self.size))
 
     def grid(self, count: int, height: int, width: int) -> ConvGrid:
         """How inputs of so many images lie in memory."""
@@ -196,7 +170,7 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
 
     def plan(self, grid: ConvGrid) -> KernelPlan:
         """The plan that a call with such an input runs."""
-        return fastest_plan("stspmm", self.tiles(), grid.n, _DTYPES[self.values.dtype], self.gpu, source=grid)
+        return fastest_plan("stspmm", self.tiles(), grid.n, DTYPES[self.values.dtype], self.gpu, source=grid)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Y (batch, filters, height, width) of x (batch, channels, height, width).
@@ -207,30 +181,14 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
         """
         self._check_input(x)
         count, _, height, width = x.shape
-        operator = self._operator(count, height, width)
+        operator: ConvOperator = self._operator((whole_batch(count), height, width))
         return seen_in(operator(getattr(in_planes(x, self.border), _PLANES)), operator.output, count)
 
-    def _operator(self, count: int, height: int, width: int) -> ConvOperator:
-        """The newest in use stands last; the first one leaves where there are too many."""
-        key = (whole_batch(count), height, width)
-        found = self._operators.pop(key, None)
-        if found is None:
-            if len(self._operators) >= MOST_PLANS:
-                torch.cuda.synchronize(self.values.device)
-                del self._operators[next(iter(self._operators))]
-            found = self._compile(self.grid(*key))
-        self._operators[key] = found
-        return found
-
-    def _compile(self, grid: ConvGrid) -> Any:
-        bias = None if self.bias is None else self.bias.float().cpu().numpy()
-        weights = self.dense_weight().flatten(1).float().cpu().numpy()
-        with torch.cuda.device(self.values.device):
-            return compile(self.plan(grid), weights, bias=bias, activation=self.activation)
+    def _planned(self, key: tuple[int, int, int]) -> KernelPlan:
+        return self.plan(self.grid(*key))
 
     def _check_input(self, x: torch.Tensor) -> None:
-        if torch.is_grad_enabled() and (self.training or x.requires_grad):
-            raise BadInput("TileSparseConv2d has no gradients: call eval() and use torch.no_grad()")
+        self._check_gradients(x)
         if x.dim() != 4 or x.shape[1] != self.in_channels or not x.numel():
             raise BadInput(
                 f"x must be (batch, {self.in_channels} channels, height, width), got {tuple(x.shape)}"
@@ -241,28 +199,10 @@ class TileSparseConv2d(torch.nn.Module):  # type: ignore[misc]
                 f"x must be {wanted}, got {x.dtype} on {x.device}; the module is on {self.values.device}"
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """State of a copy without kernels and device memory: a copy packs anew."""
-        return {**self.__dict__, "_operators": {}}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseConv2d":
-        """Moved or cast: what is packed on the device no longer fits; else CUDA graphs may still read it."""
-        before = self.values
-        super()._apply(fn, recurse)
-        if not lies_as(self.values, before):
-            self._operators = {}
-        return self
-
-    def _load_from_state_dict(self, *given: Any) -> None:
-        """Other weights than those that are packed."""
-        self._operators = {}
-        super()._load_from_state_dict(*given)
-
     def extra_repr(self) -> str:
         """For printing a model."""
-        kept = self.values.numel() / (self.out_channels * self.in_channels * self.size**2)
         shape = f"{self.in_channels}, {self.out_channels}, {self.size}x{self.size}, stride={self.stride}"
-        return f"{shape}, {self.activation}, pattern={self.pattern}, density={kept:.3f}"
+        return f"{shape}, {self.activation}, pattern={self.pattern}, density={self._density:.3f}"
 
 
 def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: int) -> bool:
@@ -276,10 +216,7 @@ def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: 
 def _check(conv: torch.nn.Conv2d, border: int) -> None:
     if type(conv) is not torch.nn.Conv2d:
         raise BadInput(f"wanted a Conv2d, got {type(conv).__name__}")
-    if conv.weight.dtype not in _DTYPES:
-        raise BadInput(
-            f"TileSparseConv2d takes fp16 or bf16 weights, got {conv.weight.dtype}: cast the layer first"
-        )
+    check_dtype("TileSparseConv2d", conv.weight)
     if not runs_on_grid(conv):
         raise BadInput(f"wanted {GRID_FILTERS}; got {conv}")
     if border < conv.padding[0]:

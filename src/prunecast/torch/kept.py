@@ -84,11 +84,6 @@ def place_values(tiles: TileMap, values: Floats) -> Floats:
     return weights
 
 
-def lies_as(tensor: Any, before: Any) -> bool:
-    """Whether a torch tensor has the memory and dtype that another one had."""
-    return bool(tensor.data_ptr() == before.data_ptr() and tensor.dtype == before.dtype)
-
-
 def _tile(tiles: TileMap, t: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     rows = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
     return rows, tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]

@@ -25,9 +25,9 @@ import torch
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KernelPlan, Operator, compile
+from prunecast.kernels import KernelPlan
 from prunecast.patterns import TileMap
-from prunecast.torch.kept import TILE_COLUMNS, Floats, lies_as, place_values, take_values, tiles_of
+from prunecast.torch.kept import Floats, tiles_of
 from prunecast.torch.prepared import (
     LINE_TOKENS,
     PreparedCall,
@@ -36,18 +36,16 @@ from prunecast.torch.prepared import (
     planned_tokens,
     prepared_call,
 )
+from prunecast.torch.tile_module import DTYPES, MOST_PLANS, TileModule, check_dtype
 
 LAYOUTS = ("tokens_first", "features_first")
 MOST_DENSE = 0.999
 """Share of weights that are not zero above which a layer is not pruned. Kind: choice."""
-MOST_PLANS = 16
-"""Most plans that a module keeps on the device, each with packed weights of its own."""
 MOST_CALLS = 256
 """Most kinds of input (shape, strides) that a module keeps prepared."""
-_DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
-class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
+class TileSparseLinear(TileModule):
     """y = x A^T + bias with tile-sparse A (out_features, in_features). Made by `from_linear`; no gradients.
 
     The state holds the kept values and the tiles, and goes through `state_dict`; a module takes the tiles of
@@ -60,8 +58,8 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         tiles: TileMap,
-        values: torch.Tensor,
-        bias: torch.Tensor | None,
+        weights: Floats,
+        linear: torch.nn.Linear,
         *,
         gpu: GpuSpec,
         max_tokens: int,
@@ -69,15 +67,10 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         token_step: int = LINE_TOKENS,
         max_plans: int = MOST_PLANS,
     ) -> None:
-        super().__init__()
+        super().__init__(tiles, weights, linear, gpu)
         self.in_features, self.out_features = tiles.k, tiles.m
         self.token_step, self.max_plans = token_step, max_plans
-        self.pattern, self.gpu, self.max_tokens, self.layout = tiles.pattern, gpu, max_tokens, layout
-        self.register_buffer("values", values)
-        self.register_buffer("bias", bias)
-        for name in TILE_COLUMNS:
-            self.register_buffer(f"tile_{name}", torch.from_numpy(getattr(tiles, name).copy()))
-        self._forget()
+        self.max_tokens, self.layout = max_tokens, layout
 
     @classmethod
     def from_linear(
@@ -118,31 +111,16 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         if kept is None:
             _check_is_pruned(weights)
         tiles = tiles_of(weights, kept, pattern)
-        values = torch.from_numpy(take_values(tiles, weights)).to(linear.weight)
-        bias = None if linear.bias is None else linear.bias.detach().clone()
-        spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-        module = cls(
+        return cls(
             tiles,
-            values,
-            bias,
-            gpu=spec,
+            weights,
+            linear,
+            gpu=load_gpu(gpu) if isinstance(gpu, str) else gpu,
             max_tokens=max_tokens,
             layout=layout,
             token_step=token_step,
             max_plans=max_plans,
         )
-        module.train(linear.training)
-        return module
-
-    def tiles(self) -> TileMap:
-        """The tiles as they stand in the state."""
-        columns = {name: getattr(self, f"tile_{name}").cpu().numpy() for name in TILE_COLUMNS}
-        return TileMap(m=self.out_features, k=self.in_features, pattern=self.pattern, **columns)
-
-    def dense_weight(self) -> torch.Tensor:
-        """A (out_features, in_features), zero where nothing is kept; a new tensor of the module's dtype."""
-        weights = place_values(self.tiles(), self.values.float().cpu().numpy())
-        return torch.from_numpy(weights).to(self.values)
 
     def plan(self, tokens: int) -> KernelPlan:
         """The plan that a call with `tokens` tokens runs, of `token_step` or fewer tokens more.
@@ -157,10 +135,11 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         if not 1 <= tokens <= self.max_tokens:
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
         read_in_place = self.layout == "features_first" and tokens % 8 == 0
-        return self._plan(tokens if read_in_place else padded_tokens(tokens, self.token_step))
+        return self._planned(tokens if read_in_place else padded_tokens(tokens, self.token_step))
 
-    def _plan(self, tokens: int) -> KernelPlan:
-        return fastest_plan("stspmm", self.tiles(), tokens, _dtype(self.values), self.gpu)
+    def _planned(self, key: int) -> KernelPlan:
+        check_dtype("TileSparseLinear", self.values)
+        return fastest_plan("stspmm", self.tiles(), key, DTYPES[self.values.dtype], self.gpu)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Y of x, laid out as `layout` says; see the top of this file for where it copies.
@@ -209,31 +188,6 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
         c: torch.Tensor = self._operator(planned)(in_rows(b, planned))
         return c[:, : b.shape[1]]
 
-    def _operator(self, tokens: int) -> Operator:
-        """The newest in use stands last; the first one leaves where there are too many."""
-        found = self._operators.pop(tokens, None)
-        if found is None:
-            self._make_room()
-            found = self._compile(tokens)
-        self._operators[tokens] = found
-        return found
-
-    def _make_room(self) -> None:
-        if len(self._operators) >= self.max_plans:
-            if self.values.is_cuda:  # what leaves may still be at work, and its memory is taken at once
-                torch.cuda.synchronize(self.values.device)
-            del self._operators[next(iter(self._operators))]
-
-    def _compile(self, tokens: int) -> Operator:
-        bias = None if self.bias is None else self.bias.float().cpu().numpy()
-        weights = self.dense_weight().float().cpu().numpy()
-        with torch.cuda.device(self.values.device):
-            return compile(self._plan(tokens), weights, bias=bias)
-
-    def _check_gradients(self, x: torch.Tensor) -> None:
-        if torch.is_grad_enabled() and (self.training or x.requires_grad):
-            raise BadInput("TileSparseLinear has no gradients: call eval() and use torch.no_grad()")
-
     def _check_input(self, x: torch.Tensor) -> None:
         features_at = 0 if self.layout == "features_first" else -1
         if x.dim() < 1 or x.shape[features_at] != self.in_features or (features_at == 0 and x.dim() != 2):
@@ -248,36 +202,20 @@ class TileSparseLinear(torch.nn.Module):  # type: ignore[misc]
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
 
     def _forget(self) -> None:
-        """What is packed on the device, and how calls went."""
-        self._operators: dict[int, Operator] = {}
+        """And how calls went."""
+        super()._forget()
         self._calls: dict[tuple[Any, ...], PreparedCall] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of a copy without kernels and device memory: a copy packs anew."""
-        return {**self.__dict__, "_operators": {}, "_calls": {}}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "TileSparseLinear":
-        """Moved or cast: what is packed on the device no longer fits; else CUDA graphs may still read it."""
-        before = self.values
-        super()._apply(fn, recurse)
-        if not lies_as(self.values, before):
-            self._forget()
-        return self
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Tiles of the state may differ from these in number; torch compares shapes before it copies."""
-        self._forget()
-        for name in ("values", *(f"tile_{column}" for column in TILE_COLUMNS)):
-            if (loaded := state_dict.get(prefix + name)) is not None:
-                own = getattr(self, name)
-                setattr(self, name, own.new_empty(loaded.shape))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        """And without what is known of calls."""
+        return {**super().__getstate__(), "_calls": {}}
 
     def extra_repr(self) -> str:
         """For printing a model."""
-        kept = self.values.numel() / (self.in_features * self.out_features)
         features = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={kept:.3f}"
+        return (
+            f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={self._density:.3f}"
+        )
 
 
 def _check_is_pruned(weights: Floats) -> None:
@@ -295,16 +233,8 @@ def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: in
         raise BadInput(f"token_step must be a multiple of {LINE_TOKENS}, got {token_step}")
     if max_plans < 1:
         raise BadInput(f"max_plans must be at least 1, got {max_plans}")
-    _dtype(linear.weight)
+    check_dtype("TileSparseLinear", linear.weight)
 
 
 def _has_kernels(x: torch.Tensor) -> bool:
     return bool(x.is_cuda)
-
-
-def _dtype(values: torch.Tensor) -> str:
-    if values.dtype not in _DTYPES:
-        raise BadInput(
-            f"TileSparseLinear takes fp16 or bf16 weights, got {values.dtype}: cast the layer first"
-        )
-    return _DTYPES[values.dtype]

@@ -93,12 +93,13 @@ class Pruner:
         self.teacher = teacher
         self.first: dict[str, ImportanceArray] = {}
         """Layer -> importance when it was first pruned."""
-        self._towards = None if final is None else self._on_the_way_to(final)
+        self._towards: Towards | None = None
+        if final is not None:
+            self.first = {name: self.importance.of(name) for name in self.parameters}
+            self._towards = Towards(final, self.parameters, self.first)
         self._metric = metric
         self._masks: dict[str, torch.Tensor] = {}
-        self._hooks = [
-            parameter.register_hook(self._hook(name)) for name, parameter in self.parameters.items()
-        ]
+        self._hooks = [each.register_hook(self._hook(name)) for name, each in self.parameters.items()]
 
     @property
     def masks(self) -> dict[str, MaskArray]:
@@ -161,9 +162,7 @@ class Pruner:
             wanted = self.teacher(*inputs)
         if wanted.shape != logits.shape:
             raise BadInput(f"distance: the teacher gives {tuple(wanted.shape)}, got {tuple(logits.shape)}")
-        said, told = (
-            (each.float() / temperature).log_softmax(-1).flatten(0, -2) for each in (logits, wanted)
-        )
+        said, told = ((x.float() / temperature).log_softmax(-1).flatten(0, -2) for x in (logits, wanted))
         apart = nn.functional.kl_div(said, told, log_target=True, reduction="batchmean")
         return apart * temperature**2
 
@@ -194,17 +193,13 @@ class Pruner:
         """
         own = self.state_dict()
         for part in ("pattern", "schedule", "layers"):
-            if state.get(part) != own[part]:
-                raise BadInput(
-                    f"state of a pruner: {part} must be {own[part]!s:.120}, got {state.get(part)!s:.120}"
-                )
+            if (got := state.get(part)) != own[part]:
+                raise BadInput(f"state of a pruner: {part} must be {own[part]!s:.120}, got {got!s:.120}")
         self.run.take_state(state["run"])
         self.path.take_state(state["path"])
         self.first = {name: scores.numpy() for name, scores in state["first"].items()}
         like = self.parameters
-        self._masks = {
-            name: mask.to(like[name].device, like[name].dtype) for name, mask in state["masks"].items()
-        }
+        self._masks = {n: m.to(like[n].device, like[n].dtype) for n, m in state["masks"].items()}
         self.importance.gathered.update({n: t.to(like[n].device) for n, t in state["gathered"].items()})
         if self._towards is not None:
             self._towards.turns.update({n: t.to(like[n].device) for n, t in state["towards"].items()})
@@ -253,19 +248,12 @@ class Pruner:
 
     def _prune(self, update: Update) -> None:
         layers = [name for group in update.groups for name in self.groups[group]]
-        if self._towards is not None:
-            self._go_on(self._towards, layers, update.sparsity / max(self.schedule.sparsity, 1e-12))
+        if self._towards is None:
+            scores = {name: self.importance.of(name) for name in layers}
+            self._use(scores, self.path.advance(scores, update.sparsity))
             return
-        scores = {name: self.importance.of(name) for name in layers}
-        self._use(scores, self.path.advance(scores, update.sparsity))
-
-    def _on_the_way_to(self, final: Mapping[str, MaskArray]) -> Towards:
-        self.first = {name: self.importance.of(name) for name in self.parameters}
-        return Towards(final, self.parameters, self.first)
-
-    def _go_on(self, towards: Towards, layers: Sequence[str], share: float) -> None:
-        for name in layers:
-            self._masks[name] = towards.mask(name, share)
+        share = update.sparsity / max(self.schedule.sparsity, 1e-12)
+        self._masks |= {name: self._towards.mask(name, share) for name in layers}
         self.apply()
 
     def _take(self, masks: Mapping[str, MaskArray], update: Update | None) -> None:
@@ -305,8 +293,7 @@ def _groups(
         return {EVERYTHING: list(parameters)}
     found = {group: select_names(parameters, selectors) for group, selectors in groups.items()}
     taken = [name for names in found.values() for name in names]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
-    if twice is not None:
-        raise BadInput(f"groups: {twice!r} must be in one group, got two")
+    if twice := [name for name in taken if taken.count(name) > 1]:
+        raise BadInput(f"groups: {twice[0]!r} must be in one group, got two")
     rest = [name for name in parameters if name not in taken]
     return {**found, REST: rest} if rest else found
