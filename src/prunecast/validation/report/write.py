@@ -94,19 +94,20 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _errors(summary: ErrorSummary) -> list[str]:
-    rank = "-" if summary.spearman is None else f"{summary.spearman:.3f}"
-    return [
-        str(summary.cases),
-        _percent(summary.mape),
-        _percent(summary.p90),
-        f"{100 * summary.bias:+.1f} %",
-        f"{100 * summary.worst:+.0f} %",
-        rank,
-    ]
-
-
 _ERROR_HEAD = ("cases", "MAPE", "p90", "bias", "worst", "Spearman")
+_FEW = ("cases", "MAPE", "bias")
+
+
+def _errors(summary: ErrorSummary, columns: Sequence[str] = _ERROR_HEAD) -> list[str]:
+    cells = {
+        "cases": str(summary.cases),
+        "MAPE": _percent(summary.mape),
+        "p90": _percent(summary.p90),
+        "bias": f"{100 * summary.bias:+.1f} %",
+        "worst": f"{100 * summary.worst:+.0f} %",
+        "Spearman": "-" if summary.spearman is None else f"{summary.spearman:.3f}",
+    }
+    return [cells[column] for column in columns]
 
 
 def _families(validation: Validation) -> str:
@@ -119,13 +120,13 @@ def _families(validation: Validation) -> str:
 def _suites(validation: Validation) -> str:
     own = [row for row in _judging(validation) if row.case.state == "burst"]
     rows = [
-        [found.suite, found.kernel, engine, *_errors(found.summary)]
+        [found.suite, found.kernel, engine, *_errors(found.summary, _FEW)]
         for engine in validation.engines
         for found in suite_errors(own, validation.records, engine)
     ]
     if not rows:
         return ""
-    head = ("suite", "kernel", "engine", *_ERROR_HEAD)
+    head = ("suite", "kernel", "engine", *_FEW)
     return f"## By suite\n\n*Judge* cases in bursts.\n\n{_table(head, rows)}"
 
 
