@@ -47,3 +47,12 @@ def test_the_simulators_page_says_what_every_part_of_a_result_is() -> None:
     )
     for word in (*ATTRIBUTION, *STALLS):
         assert re.search(rf"(^|, | ){re.escape(word)}(,| |$)", tables, re.MULTILINE), word
+
+
+def test_commands_that_pages_name_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"python -m (benchmarks[\w.]+)", page.read_text())}
+    assert "benchmarks.published" in named
+    for name in named:
+        path = ROOT / name.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), name
