@@ -29,11 +29,11 @@ from prunecast.choice import configs_of, plans_with
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.tile_stages import tile_stages
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.work_image import GATHER_ROWS, STAGE_COLUMNS
+from prunecast.kernels.tile.cuda.work_image import GATHER_ROWS, STAGE_COLUMNS, packed_plan
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.kernels.two_of_four.cuda.operator import (
+    SPARSE_ARGS,
     SparseOperator,
-    packed_plan,
     stage_bytes,
 )
 from prunecast.models import estimate
@@ -226,7 +226,7 @@ def _drawn_operator(plan: KernelPlan) -> Any:
     weights[:, : 2 * values] = drawn.view(cp.uint8)
     low, high = (cp.asarray(_PLACES)[random.randint(0, 6, weights[:, 2 * values :].shape)] for _ in range(2))
     weights[:, 2 * values :] = low | high << 4
-    packed = packed_plan(plan, stages.packed(weights, GATHER_ROWS))
+    packed = packed_plan(plan, SPARSE_ARGS, stages.packed(weights, GATHER_ROWS))
     form = SparseOperator.form(plan)
     kernel = _load_kernel(form.build().cubin, form.entry, plan.resources.shared_bytes)
     return SparseOperator(plan, packed, _on_device(packed, None), kernel, overlap=True)

@@ -53,7 +53,7 @@ def sm_rates(plan: KernelPlan, gpu: GpuSpec) -> SmRates:
     )
 
 
-def gather_bytes_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:
+def _gather_bytes_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:
     """Bytes a cycle of an SM's gather port: the GPU's, or with dense wgmma what L1 takes in if that is more.
 
     Worth 0.2 points on block-sparse. The simulator keeps the GPU's rate, which stands there for what gathers
@@ -133,7 +133,7 @@ class Chain(NamedTuple):
             fp32_cycles=rates.fp32_cycles,
             shared_bytes_per_clk=rates.shared_bytes_per_clk,
             port_bytes_per_clk=rates.port_bytes_per_clk,
-            gather_bytes_per_clk=gather_bytes_per_clk(plan, gpu),
+            gather_bytes_per_clk=_gather_bytes_per_clk(plan, gpu),
             store_bytes_per_clk=_store_rate(context),
             port_store_bytes_per_clk=float(gpu.store_bytes_per_clk_per_sm),
             tokens_share=min(plan.n / plan.shape.block_n, 1.0),

@@ -17,7 +17,7 @@ CHUNK = 8
 """Tokens that are zeros together, and that a row of B begins at a multiple of. Kind: CUDA source,
 `border.cuh`."""
 _WORD_BYTES = 8
-"""Words in which borders are cleared; a pixel is whole groups of 8 images of 2 bytes. Kind: choice."""
+"""Words in which borders are cleared. Kind: choice, a pixel is whole groups of 8 images of 2 bytes."""
 
 
 def grid_of(plan: KernelPlan) -> ConvGrid | None:

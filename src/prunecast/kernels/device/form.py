@@ -40,7 +40,7 @@ class Form(NamedTuple):
     defines: Mapping[str, int]
     """Preprocessor names and their values."""
     registers: int | None = None
-    """Of a thread, as the plan says; None where the launch bound alone holds them."""
+    """Registers of a thread, as the plan says; None where the launch bound alone holds them."""
     fewer: bool = False
     """Whether it may take fewer."""
     includes: tuple[Path, ...] = ()

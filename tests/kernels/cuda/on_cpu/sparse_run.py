@@ -7,9 +7,8 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.tile_stages import to_bits
-from prunecast.kernels.tile.cuda.work_image import work_image
+from prunecast.kernels.tile.cuda.work_image import COUNTERS_PER_GROUP, work_image
 from prunecast.kernels.two_of_four.cuda.operator import (
-    COUNTERS_PER_GROUP,
     SPARSE_ARGS,
     SparseOperator,
     _pack_sparse,

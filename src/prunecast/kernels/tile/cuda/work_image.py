@@ -168,8 +168,8 @@ def _swizzled(values: Bits) -> Bits:
 
 
 COUNTERS_PER_GROUP = 16
-"""Words of a counter: a line of its own for each tile, of which the first word counts. Kind: CUDA source,
-`tile_sums.cuh`."""
+"""Words of a split tile's counters: a line of its own, of which the first word counts; of 2:4 one for each of
+eight warps and each of its groups of rows. Kind: CUDA source, `tile_sums.cuh`, `sparse_sums.cuh`."""
 
 
 def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
@@ -180,6 +180,11 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
     BadInput : as `pack_weights` and `work_image`
     """
     packed = reading_input(plan, pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m))
+    return packed_plan(plan, TILE_ARGS, packed)
+
+
+def packed_plan(plan: KernelPlan, record: np.dtype[np.void], packed: PackedStages) -> Packed:
+    """A plan with its stages, for a kernel that walks lists of items and whose argument is `record`."""
     work = work_image(plan)
     return Packed(
         arrays={
@@ -189,14 +194,14 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
             "splits": work.splits,
             "rows": packed.rows,
         },
-        args=list_args(plan, TILE_ARGS, packed, work),
+        args=_list_args(plan, record, packed, work),
         blocks=plan.blocks if plan.item_count else 0,
         workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
         unwritten=uncovered_rows(plan.tiles),
     )
 
 
-def list_args(
+def _list_args(
     plan: KernelPlan, dtype: np.dtype[np.void], packed: PackedStages, work: _WorkImage
 ) -> npt.NDArray[np.void]:
     """The argument of a kernel that walks lists of items, complete but for addresses and row bytes."""

@@ -108,7 +108,7 @@ def _consumer(config: TileConfig) -> WarpProgram:
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
 MANY_SUMS = 64
-"""Of a lane, from which on the fp32 kernel reads one column at a time. Kind: CUDA source,
+"""Sums of a lane, from which on the fp32 kernel reads one column at a time. Kind: CUDA source,
 `ffma_shape.cuh`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
 """Rows x tokens of parts with registers for two sets of fragments -> a warp's wait for its reads. Kind: CUDA

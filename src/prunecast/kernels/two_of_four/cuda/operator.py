@@ -23,16 +23,14 @@ from prunecast.kernels.device.tile_stages import (
     squeeze,
     tile_stages,
     to_bits,
-    uncovered_rows,
 )
 from prunecast.kernels.tile.cuda.operator import SOURCES
 from prunecast.kernels.tile.cuda.work_image import (
     CHUNK,
     GATHER_ROWS,
     STAGE_COLUMNS,
-    list_args,
     list_record,
-    work_image,
+    packed_plan,
 )
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import MaskArray, TileMap
@@ -46,9 +44,6 @@ SPARSE_ARGS = list_record(
 )
 """The bytes of `SparseArgs`; what stands behind the lists is read where tiles are split. Kind: CUDA source,
 `sparse_args.cuh`."""
-COUNTERS_PER_GROUP = 16
-"""Counters of a split tile: of each of eight warps, for each of its groups of rows. Kind: CUDA source,
-`sparse_sums.cuh`."""
 GROUP_ROWS = 64
 """Rows of one instruction. Kind: definition, PTX ISA, wgmma m64."""
 CONSUMERS = 2
@@ -57,24 +52,6 @@ Bytes = npt.NDArray[np.uint8]
 SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
 _FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
 """Tiles of C that are compiled. Kind: choice, what the compile tests build without spills."""
-
-
-def packed_plan(plan: KernelPlan, packed: PackedStages) -> Packed:
-    """A plan with its stages."""
-    work = work_image(plan)
-    return Packed(
-        arrays={
-            "weights": packed.weights,
-            "columns": packed.columns,
-            "items": work.items,
-            "splits": work.splits,
-            "rows": packed.rows,
-        },
-        args=list_args(plan, SPARSE_ARGS, packed, work),
-        blocks=plan.blocks if plan.item_count else 0,
-        workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
-        unwritten=uncovered_rows(plan.tiles),
-    )
 
 
 def stage_bytes(block_m: int) -> int:
@@ -190,4 +167,5 @@ class SparseOperator(Operator):
         if plan.inner is None:
             raise BadInput("the sparse kernel needs a plan with elements")
         bits = to_bits(weights, plan.dtype)
-        return packed_plan(plan, _pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m))
+        packed = _pack_sparse(plan.tiles, plan.inner, bits, plan.shape.block_m)
+        return packed_plan(plan, SPARSE_ARGS, packed)
