@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.graph.other_times import transpose_seconds
+from prunecast.codesign.graph.torch_time import transpose_seconds
 from prunecast.codesign.layers import Skipped
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance, json_text

@@ -3,7 +3,7 @@
 import pytest
 
 from prunecast.codesign.graph import ModelGraph, Operation, load_workload, model_time
-from prunecast.codesign.graph.other_times import attention_seconds, other_seconds, transpose_seconds
+from prunecast.codesign.graph.torch_time import attention_seconds, other_seconds, transpose_seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 

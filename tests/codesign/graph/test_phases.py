@@ -6,8 +6,8 @@ import pytest
 
 from prunecast.codesign.graph import Pass, load_pass, load_workload, parse_workload
 from prunecast.codesign.graph.blocks import active_experts, mean_keys
-from prunecast.codesign.graph.other_times import other_seconds
 from prunecast.codesign.graph.shapes import transformers
+from prunecast.codesign.graph.torch_time import other_seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 

@@ -6,8 +6,7 @@ from itertools import chain
 
 from prunecast.codesign.graph.layouts import Transpose, choose_layouts
 from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.other_times import other_seconds, transpose_seconds
-from prunecast.codesign.graph.torch_time import TorchTimer
+from prunecast.codesign.graph.torch_time import TorchTimer, other_seconds, transpose_seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 
