@@ -68,6 +68,8 @@ def _copying_warps(
 ) -> tuple[WarpProgram, ...]:
     """Warps that copy and multiply."""
     programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile"))
+    if config.pair > 1:  # the copy engine writes what tcgen05 reads
+        return tuple(replace(p, step=_reading(p.step, operand_bytes(config, gpu))) for p in programs)
     if config.tensor == "none":
         return tuple(replace(p, step=_on_cuda_cores(p.step), end=_on_cuda_cores(p.end)) for p in programs)
     per_byte = copy_cycles * gpu.shared_bytes_per_clk_per_sm / (LANES * lane_bytes)
@@ -182,6 +184,10 @@ def _consumer(program: WarpProgram, config: TileConfig, gpu: GpuSpec) -> WarpPro
     wait = 1 + next(at for at, i in enumerate(program.end) if i.op is Op.WAIT_MMA)
     sync = Instruction(Op.SYNC)
     return replace(program, step=step, end=(*program.end[:wait], sync, *program.end[wait:], sync))
+
+
+def _reading(code: Code, operands: int) -> Code:
+    return tuple(i._replace(operand_bytes=operands) if i.op is Op.MMA else i for i in code)
 
 
 def _narrow_copies(program: WarpProgram, per_byte: float) -> WarpProgram:
