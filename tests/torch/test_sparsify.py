@@ -284,6 +284,12 @@ BAD = {
     "pattern": (model, "tile-wide:3", {}, "tile-wide"),
     "no tiles": (model, "2:4", {}, "mask is not 2:4"),
     "gpu": (model, PATTERN, {"gpu": "h900"}, "unknown GPU"),
+    "no wgmma": (
+        model,
+        PATTERN,
+        {"sparsity": 0.5, "gpu": "a100-sxm4-80gb", "max_tokens": 65},
+        "more than 64 tokens on GPUs with wgmma, a100-sxm4-80gb has none; TileSparseLinear runs there",
+    ),
     "adapter": (with_adapter, PATTERN, {"sparsity": 0.5}, "LoRA adapter"),
     "recipe": (
         strange_zeros,

@@ -33,11 +33,13 @@ def layouts_for(
 
     Raises
     ------
-    BadInput : 2:4 on a GPU without wgmma
+    BadInput : 2:4 or more than 64 tokens on a GPU without wgmma
     """
+    if not gpu.has_wgmma and (halved or max_tokens > FEW_TOKENS):
+        what = "2:4" if halved else f"calls of more than {FEW_TOKENS} tokens"
+        other = "" if halved else "; TileSparseLinear runs there"
+        raise BadInput(f"prunecast.torch.sparsify runs {what} on GPUs with wgmma, {gpu.name} has none{other}")
     if halved:
-        if not gpu.has_wgmma:
-            raise BadInput(f"prunecast.torch runs 2:4 on GPUs with wgmma, {gpu.name} has none")
         kept = halved_map(tiles)
         return (Layout(HALVES, fastest_plan("2:4", kept, max_tokens, dtype, gpu).shape.block_m),)
     found = []

@@ -14,7 +14,9 @@ A copy has rows of whole lines of L2, 64 tokens, and plans are made for so many:
 What a call finds out from the shape and strides of x is kept for calls like it (`prepared.py`): a fifth of
 the host's time is left.
 
-Without a GPU the module multiplies with torch's own product, in fp32: slow, for tests.
+It runs on every GPU that a tile kernel has, by the project's operators; `SparseLinear`, which torch's graphs
+take, needs the token-major kernels, and those wgmma. Without a GPU the module multiplies with torch's own
+product, in fp32: slow, for tests.
 """
 
 from typing import Any

@@ -34,7 +34,7 @@ class Call(NamedTuple):
     """What seldom changes from one launch of a layer to the next."""
 
     columns: int
-    """Of x_t (K, columns)."""
+    """Columns of x_t."""
     image: int
     bias: int
     """Addresses; 0 for no bias."""
