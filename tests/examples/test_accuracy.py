@@ -22,7 +22,9 @@ MODULES = (
     "report",
     "rows",
     "run",
+    "small",
     "study",
+    "systems",
     "text",
     "tuning",
 )
@@ -126,3 +128,18 @@ def test_what_recovery_brings_on_a_tiny_model(scripts, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "failed" not in said
     assert said.count('"recover"') == len(VARIANTS)
+
+
+def test_losses_of_the_source_systems_are_drawn(scripts, tmp_path, monkeypatch):
+    import small
+    import systems
+    from tuning import Trainer
+
+    monkeypatch.setattr(systems, "SYSTEMS", {"TW": "tile-wise:64", "TVW": "tvw:64"})
+    study = small.study(True)
+    found = systems.losses(Trainer(study, "cpu"), [0.5, 0.75])
+    assert [round(sparsity, 1) for sparsity, _ in found["TW"]] == [0.5, 0.8]
+    assert len(found["TVW"]) == 1
+    assert found["dense"][0][0] == 0.0
+    systems.picture(found, study.unit, tmp_path / "systems.png")
+    assert (tmp_path / "systems.png").stat().st_size > 1000
