@@ -1,7 +1,7 @@
 """The time of what is no product with weights: in an engine, and in torch; what sparse products add or save.
 
 In an engine it is the larger of traffic and arithmetic. A tensor that fits into the usable L2 is still there
-when its reader comes, so it moves at L2 speed; a larger one goes through DRAM. Fused attention multiplies, and
+when its reader comes, so it moves at L2 speed; a larger one goes through DRAM. Fused attention multiplies and
 takes an exponential of every score: see `attention_seconds`.
 
 In torch every launch of a `torch_form` has a time. An element-wise kernel takes what it moves, at a share of
