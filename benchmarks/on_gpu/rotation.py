@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 
-from benchmarks.on_gpu.timing import Contestant, contestant, sets_for
+from benchmarks.on_gpu.timing import Contestant, contestant, rotations
 from prunecast.kernels import KernelPlan
 from prunecast.validation.measure.libraries import DenseProduct
 
@@ -21,8 +21,8 @@ class Rotation(NamedTuple):
     cs: list[Any]
 
 
-def input_sets(m: int, k: int, n: int, l2: str = "cold") -> Sets:
-    """Random A and B, and C, as many as a cold or a warm L2 wants."""
+def input_sets(m: int, k: int, n: int) -> Sets:
+    """Random A and B, and C, as many as a cold L2 wants."""
     random = cp.random.RandomState(1)
     return [
         (
@@ -32,7 +32,7 @@ def input_sets(m: int, k: int, n: int, l2: str = "cold") -> Sets:
             ),
             cp.empty((m, n), cp.float16),
         )
-        for _ in range(sets_for(2 * (m * k + k * n + m * n), l2))
+        for _ in range(rotations(2 * (m * k + k * n + m * n)))
     ]
 
 

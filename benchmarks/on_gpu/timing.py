@@ -1,8 +1,7 @@
-"""Timing on the GPU: CUDA graphs of at most 4 ms, all contestants in turn, in two states.
+"""Timing on the GPU: CUDA graphs of at most 4 ms, all contestants in turn, with rests: bursts.
 
-`burst`: one graph, then a rest; the card never reaches its power limit. `sustained`: a contestant's graph
-back to back for long enough that power and clock settle, and timed while it goes on. L2 is `cold` where
-inputs rotate over more than twice its size, `warm` where one set stays in it.
+The card never reaches its power limit. L2 is cold, where inputs rotate over more than twice its size, or
+warm, where one set stays in it.
 """
 
 import math
@@ -19,12 +18,6 @@ from prunecast.validation.measure.timing import ClockProbe, captured, rough_seco
 GRAPH_SECONDS = 4e-3
 MOST_LAUNCHES = 200
 REST_SECONDS = 0.03
-SETTLE_SECONDS = 0.25
-"""Back-to-back work before a sustained sample; the clock of an H200 settles within 0.1 s."""
-SUSTAINED_SECONDS = 0.05
-MOST_SUSTAINED_TURNS = 5
-STATES = ("burst", "sustained")
-L2 = ("cold", "warm")
 L2_BYTES = 60e6
 MOST_SETS = 64
 
@@ -78,16 +71,13 @@ def contestant(
     return Contestant(name, lambda: graph.launch(stream), launches, clock, launch)
 
 
-def take_turns(
-    stream: Any, contestants: list[Contestant], turns: int, state: str = "burst"
-) -> dict[str, Sample]:
-    """Time all contestants `turns` times, one after the other; sustained samples are few, each is long."""
+def take_turns(stream: Any, contestants: list[Contestant], turns: int) -> dict[str, Sample]:
+    """Time all contestants `turns` times, one after the other, behind a turn that does not count."""
     samples = {c.name: Sample(c.name, [], []) for c in contestants}
-    first = 1 if state == "burst" else 0  # settling warms up too
-    for turn in range(first + (turns if state == "burst" else min(turns, MOST_SUSTAINED_TURNS))):
+    for turn in range(1 + turns):
         for c in contestants:
-            seconds = _time_burst(stream, c) if state == "burst" else _time_sustained(stream, c)
-            if turn < first:
+            seconds = _time_burst(stream, c)
+            if turn == 0:
                 continue
             samples[c.name].seconds.append(seconds)
             if c.clock is not None:
@@ -99,32 +89,17 @@ def _time_burst(stream: Any, c: Contestant) -> float:
     """The stream is held until the host has enqueued all: else the GPU waits for it, and all takes longer."""
     time.sleep(REST_SECONDS)
     _probe().hold(stream)
-    return replay_seconds(stream, c, 1) / c.launches
+    start, stop = cp.cuda.Event(), cp.cuda.Event()
+    start.record(stream)
+    c.replay()
+    stop.record(stream)
+    stop.synchronize()
+    return cp.cuda.get_elapsed_time(start, stop) * 1e-3 / c.launches
 
 
 @cache
 def _probe() -> ClockProbe:
     return ClockProbe()
-
-
-def _time_sustained(stream: Any, c: Contestant) -> float:
-    """The card must not rest between settling and the sample, so the sample's graphs queue up behind it."""
-    once = max(replay_seconds(stream, c, 1), 1e-6)
-    for _ in range(math.ceil(SETTLE_SECONDS / once)):
-        c.replay()
-    replays = math.ceil(SUSTAINED_SECONDS / once)
-    return replay_seconds(stream, c, replays) / (replays * c.launches)
-
-
-def replay_seconds(stream: Any, c: Contestant, replays: int) -> float:
-    """Seconds of all of them together."""
-    start, stop = cp.cuda.Event(), cp.cuda.Event()
-    start.record(stream)
-    for _ in range(replays):
-        c.replay()
-    stop.record(stream)
-    stop.synchronize()
-    return cp.cuda.get_elapsed_time(start, stop) * 1e-3
 
 
 def _clock_mhz(clock: Any) -> float:

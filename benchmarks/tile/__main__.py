@@ -4,16 +4,14 @@
     python -m benchmarks.tile report DIR/tile.json
 
 Protocol: fp16, fp32 accumulation, random normal data; five large and seven smaller layers at 50, 75, 90 %.
-cuBLAS and the kernel run in turn, with and without programmatic dependent launch. `--state burst` takes CUDA
-graphs of at most 4 ms between rests of 30 ms (median of 15), `sustained` runs at the power limit;
-`--l2 cold` rotates inputs, weights and outputs over more than twice the L2, `warm` keeps one set. Each may
-name both: `--state burst,sustained`. The record has every sample, clocks read in the kernel, device, driver.
+cuBLAS and the kernel run in turn, with and without programmatic dependent launch: CUDA graphs of at most 4 ms
+between rests of 30 ms, medians of 15; inputs, weights and outputs rotate over more than twice the L2. The
+record has every sample, clocks read in the kernel, device, driver.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 
@@ -39,21 +37,7 @@ def _options() -> argparse.Namespace:
     run.add_argument("--quick", action="store_true", help="four layers")
     run.add_argument("--turns", type=int, default=15)
     run.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
-    run.add_argument("--state", type=_words("burst", "sustained"), default=["burst"])
-    run.add_argument("--l2", type=_words("cold", "warm"), default=["cold"])
     return parser.parse_args()
-
-
-def _words(*known: str) -> Callable[[str], list[str]]:
-    """Parser of some of `known`, between commas."""
-
-    def parse(text: str) -> list[str]:
-        words = text.split(",")
-        if unknown := [word for word in words if word not in known]:
-            raise argparse.ArgumentTypeError(f"wanted {' or '.join(known)}, got {unknown[0]}")
-        return words
-
-    return parse
 
 
 if __name__ == "__main__":

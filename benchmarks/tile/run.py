@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.on_gpu.check import Verdict, check, check_forms, random_inputs
 from benchmarks.on_gpu.rotation import Sets, dense_contestants, input_sets, launcher, moved_bytes, rotation_of
 from benchmarks.on_gpu.session import Session
-from benchmarks.on_gpu.timing import Contestant, Sample, contestant, sets_for, take_turns
+from benchmarks.on_gpu.timing import Contestant, Sample, contestant, rotations, take_turns
 from benchmarks.suite import build_all
 from benchmarks.tile.cases import GPU, Case, full_cases, quick_cases, tile_map
 from benchmarks.tile.report import line, print_tables
@@ -55,14 +55,10 @@ def _time_layer(
 ) -> list[dict[str, Any]]:
     """All cases of one layer with its dense products, in turn."""
     entries: dict[str, dict[str, Any]] = {}
-    for l2 in options.l2:
-        contestants = _contestants(cases, plans, stream, l2, entries)
-        for state in options.state:
-            samples = take_turns(stream, contestants, options.turns, state)
-            _complete(entries, samples, _key(state, l2))
+    contestants = _contestants(cases, plans, stream, entries)
+    _complete(entries, take_turns(stream, contestants, options.turns))
     for entry in entries.values():
-        if "burst" in entry or not entry["check"]["passes"]:
-            print(line(entry), flush=True)
+        print(line(entry), flush=True)
     return list(entries.values())
 
 
@@ -70,23 +66,17 @@ def _contestants(
     cases: list[Case],
     plans: dict[str, KernelPlan],
     stream: Any,
-    l2: str,
     entries: dict[str, dict[str, Any]],
 ) -> list[Contestant]:
     """Dense products and the tile kernel on all cases; adds what is to be known of each to `entries`."""
-    sets = input_sets(*cases[0][:3], l2)
+    sets = input_sets(*cases[0][:3])
     contestants = dense_contestants(stream, sets)
     for case in cases:
         plan = plans[case.name]
         own = f"{case.name} | tile"
         entries.setdefault(own, _entry(case, plan))
-        contestants += _tile_contestants(own, plan, sets, stream, entries, l2)
+        contestants += _tile_contestants(own, plan, sets, stream, entries)
     return contestants
-
-
-def _key(state: str, l2: str) -> str:
-    """Name of a state's results in a record: `burst`, `sustained`, `burst_warm`, `sustained_warm`."""
-    return state if l2 == "cold" else f"{state}_{l2}"
 
 
 def _tile_contestants(
@@ -95,7 +85,6 @@ def _tile_contestants(
     sets: Sets,
     stream: Any,
     entries: dict[str, dict[str, Any]],
-    l2: str,
 ) -> list[Contestant]:
     """With and without overlapping launches, once the result has been found right."""
     inputs = random_inputs(plan, seed=11)
@@ -106,7 +95,7 @@ def _tile_contestants(
         print(f"  WRONG {verdict}", flush=True)
         return []
     del inputs
-    count = sets_for(moved_bytes(plan), l2)
+    count = rotations(moved_bytes(plan))
     rotation = rotation_of(operator, sets, count)
 
     def of(name: str, *, overlap: bool) -> Contestant:
@@ -129,8 +118,8 @@ def _entry(case: Case, plan: KernelPlan) -> dict[str, Any]:
     }
 
 
-def _complete(entries: dict[str, dict[str, Any]], samples: dict[str, Sample], key: str) -> None:
-    """Put the samples of one state into the entries, beside the dense product of the same state."""
+def _complete(entries: dict[str, dict[str, Any]], samples: dict[str, Sample]) -> None:
+    """Put the samples into the entries, beside the dense product."""
     dense = [s for name, s in samples.items() if "|" not in name]
     best = min(dense, key=lambda s: s.median)
     for own, entry in entries.items():
@@ -139,7 +128,7 @@ def _complete(entries: dict[str, dict[str, Any]], samples: dict[str, Sample], ke
         entry.setdefault("dense", {s.name: s.seconds for s in dense})
         for suffix, name in (("", own), ("_no_pdl", f"{own} | no-pdl")):
             if name in samples:
-                entry[f"{key}{suffix}"] = _result(samples[name], best)
+                entry[f"burst{suffix}"] = _result(samples[name], best)
 
 
 def _result(sample: Sample, best: Sample) -> dict[str, Any]:
