@@ -338,13 +338,13 @@ def test_a_deep_copy_is_a_model_of_its_own():
         assert torch.equal(other(x), sparse(x))
 
 
-def pruned_folder(tmp_path):
+def pruned_folder(tmp_path, families=("atp",), share=0.6):
     """A model whose weights `prune --latency` pruned, and the folder that it wrote."""
     torch.manual_seed(0)
     made = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.Linear(1024, 512)).half()
     weights = {name: each.detach().numpy() for name, each in made.named_parameters() if each.dim() == 2}
-    targets, out = Targets(latency_share=0.6), tmp_path / "pruned"
-    prune_model(weights, targets, gpu="h200-sxm", tokens=8192, engine="model", families=("atp",), out=out)
+    targets, out = Targets(latency_share=share), tmp_path / "pruned"
+    prune_model(weights, targets, gpu="h200-sxm", tokens=8192, engine="model", families=families, out=out)
     stored = load_file(out / "weights.safetensors")
     made.load_state_dict({**made.state_dict(), **{name: torch.from_numpy(stored[name]) for name in weights}})
     return made, out
@@ -364,6 +364,14 @@ def test_a_pruned_folder_is_packed_in_the_tiles_that_were_planned(tmp_path):
             wanted = getattr(planned[f"{layer.name}.weight"], column)
             assert getattr(tiles, column).tolist() == wanted.tolist()
     assert sparsify(made, out, **OPTIONS).layers == ("0", "1")
+
+
+def test_a_pruned_folder_with_two_of_four_is_packed(tmp_path):
+    made, out = pruned_folder(tmp_path, ("2:4", "tvw"), 0.75)
+    wanted = read_recipe(out)
+    assert "2:4" in wanted.patterns.values()  # whose sparsity no pattern is told
+    assert sparsify(made, out, **OPTIONS).layers == ("0", "1")
+    assert any(getattr(module, "is_halved", False) for module in made.modules())
 
 
 def test_weights_that_the_planned_tiles_do_not_hold_are_refused(tmp_path):
