@@ -158,8 +158,8 @@ def _dense(bench: Bench, shape: Shape) -> list[Contestant]:
     for runner in dense_runners(inputs, bench.product):
         excess = largest_excess(runner, None, inputs.k, inputs, library=True)
         if not excess <= 1.0:
-            raise RuntimeError(f"cuBLAS {runner.variant} of {shape} is wrong: {excess:.3g} times its bound")
-        found.append(contestant(runner.variant, bench.stream, runner.launch, sets=runner.sets))
+            raise RuntimeError(f"cuBLAS {runner.config} of {shape} is wrong: {excess:.3g} times its bound")
+        found.append(contestant(runner.config, bench.stream, runner.launch, sets=runner.sets))
     return found
 
 
@@ -203,5 +203,5 @@ def _launcher(bench: Bench, layer: dict[str, Any], *, pruned: bool) -> Callable[
     if pruned and mark:
         operator = bench.operators[mark].copies[0]
         return lambda place: operator(inputs.b(place), out=inputs.c(place))
-    one = next(r for r in dense_runners(inputs, bench.product) if r.variant == bench.layout[_shape(layer)])
+    one = next(r for r in dense_runners(inputs, bench.product) if r.config == bench.layout[_shape(layer)])
     return one.launch
