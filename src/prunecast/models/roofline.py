@@ -140,9 +140,10 @@ def _look_up(context: LaunchContext) -> Case:
     traffic = plan_traffic(context, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
     # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits,
-    # through registers every step
-    late = context.b_in_l2 or copies_through_registers(context.programs)
-    latency = gpu.dram_latency_cycles if late else gpu.l2_latency_cycles
+    # through registers every step, as often as DRAM has what it reads
+    share = traffic.miss_share if copies_through_registers(context.programs) else 0.0
+    share = max(share, float(context.b_in_l2))
+    latency = gpu.l2_latency_cycles + share * (gpu.dram_latency_cycles - gpu.l2_latency_cycles)
     return Case(context, amounts, rates, traffic, Chain.of(context, rates, latency))
 
 
