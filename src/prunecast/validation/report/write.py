@@ -194,9 +194,9 @@ def _grouping(validation: Validation, name: str) -> str:
         rows = []
         for engine in validation.engines:
             for group in grouped(_judging(validation, families), name, engine):
-                rows.append([title, engine, group.label, *_errors(group.summary)])
+                rows.append([title, engine, group.label, *_errors(group.summary, _FEW)])
         blocks += rows
-    return f"## By {name}\n\n{_table(('', 'engine', name, *_ERROR_HEAD), blocks)}" if blocks else ""
+    return f"## By {name}\n\n{_table(('', 'engine', name, *_FEW), blocks)}" if blocks else ""
 
 
 def _worst(validation: Validation) -> str:
