@@ -112,9 +112,10 @@ def _errors(summary: ErrorSummary, columns: Sequence[str] = _ERROR_HEAD) -> list
 
 def _families(validation: Validation) -> str:
     rows = [[*key, *_errors(summary)] for key, summary in validation.families("judge").items()]
-    fit = [[*key, *_errors(summary)] for key, summary in validation.families("fit").items()]
-    head = ("kernel", "state", "engine", *_ERROR_HEAD)
-    return f"## By kernel\n\n{_table(head, rows)}\n\nThe *fit* cases, for comparison:\n\n{_table(head, fit)}"
+    fit = [[*key, *_errors(summary, _FEW)] for key, summary in validation.families("fit").items()]
+    head = ("kernel", "state", "engine")
+    judged, fitted = _table((*head, *_ERROR_HEAD), rows), _table((*head, *_FEW), fit)
+    return f"## By kernel\n\n{judged}\n\nThe *fit* cases, for comparison:\n\n{fitted}"
 
 
 def _suites(validation: Validation) -> str:
