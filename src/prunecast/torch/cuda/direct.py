@@ -14,7 +14,7 @@ import torch
 from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.transpose.transpose import Rows, transpose_args
 from prunecast.torch.cuda.device import stream_of
-from prunecast.torch.cuda.launches import LayerTensors, Prepared, forgotten_with_launches, prepared_launch
+from prunecast.torch.cuda.launches import LayerTensors, Prepared, prepared_launch
 from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, GROUP, Call
 from prunecast.torch.cuda.transpose import transpose_launch
 from prunecast.torch.epilogue import Epilogue, strides_seen_as
@@ -45,7 +45,6 @@ class DirectCalls:
         self.form, self.tensors = form, tensors
         self._calls: dict[tuple[Any, ...], _DirectCall] = {}
         self._last: _DirectCall | None = None
-        forgotten_with_launches(self)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
         """Y of x, contiguous, or with features first as the epilogue says; None where somebody has to see
@@ -98,10 +97,6 @@ class DirectCalls:
             place = parts[first] = ((*y.shape[:-1], size), y.stride(), first)
         part: torch.Tensor = _reinterpret(y, *place)
         return part
-
-    def clear(self) -> None:
-        """Keep no call."""
-        self._calls, self._last = {}, None
 
 
 def _key(x: torch.Tensor) -> tuple[Any, ...]:

@@ -5,7 +5,6 @@ of a captured CUDA graph. They hold no weights: where these, x and y lie is told
 """
 
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 import torch
 
@@ -66,8 +65,6 @@ class Prepared(NamedTuple):
 
 _LAUNCHES: dict[str, type[LayerLaunch]] = {STAGES: TileLaunch, FRAGMENTS: SmallLaunch, HALVES: HalvesLaunch}
 _PREPARED: dict[tuple[Any, ...], Prepared] = {}
-_USERS: "WeakSet[Any]" = WeakSet()
-"""What keeps launches besides, and has `clear`."""
 
 
 def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
@@ -111,18 +108,6 @@ def prepared_launch(
         found = _prepared(key, x, layer)
         _PREPARED[key] = found
     return found
-
-
-def forget_launches() -> None:
-    """Give back all that was prepared on devices; captured graphs must not run after it."""
-    torch.cuda.synchronize()
-    for each in (_PREPARED, *_USERS):
-        each.clear()
-
-
-def forgotten_with_launches(user: Any) -> None:
-    """Have `forget_launches` clear it too."""
-    _USERS.add(user)
 
 
 def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
