@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
@@ -26,8 +27,9 @@ from retrieval import Sizes, batches, loss, ranks, read_texts
 from tuning import rates, run_steps
 
 from prunecast.codesign.schedule import gradual
-from prunecast.codesign.write_pruned import read_tile_maps
+from prunecast.patterns import parse_pattern
 from prunecast.torch import Pruner, input_squares, sparsify
+from prunecast.torch.recipe import read_recipe
 from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import captured, times_us
 
@@ -58,7 +60,7 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     """Tune towards the states of the checkpoint; masks grow over the first half of the steps."""
     model = load_encoder(asked.inputs / "model").to(device)
     dense = copy.deepcopy(model).eval().requires_grad_(False)
-    kept = {name: tiles.mask() for name, tiles in read_tile_maps(asked.pruned / "tiles.npz").items()}
+    kept = _kept(asked.pruned)
     removed = 1.0 - float(np.mean(np.concatenate([mask.ravel() for mask in kept.values()])))
     updates = min(UPDATES, max(asked.steps // 2, 1))
     schedule = gradual(removed, updates=updates, every=max(asked.steps // 2 // updates, 1))
@@ -76,6 +78,16 @@ def distil(asked: argparse.Namespace, device: str) -> None:
     pruner.close()
     model.half().save_pretrained(asked.out)
     print(f"{asked.out}: {removed:.1%} of {len(kept)} matrices pruned, {asked.steps} steps")
+
+
+def _kept(folder: Path) -> dict[str, np.ndarray]:
+    """Masks of the pruned matrices: what is not zero, or their tiles, which may hold zeros."""
+    recipe, weights = read_recipe(folder), load_file(folder / "weights.safetensors")
+    kept = {f"{name}.weight": (weights[f"{name}.weight"] != 0).numpy() for name in recipe.sparsities}
+    for name, tiles in recipe.tiles.items():
+        if parse_pattern(recipe.pattern_of(name)).keeps == "tiles":
+            kept[f"{name}.weight"] = tiles.mask()
+    return kept
 
 
 def judge(asked: argparse.Namespace, device: str) -> None:
