@@ -25,9 +25,10 @@ from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.assignment import assign_hardware
 from prunecast.plan.kernel_plan import BlockShape
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
-from prunecast.plan.work_items import assign_hardware, raster, whole_items
+from prunecast.plan.work_items import raster, whole_items
 from prunecast.simulator import simulate
 
 VOLTA_FMA = 256

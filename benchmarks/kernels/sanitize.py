@@ -26,7 +26,7 @@ from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.n_of_m import prune_balanced
-from prunecast.plan.work_items import assign_hardware, assign_longest_first, assign_stream_k
+from prunecast.plan.assignment import assign_hardware, assign_longest_first, assign_stream_k
 
 GPU, A100 = load_gpu("h200-sxm"), load_gpu("a100-sxm4-80gb")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

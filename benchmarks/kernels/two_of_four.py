@@ -39,7 +39,7 @@ from prunecast.kernels.two_of_four.cuda.operator import (
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
-from prunecast.plan.work_items import assign_longest_first, split_items
+from prunecast.plan.assignment import assign_longest_first, split_items
 
 SPARSITIES = (0.75, 0.875)
 MAPS = (("pruned", 128), ("pruned", 256), ("even", 256), ("skewed", 256), ("equal", 256))

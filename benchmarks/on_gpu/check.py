@@ -16,7 +16,7 @@ from prunecast.kernels.tile.cuda.operator import CLUSTERS, TOKEN_SHAPES, TileOpe
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
-from prunecast.plan.work_items import assign_hardware, assign_stream_k
+from prunecast.plan.assignment import assign_hardware, assign_stream_k
 from prunecast.validation.measure.contestants import FLOATS, exact, nothing, rounded
 from prunecast.validation.tolerance import error_bound
 

@@ -22,7 +22,7 @@ PLANNER = '''
 
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan
-from prunecast.plan.work_items import assign_hardware
+from prunecast.plan.assignment import assign_hardware
 from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.plan.tile_rows import cut_rows
 from prunecast.plan.work_items import raster, whole_items

@@ -16,12 +16,8 @@ from prunecast.launch import launch_context
 from prunecast.models import plan_traffic
 from prunecast.models.amounts import plan_amounts
 from prunecast.patterns import TileMap
+from prunecast.plan.assignment import assign_hardware, assign_longest_first, assign_stream_k
 from prunecast.plan.program import Op
-from prunecast.plan.work_items import (
-    assign_hardware,
-    assign_longest_first,
-    assign_stream_k,
-)
 from prunecast.simulator import simulate
 
 GPU = load_gpu("h200-sxm")

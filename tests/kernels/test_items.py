@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.plan.work_items import ranges_together, raster, split_items, take_items, whole_items
+from prunecast.plan.assignment import split_items, take_items
+from prunecast.plan.work_items import ranges_together, raster, whole_items
 from tests.toy_gpu import toy_gpu
 
 

@@ -8,17 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.plan.kernel_plan import Schedule, WorkList
-from prunecast.plan.work_items import (
+from prunecast.plan.assignment import (
     assign_hardware,
     assign_longest_first,
     assign_stream_k,
     block_loads,
     longest_first,
-    raster,
     split_items,
-    whole_items,
 )
+from prunecast.plan.kernel_plan import Schedule, WorkList
+from prunecast.plan.work_items import raster, whole_items
 
 costs = st.lists(st.integers(0, 50), max_size=40)
 

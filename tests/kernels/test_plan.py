@@ -7,9 +7,9 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware.occupancy import BlockResources
+from prunecast.plan.assignment import take_items
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.plan.program import Instruction, Op
-from prunecast.plan.work_items import take_items
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.tile.configs import tile_configs
-from prunecast.kernels.tile.item_cost import (
-    ItemCost,
-    item_cost,
-    item_cycles,
-    item_times,
-)
-from prunecast.kernels.tile.stspmm import even_slices
+from prunecast.kernels.tile.item_cost import item_cost, item_times
 from prunecast.kernels.tile.tile_plan import items_of
+from prunecast.plan.assignment import (
+    ItemCost,
+    block_loads,
+    even_slices,
+    item_cycles,
+    longest_first,
+    split_items,
+)
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows
-from prunecast.plan.work_items import block_loads, longest_first, raster, split_items, whole_items
+from prunecast.plan.work_items import raster, whole_items
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 

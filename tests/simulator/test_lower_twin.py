@@ -13,7 +13,7 @@ from prunecast.kernels.tile.stspmm import ASSIGNMENTS
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.launch import launch_context
 from prunecast.patterns import element_map_from_mask
-from prunecast.plan.work_items import assign_longest_first, split_items
+from prunecast.plan.assignment import assign_longest_first, split_items
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
 from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, two_of_four

@@ -93,8 +93,7 @@ def test_tiles_go_round_through_a_tensor():
 
 
 def test_lists_of_a_launch_are_those_of_the_packed_weights():
-    from prunecast.torch.cuda.small import lists_of
-    from prunecast.torch.cuda.tiles import columns_by_thread
+    from prunecast.torch.cuda.tiles import columns_by_thread, lists_of
     from prunecast.torch.images import slabs_of
 
     weight, tiles = weights_and_tiles("tile-wise:64")

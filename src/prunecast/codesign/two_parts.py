@@ -24,8 +24,8 @@ from prunecast.patterns.dense_block_pattern import cheaper_parts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_element import TwoParts, split_parts
+from prunecast.plan.assignment import take_items
 from prunecast.plan.program import Instruction, Op, WarpProgram
-from prunecast.plan.work_items import take_items
 
 HEIGHT = 128
 """Rows of a tile where the pattern has no height."""

@@ -7,7 +7,7 @@ from prunecast.kernels import KernelPlan, WorkList
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
-from prunecast.plan.work_items import Assigned, assign_hardware, assign_stream_k
+from prunecast.plan.assignment import Assigned, assign_hardware, assign_stream_k
 
 GPU = load_gpu("h200-sxm")
 KEPT = (0, 1, 15, 16, 17, 63, 64, 65, 300)

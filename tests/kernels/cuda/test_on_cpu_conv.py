@@ -11,7 +11,7 @@ from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap, parse_pattern
-from prunecast.plan.work_items import assign_stream_k
+from prunecast.plan.assignment import assign_stream_k
 from tests.kernels.cuda.mma import mma_plans
 from tests.kernels.cuda.on_cpu.mma_run import run_mma
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE

@@ -12,7 +12,7 @@ from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.plan.work_items import assign_stream_k
+from prunecast.plan.assignment import assign_stream_k
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows, check_c, make_operands, rows_of

@@ -13,7 +13,7 @@ from prunecast.kernels.tile.cuda.operator import TileOperator, _check_form
 from prunecast.kernels.tile.cuda.work_image import pack_weights, work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.plan.work_items import assign_hardware, assign_stream_k
+from prunecast.plan.assignment import assign_hardware, assign_stream_k
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes

@@ -29,10 +29,11 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sou
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.assignment import assign_hardware
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
 from prunecast.plan.program import Op, WarpProgram
 from prunecast.plan.tensor_rate import check_core_dtype
-from prunecast.plan.work_items import assign_hardware, raster, whole_items
+from prunecast.plan.work_items import raster, whole_items
 
 TOKENS = 64
 """Tokens of a block. Kind: CUDA source, `matrix.cu`."""

@@ -26,10 +26,11 @@ from prunecast.kernels.small_n.configs import (
 from prunecast.kernels.small_n.programs import most_kept, small_programs, with_early_blocks
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.assignment import assign_hardware, take_items
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tensor_rate import check_own_dtype, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows, kept_per_piece
-from prunecast.plan.work_items import assign_hardware, raster, take_items, whole_items
+from prunecast.plan.work_items import raster, whole_items
 
 HOPPER = 90
 """Compute capability that the code was compiled for. Kind: definition, sm_90a."""

@@ -6,7 +6,6 @@ Simple arithmetic on a config, before there is a plan; how long a plan takes is 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import occupancy
@@ -22,50 +21,10 @@ from prunecast.kernels.tile.programs.gather import (
 )
 from prunecast.kernels.tile.programs.warp_programs import walk_of_step
 from prunecast.patterns.tile_map import TileMap
-from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.assignment import FEWEST_STEPS_PER_PART, ItemCost
 from prunecast.plan.program import total
 from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
-
-FEWEST_STEPS_PER_PART = 8
-"""K-steps of the shortest split-K slice. Kind: choice, a shorter one does not repay the 4 to 5 that its
-partial sums take."""
-
-
-class ItemCost(NamedTuple):
-    """SM cycles of the pieces of an item's time."""
-
-    step: float
-    """One full k-step on the pipes that multiply, with as many blocks on the SM as fit."""
-    overhead: float
-    """Epilogue, and the way to the next item."""
-    fix_up: float
-    """Writing, or reading, the partial sums of one split-K slice."""
-    slots: int = 1
-    """Blocks that an SM holds, all of which `step` counts as being there."""
-    fetch: float = 0.0
-    """One k-step, full or not, of producer warps."""
-    fetch_overhead: float = 0.0
-    """Cycles of producer warps around the k-steps of an item."""
-    fewest_columns: int = 0
-    """Columns that every item multiplies, however few it keeps."""
-    start: float = 0.0
-    """Prologue of a block, which overlapping launches hide if the blocks of both fit on the SMs."""
-
-    def shared_by(self, items: int, blocks: int) -> "ItemCost":
-        """Costs where there are not enough items for all blocks, so that fewer share an SM."""
-        there = min(max(items / blocks, 1.0 / self.slots), 1.0)
-        return self._replace(step=self.step * there)
-
-
-def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
-    """(items,) int64 SM cycles; an owner reads the partial sums that all other slices write."""
-    columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
-    multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
-    fetched = -(-columns // block_k) * cost.fetch + cost.fetch_overhead
-    fix_ups = np.where(items.owner == 1, items.parts - 1, 1)
-    cycles: npt.NDArray[np.float64] = np.maximum(multiplied, fetched) + fix_ups * cost.fix_up
-    return np.rint(cycles).astype(np.int64)
 
 
 def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemCost:

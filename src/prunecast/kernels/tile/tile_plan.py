@@ -11,10 +11,11 @@ from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
+from prunecast.plan.assignment import Assigned, assign_hardware
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.misaligned import row_bytes_of, with_row_starts
 from prunecast.plan.tile_rows import columns_of_any, cut_rows, rows_are_scattered
-from prunecast.plan.work_items import Assigned, assign_hardware, ranges_together, raster, whole_items
+from prunecast.plan.work_items import ranges_together, raster, whole_items
 
 
 def check_tokens(n: int) -> None:

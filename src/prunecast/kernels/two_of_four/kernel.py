@@ -6,15 +6,21 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
-from prunecast.kernels.tile.item_cost import item_cost, item_cycles, item_times
-from prunecast.kernels.tile.stspmm import even_slices
+from prunecast.kernels.tile.item_cost import item_cost, item_times
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, resident_blocks, tile_plan
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.assignment import (
+    Assigned,
+    assign_hardware,
+    assign_longest_first,
+    even_slices,
+    item_cycles,
+    split_items,
+)
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.tile_rows import check_two_of_four, cut_rows
-from prunecast.plan.work_items import Assigned, assign_hardware, assign_longest_first, split_items
 
 _TALL = 256
 """Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""

@@ -11,8 +11,7 @@ import torch
 from prunecast.errors import BadInput
 from prunecast.torch.cuda.device import is_capturing
 from prunecast.torch.cuda.layer_launch import LayerLaunch
-from prunecast.torch.cuda.small import SmallLaunch
-from prunecast.torch.cuda.tiles import HalvesLaunch, TileLaunch
+from prunecast.torch.cuda.tiles import HalvesLaunch, SmallLaunch, TileLaunch
 from prunecast.torch.epilogue import Epilogue, LinearCall
 from prunecast.torch.forms import plan_for, planned_tokens
 from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, layout_of

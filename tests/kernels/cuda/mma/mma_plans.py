@@ -8,7 +8,7 @@ from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import _core_configs, _register_configs, mma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
-from prunecast.plan.work_items import Assigned, assign_hardware, assign_stream_k
+from prunecast.plan.assignment import Assigned, assign_hardware, assign_stream_k
 from tests.kernels.cuda.sparse.layouts import elements_in
 
 __all__ = ["KEPT", "plan_of", "ragged_map", "variants_of"]

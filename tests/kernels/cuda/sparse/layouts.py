@@ -11,7 +11,7 @@ from prunecast.kernels.tile.cuda.work_image import _WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
-from prunecast.plan.work_items import assign_hardware, assign_longest_first, split_items
+from prunecast.plan.assignment import assign_hardware, assign_longest_first, split_items
 from tests.kernels.cuda.plans import ragged_map
 
 GPU = load_gpu("h200-sxm")

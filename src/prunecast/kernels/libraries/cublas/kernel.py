@@ -15,8 +15,8 @@ from prunecast.kernels.libraries.surrogate import Surrogate, numbers, table
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.assignment import Assigned, assign_hardware, assign_longest_first, split_items
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, WorkList
-from prunecast.plan.work_items import Assigned, assign_hardware, assign_longest_first, split_items
 
 
 def _dense_configs(

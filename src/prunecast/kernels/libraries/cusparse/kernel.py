@@ -30,10 +30,11 @@ from prunecast.kernels.libraries.surrogate import Surrogate, rows_for
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import row_tile_map
+from prunecast.plan.assignment import take_items
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import WarpProgram
 from prunecast.plan.tensor_rate import check_core_dtype
-from prunecast.plan.work_items import raster, take_items, whole_items
+from prunecast.plan.work_items import raster, whole_items
 
 BLOCK_K = 32
 """Columns of a k-step of the model's blocks. Kind: choice, two groups of 16."""

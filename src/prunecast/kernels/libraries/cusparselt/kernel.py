@@ -22,10 +22,11 @@ from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_bl
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.assignment import assign_hardware, assign_longest_first
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import check_two_of_four
-from prunecast.plan.work_items import assign_hardware, assign_longest_first, raster, whole_items
+from prunecast.plan.work_items import raster, whole_items
 
 WEIGHT_MULTIPLE, TOKEN_MULTIPLE = 16, 8
 """Rows and columns of 2:4 weights of two bytes come in multiples of 16, tokens of 8. Kind: definition,

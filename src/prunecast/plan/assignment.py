@@ -1,0 +1,254 @@
+"""Who does which work item, cut into which parts: split-K, and lists of blocks that finish together.
+
+Non-owner parts of split tiles come before every owner, in a block's list and in a common list, so that an
+owner that waits never stands before a part that it waits for.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.kernel_plan import Schedule, WorkList
+from prunecast.plan.work_items import Sizes
+
+FEWEST_STEPS_PER_PART = 8
+"""K-steps of the shortest split-K slice. Kind: choice, a shorter one does not repay the 4 to 5 that its
+partial sums take."""
+WORTHWHILE_STEPS = 5
+"""Gap in k-steps between the fullest block and the mean up to which nothing is split. Kind: choice, what the
+partial sums of a slice take."""
+TAIL_SLICES = (2, 3, 4, 6, 8)
+"""Split-K slices of items of a last wave that is not full. Kind: choice, what is tried."""
+HEAVY_SHARES = (1, 2, 4)
+"""Slices of a heavy item are at most the mean block's k-steps over one of these. Kind: choice, all tried."""
+
+
+class Assigned(NamedTuple):
+    """A work list in the order in which it is done, and how blocks come by it."""
+
+    work: WorkList
+    schedule: Schedule
+    blocks: int
+
+
+def assign_hardware(items: WorkList) -> Assigned:
+    """One block per item; the hardware starts them in order, non-owner parts first."""
+    work = take_items(items, np.argsort(_rank(items), kind="stable"))
+    blocks = items.tile.size
+    return Assigned(
+        work._replace(block_start=np.arange(blocks + 1, dtype=np.int32)), Schedule.HARDWARE, blocks
+    )
+
+
+def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
+    """A persistent grid with fixed lists: items by falling cost, each to the block with the least so far.
+
+    Ties go to the lower block and to the earlier item. A list has the non-owner parts of split tiles first
+    and the owners last, whose parts have then had the most time to arrive. The blocks with the most to do are
+    the first: where launches overlap, they get the SMs that the launch before leaves first.
+    """
+    block_of_item = _most_first(longest_first(cost, blocks), cost, blocks)
+    order = np.lexsort((-np.asarray(cost, np.int64), _rank(items), block_of_item))
+    work = take_items(items, order)
+    counts = np.bincount(block_of_item, minlength=blocks)
+    return Assigned(work._replace(block_start=_starts(counts)), Schedule.STATIC, blocks)
+
+
+def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
+    """A persistent grid whose blocks take equal, contiguous shares of all k-steps of whole items.
+
+    An empty item counts as one step, so that loads differ by at most one. The block in which a tile
+    begins owns it and comes to it last; a block that begins inside a tile does that part first.
+    Source: the stream-K decomposition, Osama et al., PPoPP 2023.
+    """
+    _check_blocks(blocks)
+    units = np.maximum(-(-items.k_stop // block_k), 1).astype(np.int64)
+    ends = np.cumsum(units)
+    total = int(units.sum())
+    share_start = np.arange(blocks + 1, dtype=np.int64) * total // blocks
+    cuts = np.union1d(np.append(ends - units, total), share_start)
+    source = np.searchsorted(ends, cuts[:-1], side="right")
+    begin = (ends - units)[source]
+    work = cut_items(items, source, cuts[:-1] - begin, cuts[1:] - begin, block_k)
+    block_of_part = np.searchsorted(share_start, cuts[:-1], side="right") - 1
+    counts = np.bincount(block_of_part, minlength=blocks)
+    return Assigned(work._replace(block_start=_starts(counts)), Schedule.STATIC, blocks)
+
+
+def longest_first(cost: Sizes, blocks: int) -> IntArray:
+    """(items,) int32: block of each item when the costliest item left goes to the least loaded block."""
+    from prunecast.plan.loops import fill_longest_first  # numba is slow to import
+
+    _check_blocks(blocks)
+    costs = np.ascontiguousarray(cost, dtype=np.int64)
+    order = np.argsort(-costs, kind="stable")
+    block_of_item = np.zeros(costs.size, np.int32)
+    fill_longest_first(order, costs, np.zeros(blocks, np.int64), np.arange(blocks), block_of_item)
+    return block_of_item
+
+
+def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArray[np.int64]:
+    """(blocks,) int64: summed cost of each block's items."""
+    return np.bincount(block_of_item, weights=cost, minlength=blocks).astype(np.int64)
+
+
+class ItemCost(NamedTuple):
+    """SM cycles of the pieces of an item's time."""
+
+    step: float
+    """One full k-step on the pipes that multiply, with as many blocks on the SM as fit."""
+    overhead: float
+    """Epilogue, and the way to the next item."""
+    fix_up: float
+    """Writing, or reading, the partial sums of one split-K slice."""
+    slots: int = 1
+    """Blocks that an SM holds, all of which `step` counts as being there."""
+    fetch: float = 0.0
+    """One k-step, full or not, of producer warps."""
+    fetch_overhead: float = 0.0
+    """Cycles of producer warps around the k-steps of an item."""
+    fewest_columns: int = 0
+    """Columns that every item multiplies, however few it keeps."""
+    start: float = 0.0
+    """Prologue of a block, which overlapping launches hide if the blocks of both fit on the SMs."""
+
+    def shared_by(self, items: int, blocks: int) -> "ItemCost":
+        """Costs where there are not enough items for all blocks, so that fewer share an SM."""
+        there = min(max(items / blocks, 1.0 / self.slots), 1.0)
+        return self._replace(step=self.step * there)
+
+
+def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
+    """(items,) int64 SM cycles; an owner reads the partial sums that all other slices write."""
+    columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
+    multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
+    fetched = -(-columns // block_k) * cost.fetch + cost.fetch_overhead
+    fix_ups = np.where(items.owner == 1, items.parts - 1, 1)
+    cycles: npt.NDArray[np.float64] = np.maximum(multiplied, fetched) + fix_ups * cost.fix_up
+    return np.rint(cycles).astype(np.int64)
+
+
+def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
+    """(items,) number of split-K slices of each item that lets `blocks` blocks finish soonest.
+
+    No slice is shorter than 8 k-steps, and nothing is split where the fullest block is within 5 k-steps of
+    the mean. Tried: splitting what exceeds a share of the mean load, splitting the last wave of the
+    longest-first order into equal slices, and both together; judged by the fullest block of a longest-first
+    assignment. More slices must gain more than a k-step.
+    """
+    steps = -(-items.k_stop // block_k)
+    most = np.maximum(steps // FEWEST_STEPS_PER_PART, 1)
+    best = _finish(items, np.ones(steps.size, np.int64), blocks, block_k, cost)
+    mean = float(item_cycles(items, block_k, cost.shared_by(steps.size, blocks)).sum()) / blocks
+    if best.cycles - mean <= WORTHWHILE_STEPS * cost.step:
+        return best.slices
+    for slices in _choices(steps, most, mean / cost.step, blocks):
+        found = _finish(items, slices, blocks, block_k, cost)
+        if found.cycles < best.cycles - cost.step:
+            best = found
+    return best.slices
+
+
+def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
+    """Cut whole item i into `pieces[i]` parts of nearly equal numbers of k-steps; part 0 owns the sum.
+
+    Raises
+    ------
+    BadInput : an item shall be cut into more pieces than it has k-steps
+    """
+    steps = -(-items.k_stop // block_k)
+    if np.any(pieces < 1) or np.any(pieces > np.maximum(steps, 1)):
+        raise BadInput("pieces of an item must lie between 1 and its number of k-steps")
+    if not np.any(pieces > 1):
+        return items
+    source = np.repeat(np.arange(pieces.size), pieces)
+    place = np.arange(source.size) - (np.cumsum(pieces) - pieces)[source]
+    begin, end = (place * steps[source] // pieces[source], (place + 1) * steps[source] // pieces[source])
+    return cut_items(items, source, begin, end, block_k)
+
+
+def cut_items(items: WorkList, source: Sizes, step_begin: Sizes, step_end: Sizes, block_k: int) -> WorkList:
+    """Parts of whole items, in order of item and k: part j has the k-steps from step_begin[j] to step_end[j]
+    of item source[j].
+    """
+    counts = np.bincount(source, minlength=items.tile.size)
+    part = np.arange(source.size) - (np.cumsum(counts) - counts)[source]
+    is_split = counts > 1
+    group = np.where(is_split, np.cumsum(is_split) - 1, -1)
+    return take_items(items, source)._replace(
+        k_start=(step_begin * block_k).astype(np.int32),
+        k_stop=np.minimum(step_end * block_k, items.k_stop[source]).astype(np.int32),
+        group=group[source].astype(np.int32),
+        part=part.astype(np.int32),
+        parts=counts[source].astype(np.int32),
+        owner=(part == 0).astype(np.int32),
+    )
+
+
+def take_items(items: WorkList, index: Sizes) -> WorkList:
+    """The items of `index`, in its order, in one list."""
+    columns = (column[index] for column in items[1:])
+    return WorkList(np.array([0, index.size], np.int32), *columns)
+
+
+class _Split(NamedTuple):
+    slices: Sizes
+    cycles: float
+    """SM cycles from the start of the launch to the end of the fullest block."""
+
+
+def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[Sizes]:
+    """Slice counts worth trying, each once, fewest slices first."""
+    heavy = [np.minimum(-(-steps // max(int(mean_steps / share), 1)), most) for share in HEAVY_SHARES]
+    unsplit = np.ones(steps.size, np.int64)
+    bases = [unsplit, *(np.maximum(slices, 1) for slices in heavy)]
+    last_wave = _last_wave(steps, blocks)
+    choices = list(bases[1:])
+    for base in bases:
+        for count in TAIL_SLICES:
+            slices = base.copy()
+            slices[last_wave] = np.minimum(np.maximum(base[last_wave], count), most[last_wave])
+            choices.append(slices)
+    distinct = {slices.tobytes(): slices for slices in choices}
+    distinct.pop(unsplit.tobytes(), None)
+    return sorted(distinct.values(), key=lambda slices: int(slices.sum()))
+
+
+def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
+    """Items that a longest-first order leaves for a last wave that is not full."""
+    order = np.argsort(-steps, kind="stable")
+    return order[steps.size // blocks * blocks :]
+
+
+def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: ItemCost) -> _Split:
+    """The fullest block's end, or that of an owner that waits for the partial sums of its group."""
+    parts = split_items(items, slices, block_k)
+    cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
+    start = cost.start if 2 * parts.tile.size > blocks else 0.0
+    handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
+    loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
+    return _Split(slices, float(max(loads.max(initial=0), handed_over.max(initial=0))) + start)
+
+
+def _most_first(block_of_item: IntArray, cost: Sizes, blocks: int) -> IntArray:
+    """The assigned lists with blocks numbered by falling cost."""
+    place = np.empty(blocks, np.int32)
+    place[np.argsort(-block_loads(cost, block_of_item, blocks), kind="stable")] = np.arange(blocks)
+    return place[block_of_item]
+
+
+def _rank(items: WorkList) -> IntArray:
+    """0 for non-owner parts, 1 for whole items, 2 for owners of split tiles."""
+    return np.where(items.owner == 0, 0, np.where(items.parts > 1, 2, 1)).astype(np.int32)
+
+
+def _starts(counts: Sizes) -> IntArray:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+def _check_blocks(blocks: int) -> None:
+    if blocks < 1:
+        raise BadInput(f"a persistent grid needs at least 1 block, got {blocks}")
