@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import cupy as cp
 import numpy as np
 
 from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
@@ -36,10 +35,10 @@ TURNS = 7
 
 def wrong_tiles(plan: KernelPlan, a: Any, b: Any, c: Any) -> int:
     """Tiles with an element beyond the bound of its rounding."""
-    a64, b64 = a.astype(cp.float64), b.astype(cp.float64)
+    a64, b64 = a.astype("f8"), b.astype("f8")
     wanted, size = a64 @ b64, abs(a64) @ abs(b64)
     bound = error_bound(wanted.get(), size.get(), int(plan.tiles.kept_per_tile.max()) + 2, "fp32")
-    bad = (abs(c.astype(cp.float64) - wanted).get() > bound).any(axis=1)
+    bad = (abs(c.astype("f8") - wanted).get() > bound).any(axis=1)
     start = plan.tiles.row_start
     return sum(bool(bad[plan.tiles.row_index[i:j]].any()) for i, j in pairwise(start))
 
@@ -60,6 +59,8 @@ def _in_torch(stream: Any, a: Any, bs: list[Any], *, sparse: bool) -> Callable[[
 
 
 def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
+    import cupy as cp
+
     m, k, n = layer
     gpu, rng = load_gpu(name), np.random.default_rng(m)
     weights = rng.standard_normal((m, k), dtype=np.float32)
