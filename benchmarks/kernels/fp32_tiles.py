@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
 from prunecast.choice import configs_of, fastest_plan, plan_with
 from prunecast.hardware import load_gpu
 from prunecast.kernels import compile, plan_dense
@@ -60,6 +59,8 @@ def _in_torch(stream: Any, a: Any, bs: list[Any], *, sparse: bool) -> Callable[[
 
 def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     import cupy as cp
+
+    from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
 
     m, k, n = layer
     gpu, rng = load_gpu(name), np.random.default_rng(m)
