@@ -28,7 +28,7 @@ configs is 0.3 % faster in the mean over the recorded products of the tile kerne
 (2026-11-22)."""
 
 NEAR_GUESSED = 1.6
-"""The same for a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4, A100
+"""`NEAR` of a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4, A100
 lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
 
 TIE = 1.025
@@ -210,14 +210,14 @@ def plan_with(
 def plans_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
 ) -> list[KernelPlan]:
-    """As `plan_with`, and the plan with heavy tiles split along K where that is another."""
+    """The plan of `plan_with`, and the plan with heavy tiles split along K where that is another."""
     return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 
 class _Near(NamedTuple):
     config: Any
     place: int
-    """In `Product.plans`."""
+    """Index into `Product.plans(config)`."""
     plan: KernelPlan
 
 

@@ -87,7 +87,7 @@ def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
 
 
 def read_text(path: str | Path, wanted: str, *, most: int) -> str:
-    """As `read_bytes`, in UTF-8."""
+    """Text of a file in UTF-8, read by `read_bytes`."""
     try:
         return read_bytes(path, wanted, most=most).decode()
     except UnicodeDecodeError as error:
@@ -117,7 +117,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def check_writable(path: str | Path, what: str) -> Path:
-    """Where an output goes: through symbolic links to their end.
+    """The file that an output replaces, at the end of any symbolic links.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def folder_aside(folder: str | Path, *, last: str) -> Iterator[Path]:
 
 
 def _put_anywhere(unfinished: Path, final: Path) -> None:
-    """As `put`; through a copy where a link leads to another file system."""
+    """Move a finished file to its place; through a copy where a link leads to another file system."""
     if unfinished.stat().st_dev == final.parent.stat().st_dev:
         _put(unfinished, final)
         return

@@ -88,7 +88,7 @@ def _given(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """In place of Python's two lines with a path of ours."""
+    """Print a warning as one line, without Python's path and source line."""
     _say(f"warning: {message}", DONE)
 
 

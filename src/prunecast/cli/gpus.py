@@ -78,7 +78,7 @@ def _summary(spec: "GpuSpec") -> Row:
 
 
 def _checked_against(gpu: str) -> str:
-    """Which times predictions for a GPU were held against.
+    """The measured times that predictions for a GPU were compared with.
 
     `N own` counts rows of this project's records, kernels that follow have times that others published. The
     tables are those of `prunecast.codesign`, which would bring Numba.

@@ -86,7 +86,7 @@ class Form:
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False
 
     def destination(self) -> Destination:
-        """Where the report goes; says what contradicts itself before any work is done."""
+        """Destination of the report; contradicting options are refused before any work is done."""
         return destination(self.as_json, self.as_csv, None)
 
 
@@ -102,7 +102,7 @@ class Printed(Form):
     ] = None
 
     def destination(self) -> Destination:
-        """Where the report goes, `output` checked too."""
+        """Destination of the report; `output` is checked before any work is done."""
         return destination(self.as_json, self.as_csv, self.output)
 
 

@@ -1,4 +1,4 @@
-"""Where a report goes: a table for people, JSON or CSV on stdout, and a file that is written aside first."""
+"""Destinations of a report: a table, JSON or CSV on stdout, and a file that is written aside first."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -44,7 +44,7 @@ PROGRESS = "PRUNECAST_PROGRESS"
 DELAY_S = 2.0
 """Stages shorter than this are not mentioned, unless the environment says otherwise."""
 SECONDS_PER_LINE = 5.0
-"""Without a terminal: at most one line in this time."""
+"""Seconds between two lines of progress where stderr is no terminal."""
 
 
 class ProgressLines:

@@ -11,7 +11,7 @@ from prunecast.text import Cells, printable
 
 WIDTH = 100
 WIDE = 1000
-"""Where nobody looks, no word is broken."""
+"""Columns of a table that no terminal shows: wide enough that no word is broken."""
 
 
 class Page:

@@ -1,4 +1,4 @@
-"""Which kernels a layer can be run with, and the pattern that each is given."""
+"""The kernels that can run a layer, and the pattern that each is given."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,9 +61,7 @@ def check_rows_stay(pattern: Pattern | None) -> None:
 
 
 def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contestant, ...]:
-    """Those whose kernel runs where the runtime is torch. Raises BadInput for one that was asked for and does
-    not.
-    """
+    """The contestants whose kernel runs in torch. BadInput: one that was asked for does not."""
     runs = [name for name, kernel in KERNELS.items() if kernel.in_torch]
     others = [one.kernel for one in chosen if not KERNELS[one.kernel].in_torch]
     if others and asked:

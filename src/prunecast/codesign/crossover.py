@@ -1,4 +1,4 @@
-"""From which sparsity on a sparse kernel beats the dense one, on the layer's own weights."""
+"""The least sparsity at which a sparse kernel beats the dense one, on the layer's own weights."""
 
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ NEAR_LIKELY = (0, -1, 4, -5, 24, -25)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossover:
-    """Where one kernel overtakes dense on one layer, by the closed-form model.
+    """The density at which one kernel overtakes dense on one layer, by the closed-form model.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Crossover:
 def layer_crossovers(
     launches: LayerLaunches, layer: Layer, contestants: Sequence[Contestant]
 ) -> list[Crossover]:
-    """Where each kernel with a choice of sparsity overtakes dense, by the closed-form model.
+    """Crossovers of all kernels with a choice of sparsity, by the closed-form model.
 
     A kernel that cannot run the layer has no crossover, nor has a pattern that is guided by time: each of
     its points is a search.

@@ -47,7 +47,7 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
 
 
 class Workers:
-    """At most `count` threads, started when there is something to do; None: one for each processor."""
+    """A pool of `count` threads, started when there is something to do; None: one for each processor."""
 
     def __init__(self, count: int | None = None) -> None:
         self._count = count
@@ -152,7 +152,7 @@ class Engine:
         self._threads.cancel()
 
     def _compile(self) -> None:
-        """Before anything else a tiny run, so that a wait for the compiler is called what it is."""
+        """Run a tiny product first, so that a wait for the compiler is reported as one."""
         if not self._known:
             self.progress("compiling the simulator (first run only)", 0, 1)
             self._simulate(plan_dense(64, 64, 64, "fp16", self.gpu))

@@ -59,7 +59,7 @@ def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> flo
 
 
 class SparsityRange(NamedTuple):
-    """From which and up to which sparsity a pattern can prune, in whole percent."""
+    """The lowest and the highest sparsity that a pattern can prune to, in whole percent."""
 
     low: float
     high: float

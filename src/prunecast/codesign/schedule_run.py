@@ -77,7 +77,7 @@ class ScheduleRun:
         return self._begun and self._current is None and not self._visits
 
     def state(self) -> dict[str, Any]:
-        """Where the run is, in plain values, for `take_state` of a run of the same schedule and groups."""
+        """Progress of the run in plain values, for `take_state` of a run of the same schedule and groups."""
         return {
             "step": self.step,
             "stopped": dict(self.stopped),

@@ -30,7 +30,7 @@ class WholeModel(NamedTuple):
 
     dense: ModelTime
     best: ModelTime
-    """With the fastest kernel for each layer."""
+    """Time with the fastest kernel of each layer."""
 
     @property
     def speedup(self) -> float:

@@ -197,7 +197,7 @@ def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def short_text(value: object) -> str:
-    """At most some 40 characters; Python refuses to write integers of thousands of digits."""
+    """A value in at most some 40 characters; Python refuses to write integers of thousands of digits."""
     try:
         return reprlib.repr(value)
     except ValueError:

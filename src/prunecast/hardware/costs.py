@@ -20,7 +20,7 @@ from prunecast.hardware.check import check_kind, check_number, check_text, short
 from prunecast.hardware.spec import KINDS
 
 COST_KINDS = (*KINDS, "as-compiled")
-"""As those of GPU files; `as-compiled` is counted in the machine code of the kernel."""
+"""Kinds of numbers in files of costs; `as-compiled` is counted in the machine code of the kernel."""
 
 COST_UNITS = ("cycle", "instruction", "byte", "ratio", "count", "s", "clk/byte")
 WHOLE_UNITS = ("instruction", "byte", "count")

@@ -13,7 +13,7 @@ class BlockResources(NamedTuple):
 
     threads: int
     registers_per_thread: int
-    """At entry, as the compiler reports them."""
+    """Registers that the compiler reports, those of a thread at entry."""
     shared_bytes: int
     """Static and dynamic, without what the system reserves."""
     stages: int = 0

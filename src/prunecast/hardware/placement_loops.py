@@ -7,7 +7,7 @@ from prunecast.jit import njit
 
 @njit()
 def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
-    """When the blocks of a launch end that begin together: half of what two do on one SM they do in turns."""
+    """Ends of blocks that begin together: half of what two blocks do on one SM they do in turns."""
     count, on_sm = np.zeros(sms, np.int64), np.empty((sms, fit))
     for block in range(length.size):
         on_sm[sm[block], count[sm[block]]] = length[block]

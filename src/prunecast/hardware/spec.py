@@ -11,7 +11,7 @@ LINE_BYTES = 4 * SECTOR_BYTES
 
 
 KINDS = ("datasheet", "measured", "fitted", "guess")
-"""Where a number comes from; `guess` is a value carried over from a related GPU."""
+"""Kinds of sources of a number; `guess` is a value carried over from a related GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class GpuSpec:
     tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     """0 where there are no tf32 tensor instructions."""
     tensor_fp8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
-    """For e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
+    """FMAs of e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
     tensor_int8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
     """0 where there are no int8 tensor instructions."""
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
@@ -85,7 +85,7 @@ class GpuSpec:
     sparse_tensor_factor: float = _quantity("ratio")
     """Rate of 2:4 sparse tensor instructions over dense ones; 0 where there are none."""
     tensor_latency_cycles: int = _quantity("cycle")
-    """From the end of an instruction's time in the tensor pipe to its result being readable."""
+    """Cycles from the end of an instruction's time in the tensor pipe to its result being readable."""
     warpgroup_latency_cycles: int = _quantity("cycle")
     """Cycles from the end of a warpgroup instruction in the tensor pipe to the issue of the next one behind a
     wait; `tensor_latency_cycles` where there are no warpgroup instructions."""
@@ -110,7 +110,7 @@ class GpuSpec:
     l2_store_bytes_per_s: float = _quantity("byte/s")
     """Achieved store bandwidth of the whole L2, all SMs storing."""
     store_latency_cycles: int = _quantity("cycle")
-    """From L2 having taken a block's last store to its SM knowing: a block keeps its place until then."""
+    """Cycles from L2 having taken a block's last store to its SM knowing, when the block leaves its place."""
     l2_latency_cycles: int = _quantity("cycle")
     l2_line_cycles: int = _quantity("cycle")
     """Cycles that a slice of L2 takes per request for one line while other blocks or clusters request the
@@ -149,16 +149,16 @@ class GpuSpec:
 
     # Waiting and starting
     barrier_latency_cycles: int = _quantity("cycle")
-    """From the last arrival at a barrier to the first issue of a warp that slept on it."""
+    """Cycles from the last arrival at a barrier to the first issue of a warp that slept on it."""
     sync_latency_cycles: int = _quantity("cycle")
     """Cycles from the last arrival at a barrier of all warps of a block or role to the first issue behind
     it."""
     signal_latency_cycles: int = _quantity("cycle")
-    """From a block's stores being in L2 to a waiting block on another SM seeing the flag behind them."""
+    """Cycles from a block's stores being in L2 to a waiting block on another SM seeing the flag."""
     block_start_cycles: int = _quantity("cycle")
-    """From a free slot on an SM to the first instruction of the block that takes it."""
+    """Cycles from a free slot on an SM to the first instruction of the block that takes it."""
     block_interval_s: float = _quantity("s")
-    """From the start of a block to that of the next one of the launch, where thousands have room."""
+    """Seconds from the start of a block to that of the launch's next one, where thousands have room."""
     stream_launch_s: float = _quantity("s")
     """Time per kernel of back-to-back empty kernels in a stream."""
     graph_launch_s: float = _quantity("s")

@@ -54,7 +54,7 @@ class LaunchTraits(NamedTuple):
     co_resident: bool = False
     """Under PDL blocks of the next launch find room beside those of this one, and each has one item."""
     registers_per_thread: int = 0
-    """As compiled for the GPU; 0 where they are what the plan says."""
+    """Registers of a thread as compiled for the GPU; 0 where they are what the plan says."""
     cycles_per_column: float = 0.0
     """Cycles of a block per kept column, by which blocks of unequal tiles end apart."""
     prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
@@ -80,9 +80,9 @@ class Sources(NamedTuple):
     """The CUDA sources of a kernel, by which recorded runs tell its builds."""
 
     name: str
-    """In headers of recorded runs."""
+    """Name of the sources in headers of recorded runs."""
     folders: tuple[str, ...]
-    """In `prunecast/kernels`, its own and those whose headers it includes."""
+    """Folders of `prunecast/kernels`: the kernel's own, and those whose headers it includes."""
 
 
 def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:

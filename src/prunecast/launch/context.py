@@ -53,7 +53,7 @@ class CacheState(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Where a launch finds its operands, as tables say it."""
+        """The state in the words of tables: where a launch finds its operands."""
         return {"cold": "operands in DRAM", "model": "B in L2", "warm": "operands in L2"}[self.name]
 
 
@@ -98,7 +98,7 @@ def _kept(size: float, gpu: GpuSpec) -> float:
 
 @lru_cache(maxsize=1024)
 def _with_l2(gpu: GpuSpec, read: int, written: int) -> GpuSpec:
-    """The same GPU object for the same shares, of `GRAIN`."""
+    """The GPU with L2 holding some of the traffic; one object for equal shares, in units of 1 / `GRAIN`."""
     missed, stored = 1.0 - read / GRAIN, 1.0 - written / GRAIN
     beyond = gpu.dram_latency_cycles - gpu.l2_latency_cycles
     return replace(

@@ -11,7 +11,7 @@ ROW_PADDING = 8
 """Elements of a vector, of which rows of C have a whole number. Kind: definition, 16 bytes of two-byte
 elements."""
 LAUNCHES = ("graph", "stream")
-"""In a CUDA graph, or one by one in a stream."""
+"""Ways to launch: in a CUDA graph, or one by one in a stream."""
 
 
 def launch_floor_s(context: LaunchContext, launch: str) -> float:

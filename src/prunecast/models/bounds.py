@@ -96,7 +96,7 @@ class L2Seconds(NamedTuple):
 
     @property
     def all(self) -> float:
-        """At least."""
+        """Least seconds of reads, stores and lines that are merged."""
         return max(self.requests + self.stores, self.merging)
 
 

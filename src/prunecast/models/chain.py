@@ -108,11 +108,11 @@ class Chain(NamedTuple):
     barrier_latency: int
     sync_latency: int
     perform_latency: int
-    """From a part's last store until it may signal."""
+    """Cycles from a part's last store until it may signal."""
     memory_latency: int
-    """From the issue of a read to its use; 0 with endless ports for data that are there already."""
+    """Cycles from the issue of a read to its use; 0 with endless ports for data that are there already."""
     gather_latency: int
-    """From a gather's turn to its use, at least; loads come back behind gathers."""
+    """Least cycles from a gather's turn to its use; loads come back behind gathers."""
     lacks_tokens: bool
     """Whether the item has fewer tokens than a block takes."""
     first_weights_late: float = 0.0

@@ -23,9 +23,9 @@ class _Pace(NamedTuple):
     """How a block goes that has its SM alone, in cycles."""
 
     lead: float
-    """From its first instruction to the first k-step's data in the hands of the warps that multiply."""
+    """Cycles from its first instruction until the warps that multiply have the first k-step's data."""
     step: float
-    """From one k-step to the next, once the ring has settled."""
+    """Cycles from one k-step to the next, once the ring has settled."""
 
 
 @lru_cache(maxsize=256)
@@ -42,13 +42,13 @@ def walk_block(chain: Chain) -> _Pace:
 
 
 def walk_pace(chain: Chain) -> float:
-    """From one k-step to the next."""
+    """Cycles from one k-step of the chain to the next."""
     return walk_block(chain).step
 
 
 @lru_cache(maxsize=256)
 def multiply_pace(chain: Chain) -> float:
-    """From one k-step to the next of the warps that multiply, if all data are there already."""
+    """Cycles from one k-step to the next of the warps that multiply, if all data are there already."""
     programs = tuple(program for program in chain.programs if program.multiplies)
     return walk_block(chain._replace(programs=programs).with_data_there()).step
 
@@ -71,7 +71,7 @@ def stores_behind_cycles(chain: Chain) -> float:
 
 @lru_cache(maxsize=256)
 def turn_cycles(chain: Chain) -> float:
-    """From the last copy of an item to the first of the next one, of warps that only fetch."""
+    """Cycles from the last copy of an item to the first of the next one, of warps that only fetch."""
     fetching = (p for p in chain.programs if p.fetches and not p.multiplies)
     return max((_begin_cycles(program, chain) for program in fetching), default=0.0)
 

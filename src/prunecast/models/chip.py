@@ -1,4 +1,4 @@
-"""From the ends of all slots to that of the chip: SMs slow down where they ask too much of L2 or DRAM."""
+"""The end of the launch, from those of all slots: SMs slow down where they ask too much of L2 or DRAM."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -148,11 +148,11 @@ class ChipEnds(NamedTuple):
     working: _SmEnds
     """Ends of all that SMs read and store."""
     behind: float
-    """From the end of the last fetch to that of the last store, less what the next launch does meanwhile."""
+    """Cycles from the last fetch's end to the last store's, less what the next launch does meanwhile."""
     head_start: float
     """Head start of the next launch, in cycles, contained in `behind`."""
     late: float
-    """From the last end of all SMs to that of the launch, whose last block is late."""
+    """Cycles from the last end of all SMs to that of the launch, whose last block is late."""
     busy_share: float
     """Mean time until an SM is done over the longest."""
     earlier_share: float
@@ -160,7 +160,7 @@ class ChipEnds(NamedTuple):
     l2: L2Seconds
     waves: _WaveShares
     first_weights_s: float
-    """Before rows of B, as `first_weights_s` says."""
+    """Seconds of weights that come before rows of B, by `first_weights_s`."""
     dram: _DramSeconds
 
     def cycles(self, case: Case, clock_hz: float) -> float:

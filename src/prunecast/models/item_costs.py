@@ -199,9 +199,9 @@ class _Paces(NamedTuple):
     end: FloatArray | float
     """A step that asks for no later one."""
     short: FloatArray | float
-    """The same of 16 columns."""
+    """A step of 16 columns that asks for no later one."""
     first: FloatArray | float
-    """The same of a block's first ring, where warps ask ahead."""
+    """A step of a block's first ring, where warps ask ahead."""
 
 
 def _paces(chain: Chain, lacks: MaskArray, pace: Callable[[Chain], float], asks: bool) -> _Paces:

@@ -49,7 +49,7 @@ def _requeue(key, sm, new_key):
 
 @njit()
 def _next_end(sm, now, unit, left, alone, demand, ending):
-    """When the next resident unit of an SM ends, and in which slot; never if the SM is empty."""
+    """Cycle at which the next resident unit of an SM ends, and its slot; infinity if the SM is empty."""
     residents = 0
     for slot in range(unit.shape[1]):
         if unit[sm, slot] >= 0:
@@ -159,12 +159,12 @@ class BlockLists(NamedTuple):
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
     signal: float
-    """From the end of a part until its owner knows."""
+    """Cycles from the end of a part until its owner knows."""
 
 
 @njit()
 def _run_list(lists, starts, block, ready, parts_only):
-    """When a list ends, and when it has fetched all.
+    """Cycle at which a list ends, and at which it has fetched all.
 
     `ready` (groups,) is changed by parts and waited for by owners.
     """
@@ -249,8 +249,8 @@ def queued_waves(together, reads, evenly, work_share, read_share, order):
 
 @njit()
 def busiest_sm(cycles, members, sms):
-    """At least what the busiest of so many SMs has to do for `members` units of each of these cycles: of all
-    j whose unit j * SMs, sorted from the longest, has a value, the last one counts most.
+    """Least cycles of the busiest of so many SMs for `members` units of each of these cycles: of all j whose
+    unit j * SMs, sorted from the longest, has a value, the last one counts most.
     """
     if cycles.size == 0 or sms < 1:
         return 0.0

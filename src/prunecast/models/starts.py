@@ -49,17 +49,17 @@ class Starts(NamedTuple):
     first_reads_share: float
     """Share of a step's multiply time by which one of the first steps is sooner."""
     turn: float
-    """From one item of a block to its next, for warps that only fetch."""
+    """Cycles from one item of a block to its next, for warps that only fetch."""
     block: float
     """Start and end of a block."""
     leave: float
-    """From a block's end until the next one takes its slot."""
+    """Cycles from a block's end until the next one takes its slot."""
     block_demand: float
     """Work of the SM's busiest pipe for a block's start and end."""
     quiet: float
     """Cycles at the end of a block in which it reads no more, at most."""
     store_drain: float
-    """From the last instruction of the last block, `leave` aside, until L2 has its stores."""
+    """Cycles from the last instruction of the last block, `leave` aside, until L2 has its stores."""
 
 
 def starts_of(case: Case) -> Starts:

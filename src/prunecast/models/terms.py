@@ -1,4 +1,4 @@
-"""From warp programs to a short table of terms: how amounts depend on an item.
+"""Warp programs as a short table of terms: how amounts depend on an item.
 
 Every amount is linear in a few properties of an item (its steps, kept columns, rows, tokens, parts), so
 equal terms of all instructions of all warps are added up once, and a work list is one matrix product.
@@ -80,7 +80,7 @@ class Clip(IntEnum):
 
 
 class _Term(NamedTuple):
-    """Where and how often a coefficient counts."""
+    """Place and count of a coefficient."""
 
     section: Section
     on_step: bool

@@ -181,7 +181,7 @@ def _written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
 
 
 class _RunOrder(NamedTuple):
-    """When items run."""
+    """Order in which items run."""
 
     order: _Int64Array
     """(items,): items as they start."""

@@ -45,7 +45,7 @@ class Warp:
 
     @property
     def stores_free(self) -> float:
-        """When the port has taken the posted stores of the whole role."""
+        """Cycle at which the port has taken the posted stores of the whole role."""
         return float(self.vector[loops.STORES_FREE])
 
     def forget_loads(self) -> None:
@@ -80,7 +80,7 @@ class Ring:
 
     @property
     def first_full(self) -> float:
-        """When the first stage was there; -1 if nobody has waited for it."""
+        """Cycle at which the first stage was there; -1 if nobody has waited for it."""
         return float(self.vector[loops.FIRST_FULL])
 
 

@@ -63,7 +63,7 @@ def _wait(row, warp, arrived, ring, landed, released, chain, step):
 
 @njit()
 def _read(row, warp, ring, chain, groups):
-    """When the data of the whole role are there, the block's reads going through the port in turn."""
+    """Cycle at which the data of the whole role are there; the block's reads go through the port in turn."""
     op = int(row[OP])
     others = 0.0 if row[LEADER] != 0.0 else warp[WARPS] - 1.0
     size = row[AMOUNT] * groups * (others + 1.0)

@@ -52,7 +52,7 @@ class Placement:
 
 
 class _Seats(NamedTuple):
-    """Where the units of a launch begin, however long they are."""
+    """Places at which the units of a launch begin, however long they are."""
 
     slots: int
     """Slots of each SM."""
@@ -109,7 +109,7 @@ class _UnitCosts(NamedTuple):
     """Cycles of a unit that has an SM to itself."""
     demand: FloatArray
     quiet: FloatArray
-    """At its end, when it has nothing more to fetch."""
+    """Cycles at the end of a unit in which it has nothing more to fetch."""
 
 
 def steady(items: Costs, starts: Starts) -> FloatArray:

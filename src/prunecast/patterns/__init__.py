@@ -1,4 +1,4 @@
-"""Which weights stay: from weights to importance, to a mask, to the map that a kernel walks.
+"""The weights that stay: from weights to importance, to a mask, to the map that a kernel walks.
 
     weights (M, K) --importance--> importance --Pattern.prune--> mask
         --Pattern.map--> TileMap | ElementMap | NestedMap

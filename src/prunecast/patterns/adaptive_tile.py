@@ -150,7 +150,7 @@ def tile_orders(
 
 
 def _by_first_row(layer: Survivors) -> Survivors:
-    """The same tiles in the order in which a map of the mask has them."""
+    """Tiles in the order in which a map of the mask has them."""
     order = np.argsort(layer.rows[layer.starts], kind="stable")
     heights, tiles = layer.heights[order], np.split(layer.rows, layer.starts[1:])
     return Survivors(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)

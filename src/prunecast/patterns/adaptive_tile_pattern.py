@@ -61,7 +61,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """From `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
+        """The pattern of `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
         match = GRAMMAR.fullmatch(argument)
         sizes = [int(part) for part in match.groups()[:2] if part] if match else [0]
         if match is None or min(sizes) < 1:
@@ -93,7 +93,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def canonical(self) -> str:
-        """Without what has its default."""
+        """Pattern string without parts that have their default."""
         text = f"{self.family}:{self.height}"
         if not self.flexible:
             high = "inf" if self.high == UNBOUNDED else self.high

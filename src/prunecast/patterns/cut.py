@@ -25,7 +25,7 @@ CountArray = npt.NDArray[np.int64]
 SAMPLE = 2**16
 """Scores that tell a selection among many more where to look; it looks everywhere if they mislead it."""
 SAMPLED = 16
-"""From so many times the sample on it is worth while."""
+"""Multiple of the sample from which on sampling pays."""
 MARGIN = 1024
 """Places of the sample to either side: four standard deviations of what a random one may be off."""
 

@@ -152,7 +152,7 @@ def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseBlockPattern(GuidedPattern):
-    """At most `clusters` dense blocks of rows and columns from anywhere; `dense-block` alone means 8.
+    """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` alone means 8.
 
     Guided, the number of clusters, up to `clusters`, and their width follow predicted time.
     """
@@ -166,14 +166,14 @@ class DenseBlockPattern(GuidedPattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """From `8`, `8:guided`, `guided` or nothing."""
+        """The pattern of `8`, `8:guided`, `guided` or an empty string."""
         plain = argument.removesuffix("guided").removesuffix(":")
         clusters = parse_sizes(plain, ("clusters",), cls.example)[0] if plain else CLUSTERS
         return cls(clusters=clusters, guided=argument.endswith("guided"))
 
     @property
     def canonical(self) -> str:
-        """With the word where time guides."""
+        """Pattern string; it ends in `guided` where time guides."""
         return f"{self.family}:{self.clusters}" + ":guided" * self.guided
 
     @property

@@ -108,7 +108,7 @@ class NOfMPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """From `2:4`; n may not exceed m."""
+        """The pattern of `2:4`; n may not exceed m."""
         n, m = parse_sizes(argument, ("n", "m"), cls.example)
         if n > m:
             raise BadInput(f"pattern N:M keeps N of M: wanted N <= M, got {n}:{m}")
@@ -190,7 +190,7 @@ class BalancedPattern(Pattern):
     width: int
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """As given, refused where no element of a segment would be left."""
+        """The sparsity as given. BadInput: no element of a segment would be left."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         if elements_to_prune(wanted, self.width) == self.width:
             most = 1.0 - 1.0 / self.width

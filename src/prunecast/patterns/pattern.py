@@ -68,7 +68,7 @@ class Pattern(ABC):
         return False
 
     def timed_by(self, seconds: LayerSeconds) -> "Pattern":
-        """The same pattern, told what predicts the seconds of a layer; most patterns ask for no times."""
+        """The pattern with a function that predicts seconds of layers; most patterns ask for no times."""
         return self
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -228,7 +228,7 @@ class GuidedPattern(Pattern):
         return self.guided
 
     def timed_by(self, seconds: LayerSeconds) -> Self:
-        """The same pattern, guided by these predictions."""
+        """The pattern guided by these predictions."""
         return replace(self, seconds=seconds)
 
     def told_times(self) -> LayerSeconds:

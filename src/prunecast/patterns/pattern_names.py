@@ -1,4 +1,4 @@
-"""From pattern strings to patterns: `tile-wise:128`, `2:4`, `block:64x64`.
+"""Patterns of pattern strings: `tile-wise:128`, `2:4`, `block:64x64`.
 
 A string is a family, then, behind a colon, its sizes. `2:4` and `64x64` do without the family.
 """

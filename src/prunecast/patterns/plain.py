@@ -187,7 +187,7 @@ class BlockSparsePattern(Pattern):
     width: int
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Without the lowest rectangles of the whole group of layers."""
+        """Masks that prune the lowest rectangles of the whole group of layers."""
         sizes = (self.height, self.width)
         elements = {name: _elements(scores.shape, *sizes) for name, scores in importances.items()}
         scored = {name: _scores(scores, *sizes, elements[name]) for name, scores in importances.items()}

@@ -107,7 +107,7 @@ class TileElementPattern(Pattern):
     percent: int = PERCENT
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """As given, refused where tiles would have to prune everything."""
+        """The sparsity as given. BadInput: tiles would have to prune everything."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         most = 1.0 - self.percent / 100
         if wanted >= most:

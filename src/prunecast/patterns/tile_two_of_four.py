@@ -113,13 +113,13 @@ class TileTwoOfFourPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """From `128` or `128:even`."""
+        """The pattern of `128` or `128:even`."""
         plain = argument.removesuffix(":even")
         return cls(height=parse_sizes(plain, ("height",), cls.example)[0], even=plain != argument)
 
     @property
     def canonical(self) -> str:
-        """With the word where tiles are evened."""
+        """Pattern string; it ends in `even` where tiles are evened."""
         return f"{self.family}:{self.height}" + ":even" * self.even
 
     @property
@@ -128,7 +128,7 @@ class TileTwoOfFourPattern(Pattern):
         return MatrixShape(self.height, 4)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """As given, refused below what 2:4 alone prunes."""
+        """The sparsity as given. BadInput: less than 2:4 alone prunes."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         if wanted < 0.5:
             raise BadInput(

@@ -1,4 +1,4 @@
-"""From masks to tile maps. The mask is the truth: a map that says anything else about it is refused."""
+"""Tile maps of masks. The mask is the truth: a map that says anything else about it is refused."""
 
 from collections.abc import Sequence
 

@@ -45,7 +45,7 @@ class VectorNOfMPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """From `64:2:8`; n is 2, m at least 4."""
+        """The pattern of `64:2:8`; n is 2, m at least 4."""
         height, n, m = parse_sizes(argument, ("height", "n", "m"), cls.example)
         if n != 2 or m < COLUMNS:
             raise BadInput(f"pattern V:N:M: wanted N = 2 and M from {COLUMNS}, got {n}:{m}")

@@ -70,11 +70,11 @@ class ConvGrid:
 
     @property
     def source(self) -> "PlaneLayout":
-        """Where pixels of the input lie."""
+        """Layout of the input's pixels."""
         return PlaneLayout(self.conv.channels, self.conv.height, self.conv.width, self.border)
 
     def output(self, filters: int) -> "PlaneLayout":
-        """Where pixels of the output lie."""
+        """Layout of the output's pixels."""
         return PlaneLayout(filters, self.conv.height_out, self.conv.width_out, self.border)
 
     @property
@@ -134,7 +134,7 @@ class ConvGrid:
 
 
 class PlaneLayout(NamedTuple):
-    """Where the pixels of images lie, in pixels of `batch` elements."""
+    """Layout of the pixels of images, in pixels of `batch` elements."""
 
     planes: int
     height: int
@@ -143,12 +143,12 @@ class PlaneLayout(NamedTuple):
 
     @property
     def line(self) -> int:
-        """From one line to the next."""
+        """Pixels from one line to the next."""
         return self.width + self.border
 
     @property
     def plane(self) -> int:
-        """From one plane to the next."""
+        """Pixels from one plane to the next."""
         return (self.height + self.border) * self.line
 
     @property

@@ -179,8 +179,8 @@ class KernelPlan(OfTiles):
         return _digest(_bytes_of(getattr(self, column.name)) for column in fields(self))
 
     def timing_key(self) -> str:
-        """As `fingerprint`, but the same for all weights of one 2:4 layer: on sparse tensor cores no time
-        depends on which two of four stay.
+        """Digest of what time depends on: `fingerprint`, but one for all weights of a 2:4 layer on sparse
+        tensor cores, where no time depends on which two of four stay.
         """
         if self.inner is None or not self.tensor.startswith("sparse"):
             return self.fingerprint()

@@ -43,9 +43,9 @@ class Op(IntEnum):
     """Asynchronous copy of the rows of B that the step's kept columns name, shared evenly by the warps of
     the role. Bytes per column, also with `per_k16`."""
     LOAD_A = 5
-    """As COPY_A, into registers: the warp meets the data at WAIT_LOAD. Bytes by this warp."""
+    """Copy of weights into registers: the warp meets the data at WAIT_LOAD. Bytes by this warp."""
     LOAD_B = 6
-    """As GATHER_B, into registers. Bytes per column."""
+    """Gather of rows of B into registers. Bytes per column."""
     LOAD_INDEX = 7
     """Indices of the step's kept columns, into registers. Bytes by this warp."""
     WAIT_LOAD = 8
@@ -85,7 +85,7 @@ LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
 
 
 class When(IntEnum):
-    """Which items an instruction belongs to."""
+    """The items that an instruction belongs to."""
 
     ALWAYS = 0
     PARTIAL = 1

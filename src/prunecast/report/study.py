@@ -30,7 +30,7 @@ class CurvePoint(NamedTuple):
     """One sparsity of a curve."""
 
     density: float
-    """As achieved."""
+    """Density that the pattern achieved."""
     seconds: float
     retained: float
     """Importance (magnitude) of what is kept over that of the whole layer."""

@@ -58,7 +58,7 @@ W_PLACE, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = 
 W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = range(9, 16)
 W_SLOT, W_SM, W_PART, W_ROLE, W_RANK, W_ITEM_ROW = range(16, 22)
 W_ARRIVED = 22
-"""When an item's loads for a step have arrived: by the step's number modulo `STEPS_AHEAD`, 0 for none."""
+"""When loads for a step have arrived: by the step's number modulo `STEPS_AHEAD`, 0 for none."""
 STEPS_AHEAD = 8
 W_FIELDS = W_ARRIVED + STEPS_AHEAD
 # Block slot columns
@@ -133,7 +133,7 @@ def _build_queue(mem):
 
 @inlined
 def _set_wake(mem, sm, time):
-    """Without branches on the way up: which of two wins cannot be foreseen."""
+    """Set when an SM wakes, without branches on the way up: which of two wins cannot be foreseen."""
     wake, winner = mem[AT_WAKE], mem[AT_WINNER]
     node, best = mem[N_LEAVES] + sm, np.int64(sm)
     mem[wake + node] = time
@@ -614,7 +614,7 @@ def _must_wait(mem, warp, t):
 
 @inlined
 def _share_start(mem, warp, columns, place):
-    """Where the share of the warp (place 0) or of the one behind it (place 1) begins in a step's columns."""
+    """First column of the warp's share of a step (place 0), or of the next warp's share (place 1)."""
     warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
     return columns * (mem[warp + W_RANK] + place) // warps
 
@@ -943,7 +943,7 @@ def _pick_warp(mem, part, t):
 
 @inlined
 def _next_wake(mem, part):
-    """When the sub-partition has something to look at again."""
+    """Cycle at which the sub-partition has something to look at again."""
     soonest = np.int64(FOREVER)
     for place in range(mem[part + P_READY], mem[part + P_READY] + mem[N_PLACES]):
         soonest = min(soonest, mem[place])

@@ -31,7 +31,7 @@ STALLS = (
     "fetch",
     "wait store",
 )
-"""Where a resident warp's cycles go; `issuing` is not a stall."""
+"""What a resident warp's cycles are spent on; `issuing` is not a stall."""
 
 ATTRIBUTION = (
     "ideal work",
@@ -43,7 +43,7 @@ ATTRIBUTION = (
     "other",
     "launch",
 )
-"""Where the time of the whole kernel goes; the parts add up to the total."""
+"""What the time of the whole kernel is spent on; the parts add up to the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -107,7 +107,7 @@ def layer_costs(
 
 
 def _scaled_by_loss(model: nn.Module, squares: Found, loss: Callable[[], float]) -> Found:
-    """The same squares times a number for each layer, 1 in the mean."""
+    """Squares times a factor for each layer, 1 in the mean, from the loss that pruning it alone costs."""
     weights = {f"{layer.name}.weight": matrix_of(layer.module) for layer in find_layers(model)[0]}
     known = Calibration("squares", squares)
     importance = {name: known.weigh(name, np.abs(as_matrix(weights[name]))) for name in squares}

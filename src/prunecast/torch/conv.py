@@ -200,7 +200,7 @@ class TileSparseConv2d(TileModule):
             )
 
     def extra_repr(self) -> str:
-        """For printing a model."""
+        """What `print(model)` shows of the module."""
         shape = f"{self.in_channels}, {self.out_channels}, {self.size}x{self.size}, stride={self.stride}"
         return f"{shape}, {self.activation}, pattern={self.pattern}, density={self._density:.3f}"
 

@@ -158,7 +158,7 @@ def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], li
 
 
 def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForward]:
-    """Those whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
+    """Feed-forwards whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
     tiles = {choice.layer.name: choice.tiles for choice in chosen}
     halved = {choice.layer.name for choice in chosen if choice.halves is not None}
 

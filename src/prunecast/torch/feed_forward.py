@@ -33,7 +33,7 @@ class FeedForward(NamedTuple):
     act: str
     """Attribute of `module`."""
     activation: str
-    """As kernels know it."""
+    """Name of the activation in kernels."""
 
     @property
     def is_gated(self) -> bool:
@@ -42,7 +42,7 @@ class FeedForward(NamedTuple):
 
 
 class GatedMlp(nn.Module):  # type: ignore[misc]
-    """In place of a module with gate, up and down: two launches, nothing between them.
+    """Feed-forward with gate, up and down in two launches, nothing between them.
 
     `gate_proj` and `up_proj` are parts of one product whose epilogue is the gated unit.
     """
@@ -60,7 +60,7 @@ class GatedMlp(nn.Module):  # type: ignore[misc]
 
 
 def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward]:
-    """Those all of whose layers are in `found`."""
+    """Feed-forwards of the model all of whose layers are in `found`."""
     layers = {layer.name: layer.module for layer in found}
     tried = []
     for name, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""Which layers of a model can become sparse, and which of them read the same x and so become one product.
+"""Layers of a model that can become sparse, and groups of them that read the same x and become one product.
 
 Found by structure, not by class: attention has `q_proj`, `k_proj`, `v_proj` or `query`, `key`, `value`, a
 gated MLP `gate_proj` and `up_proj`, side by side in one module. That their forward hands the same x to all of

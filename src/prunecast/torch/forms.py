@@ -1,4 +1,4 @@
-"""Which kernel runs how many tokens of a layer, and which images of its weights that takes.
+"""The kernel for each number of tokens of a layer, and the images of its weights that it takes.
 
 A layer is packed for one height of blocks of each kernel, since every height is another image: plans for
 other numbers of tokens choose among the configs of that height.

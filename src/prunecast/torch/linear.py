@@ -204,16 +204,16 @@ class TileSparseLinear(TileModule):
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
 
     def _forget(self) -> None:
-        """And how calls went."""
+        """Drop what is packed on the device, and prepared calls."""
         super()._forget()
         self._calls: dict[tuple[Any, ...], PreparedCall] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """And without what is known of calls."""
+        """State of a copy without kernels, device memory and prepared calls."""
         return {**super().__getstate__(), "_calls": {}}
 
     def extra_repr(self) -> str:
-        """For printing a model."""
+        """What `print(model)` shows of the module."""
         features = f"in_features={self.in_features}, out_features={self.out_features}"
         return (
             f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={self._density:.3f}"

@@ -233,21 +233,21 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self._eager = None
 
     def extra_repr(self) -> str:
-        """For printing a model."""
+        """What `print(model)` shows of the module."""
         density = self.tile_map.density
         return f"{self.features} -> {self.rows}, {self.tile_map.pattern}, density={density:.3f}"
 
 
 class Rows(NamedTuple):
-    """Which rows of a product a layer has."""
+    """The rows of a product that belong to one layer."""
 
     first: int
-    """Its first row; with `interleaved` 0 for the gate and 1 for up."""
+    """First row of the layer; with `interleaved` 0 for the gate and 1 for up."""
     size: int
     interleaved: bool = False
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """Those of (M, ...), a view; (groups, 8, ...) where they are interleaved."""
+        """The layer's rows of (M, ...), a view; (groups, 8, ...) where they are interleaved."""
         if self.interleaved:
             return whole.unflatten(0, (-1, 2, GATED_ROWS))[:, self.first]
         return whole[self.first : self.first + self.size]

@@ -108,7 +108,7 @@ class Reading(NamedTuple):
     planned: int
     """Tokens of the plan, and of a row of C."""
     row_bytes: int
-    """From a row of B to the next."""
+    """Bytes from a row of B to the next."""
     copy: Copy | None
     """None where B is X, read as it lies."""
     begins: int

@@ -104,5 +104,5 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         ] * strict
 
     def extra_repr(self) -> str:
-        """For printing a model."""
+        """What `print(model)` shows of the module."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"

@@ -23,7 +23,7 @@ class TileModule(torch.nn.Module):  # type: ignore[misc]
     """
 
     activation = "none"
-    """Behind the bias."""
+    """Name of the activation behind the bias."""
     max_plans = MOST_PLANS
 
     def __init__(self, tiles: TileMap, weights: Floats, like: torch.nn.Module, gpu: GpuSpec) -> None:

@@ -51,7 +51,7 @@ class Towards:
 
 
 def _turns(final: MaskArray, scores: ImportanceArray, like: torch.Tensor) -> torch.Tensor:
-    """When each weight goes, in [0, 1), in the order of importance; 2 for those that stay."""
+    """Share of the pruning at which each weight goes, in [0, 1), least important first; 2 if it stays."""
     pruned = torch.from_numpy(np.ascontiguousarray(~final)).to(like.device).flatten()
     order = (
         torch.from_numpy(np.ascontiguousarray(scores, np.float32)).to(like.device).flatten()[pruned].argsort()

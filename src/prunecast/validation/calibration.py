@@ -1,4 +1,4 @@
-"""From raw microbenchmarks to the numbers of a spec, and to a complete spec file.
+"""Numbers of a spec, and a complete spec file, from raw microbenchmarks.
 
 Which raw number gives which quantity stands in `derive` and nowhere else; what is not measured keeps the
 base spec's value and source.

@@ -1,4 +1,4 @@
-"""From a case to what it keeps, the same everywhere, and with a kernel to the plan that is predicted and run.
+"""What a case keeps, the same everywhere, and the plan of a kernel for it that is predicted and run.
 
 Tiles with a chosen distribution of kept columns are made here; patterns that are not made of tiles of equal
 height prune a random matrix.

@@ -217,7 +217,7 @@ def graph_of_tensors(
 
 
 def node_of(tensor: str) -> str | None:
-    """Where a tensor stands in the graph, by its name."""
+    """The graph's node that a tensor's name belongs to; None for a name of no known form."""
     ends = next((node for end, node in OTHERS.items() if tensor == end or tensor.endswith(f".{end}")), None)
     match = LAYER.search(tensor)
     if match is None:

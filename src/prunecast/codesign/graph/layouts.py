@@ -1,4 +1,4 @@
-"""Which operations work feature-major and which token-major, with the cheapest transposes between them.
+"""Layouts of operations, feature-major or token-major, with the cheapest transposes between them.
 
 A sparse product wants feature-major tensors, attention token-major ones, everything else takes both. The
 cheapest set of transposes is a minimum cut between the two camps, which networkx finds exactly.

@@ -132,7 +132,7 @@ class AttentionWork(NamedTuple):
     multiplying: float
     """Products and exponentials, neither hidden behind the other."""
     per_key: float
-    """For each key in whose time a tile of queries starts and ends."""
+    """Seconds for each of the keys in whose time a tile of queries starts and ends."""
 
 
 class TorchTimer:

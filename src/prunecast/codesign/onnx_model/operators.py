@@ -97,14 +97,14 @@ def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
 
 def free_sizes(model: "onnx.ModelProto") -> frozenset[str]:
-    """Which of `batch` and `tokens` an input of the model leaves free."""
+    """Those of `batch` and `tokens` that an input of the model leaves free."""
     constants = {constant.name for constant in model.graph.initializer}
     inputs = (value for value in model.graph.input if value.name not in constants)
     return frozenset(kind for value in inputs for kind in _free_kinds(value) if kind)
 
 
 def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
-    """For each size of an input `batch` or `tokens`, or empty where it is fixed.
+    """`batch` or `tokens` for each size of an input, empty where the size is fixed.
 
     The first free size is the batch; of an input (rows, features) of fixed features the rows are tokens.
     """

@@ -44,7 +44,7 @@ _HUES = (
     "#6b8e23",
 )
 SCREEN = Palette(ink="#404040", faint="#b0b0b0", series=dict(zip(KERNELS, _HUES, strict=False)))
-"""For notebooks and files. Hues that colour-blind readers tell apart (Okabe and Ito, 2008)."""
+"""Colours of notebooks and files. Hues that colour-blind readers tell apart (Okabe and Ito, 2008)."""
 
 
 def tip(text: str) -> str:
@@ -128,6 +128,6 @@ def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[floa
 
 
 def _colour(name: str, place: int) -> str:
-    """That of a kernel, else the next one."""
+    """A kernel's own colour; for other names the colour of their place."""
     others = list(SCREEN.series.values())[1:]
     return SCREEN.series.get(name) or others[place % len(others)]

@@ -133,7 +133,7 @@ _COLOURS = dict(
         strict=True,
     )
 )  # fmt: skip
-"""By what a warp does; stalls in the order of `STALLS`."""
+"""What a warp does -> its colour; stalls in the order of `STALLS`."""
 
 
 def draw_timeline(

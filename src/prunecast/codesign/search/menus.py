@@ -31,9 +31,9 @@ COUNTS = 48
 """Counts of columns on a menu, about; a step is then 2 % of K."""
 NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
-"""Where layers are pruned to TVW; between these, and down to 2:4 alone, lines are drawn."""
+"""Sparsities at which layers are pruned to TVW; between these, and down to 2:4, the menu interpolates."""
 NESTED_STEP = 1 / 32
-"""From one sparsity of TVW on a menu to the next: uniform 2:4 leaves a model between two of them."""
+"""Step between sparsities of TVW on a menu: fine enough that uniform 2:4 lies between two of them."""
 
 
 class Interval(NamedTuple):
@@ -58,7 +58,7 @@ NARROW = 1024
 """Columns up to which counts in steps of 8 are offered too: a tenth of 512 lies far from the steps of 16."""
 FINE = Interval("x8x97-103", 1.0, 1.0)
 SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = Interval(":shuffled", 1.0, 1.0, ENOUGH), 128, 0.75
-"""Which rows keep alike is found once for all densities."""
+"""Rows from anywhere: which of them keep alike columns is found once, at this sparsity, for all densities."""
 MOST_SHUFFLED_WEIGHTS = 2**21
 """Layers above this are not offered rows from anywhere, which take seconds to find."""
 GUIDED = Interval(":guided", 0.0, float("inf"))

@@ -55,11 +55,11 @@ class Origin(NamedTuple):
     source: str = "arrays"
     """Path or name."""
     has_weights: bool = True
-    """Else they are drawn at random."""
+    """Whether the weights were read; False where they are drawn at random."""
     workload: str | None = None
     runtime: str = "engine"
     criterion: str = "magnitude"
-    """Or `inputs`, where it was multiplied by what inputs are like."""
+    """What importance is: `magnitude`, or `inputs` where the inputs' second moments weigh it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -213,7 +213,7 @@ class ModelSearch:
         )
 
     def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
-        """For each pass the fastest of the kernels that `kernels` allows for its tokens, in closed form."""
+        """The fastest kernel of each pass, in closed form, of those that `kernels` allows for its tokens."""
 
         def seconds(kernel: str, n: int) -> float:
             return sum(self.quick.once(plan).seconds for plan in self._launches(kernel, kept, n))
@@ -272,7 +272,7 @@ class ModelSearch:
         return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.quick.once))
 
     def _prune(self, name: str, pattern: Pattern, sparsity: float | None) -> PrunedLayer:
-        """By sums over tiles where they say all: the weights may have to be read or drawn again."""
+        """Prune a layer by its sums over tiles where these suffice; weights may have to be read again."""
         sums = self._sums[name]
         if sums_say_all(pattern, sums):
             return PrunedLayer.of_sums(pattern, sums, sparsity)

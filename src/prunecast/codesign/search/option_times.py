@@ -120,7 +120,7 @@ SUMMED_HEIGHT = 64
 """Rows of the tiles whose sums stand for a layer: all heights on offer are multiples of it."""
 
 EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
-"""Where the engine that is asked for predicts a curve: closer where launches and stores bend it."""
+"""Densities at which the engine predicts a curve, closer where launches and stores bend it."""
 
 
 def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) -> TileMap:

@@ -279,7 +279,7 @@ def search_of(
 
 
 def _numbered(folder: Path, number: int) -> Path:
-    """Where a solution is written."""
+    """The folder of solution `number`."""
     return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
 
 

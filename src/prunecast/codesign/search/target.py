@@ -106,7 +106,7 @@ class TargetResult:
     front: tuple[FrontPoint, ...]
 
     def document(self) -> dict[str, Any]:
-        """As JSON holds it; numbers come back as they were."""
+        """The solution as a JSON document, whose numbers are read back unchanged."""
         names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
         return {
             **{name: getattr(self, name) for name in names},

@@ -87,7 +87,7 @@ def _adaptive_tile(choose: Choose) -> str:
 STEPS = (-0.08, -0.03, 0.0, 0.03, 0.08)
 """Away from the sparsity that the layer has without the pattern: a better pattern shifts it, but not far."""
 FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""For layers that stay dense without it."""
+"""Sparsities that are tried for layers that stay dense without the pattern."""
 
 
 class Evaluator:

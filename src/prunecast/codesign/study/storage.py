@@ -81,7 +81,7 @@ OPTUNA_TABLES = {"alembic_version", "studies", "trials", "version_info"}
 
 
 class StudyStorage:
-    """Where studies are kept.
+    """The database in which studies are kept.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def _sqlite_exists(path: str, shown: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    """Without the statement and the link that SQLAlchemy adds."""
+    """First line of an error of the database, without the statement and the link that SQLAlchemy adds."""
     origin = getattr(error, "orig", None) or error
     return next(iter(str(origin).splitlines()), type(origin).__name__)
 

@@ -77,11 +77,11 @@ class FinishedTrial(NamedTuple):
     """Why there is no result, or empty."""
 
     def row(self) -> dict[str, Any]:
-        """As CSV holds it."""
+        """The trial as a row of CSV."""
         return {**self._asdict(), "patterns": self.patterns_text()}
 
     def patterns_text(self) -> str:
-        """On one line."""
+        """Patterns by group in one line of text."""
         return ", ".join(f"{group} {pattern}" for group, pattern in self.patterns.items()) or "plain"
 
 

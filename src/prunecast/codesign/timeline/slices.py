@@ -58,7 +58,7 @@ def slices_of(recording: Recording) -> Iterator[Slices]:
 
 
 def _of_shown_blocks(rows: IntColumns) -> IntColumns:
-    """Without blocks of which only the start was watched: they follow the last wave."""
+    """Rows without those of blocks whose start alone was watched: these follow the last wave."""
     shown = rows[(rows[:, e.E_ITEM] != e.NO_ITEM) | (rows[:, e.E_KIND] == BLOCK), e.E_BLOCK]
     return rows[np.isin(rows[:, e.E_BLOCK], np.unique(shown))]
 
@@ -88,7 +88,7 @@ def _leader(rows: IntColumns) -> int:
 
 
 def _blocks(track: Track, rows: IntColumns) -> Slices:
-    """From placement to the end of its stores; a block whose end was not watched ends with its last event."""
+    """Slices of blocks, from placement to the end of stores, or to the last event that was watched."""
     cycles = rows[rows[:, e.E_KIND] != TENSOR]
     numbers, place = np.unique(cycles[:, e.E_BLOCK], return_inverse=True)
     start = np.full(numbers.size, np.iinfo(np.int64).max)

@@ -5,7 +5,7 @@ import numpy as np
 from prunecast.jit import njit
 
 GROUP_ROWS = 16
-"""As in `layout.py`. Kind: CUDA source, `matrix.cu`."""
+"""Rows of a group, those of `layout.py`. Kind: CUDA source, `matrix.cu`."""
 
 
 @njit()

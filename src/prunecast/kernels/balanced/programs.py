@@ -52,7 +52,7 @@ class _TokenRow(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """In shared memory, of a block's 64 tokens."""
+        """Bytes of a row of a block's 64 tokens in shared memory."""
         return BLOCK_TOKENS * self.element_bytes
 
     @property

@@ -13,7 +13,7 @@ MOST_REGISTERS = 96
 
 
 FEWEST_REGISTERS = 40
-"""With which three blocks fit on an SM: fp16, one row a warp, segments of 64. The same in bf16 has 44.
+"""Registers with which three blocks fit on an SM: fp16, one row a warp, segments of 64; bf16 has 44.
 Kind: as-compiled, sm_90."""
 
 
@@ -79,7 +79,7 @@ CHUNK = _Chained(34, "chunk_wait")
 ASK = _Chained(17, "ask_wait")
 """The request for the next four. Kind: as-compiled, sm_90."""
 ASK_MOVED = _Chained(17, "moved_ask_wait")
-"""Where a round begins with them, which reads where they lie from constants. Kind: as-compiled, sm_90."""
+"""`ASK` at the beginning of a round, which reads their places from constants. Kind: as-compiled, sm_90."""
 
 
 def vector_programs(
@@ -187,7 +187,7 @@ def _issue(chained: _Chained, rows: int = 1) -> Instruction:
 
 
 def _chunks_ahead(rows: int, index_bytes: int) -> int:
-    """As `AHEAD` of `kernels/balanced/cuda/vector.cu`."""
+    """Chunks that are asked for ahead, `AHEAD` of `kernels/balanced/cuda/vector.cu`."""
     return 2 if rows * (3 + index_bytes) > 14 else 3
 
 

@@ -49,7 +49,7 @@ class CompiledKernel:
 
 
 def _cache_folder() -> Path:
-    """Where cubins are kept: `PRUNECAST_CACHE`, else the user's cache folder."""
+    """Folder of cubins: `PRUNECAST_CACHE`, else the user's cache folder."""
     own = os.environ.get("PRUNECAST_CACHE")
     if own:
         return Path(own)

@@ -1,4 +1,4 @@
-"""Which compiled form of a kernel a plan runs: its source, preprocessor names and registers.
+"""The compiled form of a kernel that a plan runs: its source, preprocessor names and registers.
 
 Also the kernel `fill_rows.cu`, for rows of C that lie in no tile.
 """
@@ -46,7 +46,7 @@ class Form(NamedTuple):
     includes: tuple[Path, ...] = ()
     """Folders of headers besides its own and that of the device."""
     any_arch: bool = False
-    """Without instructions that only some architectures have, as `sm_90a` has."""
+    """Whether it has no instructions that only some architectures have, as `sm_90a` has."""
 
     def build(self, arch: str = ARCH) -> CompiledKernel:
         """Compile it for an architecture.

@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
     pointer: int
     row_bytes: int
-    """From a row to the next."""
+    """Bytes from a row to the next."""
 
 
 class Places:

@@ -19,7 +19,7 @@ class Packed(NamedTuple):
     """Arrays and the launch argument of one layer."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
-    """By the name of their address in the argument; the bias is the operator's."""
+    """Name of an array's address in the argument -> the array; the bias is the operator's."""
     args: npt.NDArray[np.void]
     """The kernel's first argument, one record, complete but for addresses and row bytes."""
     blocks: int
@@ -136,7 +136,7 @@ class _TileStages(NamedTuple):
     stage_start: IntArray
 
     def packed(self, weights: npt.NDArray[Any], rows_at_once: int) -> PackedStages:
-        """With weights, and columns in the order in which threads fetch rows of B, so many at once."""
+        """Stages with weights; columns are in the order in which threads fetch `rows_at_once` rows of B."""
         by_turn = self.columns.reshape(self.columns.shape[0], -1, rows_at_once)
         by_thread = np.ascontiguousarray(by_turn.transpose(0, 2, 1))
         return PackedStages(weights, by_thread, self.rows, self.stage_start)

@@ -49,14 +49,14 @@ def numbers(entry: str) -> tuple[int, ...]:
 
 
 class _Learnt(NamedTuple):
-    """Where a row of a library's table comes from."""
+    """Source of a row of a library's table."""
 
     family: str
     version: str
     """Version of the library."""
     date: str
     kind: str
-    """As of quantities of a GPU: `measured`, `fitted`, `guess`, ..."""
+    """Kind of the source, as for quantities of a GPU: `measured`, `fitted`, `guess`, ..."""
     source: str
 
 

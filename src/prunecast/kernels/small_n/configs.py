@@ -123,7 +123,7 @@ class SmallConfig(NamedTuple):
         return 78 + self.copies_per_row(n) * (115 if self.by_words(n) else 12)
 
     def column_loads(self, n: int) -> ColumnLoads:
-        """Where the compiler put the loads that `start` asks for at its top: as compiled for sm_90a."""
+        """Places of the loads that `start` asks for at its top, as compiled for sm_90a."""
         if self.by_words(n):
             return ColumnLoads(self.depth if self.depth <= 4 else 0, at_once=True)
         key = (self.block_m, self.block_n)

@@ -228,7 +228,7 @@ def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | Non
 
 
 def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> BlockResources:
-    """As many stages as shared memory holds."""
+    """Resources with as many stages as shared memory holds."""
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     stage = weights + shape.block_n * shape.block_k * element + COLUMN_BYTES

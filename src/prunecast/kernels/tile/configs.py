@@ -37,7 +37,7 @@ STEP_ROW_BYTES = 64
 STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
 """Bytes of a row of weights in a step, before 2:4, and slots. Kind: choice, what the compile tests build."""
 SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
-"""With twice the columns a step has as many products as one of plain weights. Four such slots leave
+"""Steps of 2:4 weights: of twice the columns, with as many products as a plain step. Four such slots leave
 some configs too few registers for their addresses. Kind: choice, on an H200 three and four slots of plain
 weights are the same."""
 LINE_BYTES = 128
@@ -78,7 +78,7 @@ _CORE_FORMS = (
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
 """Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_90."""
 _PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
-"""The same where products come in pairs of registers. Kind: as-compiled, sm_100 and sm_120."""
+"""`_CORE_REGISTERS` where products come in pairs of registers. Kind: as-compiled, sm_100 and sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
 """Whether there is cp.async -> slots of the fp32 kernel. Kind: choice, what the compile tests build."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)

@@ -143,7 +143,7 @@ def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> i
 
 
 def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assigned:
-    """From lists of clusters to lists of blocks, of which block r of a cluster takes the r-th token range.
+    """Turn lists of clusters into lists of blocks; block r of a cluster takes the r-th token range.
 
     Parameters
     ----------

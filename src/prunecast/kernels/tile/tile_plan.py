@@ -1,4 +1,4 @@
-"""From tiles and a chosen config to items, and from assigned items to a plan: common to the tile kernels."""
+"""Items of tiles in a chosen config, and the plan of assigned items: common to the tile kernels."""
 
 import math
 

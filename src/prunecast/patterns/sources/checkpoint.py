@@ -25,7 +25,7 @@ class Checkpoint:
 
 
 Update = Callable[[str, npt.NDArray[Any], MaskArray], npt.NDArray[Any]]
-"""From a layer's name, weights (M, K) and mask to weights with zeros, of the same dtype."""
+"""Function of a layer's name, weights (M, K) and mask that gives weights with zeros, of the same dtype."""
 
 
 def masked_checkpoint(

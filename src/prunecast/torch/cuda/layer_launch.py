@@ -103,7 +103,7 @@ class LayerLaunch:
         self.at(call, x_t.data_ptr(), y.data_ptr(), stream_of(self._device))
 
     def at(self, call: Call, x_t: int, y: int, stream: int) -> None:
-        """The same by addresses; y (tokens, rows) or (rows, columns) is contiguous."""
+        """Launch with x_t and y given by address; y (tokens, rows) or (rows, columns) is contiguous."""
         if call is not self._call and call != self._call:
             self.write(call)
             self._call = call

@@ -54,7 +54,7 @@ class StagedLaunch(LayerLaunch):
         return Kernel(form.build().cubin, form.entry, args, arrays, plan.blocks)
 
     def write(self, call: Call) -> None:
-        """And columns, filled up."""
+        """Put into the argument what the call says, and the filled-up columns."""
         super().write(call)
         self._args["tokens"] = call.columns
 
@@ -79,7 +79,7 @@ class TileLaunch(StagedLaunch):
         self._maps: dict[tuple[int, int], BoxMaps] = {}
 
     def write(self, call: Call) -> None:
-        """And which maps of C are read."""
+        """Put into the argument what the call says; choose the tensor maps of C."""
         super().write(call)
         rows, width = (self._rows, call.columns) if self._turned else (call.tokens, self._rows)
         found = self._maps.get((rows, width))
@@ -89,7 +89,7 @@ class TileLaunch(StagedLaunch):
         self._map_of, self._c_row_bytes = found.address, width * ELEMENT_BYTES
 
     def place(self, x_t: int, y: int) -> None:
-        """And the map of y."""
+        """Put into the argument where x_t and y lie, and the tensor map of y."""
         words = self._words
         words[self._b], words[self._c] = x_t, y
         self._launch.point(1, self._map_of((y, self._c_row_bytes)))
@@ -117,13 +117,13 @@ class SmallLaunch(LayerLaunch):
         return Kernel(cubin, form.entry, records.arguments(plan), arrays, records.blocks)
 
     def write(self, call: Call) -> None:
-        """And where B ends."""
+        """Put into the argument what the call says, and where B ends."""
         super().write(call)
         self._args["b_shift"] = self._shift
         self._args["b_end"] = self._shift + (self._plan.k - 1) * call.columns + self._plan.n
 
     def at(self, call: Call, x_t: int, y: int, stream: int) -> None:
-        """With x_t from its first whole word on."""
+        """Launch with x_t read from its first whole word on."""
         shift = x_t % _READ_BYTES // ELEMENT_BYTES
         if shift != self._shift:
             self._shift, self._call = shift, None

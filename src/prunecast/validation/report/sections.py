@@ -28,7 +28,7 @@ class SuiteErrors(NamedTuple):
 
 
 def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) -> list[SuiteErrors]:
-    """By suite and kernel, in order; empty where all records are of one suite.
+    """Errors by suite and kernel, in order; empty where all records are of one suite.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _name(row: Judged) -> str:
 
 
 class Bound(NamedTuple):
-    """Where a curve meets dense, or which end of the densities it does not meet it before."""
+    """Density at which a curve meets dense, or the end of the densities if it does not."""
 
     density: float
     side: int = 0
@@ -156,7 +156,7 @@ class Bound(NamedTuple):
     it is above from there on, the sparsest."""
 
     def __str__(self) -> str:
-        """As a cell of the table."""
+        """Text of the table's cell."""
         return f"{('', 'above ', 'below ')[self.side]}{self.density:.3f}"
 
 
@@ -212,7 +212,7 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
 
 
 def _crossing(ratio: dict[float, float]) -> Bound:
-    """Where sparse over dense passes 1, by straight lines between the measured densities."""
+    """Density at which sparse over dense passes 1, by straight lines between the measured densities."""
     densities = sorted(ratio)
     for low, high in itertools.pairwise(densities):
         if ratio[low] <= 1.0 < ratio[high]:

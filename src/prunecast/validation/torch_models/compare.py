@@ -13,7 +13,7 @@ from prunecast.validation.torch_models.predicted import Case, check_case, predic
 
 SCHEMA_VERSION = 1
 WITH_ZEROS = "zeros"
-"""In the names of dense variants whose weights are those of the pruned model: none that a user would run."""
+"""Word in names of dense variants with the pruned model's weights and zeros: none that a user would run."""
 DTYPES = ("fp16", "bf16")
 
 

@@ -47,7 +47,7 @@ class DensePart(nn.Module):  # type: ignore[misc]
         self.product, self.first, self.rows = product, first, rows
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Its features of x."""
+        """The layer's features of the common product of x."""
         return self.product.part(x, self.first, self.first + self.rows)
 
 

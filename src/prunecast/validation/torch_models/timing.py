@@ -14,7 +14,7 @@ BUSY_CYCLES = 400_000
 
 
 def captured(forward: Forward) -> Forward:
-    """The same as a CUDA graph, after three passes on a stream of its own.
+    """`forward` as a CUDA graph, captured after three passes on a stream of its own.
 
     The graph reads the tensors that `forward` holds at every replay, so the replay holds `forward`.
     """
@@ -81,7 +81,7 @@ class Trace(NamedTuple):
     busy_us: float
     """Time in which at least one kernel ran: launches may overlap."""
     span_us: float
-    """From the first kernel's begin to the last one's end."""
+    """Time from the first kernel's begin to the last one's end."""
 
 
 class _Event(NamedTuple):

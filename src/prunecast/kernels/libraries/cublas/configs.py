@@ -176,7 +176,7 @@ def _most_staging_bytes(gpu: GpuSpec) -> int:
 def _resources(
     family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
-    """As many stages as shared memory holds, within the row's limits; None with fewer than the least."""
+    """Resources with the most stages that fit within the row's limits; None with fewer than the least."""
     block_m, block_n, step_bytes = tile
     least, most = numbers(row["stages"])
     stage = (block_m + block_n // int(family["pair"])) * step_bytes

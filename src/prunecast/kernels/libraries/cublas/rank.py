@@ -144,7 +144,7 @@ class _StepCycles(NamedTuple):
     """SM cycles."""
 
     alone: float
-    """From a k-step to the next of a CTA that has its SM to itself."""
+    """Cycles from a k-step to the next of a CTA that has its SM to itself."""
     busy: float
     """Cycles in which the busiest of tensor pipes and shared memory serve one CTA's k-step."""
     epilogue: float

@@ -183,7 +183,7 @@ def _parts(dense: TileConfig) -> tuple[int, int]:
 
 
 def _with_stages(config: TileConfig, dense: TileConfig, gpu: GpuSpec) -> TileConfig | None:
-    """With as many stages as shared memory holds, at most those of the dense kernel."""
+    """The config with the most stages that shared memory holds, at most those of the dense kernel."""
     shape, element = config.shape, config.element_bytes
     was = (shape.block_m + shape.block_n // config.pair) * dense.shape.block_k * element
     beside = dense.resources.shared_bytes - dense.resources.stages * was

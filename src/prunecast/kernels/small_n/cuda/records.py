@@ -110,7 +110,7 @@ class _SmallRecords(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """To be launched."""
+        """Blocks of the launch."""
         return int(self.ranges.shape[0])
 
     def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
@@ -195,7 +195,7 @@ class SmallOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """From cp.async on."""
+        """Compute capabilities, times ten, with cp.async."""
         return range(80, 1000)
 
     @classmethod
@@ -210,7 +210,7 @@ class SmallOperator(Operator):
 
 
 def _place_b(args: npt.NDArray[np.void], plan: KernelPlan, address: int, row_bytes: int) -> None:
-    """Where B is: the kernel reads whole words of 4 bytes, and so begins at one."""
+    """Write the place of B into the argument: the kernel reads whole words of 4 bytes, and begins at one."""
     element = DTYPE_BYTES[plan.dtype]
     shift = address % 4 // element
     args["b"], args["b_shift"], args["b_row_bytes"] = address - shift * element, shift, row_bytes

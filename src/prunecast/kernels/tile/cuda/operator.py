@@ -98,7 +98,7 @@ class BoxMaps:
         self._kept: dict[tuple[int, int], _Kept] = {}
 
     def address(self, place: tuple[int, int]) -> int:
-        """Where the map of the matrix at a `Place` lies in host memory, until others need its room."""
+        """Host address of the tensor map of the matrix at a `Place`, valid until others need its room."""
         found = self._kept.get(place)
         return self._encoded(Place(*place)).address if found is None else found.address
 

@@ -114,7 +114,7 @@ def producer_cycles(config: TileConfig, costs: Costs, refilled: float = 1.0) -> 
 
 @lru_cache(maxsize=256)
 def _first_ring_cycles(config: TileConfig, costs: Costs) -> float:
-    """The same of a block's first ring of stages."""
+    """Cycles of a producer warp for 16 columns of a block's first ring of stages."""
     return _copy_issues(config) + total(_pace(config), costs)
 
 
@@ -187,7 +187,7 @@ class _CopyOverhead(NamedTuple):
 
 
 def _copy_overhead(config: TileConfig) -> _CopyOverhead:
-    """Where products take the port's whole time, tensor cores fall behind while copies pass it.
+    """What copies cost tensor cores where products take the whole time of the shared-memory port.
 
     Other configs make up for that while they wait for the port or the producer.
     """

@@ -75,7 +75,7 @@ def _check_mma(plan: KernelPlan) -> None:
 
 
 def _most_registers(plan: KernelPlan) -> int:
-    """As many as leave an SM the blocks that it has with the plan's."""
+    """Most registers of a thread with which an SM holds as many blocks as with the plan's."""
     threads, registers = plan.resources.threads, plan.resources.registers_per_thread
     blocks = max(_REGISTERS_PER_SM // (threads * registers), 1)
     return min(_REGISTERS_PER_SM // (threads * blocks) // 8 * 8, _MOST_REGISTERS)
@@ -116,7 +116,7 @@ class MmaOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """From cp.async on, or from the half-deep instruction on."""
+        """Compute capabilities, times ten, with cp.async, or with the half-deep instruction."""
         return range(80 if has_async_copies(plan) else 75, 1000)
 
 

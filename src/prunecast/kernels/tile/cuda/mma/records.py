@@ -61,7 +61,7 @@ class _MmaRecords(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """To be launched."""
+        """Blocks of the launch."""
         return int(self.start.size) - 1
 
     def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
