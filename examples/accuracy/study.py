@@ -59,7 +59,7 @@ class Study:
     unit : of a score
     target : selectors of the weights to prune, as `Pruner` takes them
     timed : from a model to the module that is timed, which takes `example`
-    example : tensors of the timed pass on a device
+    example : tensors of the timed pass on a device, the same ones at every call
     tokens : columns of B in that pass, batch times sequence
     graph : that pass as predictions see it, products called as the weights
     budget : steps and rates

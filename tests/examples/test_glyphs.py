@@ -82,6 +82,16 @@ def test_sparse_convolutions_read_planes_of_what_the_dense_front_gives(scripts, 
         torch.testing.assert_close(timed(images), wanted, rtol=0.01, atol=0.001)
 
 
+@pytest.mark.parametrize("name", ["accuracy/language.py", "glyphs/glyphs.py", "retrieval/retrieval.py"])
+def test_all_timed_passes_of_a_study_read_the_same(scripts, monkeypatch, name):
+    """Their outputs are compared: of other noise, those of a trained network differ by 6 to 20 %."""
+    from study import load_study
+
+    monkeypatch.syspath_prepend((EXAMPLES / name).parent)
+    one, two = (load_study(EXAMPLES / name, tiny=True).example("cpu") for _ in range(2))
+    assert all(torch.equal(first, second) for first, second in zip(one, two, strict=True))
+
+
 def test_products_of_the_graph_are_the_convolutions_of_the_network(scripts):
     from glyphs import TINY, graph
     from network import ResidualNetwork

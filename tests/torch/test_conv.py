@@ -37,6 +37,24 @@ def test_planes_are_those_that_the_grid_describes():
         np.testing.assert_array_equal(planes_of(lies, 8, 1).numpy(), wanted)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_compiled_graph_turns_images_by_the_operator(memory_format):
+    targets = []
+
+    def seen(graph, _):
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    def planes(x):
+        return planes_of(x.relu(), 16, 1)
+
+    torch._dynamo.reset()
+    x = torch.randn(9, 12, 7, 9).to(memory_format=memory_format)
+    assert torch.equal(torch.compile(planes, fullgraph=True, backend=seen)(x), planes(x))
+    assert sum("prunecast.columns" in target for target in targets) == 1
+
+
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (5, 1)])
 def test_the_plan_on_its_planes_is_what_torch_computes(size, stride):
     conv, mask = pruned_conv(size, stride)

@@ -55,11 +55,9 @@ def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
 def _batch_last(x: torch.Tensor, batch: int) -> torch.Tensor:
     """Images (channels, height, width, batch), zeros behind the last one.
 
-    Eagerly they are turned as a matrix of N rows, which a kernel of its own does at memory's speed: torch's
-    copy of permuted images reads one element of a line of L2 at a time. A compiled graph tiles it by itself.
+    They are turned as a matrix of N rows by a kernel of its own, at memory's speed, in compiled graphs too:
+    torch's copies of permuted images, Inductor's as well, read one element of a line of L2 at a time.
     """
-    if torch.compiler.is_compiling():
-        return torch.nn.functional.pad(x.permute(1, 2, 3, 0), (0, batch - x.shape[0]))
     if x.is_contiguous(memory_format=torch.channels_last):
         rows = x.permute(0, 2, 3, 1)
         return columns(rows.flatten(1), batch).unflatten(0, rows.shape[1:]).permute(2, 0, 1, 3)
