@@ -10,10 +10,12 @@ from prunecast.codesign.graph import ModelGraph, model_time
 from prunecast.codesign.graph.model_graph import Operation
 from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.hardware import load_gpu
-from prunecast.kernels import ConvGrid, ConvShape, plan_dense
+from prunecast.codesign.workload_layers import conv_shape
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import ConvGrid, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.plan.conv import implicit_plan
 
 
 class Predictor:
@@ -23,7 +25,7 @@ class Predictor:
         self.graph, self.dtype = graph, dtype
         self.engine = Engine(name="model", gpu=load_gpu(gpu))
         self.dense = {
-            name: self.engine.run(plan_dense(o.m, o.k, o.n, dtype, self.engine.gpu)).seconds
+            name: self.engine.run(_dense_plan(o, dtype, self.engine.gpu)).seconds
             for name, o in graph.products.items()
         }
         self.dense_s = model_time(graph, self.engine.gpu, self.dense).seconds
@@ -81,19 +83,12 @@ class Predictor:
         return search
 
 
+def _dense_plan(o: Operation, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    """The dense product; a convolution works out pixels by itself, as cuDNN does."""
+    plan = plan_dense(o.m, o.k, o.n, dtype, gpu)
+    return plan if o.convolution is None else implicit_plan(plan, conv_shape(o))
+
+
 def _grid(operation: Operation) -> ConvGrid | None:
     """How the images of a convolution lie in memory."""
-    conv = operation.convolution
-    if conv is None:
-        return None
-    shape = ConvShape(
-        channels=conv.in_channels,
-        height=conv.height,
-        width=conv.width,
-        kernel_h=conv.kernel,
-        kernel_w=conv.kernel,
-        stride=conv.stride,
-        padding=conv.padding,
-        batch=operation.n // (conv.height_out * conv.width_out),
-    )
-    return ConvGrid(conv=shape)
+    return None if operation.convolution is None else ConvGrid(conv=conv_shape(operation))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from prunecast.codesign.graph import ModelGraph
-from prunecast.codesign.graph.model_graph import Convolution, Operation
+from prunecast.codesign.graph.model_graph import Convolution, Operation, convolved
 
 DISTILLED = 0.7
 """Share of the loss that is the distance from the dense model."""
@@ -80,9 +80,7 @@ def study(tiny: bool) -> Study:
         unit="share of characters that are told",
         target=(r"re:^stages\.[1-9]",),
         timed=TimedNetwork,
-        example=lambda device: (
-            torch.randn((sizes.timed_images, 1, sizes.pixels, sizes.pixels), device=device).half(),
-        ),
+        example=lambda device: (noise(sizes).to(device),),
         tokens=sizes.timed_images,
         graph=lambda: graph(sizes),
         budget=TINY_BUDGET if tiny else BUDGET,
@@ -134,6 +132,12 @@ def judge_with(cells: Cells, sizes: Sizes) -> Judged:
     return Judged(images, labels)
 
 
+def noise(sizes: Sizes) -> Tensor:
+    """The timed images, the same ones at every call: passes of several models are compared."""
+    shape = (sizes.timed_images, 1, sizes.pixels, sizes.pixels)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(JUDGED_SEED)).half()
+
+
 def loss(logits: Tensor, dense: Tensor | None, batch: Batch) -> Tensor:
     """Cross entropy; with the dense model's logits also the divergence from them."""
     own = functional.cross_entropy(logits.float(), batch[1])
@@ -155,17 +159,16 @@ def scores(model: nn.Module, judged: Judged, sizes: Sizes) -> Scores:
 
 
 def graph(sizes: Sizes) -> ModelGraph:
-    """The timed pass, products called as the weights; sums and the mean of pixels are passes over memory."""
-    model, side = ModelGraph(name="glyphs"), sizes.pixels // 2
-    image = sizes.timed_images * sizes.pixels**2
-    last = model.add(Operation(name="image", kind="input", elements_out=image))
-    last = _convolve(model, "stem", (1, sizes.pixels), (sizes.widths[0], 3, 2), sizes, last)
+    """The timed pass in torch but for the mean of pixels and the head, products called as the weights."""
+    model, side = ModelGraph(name="glyphs", runtime="torch"), sizes.pixels // 2
+    last = _relu(model, _convolve(model, "stem", (1, sizes.pixels), (sizes.widths[0], 3, 2), sizes))
     before = sizes.widths[0]
     for stage, width in enumerate(sizes.widths):
         for place in range(2):
             stride = 2 if stage and not place else 1
             name = f"stages.{stage}.{place}"
             first = _convolve(model, f"{name}.conv1", (before, side), (width, 3, stride), sizes, last)
+            first = _relu(model, first)
             short = last
             if before != width or stride != 1:
                 short = _convolve(model, f"{name}.shortcut", (before, side), (width, 1, stride), sizes, last)
@@ -173,6 +176,12 @@ def graph(sizes: Sizes) -> ModelGraph:
             inside = _convolve(model, f"{name}.conv2", (width, side), (width, 3, 1), sizes, first)
             last, before = _sum(model, name, width * side**2 * sizes.timed_images, (inside, short)), width
     return model
+
+
+def _relu(model: ModelGraph, after: str) -> str:
+    elements = model[after].elements_out
+    relu = Operation(name=f"{after}.relu", kind="relu", elements_in=elements, elements_out=elements)
+    return model.add(relu, [after])
 
 
 def _sum(model: ModelGraph, name: str, elements: int, after: tuple[str, str]) -> str:
@@ -186,20 +195,9 @@ def _convolve(
     given: tuple[int, int],
     made: tuple[int, int, int],
     sizes: Sizes,
-    after: str,
+    *after: str,
 ) -> str:
     """A convolution of `given` channels and side to `made` filters, of a size and a stride."""
     (channels, side), (filters, kernel, stride) = given, made
     conv = Convolution(channels, side, side, kernel, stride, kernel // 2)
-    pixels = sizes.timed_images * conv.height_out * conv.width_out
-    product = Operation(
-        name=f"{name}.weight",
-        kind="gemm",
-        m=filters,
-        k=channels * kernel**2,
-        n=pixels,
-        convolution=conv,
-        elements_in=channels * side**2 * sizes.timed_images,
-        elements_out=filters * pixels,
-    )
-    return model.add(product, [after])
+    return model.add(convolved(f"{name}.weight", filters, conv, sizes.timed_images), after)

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 KINDS = (
     *("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown"),
-    *("rms norm", "activation", "gated unit", "rotary", "cache", "patches"),
+    *("rms norm", "activation", "gated unit", "rotary", "cache", "patches", "relu"),
 )
 """What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic. The
-second line are launches of a `torch_form`, `patches` its convolution of an image."""
+second line are launches in torch: `patches` a `torch_form`'s convolution of an image, `relu` a bias and ReLU
+behind another one."""
 
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.

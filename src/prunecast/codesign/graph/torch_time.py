@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from prunecast.codesign.graph.layouts import Transpose
 from prunecast.codesign.graph.model_graph import ModelGraph, Operation
+from prunecast.codesign.graph.torch_images import PASSES, ImageForm
 from prunecast.hardware import GpuSpec, sm_clock_hz
 from prunecast.hardware.costs import load_costs
 
@@ -150,7 +151,14 @@ class TorchTimer:
         ungated: frozenset[str] = frozenset(),
     ) -> TorchTimes:
         """All of a pass; `ungated` are those of `sparse` that have no gated unit as epilogue."""
-        seconds = {o.name: product_seconds[o.name] if o.kind == "gemm" else self.seconds(o) for o in model}
+        images = ImageForm(model, sparse, self._gpu)
+
+        def seconds_of(o: Operation) -> float:
+            if o.kind == "gemm":
+                return product_seconds[o.name] + images.beside(o)
+            return images.passing(o) if o.kind in PASSES else self.seconds(o)
+
+        seconds = {o.name: seconds_of(o) for o in model}
         for name in _launched_with_another(model):
             seconds[name] = max(seconds[name] - self._gpu.graph_launch_s, 0.0)
         changed, turning = [], {}
@@ -162,11 +170,13 @@ class TorchTimer:
             if source is None:  # a matrix that the form does not know: a pooler
                 continue
             maker = model[source]
+            if images.in_planes(source) and model[name].convolution is not None:
+                continue
             if _is_epilogue(model, maker, sparse, ungated):
                 seconds[source] = self.epilogue(maker)
             elif model[name].n > 1:
                 changed.append(Transpose(source, name, model[name].elements_in))
-                turning[source] = self.turning(maker, model[name])
+                turning[source] = self.turning(maker, model[name]) + images.laid(model[name])
         return TorchTimes(seconds, tuple(changed), turning)
 
     def seconds(self, operation: Operation) -> float:
@@ -213,11 +223,16 @@ class TorchTimer:
         return waves * self._costs["patch_wave_s"] + (o.elements_in + o.elements_out) * ELEMENT_BYTES / rate
 
 
-def lost_epilogues(model: ModelGraph, gpu: GpuSpec) -> dict[str, float]:
+def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = frozenset()) -> dict[str, float]:
     """Product -> seconds that a pass takes longer if it alone is dense, all others sparse, beside its own.
 
     An activation between two sparse products is the first one's epilogue, and else a kernel; behind a dense
-    product X of the second one must be turned too. Empty for models that torch does not run.
+    product X of the second one must be turned too. Images leave their planes for a dense convolution and come
+    back. Empty for models that torch does not run.
+
+    Parameters
+    ----------
+    sparse : products that may be, of which convolutions are looked at
     """
     lost: dict[str, float] = {}
     if model.runtime != "torch":
@@ -229,7 +244,18 @@ def lost_epilogues(model: ModelGraph, gpu: GpuSpec) -> dict[str, float]:
         lost |= {reader.name: apart for reader in readers}
         turned = sum(timer.turning(o, reader) for reader in readers)
         lost |= dict.fromkeys(model.graph.predecessors(o.name), apart + turned)
-    return lost
+    return lost | _lost_planes(model, timer, sparse & model.products.keys())
+
+
+def _lost_planes(model: ModelGraph, timer: TorchTimer, sparse: frozenset[str]) -> dict[str, float]:
+    nothing = dict.fromkeys(model.products, 0.0)
+
+    def around(those: frozenset[str]) -> float:
+        found = timer.times(model, nothing, those)
+        return sum(found.seconds.values()) + sum(found.turning.values())
+
+    convolutions = [name for name in sparse if model[name].convolution is not None]
+    return {name: around(sparse - {name}) - around(sparse) for name in convolutions}
 
 
 def attention_work(o: Operation, gpu: GpuSpec) -> AttentionWork:

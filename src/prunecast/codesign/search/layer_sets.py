@@ -306,7 +306,7 @@ class PassTimes(NamedTuple):
             for name, writers in turned_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
-            for name, seconds in lost_epilogues(graph, self.gpu).items():
+            for name, seconds in lost_epilogues(graph, self.gpu, sparse).items():
                 if name in sparse:
                     saved[name] = saved.get(name, 0.0) - share * seconds
         return saved
