@@ -49,6 +49,10 @@ def refused(run, tmp_path):
         (["--target", "c.weight"], "target 'c.weight' matches no tensor"),
         (["--target", "weight"], "re:weight finds 2 with it in their names"),
         (["--target", "re:["], "invalid regular expression"),
+        (["--ignore", "c.weight"], "ignore 'c.weight' matches no tensor"),
+        (["--ignore", "re:."], "ignore leaves out all 3 tensors"),
+        (["--transpose", "c.weight"], "transpose: target 'c.weight' matches no tensor"),
+        (["--batch", "4"], "batch 4 is of images: convolutions need --input, matrices --tokens"),
         (["--json", "--csv"], "--json and --csv exclude each other"),
         (["-o", "out.txt"], "-o must name a .json or .csv file, got out.txt"),
         (["-o", "no/out.json"], "-o must lie in a folder that exists, got no/out.json"),
@@ -81,6 +85,8 @@ def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, m
     )
     line = refused("predict", "resnet", *FAST)
     assert line == "resnet: no such file; nearest standard model: resnet18, resnet34, resnet50"
+    assert "no such file; standard models: resnet18," in refused("predict", "mymodel", *FAST)
+    assert "got an empty name" in refused("predict", "", *FAST)
     (tmp_path / "pruned").mkdir()
     assert "a folder with a checkpoint in .safetensors, got one with no" in refused(
         "predict", "pruned", *FAST
@@ -117,6 +123,31 @@ def test_a_pickle(refused, tmp_path):
 def test_arrays_that_are_no_weights(refused, tmp_path, array, line):
     np.save(tmp_path / "w.npy", array)
     assert line in refused("predict", tmp_path / "w.npy", *FAST)
+
+
+@pytest.mark.parametrize(
+    ("size", "line"), [("0x3", "an input of 0x3"), ("9999x9999", "at most 16777216 pix")]
+)
+def test_inputs_that_no_convolution_has(refused, tmp_path, size, line):
+    np.save(tmp_path / "w.npy", np.ones((8, 8, 3, 3), np.float16))
+    assert line in refused("predict", tmp_path / "w.npy", *FAST, "--input", size)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--tokens=5", "--gpu=l4", "--engine=model", "--solutions=3", "--batch=3", "--workload=batch:2"],
+)
+def test_prune_refuses_what_only_a_budget_needs(refused, model, option):
+    name, value = option.split("=")
+    assert f"{name} {value} needs a latency budget" in refused("prune", model, "-o", "out", option)
+
+
+def test_a_batch_that_nothing_has(refused, model):
+    budget = ("-o", "out", "--latency", "60%", "--batch", "3")
+    assert "batch 3 is of a standard model" in refused("prune", model, *budget)
+    assert "exclude each other" in refused("prune", "bert-small", *budget, "--workload", "batch:2")
+    assert "exclude each other" in refused("predict", "bert-small", "--batch", "3", *FAST)
+    assert "--scope global and a time" in refused("prune", model, *budget[:4], "--scope", "global")
 
 
 def test_a_line_names_the_tensor_and_stays_one_line(refused, tmp_path):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +66,18 @@ def test_only_sparsities_below_the_highest_are_looked_at():
         return 2.0 - 1.5 * sparsity
 
     assert crossing(seconds, 1.0) == pytest.approx(2 / 3, abs=RESOLUTION)
+
+
+@given(where=st.integers(1, 99), left=st.integers(2, 100), likely=LIKELY)
+def test_a_pattern_that_removes_all_ends_the_range(where, left, likely):
+    """A matrix of few tiles has none left at high sparsities, and crosses before."""
+
+    def seconds(sparsity):
+        step = round(sparsity * STEPS)
+        return math.inf if step >= left else 2.0 if step < where else 0.5
+
+    found = crossing(seconds, 1.0, likely=likely)
+    assert found == (where / 100 if where < left else None)
 
 
 def test_density_is_the_rest():

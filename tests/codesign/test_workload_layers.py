@@ -5,6 +5,7 @@ import pytest
 
 from prunecast.codesign import predict, workload_layers
 from prunecast.codesign.graph import load_pass, parse_workload
+from prunecast.codesign.layers import ConvSettings
 from prunecast.errors import BadInput
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}
@@ -145,3 +146,12 @@ def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals
     np.testing.assert_array_equal(workload_layers.heavy_tailed((300, 175), (4, 2)), want)
     half = workload_layers.heavy_tailed((300, 175), (4, 2), np.float16)
     np.testing.assert_array_equal(half, want.astype(np.float16))
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_a_batch_is_that_of_the_model(batch):
+    table = predict("resnet18", convolutions=ConvSettings(batch=batch), **SETTINGS)
+    images = batch or 8
+    assert table.provenance.workload == f"batch:{images}"
+    assert {row.n % images for row in table} == {0}
+    assert min(row.n for row in table) == 7 * 7 * images

@@ -180,7 +180,14 @@ class Layer(Read):
             metavar="P", show_default="half the filter", help="Padding, or NAME=P; can be repeated."
         ),
     ] = None
-    batch: Annotated[int, typer.Option(metavar="N", help="Images that a convolution gets.")] = 1
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default="1; 8 with a standard model",
+            help="Images of convolutions, or sequences of a standard model.",
+        ),
+    ] = None
     conv: Annotated[
         str,
         typer.Option(

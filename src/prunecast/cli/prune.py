@@ -51,10 +51,11 @@ def prune(
     if budget.latency is not None or budget.speedup is not None:
         if pattern:
             raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
+        if scope != "layer":
+            raise BadInput(f"--scope {scope} and a time exclude each other: all layers compete for the time")
         _prune_to_target(weights, output, budget, sparsity, to, solutions)
         return
-    if budget.cap:
-        raise BadInput(f"--cap {budget.cap[0]} needs a latency budget: give --latency or --speedup too")
+    _check_no_budget(pattern or "tile-wise:128", budget, solutions)
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(
@@ -71,6 +72,24 @@ def prune(
     )
     rows = [layer.row() for layer in recipe.layers]
     deliver(to, Report(recipe.document(), rows, lambda page: _show(recipe, page)))
+
+
+GUIDES = ("gpu", "tokens")
+"""Options that matter without a budget where a pattern asks for times."""
+
+
+def _check_no_budget(pattern: str, budget: Budget, solutions: int) -> None:
+    """Refuse options that nothing would be done with. Raises BadInput."""
+    from prunecast.patterns import parse_pattern
+
+    guides = GUIDES if parse_pattern(pattern).needs_times else ()
+    for name in ("cap", "gpu", "tokens", "batch", "workload", "runtime", "engine"):
+        given, usual = getattr(budget, name), getattr(Budget, name)
+        if given != usual and name not in guides:
+            value = given[0] if name == "cap" else given
+            raise BadInput(f"--{name} {value} needs a latency budget: give --latency or --speedup too")
+    if solutions != 1:
+        raise BadInput(f"--solutions {solutions} needs a latency budget: give --latency or --speedup too")
 
 
 def _show(recipe: "Recipe", page: "Page") -> None:

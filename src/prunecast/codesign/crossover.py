@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -94,27 +95,31 @@ def crossing(
 
     Parameters
     ----------
-    seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`
+    seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`; infinite where the pattern
+        would remove the whole matrix
     dense_seconds : time of the dense kernel
     lowest, highest : sparsities that the pattern can have
     likely : where the crossing may lie, as that of a layer of the same shape
 
     Returns
     -------
-    `lowest` if the sparse kernel is as fast there; None if it is slower at `highest`; else a sparsity at
-    which it is fast enough and a step below which it is not
+    `lowest` if the sparse kernel is as fast there; None if it is slower wherever weights are left; else a
+    sparsity at which it is fast enough and a step below which it is not
     """
     first, last = round(lowest * STEPS), round(highest * STEPS)
     looks = [] if likely is None else [round(likely * STEPS) + aside for aside in NEAR_LIKELY]
-    slower, faster = first - 1, last + 1
+    slower, faster, left = first - 1, last + 1, last + 1
     for step in itertools.chain(looks, (TRIED_EARLY, first, last), itertools.repeat(None)):
         if faster - slower <= 1:
             break
         here = (slower + faster) // 2 if step is None else step
         if not slower < here < faster:
             continue
-        if seconds_at(here / STEPS) <= dense_seconds:
+        seconds = seconds_at(here / STEPS)
+        if math.isinf(seconds):
+            left = faster = here
+        elif seconds <= dense_seconds:
             faster = here
         else:
             slower = here
-    return None if faster > last else faster / STEPS
+    return None if faster >= left else faster / STEPS

@@ -75,7 +75,7 @@ def explain(
         kernels=(kernel or _first_kernel(pattern),),
         convolutions=convolutions or ConvSettings(),
         **options,
-    )
+    ).said_of(weights)
     job = prepare(weights, settings, progress).job
     layer = _only_layer(job)
     progress("predicting", 0, 1)

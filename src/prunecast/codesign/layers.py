@@ -85,6 +85,8 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
     if isinstance(weights, str | Path):
+        if not str(weights):
+            raise BadInput("wanted a file of weights or the name of a standard model, got an empty name")
         _check_is_no_model_name(str(weights))
         return _loaded(read_weights(weights, target, ignore))
     return _loaded(layers_among(path_of(weights) or Path("weights"), stored_arrays(weights), target, ignore))
@@ -112,7 +114,11 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
 
 def _transposed(weights: Transposed) -> dict[str, StoredTensor]:
     stored = stored_arrays(weights.weights)
-    for name in select_names(stored, weights.names):
+    try:
+        chosen = select_names(stored, weights.names)
+    except BadInput as error:
+        raise BadInput(f"transpose: {error}") from error
+    for name in chosen:
         if len(stored[name].shape) != 2:
             raise BadInput(f"transpose: wanted a matrix, got {len(stored[name].shape)} dimensions: {name!r}")
         stored[name] = turned(stored[name])
@@ -139,14 +145,22 @@ def _check_is_no_model_name(weights: str) -> None:
     """Standard models have no file; say what takes them, and what a misspelt one may mean."""
     beginning = [name for name in WORKLOADS if name.startswith(weights) and len(weights) > 2]
     near = beginning or get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
-    if not near or Path(weights).exists():
+    if Path(weights).exists() or not (near or _is_word(weights)):
         return
     if weights in WORKLOADS:
         raise BadInput(
             f"wanted a file of weights, got the standard model {weights}: `prunecast predict {weights}`, "
             f"`prune {weights} --latency 75%` and `sweep --workload {weights}` take its name"
         )
-    raise BadInput(f"{weights}: no such file; nearest standard model: {', '.join(near)}")
+    models = (
+        f"nearest standard model: {', '.join(near)}" if near else f"standard models: {', '.join(WORKLOADS)}"
+    )
+    raise BadInput(f"{weights}: no such file; {models}")
+
+
+def _is_word(weights: str) -> bool:
+    """Whether this may be meant as the name of a model: no folder before it, no suffix behind."""
+    return Path(weights).name == weights and not Path(weights).suffix
 
 
 def _stored(name: str, array: npt.NDArray[Any]) -> StoredTensor:
@@ -170,7 +184,7 @@ class ConvSettings:
     stride : whole numbers from 1, in the same way; 1 where none fits
     padding : whole numbers from 0, in the same way; half of the filter where none fits, so that a stride of 1
         keeps the size
-    batch : images
+    batch : images of a convolution, 1 without; images or sequences of a standard model
     product : one of `PRODUCTS`
 
     Raises
@@ -182,11 +196,11 @@ class ConvSettings:
     input_size: Sequence[str] = ()
     stride: Sequence[str] = ()
     padding: Sequence[str] = ()
-    batch: int = 1
+    batch: int | None = None
     product: str = "best"
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
+        if self.batch is not None and self.batch < 1:
             raise BadInput(f"batch must be at least 1, got {self.batch}")
         check_choice("convolution", self.product, PRODUCTS)
 
@@ -228,7 +242,7 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
                 kernel_w=kernel.width,
                 stride=stride,
                 padding=padding,
-                batch=settings.batch,
+                batch=settings.batch or 1,
             )
         except BadInput as error:
             raise BadInput(f"{layer.name}: {error}") from error

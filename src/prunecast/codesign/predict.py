@@ -102,7 +102,7 @@ def predict(
         ignore=ignore,
         convolutions=convolutions or ConvSettings(),
         experts_per_token=experts_per_token,
-    )
+    ).said_of(weights)
     job, skipped, workload_layers = prepare(weights, settings, progress)
     job = replace(job, engine=replace(job.engine, quick_lists=True))
     try:

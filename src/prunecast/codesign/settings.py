@@ -93,13 +93,21 @@ class Settings:
         if self.dtype is not None:
             check_choice("dtype", self.dtype, DTYPE_BYTES)
 
-    def passes(self, *, of_model: bool) -> tuple[Pass, ...]:
-        """What layers are run on; a standard model runs 8 sequences or images where nothing is said."""
-        if self.workload is not None:
-            return parse_workload(self.workload)
-        if self.tokens is not None or not of_model:
-            return (Pass(1, self.columns),)
-        return (Pass(8),)
+    def said_of(self, weights: Source) -> "Settings":
+        """The settings, with the workload that a standard model gets where neither it nor tokens are given.
+
+        Raises
+        ------
+        BadInput : a batch that nothing would have
+        """
+        _check_batch_counts(weights, self)
+        if self.workload is not None or self.tokens is not None or not is_model(weights):
+            return self
+        return replace(self, workload=f"batch:{self.convolutions.batch or 8}")
+
+    def passes(self) -> tuple[Pass, ...]:
+        """What layers are run on."""
+        return (Pass(1, self.columns),) if self.workload is None else parse_workload(self.workload)
 
     @property
     def columns(self) -> int:
@@ -125,8 +133,7 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
     """
     pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
-    of_model = is_model(weights)
-    least = min(run.columns for run in settings.passes(of_model=of_model))
+    least = min(run.columns for run in settings.passes())
     chosen = contestants(settings.kernels, None if pattern is None else pattern.canonical, least)
     if settings.pattern == "zeros" and settings.kernels == "all":
         chosen = zeros_contestants(least)
@@ -173,6 +180,17 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     return Prepared(job, loaded.skipped, workload)
 
 
+def _check_batch_counts(weights: Source, settings: Settings) -> None:
+    """Refuse a batch that nothing would have. Raises BadInput."""
+    batch, said = settings.convolutions.batch, settings.workload or settings.tokens
+    if batch is None or _is_onnx(weights):
+        return
+    if is_model(weights) and said is not None:
+        raise BadInput(f"batch and tokens or a workload exclude each other, got {batch} and {said}")
+    if not is_model(weights) and not settings.convolutions.input_size:
+        raise BadInput(f"batch {batch} is of images: convolutions need --input, matrices --tokens")
+
+
 def is_model(weights: Source) -> bool:
     """Whether this is the name of a standard model, or the configuration of one."""
     if isinstance(weights, str | Path) and Path(weights).name == CONFIG and Path(weights).exists():
@@ -193,7 +211,7 @@ def _graphs(weights: Source, runtime: str) -> Callable[[Pass], ModelGraph]:
 
 def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:
     """The layers of a standard model, or of a file for the passes of a workload; None for a file alone."""
-    passes = settings.passes(of_model=is_model(weights))
+    passes = settings.passes()
     if is_model(weights):
         if settings.convolutions.input_size:
             raise BadInput(f"{weights} says the sizes of its inputs: leave out --input")
@@ -224,7 +242,7 @@ def _of_onnx(path: str, settings: Settings) -> WorkloadLayers | None:
         raise BadInput(f"{path}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
     if settings.convolutions.input_size:
         return None
-    graph = read_onnx_model(path, batch=settings.convolutions.batch, tokens=settings.columns).graph
+    graph = read_onnx_model(path, batch=settings.convolutions.batch or 1, tokens=settings.columns).graph
     return layers_of_onnx(path, graph, load_layers(path, target=settings.target, ignore=settings.ignore))
 
 

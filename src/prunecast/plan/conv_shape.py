@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 
+MOST_PIXELS = 2**24
+"""Output pixels of all images, at most: columns of B and C."""
 COPY_BYTES = 16
 """The longest asynchronous copy of one lane."""
 
@@ -35,7 +37,7 @@ class ConvShape:
 
     Raises
     ------
-    BadInput : a size below 1, or filters larger than the padded input
+    BadInput : a size below 1, filters larger than the padded input, or more than `MOST_PIXELS` outputs
 
     """
 
@@ -59,7 +61,13 @@ class ConvShape:
             self.batch,
         )
         if min(sizes) < 1 or self.padding < 0:
-            raise BadInput(f"convolution: wanted sizes from 1 and a padding from 0, got {self}")
+            raise BadInput(
+                f"convolution: wanted sizes from 1 and a padding from 0, got an input of {self.height}x"
+                f"{self.width}, filters of {self.kernel_h}x{self.kernel_w}, {self.channels} channels, "
+                f"stride {self.stride}, padding {self.padding}, batch {self.batch}"
+            )
+        if self.n > MOST_PIXELS:
+            raise BadInput(f"convolution: wanted at most {MOST_PIXELS} pixels of output, got {self.n}")
         if self.height_out < 1 or self.width_out < 1:
             raise BadInput(
                 f"convolution: filters of {self.kernel_h}x{self.kernel_w} do not fit an input of "

@@ -19,7 +19,7 @@ def model(tmp_path):
         ((), "re:embed", ["layer.0.fc", "layer.1.fc", "head"]),
         ("re:fc$", ["layer.1.fc"], ["layer.0.fc"]),
         (["head", "re:^layer"], (), ["layer.0.fc", "layer.1.fc", "head"]),
-        ((), ("layer", "missing"), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
+        ((), ("head", "re:missing"), ["embed.weight", "layer.0.fc", "layer.1.fc"]),
         ("re:.", (), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
     ],
 )
@@ -34,8 +34,9 @@ def test_selectors(model, target, ignore, names):
         ("re:^xyz", (), "target 're:\\^xyz' matches no tensor; the file has bias, embed.weight"),
         ("re:(", (), r"selector 're:\(': invalid regular expression"),
         ((), "re:[", r"selector 're:\[': invalid regular expression"),
+        ((), ["layer"], "ignore 'layer' matches no tensor; re:layer finds 2"),
         ("bias", (), r"m.npz: tensor that is not 2-D \(shape 2\): 'bias'"),
-        ((), "re:.", "m.npz: wanted at least one matrix of floats, got 0 vectors and 0 other tensors"),
+        ((), "re:.", "m.npz: wanted at least one matrix of floats, ignore leaves out all 5 tensors"),
     ],
 )
 def test_selectors_that_cannot_be_used(model, target, ignore, message):
@@ -58,6 +59,7 @@ def test_files_that_are_not_there_or_no_files(tmp_path):
 
 @pytest.mark.parametrize(("name", "got"), [("m.onnx2", "'.onnx2'"), ("model", "'no suffix'")])
 def test_unknown_suffixes_list_the_known_ones(tmp_path, name, got):
+    (tmp_path / name).touch()
     known = ".safetensors, .npz, .npy, .mtx, .smtx, .onnx, .pt, .pth, .bin, .ckpt"
     with pytest.raises(BadInput, match=f"wanted a file ending in {known}, got {got}"):
         read_weights(tmp_path / name)

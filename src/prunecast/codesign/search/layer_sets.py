@@ -38,6 +38,8 @@ from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
 
 TOKENS = 4096
+BATCH = 8
+"""Images or sequences of a standard model where nothing is said."""
 """N of layers without a model around them, where nothing says how many."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Random weights of larger models are drawn again when they are wanted, rather than take half a gigabyte."""
@@ -231,6 +233,7 @@ def layers_to_prune(
     if tokens is not None and (tokens < 1 or workload is not None):
         raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
     passes = None if workload is None else parse_workload(workload)
+    _check_batch_counts(weights, batch, workload)
     if isinstance(weights, str) and weights in WORKLOADS:
         runs = passes or (Pass(batch, SEQUENCE if tokens is None else tokens),)
         graphs = [load_pass(weights, run, runtime) for run in runs]
@@ -253,6 +256,16 @@ def layers_to_prune(
             return found
     check_has_form(runtime, weights)
     return layers_of_file(weights, passes, target=target, ignore=ignore)
+
+
+def _check_batch_counts(weights: Source, batch: int, workload: str | None) -> None:
+    """Refuse a batch that nothing would have. Raises BadInput."""
+    if batch == BATCH:
+        return
+    if workload is not None:
+        raise BadInput(f"batch and a workload exclude each other, got {batch} and {workload}")
+    if not is_standard(weights) and not (isinstance(weights, str | Path) and Path(weights).suffix == ".onnx"):
+        raise BadInput(f"batch {batch} is of a standard model or an .onnx file: give --tokens or --workload")
 
 
 def calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:

@@ -31,7 +31,14 @@ from prunecast.patterns.sources.roles import (
 from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named, shape_text
 from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
-from prunecast.patterns.sources.weight_set import FilterShape, Layer, OneAtATime, WeightSet, select_names
+from prunecast.patterns.sources.weight_set import (
+    FilterShape,
+    Layer,
+    OneAtATime,
+    WeightSet,
+    check_ignored,
+    select_names,
+)
 from prunecast.patterns.tile_map import WeightArray
 
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
@@ -92,6 +99,11 @@ def layers_among(
     vectors = 0
     experts = expert_counts(list(tensors))
     selected = select_names(tensors, target, ignore)
+    check_ignored(tensors, ignore)
+    if tensors and not selected:
+        raise BadInput(
+            f"{file}: wanted at least one matrix of floats, ignore leaves out all {len(tensors)} tensors"
+        )
     elements = sum(tensors[name].elements for name in selected if _unusable(tensors[name]) is None)
     held = OneAtATime() if elements > MOST_HELD else None
     for name in selected:
@@ -156,13 +168,14 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
     with failures_named(path):
         if path.is_dir() or path.name.endswith(INDEX):
             return seen_as_products(path, _read_sharded(path))
+    with failures_named(path):
+        if not path.exists():
+            raise BadInput(f"{path}: no such file")
     if path.suffix.lower() not in READERS:
         raise BadInput(
             f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
         )
     with failures_named(path):
-        if not path.exists():
-            raise BadInput(f"{path}: no such file")
         check_regular(path, "a file of weights")
     with failures_named(path):
         return seen_as_products(path, READERS[path.suffix.lower()](path))

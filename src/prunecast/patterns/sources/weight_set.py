@@ -169,6 +169,17 @@ def select_names(names: Iterable[str], target: Sequence[str] = (), ignore: Seque
     return [name for name in wanted if not any(_matches(selector, name) for selector in ignore)]
 
 
+def check_ignored(names: Iterable[str], ignore: Sequence[str]) -> None:
+    """Refuse a name to leave out that is none of `names`: a slip would keep what it meant. Raises BadInput.
+
+    Regular expressions may match nothing, as one that serves several models does.
+    """
+    names = list(names)
+    for selector in ignore:
+        if not selector.startswith(REGEX) and selector not in names:
+            raise BadInput(f"ignore {selector!r} matches no tensor; {_nearest(selector, names)}")
+
+
 def _matches(selector: str, name: str) -> bool:
     if not selector.startswith(REGEX):
         return selector == name
