@@ -1,1 +1,0 @@
-"""Does a model that was pruned to a latency take that long on a GPU?"""
