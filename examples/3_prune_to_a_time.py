@@ -1,4 +1,4 @@
-"""The feed-forward layers of the bundled model in 60 % of their dense time, what is important kept."""
+"""The feed-forward layers of one block in 60 % of their dense time, what is important kept."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ pruned = prune_model(
     gpu="h200-sxm",
     tokens=32768,
     engine="model",
-    target=["re:ffn"],
+    target=["re:0.ffn"],
 )
 result = pruned.result
 share = result.retained_importance

@@ -18,6 +18,11 @@ from prunecast.cli import main
 # a test about progress sets its own delay.
 os.environ["PRUNECAST_PROGRESS"] = "off"
 
+# Processes of tests run side by side, one to a core: threads of theirs would wait for each other in loops.
+# Set before anything loads a library that reads it, for processes that tests start too.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 settings.register_profile("any machine", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("any machine")

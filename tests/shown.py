@@ -4,15 +4,18 @@ A shown block is a `console`, `python` or, in the README, `sh` block; a `text` b
 output. Pages run their blocks in order in a folder of their own, README and numbered examples in the root.
 """
 
+import contextlib
+import io
 import re
+import runpy
 import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from prunecast.cli import main
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -38,22 +41,31 @@ def shown_in(page: Path) -> list[Shown]:
 
 def printed(block: Shown, folder: Path) -> str:
     """What a block prints when it is run; spaces at the ends of lines do not count."""
-    if block.language == "python":
-        text = run(["-c", block.code], folder)
-    else:
-        lines = [line.removeprefix("$ ") for line in block.code.splitlines()]
-        commands = [line for line in lines if line.startswith("prunecast ")]
-        text = "".join(run(["-m", "prunecast", *shlex.split(line)[1:]], folder) for line in commands)
+    with contextlib.chdir(folder):
+        if block.language == "python":
+            text = said(lambda: exec(compile(block.code, "<shown>", "exec"), {"__name__": "__main__"}))
+        else:
+            lines = [line.removeprefix("$ ") for line in block.code.splitlines()]
+            text = "".join(run(line) for line in lines if line.startswith("prunecast "))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def run(arguments: list[str], folder: Path) -> str:
-    """Standard output of what must succeed."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{arguments}: {done.stderr}"
-    return done.stdout
+def run(line: str) -> str:
+    """What a line that begins with `prunecast` prints; it must succeed."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        codes: list[int] = []
+        text = said(lambda: codes.append(main(shlex.split(line)[1:])))
+    assert codes == [0], f"{line}: {errors.getvalue()}"
+    return text
+
+
+def said(work: Callable[[], object]) -> str:
+    """What is printed meanwhile."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        work()
+    return out.getvalue()
 
 
 def with_weights(folder: Path) -> Path:
@@ -90,7 +102,7 @@ def renewed() -> Iterator[tuple[Path, str]]:
                     text = text.replace(f"```text\n{block.output}```", f"```text\n{now}```")
         yield page, text
     for example in examples():
-        yield expected(example), run([str(example)], ROOT)
+        yield expected(example), said(lambda: runpy.run_path(str(example), run_name="__main__"))
 
 
 if __name__ == "__main__":

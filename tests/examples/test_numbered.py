@@ -1,15 +1,17 @@
 """The numbered examples print what stands beside them."""
 
+import runpy
 from pathlib import Path
 
 import pytest
 
-from tests.shown import ROOT, examples, expected, run
+from tests.shown import ROOT, examples, expected, said
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.stem)
 def test_an_example_prints_what_is_expected(example: Path) -> None:
-    assert run([str(example)], ROOT) == expected(example).read_text(encoding="utf-8")
+    printed = said(lambda: runpy.run_path(str(example), run_name="__main__"))
+    assert printed == expected(example).read_text(encoding="utf-8")
 
 
 def test_nothing_is_expected_of_an_example_that_is_gone() -> None:

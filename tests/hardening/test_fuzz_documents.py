@@ -108,19 +108,9 @@ def changed(content, changes):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@FUZZ
+@settings(FUZZ, max_examples=500)
 @given(changes=CHANGES)
 def test_damaged_texts(tmp_path, name, changes, usable_or_refused):
-    reader, content = TEXTS[name]
-    (tmp_path / name).write_bytes(changed(content, changes))
-    usable_or_refused(reader, str(tmp_path / name))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TEXTS)
-@settings(FUZZ, max_examples=3000)
-@given(changes=CHANGES)
-def test_much_damaged_texts(tmp_path, name, changes, usable_or_refused):
     reader, content = TEXTS[name]
     (tmp_path / name).write_bytes(changed(content, changes))
     usable_or_refused(reader, str(tmp_path / name))

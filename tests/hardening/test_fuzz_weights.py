@@ -15,6 +15,8 @@ from safetensors.numpy import save_file
 from tests import onnx_files
 
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+MUCH = settings(FUZZ, max_examples=500)
+"""What 2,500 more reach, of readers' branches, has examples of its own."""
 
 WEIGHTS = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
 
@@ -64,30 +66,17 @@ def damaged(content, changes):
     return content
 
 
-def check_damaged(tmp_path, name, changes, matrices, usable_or_refused):
+@pytest.mark.parametrize("name", GOOD)
+@MUCH
+@given(changes=damage())
+@pytest.mark.filterwarnings("ignore")  # of numpy and zipfile about damaged headers
+def test_damage(tmp_path, name, changes, matrices, usable_or_refused):
     path = tmp_path / name
     GOOD[name](path)
     path.write_bytes(damaged(path.read_bytes(), changes))
     found = usable_or_refused(matrices, path)
     if isinstance(found, dict):
         assert all(weights.ndim == 2 and np.isfinite(weights).all() for weights in found.values())
-
-
-@pytest.mark.parametrize("name", GOOD)
-@FUZZ
-@given(changes=damage())
-@pytest.mark.filterwarnings("ignore")  # of numpy and zipfile about damaged headers
-def test_damage(tmp_path, name, changes, matrices, usable_or_refused):
-    check_damaged(tmp_path, name, changes, matrices, usable_or_refused)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GOOD)
-@settings(FUZZ, max_examples=3000)
-@given(changes=damage())
-@pytest.mark.filterwarnings("ignore")
-def test_much_damage(tmp_path, name, changes, matrices, usable_or_refused):
-    check_damaged(tmp_path, name, changes, matrices, usable_or_refused)
 
 
 JSON = st.recursive(

@@ -1,4 +1,4 @@
-"""Cubins of the tests go to one folder a session, so that no test compiles what another has.
+"""Cubins of the tests go to one folder of all workers, so that no test compiles what another has.
 
 `PRUNECAST_CUBINS=FILE` keeps the SHA-256 of every cubin that was compiled, by source and options: what two
 trees compile to can then be compared.
@@ -17,7 +17,10 @@ from prunecast.kernels.device import build
 @pytest.fixture(scope="session")
 def cubins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder."""
-    return tmp_path_factory.mktemp("cubins")
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cubins"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session", autouse=True)
