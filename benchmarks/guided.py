@@ -176,7 +176,6 @@ def measured(pair: Pair) -> list[float]:
     import cupy as cp
 
     from benchmarks.on_gpu.check import check, random_inputs
-    from benchmarks.on_gpu.rotation import Rotation, launcher
     from benchmarks.on_gpu.timing import contestant, rotations, take_turns
     from prunecast.kernels.compile import compile
 
@@ -194,8 +193,12 @@ def measured(pair: Pair) -> list[float]:
             verdict = check(name, one, inputs)
             if not verdict.passes:
                 raise RuntimeError(f"{pair.layer.name}, {pair.kernel}, {name}: {verdict.detail}")
-            rotation = Rotation([one, *(one.copy() for _ in range(count - 1))], bs, cs)
-            found.append(contestant(name, stream, launcher(rotation), sets=count, clock=one.clock))
+            own = [one, *(one.copy() for _ in range(count - 1))]
+
+            def launch(i: int, own: list[Any] = own) -> Any:
+                return own[i](bs[i], out=cs[i])
+
+            found.append(contestant(name, stream, launch, sets=count, clock=one.clock))
         samples = take_turns(stream, found, TURNS)
     stream.synchronize()
     cp.get_default_memory_pool().free_all_blocks()

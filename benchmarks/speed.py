@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.tile.cases import Case, tile_map
+from benchmarks.tile.cases import tile_map
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_dense
@@ -124,7 +124,7 @@ def benchmark_command() -> None:
 
 def main() -> None:
     """Print every number beside its goal."""
-    plan = fastest_plan("stspmm", tile_map(Case(4096, 4096, 4096, 0.25)), 4096, "fp16", load_gpu("h200-sxm"))
+    plan = fastest_plan("stspmm", tile_map(4096, 4096, 0.25), 4096, "fp16", load_gpu("h200-sxm"))
     benchmark_engine(plan)
     benchmark_calls(plan)
     benchmark_dense()

@@ -60,6 +60,11 @@ def run(line: str) -> str:
     return text
 
 
+def printed_by(script: Path) -> str:
+    """What a script prints."""
+    return said(lambda: runpy.run_path(str(script), run_name="__main__"))
+
+
 def said(work: Callable[[], object]) -> str:
     """What is printed meanwhile."""
     out = io.StringIO()
@@ -102,7 +107,7 @@ def renewed() -> Iterator[tuple[Path, str]]:
                     text = text.replace(f"```text\n{block.output}```", f"```text\n{now}```")
         yield page, text
     for example in examples():
-        yield expected(example), said(lambda: runpy.run_path(str(example), run_name="__main__"))
+        yield expected(example), printed_by(example)
 
 
 if __name__ == "__main__":

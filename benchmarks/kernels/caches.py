@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.tile.cases import Case, tile_map
+from benchmarks.tile.cases import tile_map
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, plan_dense
@@ -59,7 +59,7 @@ def plan_of(product: Product, gpu: GpuSpec) -> KernelPlan:
     kernel, side, n = product
     if kernel == "dense":
         return plan_dense(side, side, n, DTYPE, gpu)
-    return fastest_plan(kernel, tile_map(Case(side, side, n, DENSITY)), n, DTYPE, gpu, state="burst")
+    return fastest_plan(kernel, tile_map(side, side, DENSITY), n, DTYPE, gpu, state="burst")
 
 
 def run(gpu: GpuSpec, out: Path, turns: int) -> None:

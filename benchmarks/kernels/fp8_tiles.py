@@ -18,7 +18,7 @@ import numpy as np
 
 import prunecast.kernels.tile.cuda as tile_kernel
 from benchmarks.suite import build as build_in_fp16
-from benchmarks.tile.cases import Case, tile_map
+from benchmarks.tile.cases import tile_map
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan, compile
@@ -244,7 +244,7 @@ def _in_fp16(layer: tuple[int, int, int], sparsity: float, sets: int) -> Callabl
 def plan_in_fp16(layer: tuple[int, int, int], sparsity: float) -> KernelPlan:
     """Tiles of 128 rows."""
     m, k, n = layer
-    return fastest_plan("stspmm", tile_map(Case(m, k, n, 1.0 - sparsity)), n, "fp16", load_gpu("h200-sxm"))
+    return fastest_plan("stspmm", tile_map(m, k, 1.0 - sparsity), n, "fp16", load_gpu("h200-sxm"))
 
 
 def main() -> None:

@@ -9,18 +9,10 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from benchmarks.tile.cases import GPU, ragged_map
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.operator import CLUSTERS, TOKEN_SHAPES, TileOperator
-from prunecast.kernels.tile.stspmm import spread_over_clusters
-from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.patterns import TileMap
-from prunecast.plan.assignment import assign_hardware, assign_stream_k
 from prunecast.validation.measure.contestants import FLOATS, exact, nothing, rounded
 from prunecast.validation.tolerance import error_bound
 
-FORMS = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), *TOKEN_SHAPES)
 TILE = 128
 
 
@@ -121,41 +113,3 @@ def _wrong_tiles(excess: Any) -> int:
     padded[: excess.shape[0], : excess.shape[1]] = excess
     worst = padded.reshape(rows, TILE, columns, TILE).max(axis=(1, 3))
     return int((worst > 1.0).sum())
-
-
-def plan_of(
-    tiles: TileMap, n: int, form: tuple[int, int], dtype: str, blocks: int, cluster: int = 1
-) -> KernelPlan:
-    """One item per block (blocks 0), or equal shares of all k-steps, cut where they end."""
-    variant = next(v for v in wgmma_configs(GPU, dtype, "wgmma") if v.shape[:2] == form)
-    items = items_of(tiles, variant, n, GPU, cluster=cluster)
-    clusters = max(blocks // cluster, 1)
-    assigned = assign_stream_k(items, clusters, 64) if blocks else assign_hardware(items)
-    spread = spread_over_clusters(assigned, cluster, form[1])
-    return tile_plan("stspmm", tiles, n, variant, spread, GPU, b_access="gather", cluster=cluster)
-
-
-def check_forms(*, quick: bool, changes: dict[str, int]) -> list[Verdict]:
-    """Every form, dtype, N and schedule on ragged maps; fewer of them if `quick`."""
-    verdicts = []
-    for form, cluster in _forms_and_clusters():
-        tokens = [n for n in ((200,) if quick else (8, 64, 200, 203, 2048)) if n > (cluster - 1) * form[1]]
-        for dtype in ("fp16", "bf16"):
-            for n in tokens:
-                for blocks in (0, 13) if quick else (0, 1, 13, 132):
-                    plan = plan_of(ragged_map(form[0], 708, seed=n), n, form, dtype, blocks, cluster)
-                    inputs = random_inputs(plan, seed=n + blocks)
-                    operator = TileOperator.compile(plan, inputs.a, changes=changes)
-                    name = f"{_form_name(plan)} N={n} blocks={blocks} {changes or ''}"
-                    verdicts.append(check(name, operator, inputs, runs=20 if blocks else 2))
-                    del inputs, operator
-    return verdicts
-
-
-def _form_name(plan: KernelPlan) -> str:
-    together = f" cluster={plan.cluster}" if plan.cluster > 1 else ""
-    return f"{plan.shape.block_m}x{plan.shape.block_n}{together} {plan.dtype}"
-
-
-def _forms_and_clusters() -> list[tuple[tuple[int, int], int]]:
-    return [(form, cluster) for form in FORMS for cluster in (CLUSTERS if form in TOKEN_SHAPES else (1,))]

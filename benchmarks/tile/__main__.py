@@ -1,44 +1,88 @@
-"""The tile kernel on an H200 against cuBLAS: checked first, then timed, beside its goals.
+"""Tiles, and 2:4 inside tiles, over cuBLAS: five large layers, twelve.
 
-    python -m benchmarks.tile run --out DIR [--quick]
-    python -m benchmarks.tile report DIR/tile.json
+    python -m benchmarks.tile suite > tile.toml
+    prunecast validate --suite tile.toml --record RUN.csv --seconds 460     # on a GPU: checked, then timed
+    python -m benchmarks.tile report [RUN.csv]                              # without one: the bundled record
 
-Protocol: fp16, fp32 accumulation, random normal data; five large and seven smaller layers at 50, 75, 90 %.
-cuBLAS and the kernel run in turn, with and without programmatic dependent launch: CUDA graphs of at most 4 ms
-between rests of 30 ms, medians of 15; inputs, weights and outputs rotate over more than twice the L2. The
-record has every sample, clocks read in the kernel, device, driver.
+Tiles keep as many columns as each other, those of TVW as many as chance gives, 1 to 4 % apart, as maps that
+are pruned from random weights do. The faster of tiles of 128 and of 256 rows counts, which is the pruner's to
+choose, and the faster of cuBLAS's two layouts. All columns kept, one full tile among equal ones, and 16
+tokens are among the rows.
 """
 
 import argparse
-import json
-import sys
+import math
+from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.tile.cases import LARGE, LAYERS
+from prunecast.validation.records import Measurement, read_runs
+from prunecast.validation.validate import bundled_records
 
-def main() -> int:
-    """Run, or print a record."""
-    options = _options()
-    if options.what == "report":
-        from benchmarks.tile.report import print_tables
+TILES = 'pattern = ["tile-wise:128", "tile-wise:256"]\nkernels = ["stspmm"]\n'
+PRODUCTS = (
+    'pattern = ["dense"]\nkernels = ["dense"]\n',
+    f"{TILES}sparsity = [0.0, 0.5, 0.75, 0.9]\n",
+    'pattern = ["tvw:128", "tvw:256"]\nkernels = ["2:4"]\n'
+    'sparsity = [0.75, 0.875]\ndistribution = ["random"]\n',
+)
+"""What runs on every layer."""
 
-        print_tables(json.loads(options.record.read_text()))
-        return 0
-    from benchmarks.tile.run import run
-
-    return run(options)
+PATTERNS = {"dense": "dense", "stspmm": "tile-wise", "2:4": "tvw"}
+Layer = tuple[int, int, int]
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    what = parser.add_subparsers(dest="what", required=True)
-    what.add_parser("report").add_argument("record", type=Path)
-    run = what.add_parser("run")
-    run.add_argument("--out", type=Path, required=True)
-    run.add_argument("--quick", action="store_true", help="four layers")
-    run.add_argument("--turns", type=int, default=15)
-    run.add_argument("--seconds", type=float, default=460.0, help="start no case after this long")
-    return parser.parse_args()
+def suite() -> str:
+    """The cases as `prunecast validate --suite` reads them."""
+    tables = [(layer, product) for layer in LAYERS for product in PRODUCTS]
+    tables.append(((4096, 4096, 4096), f'{TILES}sparsity = [0.75]\ndistribution = ["one-full"]\n'))
+    tables += [((11008, 4096, 16), each) for each in (PRODUCTS[0], f"{TILES}sparsity = [0.75]\n")]
+    products = (f"[[product]]\nshapes = [[{m}, {k}]]\nn = [{n}]\n{text}" for (m, k, n), text in tables)
+    return "\n".join(['schema = 1\nname = "tile"\n', *products])
+
+
+def speedups(rows: Iterable[Measurement]) -> dict[tuple[str, float], dict[Layer, float]]:
+    """Kernel and sparsity -> layer -> dense time over that of its faster tiles, of rows that count."""
+    seconds: dict[tuple[str, float], dict[Layer, float]] = {}
+    for row in rows:
+        case = row.case
+        kind = PATTERNS.get(row.kernel), case.pattern.partition(":")[0]
+        odd = case.distribution not in ("equal", "random") or (case.state, case.dtype) != ("burst", "fp16")
+        if row.usable and row.seconds and kind[0] == kind[1] and not odd:
+            own = seconds.setdefault((row.kernel, case.sparsity), {})
+            layer = (case.m, case.k, case.n)
+            own[layer] = min(own.get(layer, math.inf), row.seconds)
+    dense = seconds.pop(("dense", 0.0), {})
+    return {
+        key: {layer: dense[layer] / time for layer, time in own.items() if layer in dense}
+        for key, own in sorted(seconds.items())
+    }
+
+
+def report(file: str) -> None:
+    """A line for every layer, then geometric means."""
+    found = speedups(row for run in read_runs(file) for row in run.rows)
+    for (kernel, sparsity), own in found.items():
+        for layer in (layer for layer in own if layer in LAYERS or layer[2] == 16):
+            print(f"{kernel:7} {sparsity:6.1%} {'x'.join(map(str, layer)):18} {own[layer]:5.2f}")
+    for (kernel, sparsity), own in found.items():
+        for title, layers in (("five large", LARGE), ("twelve", LAYERS)):
+            those = [own[layer] for layer in layers if layer in own]
+            if those:
+                mean = math.exp(sum(map(math.log, those)) / len(those))
+                print(f"{kernel} {sparsity:.1%} sparse, {title}: {mean:.2f} ({len(those)} measured)")
+
+
+def main() -> None:
+    """Write the suite, or report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("suite", "report"))
+    parser.add_argument("record", type=Path, nargs="?", default=bundled_records("h200-sxm")[0])
+    options = parser.parse_args()
+    print(suite()) if options.what == "suite" else report(str(options.record))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,17 +1,15 @@
 """The numbered examples print what stands beside them."""
 
-import runpy
 from pathlib import Path
 
 import pytest
 
-from tests.shown import ROOT, examples, expected, said
+from tests.shown import ROOT, examples, expected, printed_by
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.stem)
 def test_an_example_prints_what_is_expected(example: Path) -> None:
-    printed = said(lambda: runpy.run_path(str(example), run_name="__main__"))
-    assert printed == expected(example).read_text(encoding="utf-8")
+    assert printed_by(example) == expected(example).read_text(encoding="utf-8")
 
 
 def test_nothing_is_expected_of_an_example_that_is_gone() -> None:
