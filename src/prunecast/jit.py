@@ -26,6 +26,15 @@ def njit(**options: Any) -> Any:
     return compiled
 
 
+def inner(**options: Any) -> Any:
+    """`numba.njit(...)` for functions that jitted functions of their file alone call.
+
+    They are compiled into their callers, whose files of code hold them: without files and entries from Python
+    of their own the first run compiles the simulator in 14 s of CPU rather than 19.
+    """
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+
+
 @functools.cache
 def _warn() -> None:
     wanted = os.environ.get("NUMBA_CACHE_DIR")

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from prunecast.jit import njit
+from prunecast.jit import inner, njit
 
 
-@njit()
+@inner()
 def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
     """Ends of blocks that begin together: half of what two blocks do on one SM they do in turns."""
     count, on_sm = np.zeros(sms, np.int64), np.empty((sms, fit))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.jit import njit
+from prunecast.jit import inner, njit
 from prunecast.models.terms import Clip, FloatArray, Section, Unit
 from prunecast.plan.program import When
 
@@ -52,7 +52,7 @@ def measure_terms(terms, sizes, block_k, stages, refill_from):
     return found
 
 
-@njit()
+@inner()
 def _clipped(clip, sizes, j):
     """Share of a full tile that counts."""
     if clip == TOKENS:
@@ -65,7 +65,7 @@ def _clipped(clip, sizes, j):
     return area * (sizes.parts[j] - 1.0) if clip == AREA_OF_PARTS else 1.0
 
 
-@njit()
+@inner()
 def _applies(when, sizes, j):
     """Share of the items of kind j to which the term applies: 0 or 1."""
     if when == PARTIAL:
@@ -77,7 +77,7 @@ def _applies(when, sizes, j):
     return 0.0 if when == EDGE and sizes.tokens_share[j] >= 1.0 else 1.0
 
 
-@njit()
+@inner()
 def _executions(term, sizes, j, block_k, stages, refill_from):
     """Executions, k16 groups or kept columns of the steps that the term acts on."""
     section, on_step, shift, unit = term[0], term[1], term[2], term[3]
@@ -98,7 +98,7 @@ def _executions(term, sizes, j, block_k, stages, refill_from):
     return max(_up_to(stop, unit, sizes, j, block_k) - before, 0.0)
 
 
-@njit()
+@inner()
 def _up_to(step, unit, sizes, j, block_k):
     """Units in the first `step` steps of an item."""
     if unit == ONCE:

@@ -52,7 +52,10 @@ def bounds_of(
     units = _units(context, amounts)
     sms = min(gpu.sm_count, context.plan.blocks)
     levels = sm_level_cycles(units.amounts, rates)
-    bounds = {level: busiest_sm(cycles, units.members, sms) for level, cycles in levels.items()}
+    bounds = {
+        level: busiest_sm(cycles, units.members, np.argsort(-cycles, kind="stable"), sms)
+        for level, cycles in levels.items()
+    }
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
     bounds["tensor"] = max(
         bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions

@@ -15,7 +15,7 @@ simulator and 2,035 in turns; 2,250 to 2,300 were measured on an H200.
 
 import numpy as np
 
-from prunecast.jit import njit
+from prunecast.jit import inner, njit
 from prunecast.models.terms import FloatArray
 
 ROUNDS = 20
@@ -72,7 +72,7 @@ def _last_ends(alone, issue, left, out):  # type: ignore[no-untyped-def]
             out[i] = alone[i] * _times_alone(alone[i] / issue[i], left)
 
 
-@njit()
+@inner()
 def _times_alone(most, left):  # type: ignore[no-untyped-def]
     """Time until all warps have ended over what one takes alone, if `most` warps at full speed fill all issue
     slots.

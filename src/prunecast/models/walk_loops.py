@@ -4,7 +4,9 @@ A section is a matrix with a row for each instruction. A warp and the ring are v
 times by step lie in vectors of their own, at `PLACE_OF_STEP_0` for step 0, 0 where nothing has happened yet.
 """
 
-from prunecast.jit import njit
+import numpy as np
+
+from prunecast.jit import inner, njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
 PLACE_OF_STEP_0 = 8
@@ -27,20 +29,20 @@ ISSUES, FMA, COPY_A, COPY_B, GATHER_B, LOAD_A, LOAD_B, LOAD_INDEX, WAIT_LOAD, WA
 RELEASE, MMA, MMA_SYNC, WAIT_MMA, SHARED, STORE_C, STORE_PARTIAL, WAIT_PARTS, LOAD_PARTIALS, SYNC = OPS[11:]
 
 
-@njit()
+@inner()
 def _sleep(warp, until, latency):
     if until > warp[NOW]:
         warp[NOW] = until + latency
 
 
-@njit()
+@inner()
 def _sleep_until(warp, cycle):
     """The others pass the port meanwhile."""
     warp[OTHERS_SHARED] = max(warp[OTHERS_SHARED] - max(cycle - warp[NOW], 0.0), 0.0)
     warp[NOW] = max(warp[NOW], cycle)
 
 
-@njit()
+@inner()
 def _wait(row, warp, arrived, ring, landed, released, chain, step):
     """Put the warp to sleep until the instruction may issue."""
     op, target = int(row[OP]), step + int(row[AHEAD]) + PLACE_OF_STEP_0
@@ -61,7 +63,7 @@ def _wait(row, warp, arrived, ring, landed, released, chain, step):
         _sleep(warp, released[before] if before >= 0 else 0.0, chain[BARRIER_LATENCY])
 
 
-@njit()
+@inner()
 def _read(row, warp, ring, chain, groups):
     """Cycle at which the data of the whole role are there; the block's reads go through the port in turn."""
     op = int(row[OP])
@@ -97,7 +99,7 @@ def _read(row, warp, ring, chain, groups):
     return arrival
 
 
-@njit()
+@inner()
 def _work(row, warp, arrived, ring, landed, released, chain, step):
     """Issue the instruction; its effects and when the warp goes on."""
     op, posted = int(row[OP]), row[POSTED] != 0.0
@@ -183,11 +185,11 @@ def walk_block_steps(code, sections, warps, arrived, ring, landed, released, cha
     -------
     when the slowest warp has done its fills
     """
-    count = warps.shape[0]
+    count, none = warps.shape[0], np.int64(0)  # a literal would compile the section once more
     for w in range(count):
         for part in (0, 1):
             rows = code[sections[w, part] : sections[w, part + 1]]
-            run_section(rows, warps[w], arrived[w], ring, landed, released, chain, 0, kinds)
+            run_section(rows, warps[w], arrived[w], ring, landed, released, chain, none, kinds)
     for step in range(max(int(chain[STAGES]) - 1, 0)):
         for w in range(count):
             rows = code[sections[w, 2] : sections[w, 3]]

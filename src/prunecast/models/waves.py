@@ -130,9 +130,7 @@ def _lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
         block_start=plan.work.block_start.astype(np.int64),
         costs=Costs(*(column[of_item] for column in items)),
         wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
-        group=plan.work.group
-        if waits_for_parts(case.context.programs)
-        else np.full_like(plan.work.group, -1),
+        group=np.where(waits_for_parts(case.context.programs), plan.work.group, -1),
         owner=plan.work.owner,
         signal=float(case.gpu.signal_latency_cycles),
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.jit import njit, prange
+from prunecast.jit import inner, njit, prange
 
 
 @njit()
@@ -34,7 +34,7 @@ def fill_longest_first(order, cost, load, heap, block_of_item):  # type: ignore[
         heap[place] = block
 
 
-@njit()
+@inner()
 def _comes_first(load, block, other):  # type: ignore[no-untyped-def]
     return load[block] < load[other] or (load[block] == load[other] and block < other)
 
@@ -64,7 +64,7 @@ def multiply_items(items, row_start, row_index, column_start, column_index, inne
                 _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], partial[slot[i], r, : t1 - t0])
 
 
-@njit()
+@inner()
 def _multiply_row(row, columns, inner, a, b, out):
     for column in columns:
         if inner.size > 0 and not inner[row, column]:

@@ -14,10 +14,10 @@ cycle stands in lists of its own: ready times of a sub-partition's warps, and wh
 
 import numpy as np
 
-from prunecast.jit import njit
+from prunecast.jit import inner, njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
-inlined = njit(error_model="numpy", forceinline=True)
+inlined = inner(error_model="numpy", forceinline=True)
 """Left to itself the compiler calls each of these small functions, 1.35 times as slow in all."""
 
 TICK_BITS = 12
@@ -1008,9 +1008,10 @@ def _take_turns(mem, column, sm, t):
 def _begin(mem):
     """The first blocks of all SMs, in the order of slots."""
     _build_queue(mem)
+    start = np.int64(0)  # a literal would compile blocks' placement once more
     for slot in range(mem[M_SLOTS]):
         for sm in range(mem[M_SMS]):
-            _place_block(mem, sm * mem[M_SLOTS] + slot, 0)
+            _place_block(mem, sm * mem[M_SLOTS] + slot, start)
 
 
 @njit(error_model="numpy", nogil=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from prunecast.jit import njit
+from prunecast.jit import inner, njit
 
 GROUP_ROWS = 16
 """Rows of a group, those of `layout.py`. Kind: CUDA source, `matrix.cu`."""
@@ -72,7 +72,7 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
                     floats[first + (count * GROUP_ROWS + r) // 4, r % 4] = 0
 
 
-@njit()
+@inner()
 def _write_column(words, at, i, offset):
     """16 bits at place i of a list that begins at word `at`."""
     word, shift = at + i // 8, 16 * (i % 2)
@@ -80,7 +80,7 @@ def _write_column(words, at, i, offset):
     words[word, i // 2 % 4] = (old & ~(np.uint32(0xFFFF) << np.uint32(shift))) | (offset << np.uint32(shift))
 
 
-@njit()
+@inner()
 def _gather(row_start, column_index, m, group, masks):
     """Bit r of masks[column]: row r of the group keeps it."""
     masks[:] = 0
@@ -90,7 +90,7 @@ def _gather(row_start, column_index, m, group, masks):
             masks[column_index[i]] |= np.uint16(1 << r)
 
 
-@njit()
+@inner()
 def _choose(masks, rest, chosen, left):
     """Make columns dense until no row has more than `rest` elements in the others; returns how many.
 
@@ -123,7 +123,7 @@ def _choose(masks, rest, chosen, left):
     return count
 
 
-@njit()
+@inner()
 def _bits(x):
     x = x - ((x >> 1) & 0x5555)
     x = (x & 0x3333) + ((x >> 2) & 0x3333)
