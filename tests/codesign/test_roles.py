@@ -135,6 +135,7 @@ def test_experts_are_pruned_where_they_lie(tmp_path):
             "embedding.weight",
         ),
         *("token_embd.weight", "tok_embeddings.weight", "encoder.embed_positions.weight"),
+        *("emb.weight", "embed.weight", "tok_emb.weight"),
     ],
 )
 def test_lookups_are_left_out_unless_named(name):
@@ -149,7 +150,8 @@ def test_lookups_are_left_out_unless_named(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["lm_head.weight", "patch_embed.proj.weight", "a.q_proj.weight", "embed.fc.weight"]
+    "name",
+    ["lm_head.weight", "patch_embed.proj.weight", "a.q_proj.weight", "embed.fc.weight", "time_emb.weight"],
 )
 def test_products_are_no_lookups(name):
     assert not is_lookup(name)

@@ -297,6 +297,14 @@ BAD = {
         {},
         "down_proj: mask is not tile-wise:32",
     ),
+    "weights that are not pruned": (
+        model,
+        {"pattern": PATTERN, "layers": [{"layer": "down_proj", "sparsity": 0.5}]},
+        {},
+        "the weights have 0.0%: load the pruned weights into the model first",
+    ),
+    "no such folder": (model, "pruned/model", {}, "there is no such folder"),
+    "neither": (model, "pruned", {}, "a pattern or a folder with recipe.json, got neither"),
     "unknown layer": (
         model,
         {"pattern": PATTERN, "layers": [{"layer": "middle_proj", "sparsity": 0.5}]},

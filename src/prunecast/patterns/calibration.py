@@ -71,7 +71,8 @@ class Calibration:
 
     def _given(self, name: str) -> npt.NDArray[Any]:
         if name not in self._squares:
-            raise BadInput(f"{self.source}: wanted mean squares of every layer's input, got none of {name!r}")
+            wanted = f"{self.source}: wanted mean squares of every layer's input"
+            raise BadInput(f"{wanted}, got none of {name!r}: ignore leaves it out")
         return self._squares[name]
 
 

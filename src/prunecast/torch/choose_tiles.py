@@ -163,6 +163,7 @@ def _choice(
     if sparsity is not None:
         mask = pattern.prune({layer.name: _weighed(layer.name, np.abs(array), known)}, sparsity)[layer.name]
         return _mapped(layer, pattern, mask)
+    _check_said(layer.name, recipe, pattern, np.count_nonzero(array) / array.size)
     if _halves(pattern):
         choice = _mapped(layer, pattern, array != 0)
         _check_said(layer.name, recipe, pattern, choice.density)
@@ -181,7 +182,7 @@ def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> 
     if said is not None and 1.0 - density < said - OFF_RECIPE:
         raise BadInput(
             f"{name}: the recipe says {said:.1%} zeros of {pattern.canonical}, the weights have "
-            f"{1.0 - density:.1%}"
+            f"{1.0 - density:.1%}: load the pruned weights into the model first"
         )
 
 

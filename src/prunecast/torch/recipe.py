@@ -44,7 +44,12 @@ def read_recipe(recipe: "str | Path | Mapping[str, Any] | Recipe") -> Recipe:
         file = path / RECIPE if path.is_dir() else path
         document = _read(file)
         return _of_document(document, str(file))._replace(tiles=_tiles(document, file.parent / TILES))
-    return Recipe(parse_pattern(recipe).canonical, {}, {})
+    if path.name != recipe or path.suffix == ".json":
+        raise BadInput(f"{recipe}: wanted a pattern or a folder with {RECIPE}, there is no such folder")
+    try:
+        return Recipe(parse_pattern(recipe).canonical, {}, {})
+    except BadInput as error:
+        raise BadInput(f"wanted a pattern or a folder with {RECIPE}, got neither: {error}") from None
 
 
 def _read(file: Path) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from prunecast.patterns.sources import read_weights
 
 @pytest.fixture
 def model(tmp_path):
-    names = ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]
+    names = ["embedder.weight", "layer.0.fc", "layer.1.fc", "head"]
     np.savez(tmp_path / "m.npz", bias=np.ones(2), **{name: np.ones((2, 2), np.float16) for name in names})
     return tmp_path / "m.npz"
 
@@ -15,12 +15,12 @@ def model(tmp_path):
 @pytest.mark.parametrize(
     ("target", "ignore", "names"),
     [
-        ((), (), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
+        ((), (), ["embedder.weight", "layer.0.fc", "layer.1.fc", "head"]),
         ((), "re:embed", ["layer.0.fc", "layer.1.fc", "head"]),
         ("re:fc$", ["layer.1.fc"], ["layer.0.fc"]),
         (["head", "re:^layer"], (), ["layer.0.fc", "layer.1.fc", "head"]),
-        ((), ("head", "re:missing"), ["embed.weight", "layer.0.fc", "layer.1.fc"]),
-        ("re:.", (), ["embed.weight", "layer.0.fc", "layer.1.fc", "head"]),
+        ((), ("head", "re:missing"), ["embedder.weight", "layer.0.fc", "layer.1.fc"]),
+        ("re:.", (), ["embedder.weight", "layer.0.fc", "layer.1.fc", "head"]),
     ],
 )
 def test_selectors(model, target, ignore, names):
@@ -31,7 +31,7 @@ def test_selectors(model, target, ignore, names):
     ("target", "ignore", "message"),
     [
         ("layer.0.fcc", (), "target 'layer.0.fcc' matches no tensor; nearest: layer.0.fc"),
-        ("re:^xyz", (), "target 're:\\^xyz' matches no tensor; the file has bias, embed.weight"),
+        ("re:^xyz", (), "target 're:\\^xyz' matches no tensor; the file has bias, embedder.weight"),
         ("re:(", (), r"selector 're:\(': invalid regular expression"),
         ((), "re:[", r"selector 're:\[': invalid regular expression"),
         ((), ["layer"], "ignore 'layer' matches no tensor; re:layer finds 2"),
