@@ -198,7 +198,9 @@ def _mixture(importance: Importance, share: float, predictor: Predictor, familie
     for _ in range(MIXTURES):
         result = prune_to_targets(search, Targets(latency_share=aim))
         pruned = masks_of(search, result)
-        patterns = {layer.layer: layer.pattern for layer in result.layers if layer.pattern != "dense"}
+        patterns = {
+            n: layer.pattern for layer in result.layers if layer.pattern != "dense" for n in layer.names
+        }
         found = predictor.share(
             {name: parse_pattern(patterns[name]).map(mask) for name, mask in pruned.items()}
         )

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.torch import sparsify
+from prunecast.torch import fuse_dense, sparsify
 from prunecast.torch.recipe import Recipe
-from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us
 
 ROUNDS = 40
@@ -86,7 +85,7 @@ def measure(
     forwards = {
         f"dense {form}": forward_of(study, fuse_dense(half_model(study, dense, {})), form) for form in FORMS
     }
-    forwards |= {f"sparse {form}": forward_of(study, zeros, form) for form in FORMS}
+    forwards |= {f"sparse {form}": forward_of(study, fuse_dense(zeros), form) for form in FORMS}
     with turn(lock, alone=True):
         us = times_us(forwards, ROUNDS)
     off = error(forwards["sparse overlapped"](), exact)

@@ -8,32 +8,40 @@ from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.graph import ModelGraph, model_time
 from prunecast.codesign.graph.model_graph import Operation
-from prunecast.codesign.search.layer_sets import LayerPass, LayerSet
+from prunecast.codesign.graph.torch_form import launched_together, together
+from prunecast.codesign.graph.torch_time import TorchTimer
+from prunecast.codesign.search.layer_sets import LayerPass, LayerSet, as_launched
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.workload_layers import conv_shape
-from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import ConvGrid, KernelPlan, plan_dense
-from prunecast.patterns import TileMap, parse_pattern
+from prunecast.hardware import load_gpu
+from prunecast.kernels import ConvGrid, plan_dense
+from prunecast.patterns import NestedMap, TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.conv import implicit_plan
+from prunecast.torch.forms import halved_map
+from prunecast.torch.packed import stacked_tiles
 
 
 class Predictor:
     """Times of one graph on one GPU."""
 
     def __init__(self, graph: ModelGraph, gpu: str, dtype: str = "fp16") -> None:
-        self.graph, self.dtype = graph, dtype
+        self.apart, self.matrices, self.dtype = graph, graph.products, dtype
+        self.graph = together(graph, launched_together(graph, self.matrices))
         self.engine = Engine(name="model", gpu=load_gpu(gpu))
-        self.dense = {
-            name: self.engine.run(_dense_plan(o, dtype, self.engine.gpu)).seconds
-            for name, o in graph.products.items()
-        }
-        self.dense_s = model_time(graph, self.engine.gpu, self.dense).seconds
-        self._seconds: dict[tuple[str, int], tuple[PrunedMap, float]] = {}
+        self.dense = {name: self._dense_seconds(o) for name, o in self.graph.products.items()}
+        self.dense_s = model_time(self.graph, self.engine.gpu, self.dense).seconds
+        self._seconds: dict[tuple[object, ...], tuple[list[PrunedMap], float]] = {}
+
+    def _dense_seconds(self, o: Operation) -> float:
+        """Seconds of the dense product; a convolution works out pixels by itself, as cuDNN does."""
+        plan = plan_dense(o.m, o.k, o.n, self.dtype, self.engine.gpu)
+        return self.engine.run(plan if o.convolution is None else implicit_plan(plan, conv_shape(o))).seconds
 
     def layer_seconds(self, name: str, kept: PrunedMap) -> float:
-        """Seconds of one layer that keeps these tiles, or 2:4 in them."""
-        operation = self.graph[name]
+        """Seconds of one matrix that keeps these tiles, or 2:4 in them."""
+        operation = self.matrices[name]
         grid = _grid(operation)
         n = operation.n if grid is None else grid.n
         kernel = "stspmm" if isinstance(kept, TileMap) else "2:4"
@@ -41,16 +49,36 @@ class Predictor:
         return self.engine.once(plan).seconds
 
     def share(self, maps: Mapping[str, PrunedMap]) -> float:
-        """Time of the model with these layers pruned over that of the dense one."""
-        products = {**self.dense, **{name: self._known_seconds(name, kept) for name, kept in maps.items()}}
-        time = model_time(self.graph, self.engine.gpu, products, sparse=frozenset(maps))
-        return time.seconds / self.dense_s
+        """Time of the model with these matrices pruned over that of the dense one."""
+        products, sparse = dict(self.dense), set()
+        for name, product in self.graph.products.items():
+            names = [each.name for each in product.members] or [name]
+            if not maps.keys().isdisjoint(names):
+                products[name] = self._product_seconds(names, {n: maps[n] for n in names if n in maps})
+                sparse.add(name)
+        return (
+            model_time(self.graph, self.engine.gpu, products, sparse=frozenset(sparse)).seconds / self.dense_s
+        )
 
-    def _known_seconds(self, name: str, kept: PrunedMap) -> float:
-        """`layer_seconds`, once for each map."""
-        key = (name, id(kept))
+    def _product_seconds(self, names: Sequence[str], maps: Mapping[str, PrunedMap]) -> float:
+        """Launches of a product: those in tiles, those with 2:4, and one for each that stays dense."""
+        dense = sum(self._dense_seconds(self.matrices[name]) for name in names if name not in maps)
+        tiles = [each for each in maps.values() if isinstance(each, TileMap)]
+        halved = [each for each in maps.values() if not isinstance(each, TileMap)]
+        launches = [own for own in (tiles, halved) if own]
+        turn = self._turn_seconds(names[0]) if len(launches) > 1 else 0.0
+        return dense + turn + sum(self._launch_seconds(names[0], own) for own in launches)
+
+    def _turn_seconds(self, name: str) -> float:
+        """Each launch turns x for itself, of which the model counts one."""
+        (maker,) = self.apart.graph.predecessors(name)
+        return TorchTimer(self.engine.gpu).turning(self.apart[maker], self.matrices[name])
+
+    def _launch_seconds(self, first: str, maps: list[PrunedMap]) -> float:
+        """Seconds of what is one launch, once for the same maps."""
+        key = (self.matrices[first].n, *map(id, maps))
         if key not in self._seconds:
-            self._seconds[key] = (kept, self.layer_seconds(name, kept))
+            self._seconds[key] = (maps, self.layer_seconds(first, _stacked(maps)))
         return self._seconds[key][1]
 
     def curve(
@@ -70,10 +98,10 @@ class Predictor:
         layers = LayerSet(
             {name: (scores.shape[0], scores.shape[1]) for name, scores in importance.items()},
             lambda name: importance[name],
-            (LayerPass({name: self.graph[name].n for name in importance}, self.graph),),
+            (LayerPass({name: self.matrices[name].n for name in importance}, self.apart),),
         )
         search = ModelSearch(
-            layers=layers,
+            layers=as_launched(layers),
             engine=self.engine,
             quick=self.engine,
             dtype=self.dtype,
@@ -83,10 +111,17 @@ class Predictor:
         return search
 
 
-def _dense_plan(o: Operation, dtype: str, gpu: GpuSpec) -> KernelPlan:
-    """The dense product; a convolution works out pixels by itself, as cuDNN does."""
-    plan = plan_dense(o.m, o.k, o.n, dtype, gpu)
-    return plan if o.convolution is None else implicit_plan(plan, conv_shape(o))
+def _stacked(maps: list[PrunedMap]) -> PrunedMap:
+    """Maps of matrices below each other as the map of one."""
+    if len(maps) == 1:
+        return maps[0]
+    tiles = [each for each in maps if isinstance(each, TileMap)]
+    return stacked_tiles(tiles) if tiles else halved_map(stacked_tiles([_tiles_of(each) for each in maps]))
+
+
+def _tiles_of(kept: PrunedMap) -> TileMap:
+    """Tiles with 2:4 inside; a whole matrix is one."""
+    return kept.tiles if isinstance(kept, NestedMap) else dense_tile_map(kept.m, kept.k, kept.m)
 
 
 def _grid(operation: Operation) -> ConvGrid | None:

@@ -19,8 +19,7 @@ import torch
 from encoder import Encoder, load_encoder
 from torch import nn
 
-from prunecast.torch import sparsify
-from prunecast.validation.torch_models.models import fuse_dense
+from prunecast.torch import fuse_dense, sparsify
 from prunecast.validation.torch_models.timing import Forward, captured, times_us, traced
 
 BATCH, LENGTH = 64, 128

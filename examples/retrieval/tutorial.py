@@ -28,9 +28,8 @@ from tuning import rates, run_steps
 
 from prunecast.codesign.schedule import gradual
 from prunecast.patterns import parse_pattern
-from prunecast.torch import Pruner, input_squares, sparsify
+from prunecast.torch import Pruner, fuse_dense, input_squares, sparsify
 from prunecast.torch.recipe import read_recipe
-from prunecast.validation.torch_models.models import fuse_dense
 from prunecast.validation.torch_models.timing import captured, times_us
 
 CALIBRATED_BATCHES = 8
@@ -116,7 +115,9 @@ def time(asked: argparse.Namespace, device: str) -> None:
     off = 1.0 - (pooled(pruned(ids).last_hidden_state, ids) * before).sum(1).min()
     print(f"vectors differ from those of dense products by at most {float(off):.1e} of the cosine")
     if device == "cuda":
-        us = times_us({"dense": _graph(fuse_dense(dense), ids), "pruned": _graph(pruned, ids)}, 40)
+        us = times_us(
+            {"dense": _graph(fuse_dense(dense), ids), "pruned": _graph(fuse_dense(pruned), ids)}, 40
+        )
         faster = us["dense"] / us["pruned"]
         print(f"dense {us['dense']:.0f} us, pruned {us['pruned']:.0f} us: {faster:.2f} times as fast")
 

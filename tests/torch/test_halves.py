@@ -102,6 +102,14 @@ def test_siblings_with_and_without_2_of_4_are_products_of_their_own() -> None:
     assert torch.allclose(sparse(x), dense(x), rtol=1e-2, atol=1e-2)
 
 
+def test_siblings_beside_a_dense_one_are_one_launch() -> None:
+    dense = pruned("tile-wise:128", 0.5, skip=("k_proj",))
+    sparse, x = copy.deepcopy(dense), torch.randn(7, 256).half()
+    done = sparsify(sparse, "tile-wise:128", gpu="h200-sxm", max_tokens=64, quiet=True)
+    assert (len(done.layers), done.launches) == (3, 2)
+    assert torch.allclose(sparse(x), dense(x), rtol=1e-2, atol=1e-2)
+
+
 def test_a_cast_keeps_places() -> None:
     sparse = pruned("2:4", 0.5)
     sparsify(sparse, "2:4", gpu="h200-sxm", max_tokens=64, quiet=True)

@@ -128,7 +128,7 @@ def _prune_to_target(
             **budget.arguments(),
             progress=progress,
         )
-    rows = [layer.row() for layer in pruned.result.layers]
+    rows = [row for layer in pruned.result.layers for row in layer.rows()]
     deliver(to, Report(pruned.document(), rows, lambda page: _show_target(pruned, page)))
 
 

@@ -246,9 +246,10 @@ def _of_onnx(path: str, settings: Settings) -> WorkloadLayers | None:
     return layers_of_onnx(path, graph, load_layers(path, target=settings.target, ignore=settings.ignore))
 
 
-def predicted_layers(weights: Source, workload: str | None, names: Sequence[str]) -> Mapping[str, Layer]:
+def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) -> Mapping[str, Layer]:
     """The layers of rows of a table: of a file those called so, of a workload all. Raises BadInput."""
-    found = None if _is_onnx(weights) else _workload(weights, Settings(gpu="", workload=workload))
+    settings = Settings(gpu="", workload=origin.workload, runtime=origin.runtime)
+    found = None if _is_onnx(weights) else _workload(weights, settings)
     return found.loaded.layers if found else load_layers(weights, target=names).layers
 
 

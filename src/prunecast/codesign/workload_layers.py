@@ -19,6 +19,7 @@ from prunecast.codesign.graph import (
 )
 from prunecast.codesign.graph.config import graph_of_tensors
 from prunecast.codesign.graph.shapes import Transformer
+from prunecast.codesign.graph.torch_form import joint_name, launched_together, together
 from prunecast.codesign.layers import LoadedLayers, Skipped
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvShape
@@ -179,7 +180,8 @@ def layers_of_model(
 def layers_of_checkpoint(
     folder: Path, shape: Transformer, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str = "engine"
 ) -> WorkloadLayers | None:
-    """The layers of a folder, once for each pass, and the graph around them that its configuration says.
+    """The layers of a folder, once for each pass, and the graph around them that its configuration says;
+    those as one that torch launches as one.
 
     None where a matrix has another shape than the configuration says.
     """
@@ -190,11 +192,30 @@ def layers_of_checkpoint(
         graph = graph_of_tensors(folder.name, shape, run, sizes, runtime)
         if graph is None or not loaded.layers.keys() <= sizes.keys():
             return None
-        rows = {name: _label(name, run, passes) for name in loaded.layers if graph.has_product(name)}
+        groups = launched_together(graph, loaded.layers)
+        graph, layers = together(graph, groups), _joined(loaded.layers, groups)
+        rows = {name: _label(name, run, passes) for name in layers if graph.has_product(name)}
         for name, row in rows.items():
-            found.take(row, loaded.layers[name], graph[name], run.share * graph[name].runs)
+            found.take(row, layers[name], graph[name], run.share * graph[name].runs)
         seen.append(GraphPass(share=run.share, graph=graph, row_of=rows))
     return replace(found, passes=tuple(seen), weights=max(one.graph.weights for one in seen))
+
+
+def _joined(layers: Mapping[str, Layer], groups: Sequence[Sequence[str]]) -> dict[str, Layer]:
+    """The layers with those of a group below each other as one, at the place of the first."""
+    found: dict[str, Layer] = {}
+    of = {name: group for group in groups for name in group}
+    for name, layer in layers.items():
+        parts = [layers[each] for each in of.get(name, (name,))]
+        own = layer if len(parts) == 1 else _below_each_other(parts)
+        found.setdefault(own.name, own)
+    return found
+
+
+def _below_each_other(parts: Sequence[Layer]) -> Layer:
+    shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+    name = joint_name([part.name for part in parts])
+    return replace(parts[0], name=name, shape=shape, load=lambda: np.concatenate([p.weights for p in parts]))
 
 
 def layers_of_onnx(path: str, graph: ModelGraph, loaded: LoadedLayers) -> WorkloadLayers:

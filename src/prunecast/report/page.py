@@ -175,7 +175,7 @@ def render_page(
     spec = spec if origin.power_limit_w is None else at_power_limit(spec, origin.power_limit_w)
     engine = Engine(name=first.engine, gpu=spec, state=first.state, launch=origin.launch, l2=origin.l2)
     chosen = chosen_layers(table)
-    layers = predicted_layers(weights, origin.workload, [rows[0].layer for rows in chosen])
+    layers = predicted_layers(weights, origin, [rows[0].layer for rows in chosen])
     shown = []
     for done, rows in enumerate(chosen):
         progress("looking into layers", done, len(chosen))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prunecast.torch.linear import TileSparseLinear
     from prunecast.torch.load_model import load
     from prunecast.torch.pruner import Pruner
-    from prunecast.torch.sparse_linear import SparseLinear
+    from prunecast.torch.sparse_linear import SparseLinear, fuse_dense
 
 __all__ = [
     "Pruner",
@@ -27,6 +27,7 @@ __all__ = [
     "Sparsified",
     "TileSparseConv2d",
     "TileSparseLinear",
+    "fuse_dense",
     "input_moments",
     "input_squares",
     "layer_costs",
@@ -38,6 +39,7 @@ __all__ = [
 _HOME = {
     "Sparsified": "prunecast.torch.convert",
     "SparseLinear": "prunecast.torch.sparse_linear",
+    "fuse_dense": "prunecast.torch.sparse_linear",
     "input_moments": "prunecast.torch.calibrate",
     "input_squares": "prunecast.torch.calibrate",
     "layer_costs": "prunecast.torch.calibrate",

@@ -130,7 +130,7 @@ def sparsify(
     convs = sparse_convs(model, filters, spec, fuse=fuse)
     chosen = [choice for choice in chosen if choice.layer.name not in filters]
     fused = _fusable(forwards, chosen)
-    groups = _grouped(chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
+    groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
     few = few_tokens and not trainable
     products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
     if any(product.tiles.is_cuda and product.rows * max_tokens >= LEAST_ADDED for _, product in products):
@@ -179,19 +179,20 @@ def _may_interleave(gate: TileMap, up: TileMap) -> bool:
     return bool(np.array_equal(rows, rows[:, :1] // GATED_ROWS * GATED_ROWS + np.arange(GATED_ROWS)))
 
 
-def _grouped(chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
-    """Layers that read the same x together, in the order of the model."""
-    by_name = {choice.layer.name: choice for choice in chosen}
+def _grouped(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
+    """Layers that read the same x together, those in tiles and those with 2:4 apart, in the model's order."""
     epilogues = {
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
         for forward in fused
     }
-    kinds = ([c.layer for c in chosen if (c.halves is None) is whole] for whole in (True, False))
-    return [
-        _Launch([by_name[layer.name] for layer in group], epilogues.get(group[0].name, PLAIN))
-        for layers in kinds
-        for group in sibling_groups(layers)
-    ]
+    launches = []
+    for whole in (True, False):
+        of_kind = {c.layer.name: c for c in chosen if (c.halves is None) is whole}
+        groups = (
+            [of_kind[layer.name] for layer in g if layer.name in of_kind] for g in sibling_groups(found)
+        )
+        launches += [_Launch(own, epilogues.get(own[0].layer.name, PLAIN)) for own in groups if own]
+    return launches
 
 
 def _pack(

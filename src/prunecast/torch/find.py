@@ -10,14 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from prunecast.codesign.graph import torch_form
 from prunecast.errors import BadInput
 
-SIBLINGS = (
-    ("q_proj", "k_proj", "v_proj"),
-    ("query", "key", "value"),
-    ("gate_proj", "up_proj"),
-)
-"""Names in the order in which models call them."""
 _ADAPTER = "lora_A"
 GRID_FILTERS = "odd square filters, half of that as padding, one group"
 """What the tile kernel runs of convolutions."""
@@ -63,14 +58,8 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
 def sibling_groups(found: list[Found]) -> list[list[Found]]:
     """The layers again, those together that read the same x; all of them have the same K then."""
     by_name = {layer.name: layer for layer in found}
-    groups, taken = [], set()
-    for layer in found:
-        if layer.name in taken:
-            continue
-        group = _siblings(layer, by_name)
-        taken |= {each.name for each in group}
-        groups.append(group)
-    return groups
+    columns = {layer.name: matrix_of(layer.module).shape[1] for layer in found}
+    return [[by_name[name] for name in group] for group in torch_form.sibling_groups(columns)]
 
 
 def matrix_of(module: nn.Module) -> torch.Tensor:
@@ -101,18 +90,6 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
 
 def _is_linear(module: nn.Module) -> bool:
     return type(module) is nn.Linear or is_transposed(module)
-
-
-def _siblings(layer: Found, by_name: dict[str, Found]) -> list[Found]:
-    parent, _, own = layer.name.rpartition(".")
-    for names in SIBLINGS:
-        if own != names[0]:
-            continue
-        group = [by_name.get(f"{parent}.{name}" if parent else name) for name in names]
-        present = [each for each in group if each is not None]
-        if len(present) == len(names) and len({matrix_of(each.module).shape[1] for each in present}) == 1:
-            return present
-    return [layer]
 
 
 def _tied(model: nn.Module) -> set[int]:

@@ -1,15 +1,17 @@
 """`SparseLinear`: what stands for an `nn.Linear`, some rows of a product.
 
 The state dict holds dense tensors with zeros under the names that `nn.Linear` gives them, so that a
-checkpoint loads with and without this package.
+checkpoint loads with and without this package. `fuse_dense`: what is left dense, launched alike.
 """
 
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from prunecast.errors import BadInput
+from prunecast.torch.find import find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.packed import PackedProduct, Rows
 
 
@@ -106,3 +108,85 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """What `print(model)` shows of the module."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
+
+
+class DenseProduct(nn.Module):  # type: ignore[misc]
+    """Layers that read the same x as one dense product."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        weights, biases = [matrix_of(layer) for layer in layers], [layer.bias for layer in layers]
+        self.register_buffer("weight", torch.cat(weights), persistent=False)
+        bias = None
+        if any(each is not None for each in biases):
+            rows = zip(weights, biases, strict=True)
+            bias = torch.cat([w.new_zeros(len(w)) if b is None else b.detach() for w, b in rows])
+        self.register_buffer("bias", bias, persistent=False)
+        self.held: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        """Features `first` to `last` of the product."""
+        held = self.held
+        is_same = held is not None and held[0] is x
+        y = held[1] if held is not None and is_same else nn.functional.linear(x, self.weight, self.bias)
+        self.held = None if last == self.weight.shape[0] else (x, y)
+        return y[..., first:last]
+
+
+class DensePart(nn.Module):  # type: ignore[misc]
+    """Rows of a dense product, for inference, under the names of the layer that they were."""
+
+    def __init__(self, product: DenseProduct, first: int, last: int, layer: nn.Module) -> None:
+        super().__init__()
+        self.product, self.first, self.last = product, first, last
+        self.has_bias, self.transposed = layer.bias is not None, is_transposed(layer)
+        self.in_features, self.out_features = product.weight.shape[1], last - first
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A view of its rows, as the layer had them."""
+        own = self.product.weight[self.first : self.last]
+        return own.t() if self.transposed else own
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """A view, or None."""
+        return self.product.bias[self.first : self.last] if self.has_bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Its features of x."""
+        return self.product.part(x, self.first, self.last)
+
+    def _named(self, prefix: str) -> dict[str, torch.Tensor]:
+        named = {"weight": self.weight, "bias": self.bias}
+        return {prefix + name: tensor for name, tensor in named.items() if tensor is not None}
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        destination.update({name: each.contiguous() for name, each in self._named(prefix).items()})
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
+        _, _, missing, _, wrong = given
+        for name, own in self._named(prefix).items():
+            new = state_dict.get(name)
+            if new is None:
+                missing.append(name)
+            elif new.shape != own.shape:
+                wrong.append(f"size mismatch for {name}: {tuple(new.shape)}, wanted {tuple(own.shape)}")
+            else:
+                own.copy_(new)
+
+
+def fuse_dense(model: nn.Module) -> nn.Module:
+    """Queries, keys and values, gate and up that are all dense become one product each, in place.
+
+    For inference, behind `sparsify` and before `torch.compile`: predictions of `--runtime torch` are of such
+    models. Layers keep their names in `state_dict`, but are no `nn.Linear` any more.
+    """
+    found, _ = find_layers(model)
+    for group in (each for each in sibling_groups(found) if len(each) > 1):
+        product, first = DenseProduct([layer.module for layer in group]), 0
+        for name, module in group:
+            last = first + matrix_of(module).shape[0]
+            model.set_submodule(name, DensePart(product, first, last, module))
+            first = last
+    return model

@@ -7,13 +7,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign import predict
-from prunecast.codesign.graph import ModelGraph, model_time, parse_workload
+from prunecast.codesign.graph import ModelGraph, parse_workload
 from prunecast.codesign.graph.config import graph_of_tensors, node_of, shape_of_config
 from prunecast.codesign.graph.shapes import transformers
-from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
-from prunecast.hardware import load_gpu
 
 LLAMA = {
     "model_type": "llama",
@@ -215,8 +213,17 @@ def test_a_folder_in_torch_has_the_launches_of_torch_under_the_names_of_its_tens
     whole = predict(where, workload="prefill:2048", runtime="torch", **SETTINGS).whole
     kinds = set(whole.best.seconds_by_kind)
     assert {"rms norm", "rotary", "gated unit"} <= kinds
-    assert "model.layers.0.self_attn.q_proj.weight" in whole.best.seconds_of
-    # x of q, k and v is turned once; gate and up are pruned one by one, so that the gated unit is a kernel
+    products = [name for name, kind in whole.best.kind_of.items() if kind == "gemm"]
+    assert products[:4] == [
+        f"model.layers.0.{name}.weight"
+        for name in (
+            "self_attn.q_proj+k_proj+v_proj",
+            "self_attn.o_proj",
+            "mlp.gate_proj+up_proj",
+            "mlp.down_proj",
+        )
+    ]
+    # gate and up are pruned one by one, so that the gated unit is a kernel
     turned = whole.best.turning_seconds
     assert sorted(turned) == sorted(
         [
@@ -227,15 +234,13 @@ def test_a_folder_in_torch_has_the_launches_of_torch_under_the_names_of_its_tens
     )
 
 
-def test_products_that_torch_launches_together_pay_one_launch(tmp_path):
-    (run,) = parse_workload("prefill:2048")
-    gpu = load_gpu("h200-sxm")
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    shape = shape_of_config(tmp_path / "config.json")
-    graph = torch_form("x", shape, run, apart=True)
-    found = model_time(graph, gpu, dict.fromkeys(graph.products, 10e-6))
-    saved = sum(10e-6 - found.seconds_of[name] for name in graph.products)
-    assert saved == pytest.approx(2 * 3 * gpu.graph_launch_s)  # k, v and up of each layer
+@pytest.mark.parametrize("workload", ["prefill:2048", "decode:16@512"])
+def test_a_folder_in_torch_takes_what_its_configuration_alone_takes(tmp_path, workload):
+    """Which has queries, keys and values, gate and up as one product; dense, as tiles differ."""
+    where = folder(tmp_path, LLAMA)
+    asked = {"workload": workload, "runtime": "torch", **SETTINGS}
+    times = [predict(each, **asked).whole.dense.seconds for each in (where, where / "config.json")]
+    assert times[0] == pytest.approx(times[1])
 
 
 def test_a_folder_is_pruned_to_a_time_in_torch(tmp_path):
@@ -251,6 +256,13 @@ def test_a_folder_is_pruned_to_a_time_in_torch(tmp_path):
     assert pruned.result.time is not None
     assert "rms norm" in pruned.result.time.seconds_by_kind
     assert {layer.pattern.partition(":")[0] for layer in pruned.result.layers} <= {"atp", "dense"}
+    attention = pruned.result.layers[0]
+    assert attention.layer.endswith("q_proj+k_proj+v_proj.weight")
+    assert [name.rpartition(".")[0].rpartition(".")[2] for name in attention.names] == [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+    ]
 
 
 def test_matrices_alone_have_no_form_in_torch():

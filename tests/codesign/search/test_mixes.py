@@ -48,7 +48,7 @@ def test_one_pass_as_a_mix_is_that_pass():
         prune_model(layer, Targets(latency_share=0.7), gpu=GPU, engine="model", **said).result
         for said in ({"workload": "prefill:2048"}, {"workload": "prefill:2048=3"})
     ]
-    assert found[0].layers == found[1].layers or found[0].layers[0].row() == found[1].layers[0].row()
+    assert found[0].layers == found[1].layers or found[0].layers[0].rows() == found[1].layers[0].rows()
 
 
 def test_each_pass_of_a_mix_runs_its_own_kernel():

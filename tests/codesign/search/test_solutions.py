@@ -59,7 +59,7 @@ def test_one_solution_is_the_first_of_many(found):
     alone = prune_model(
         LAYERS, Targets(latency_share=0.75), gpu="h200-sxm", tokens=4096, engine="model"
     ).result
-    assert [layer.row() for layer in alone.layers] == [layer.row() for layer in found.result.layers]
+    assert [layer.rows() for layer in alone.layers] == [layer.rows() for layer in found.result.layers]
 
 
 def test_none_is_refused():

@@ -48,6 +48,14 @@ class Convolution(NamedTuple):
         return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
 
+class Member(NamedTuple):
+    """A matrix of a file among those that are one product."""
+
+    name: str
+    m: int
+    """Its rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One operator.
@@ -66,6 +74,7 @@ class Operation:
     idle : how many of them a pass leaves out, on average: experts that no token goes to
     tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
     layout : one of `LAYOUTS`, or None where both will do
+    members : matrices below each other that are this product, see `torch_form.py`; empty for one matrix
 
     Raises
     ------
@@ -87,6 +96,7 @@ class Operation:
     idle: float = 0
     tensors_out: int = 1
     layout: str | None = None
+    members: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -114,9 +124,11 @@ class Operation:
         return self.m * self.k * self.n * self.runs
 
 
-def linear(name: str, m: int, k: int, n: int) -> Operation:
+def linear(name: str, m: int, k: int, n: int, *, members: tuple[Member, ...] = ()) -> Operation:
     """C (m, n) = A (m, k) @ B (k, n)."""
-    return Operation(name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
+    return Operation(
+        name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n, members=members
+    )
 
 
 def convolved(name: str, channels: int, conv: Convolution, batch: int) -> Operation:

@@ -3,10 +3,16 @@
 Queries, keys and values are one product, gate and up another. Between products lie attention and the kernels
 that Inductor writes: a norm with the residual sums before it, rotary embedding, the cache's new keys and
 values, and an activation where it is no epilogue. What each takes: `torch_time.py`.
+
+Matrices of a file that read the same x are one product too: `sparsify` makes one launch of those that are
+pruned to tiles, another of those with 2:4, `fuse_dense` one of those that stay dense. Each launch has its own
+beginning, fill of the GPU and end, and turns x for itself, so that members pruned alike take the least.
 """
 
+from collections.abc import Collection, Mapping, Sequence
+
 from prunecast.codesign.graph.blocks import mean_keys
-from prunecast.codesign.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
+from prunecast.codesign.graph.model_graph import Convolution, Member, ModelGraph, Operation, convolved, linear
 from prunecast.codesign.graph.shapes import Pass, Transformer, check_phase
 from prunecast.errors import BadInput
 
@@ -18,6 +24,16 @@ SUMMED_TENSORS = 4.75
 """Tensors that a norm moves where sums go on beside it: Inductor adds up the branches since the last sum that
 it wrote, 2 to 5 tensors in turn, and writes that sum once in four norms. Kind: read in the kernels that it
 made for Llama and ViT (torch 2.11)."""
+
+SIBLINGS = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("gate_proj", "up_proj"),
+)
+"""Names, side by side in one module, in the order in which models call them."""
+WEIGHT = ".weight"
+ROWS = 64
+"""Every member has whole tiles of so many rows, the lowest of a menu, or is a product of its own."""
 
 
 def torch_form(name: str, shape: Transformer, run: Pass, *, apart: bool = False) -> ModelGraph:
@@ -154,3 +170,60 @@ class _Form:
             name=name, kind=kind, elements_in=read * columns, elements_out=(written or read) * columns
         )
         return self.model.add(each, after)
+
+
+def sibling_groups(columns: Mapping[str, int]) -> list[list[str]]:
+    """Names of matrices or modules -> K, again: those together that read the same x."""
+    groups, taken = [], set()
+    for name in columns:
+        if name not in taken:
+            groups.append(_group(name, columns))
+            taken |= set(groups[-1])
+    return groups
+
+
+def _group(name: str, columns: Mapping[str, int]) -> list[str]:
+    end = WEIGHT if name.endswith(WEIGHT) else ""
+    parent, dot, own = name.removesuffix(WEIGHT).rpartition(".")
+    for names in SIBLINGS:
+        group = [f"{parent}{dot}{each}{end}" for each in names]
+        if own in names and len({columns.get(each) for each in group}) == 1:
+            return group
+    return [name]
+
+
+def joint_name(group: Sequence[str]) -> str:
+    """One name of all: `a.q_proj.weight` and `a.k_proj.weight` are `a.q_proj+k_proj.weight`."""
+    end = WEIGHT if group[0].endswith(WEIGHT) else ""
+    parent, dot, _ = group[0].removesuffix(WEIGHT).rpartition(".")
+    return parent + dot + "+".join(name.removesuffix(WEIGHT).rpartition(".")[2] for name in group) + end
+
+
+def launched_together(model: ModelGraph, names: Collection[str]) -> list[list[str]]:
+    """The groups of more than one of these products that torch launches as one."""
+    if model.runtime != "torch":
+        return []
+    products = model.products
+    every = sibling_groups({name: product.k for name, product in products.items()})
+    found = [[name for name in group if name in names] for group in every]
+    return [group for group in found if len(group) > 1 and not any(products[name].m % ROWS for name in group)]
+
+
+def together(model: ModelGraph, groups: Sequence[Sequence[str]]) -> ModelGraph:
+    """The graph with one product for each group."""
+    joint = {name: _joint(model, group) for group in groups for name in group}
+    found = ModelGraph(name=model.name, runtime=model.runtime)
+    for operation in model:
+        own = joint.get(operation.name, operation)
+        if own.name not in found.graph:
+            sources = model.graph.predecessors(operation.name)
+            found.add(
+                own, list(dict.fromkeys(joint[each].name if each in joint else each for each in sources))
+            )
+    return found
+
+
+def _joint(model: ModelGraph, group: Sequence[str]) -> Operation:
+    members = tuple(Member(name, model[name].m) for name in group)
+    first = model[group[0]]
+    return linear(joint_name(group), sum(each.m for each in members), first.k, first.n, members=members)

@@ -159,13 +159,11 @@ class TorchTimer:
             return images.passing(o) if o.kind in PASSES else self.seconds(o)
 
         seconds = {o.name: seconds_of(o) for o in model}
-        for name in _launched_with_another(model):
-            seconds[name] = max(seconds[name] - self._gpu.graph_launch_s, 0.0)
         changed, turning = [], {}
         for name in sorted(sparse):
             for norm in _norms_of_sums(model, name):
-                seconds[norm.name] = self.seconds(replace(norm, elements_in=norm.elements_out))
-                seconds[name] += norm.elements_out * ELEMENT_BYTES / self._gpu.dram_bytes_per_s
+                seconds[norm.name] = self.of_sum(norm)
+                seconds[name] += self.adding(norm)
             source = next(iter(model.graph.predecessors(name)), None)
             if source is None:  # a matrix that the form does not know: a pooler
                 continue
@@ -192,6 +190,14 @@ class TorchTimer:
         """Seconds by which an activation in the epilogue makes a product longer."""
         clk = self._costs[EPILOGUES[operation.kind]]
         return clk * operation.elements_out / self._gpu.sm_count / self._gpu.clock_burst_hz[0]
+
+    def of_sum(self, norm: Operation) -> float:
+        """Seconds of a norm that reads the sum alone."""
+        return self.seconds(replace(norm, elements_in=norm.elements_out))
+
+    def adding(self, norm: Operation) -> float:
+        """Seconds by which the sum that a norm reads makes a product longer."""
+        return norm.elements_out * ELEMENT_BYTES / self._gpu.dram_bytes_per_s
 
     def turning(self, maker: Operation, reader: Operation) -> float:
         """Seconds of turning X, which `maker` makes, for a sparse product."""
@@ -227,8 +233,8 @@ def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = fro
     """Product -> seconds that a pass takes longer if it alone is dense, all others sparse, beside its own.
 
     An activation between two sparse products is the first one's epilogue, and else a kernel; behind a dense
-    product X of the second one must be turned too. Images leave their planes for a dense convolution and come
-    back. Empty for models that torch does not run.
+    product X of the second one must be turned too. A large sum is a sparse product's epilogue. Images leave
+    their planes for a dense convolution and come back. Empty for models that torch does not run.
 
     Parameters
     ----------
@@ -244,6 +250,9 @@ def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = fro
         lost |= {reader.name: apart for reader in readers}
         turned = sum(timer.turning(o, reader) for reader in readers)
         lost |= dict.fromkeys(model.graph.predecessors(o.name), apart + turned)
+    for name in model.products:
+        for norm in _norms_of_sums(model, name):
+            lost[name] = lost.get(name, 0.0) + timer.seconds(norm) - timer.of_sum(norm) - timer.adding(norm)
     return lost | _lost_planes(model, timer, sparse & model.products.keys())
 
 
@@ -273,17 +282,6 @@ def _norms_of_sums(model: ModelGraph, name: str) -> list[Operation]:
     return [each for each in readers if each.kind in NORMS and each.elements_out >= LEAST_ADDED]
 
 
-def _launched_with_another(model: ModelGraph) -> list[str]:
-    """Products by matrix that torch launches together with one before them, which reads the same."""
-    seen, found = set(), []
-    for name in model.products:
-        source = next(iter(model.graph.predecessors(name)), None)
-        if source is not None and source in seen:
-            found.append(name)
-        seen.add(source)
-    return found
-
-
 def _is_epilogue(
     model: ModelGraph, maker: Operation, sparse: frozenset[str], ungated: frozenset[str]
 ) -> bool:
@@ -294,5 +292,6 @@ def _is_epilogue(
 
 
 def _may_be_epilogue(model: ModelGraph, maker: Operation) -> bool:
-    """Gate and up of a file are pruned one by one: their tiles differ, and the gated unit stays a kernel."""
-    return maker.kind in EPILOGUES and model.graph.in_degree(maker.name) == 1
+    """Gate and up of a file have tiles of their own, one below the other: the gated unit stays a kernel."""
+    products = [model[name] for name in model.graph.predecessors(maker.name)]
+    return maker.kind in EPILOGUES and len(products) == 1 and not products[0].members

@@ -2,7 +2,7 @@
 passes that the model is run in; `PassTimes`: what the model takes in each, from the seconds of its products.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,9 @@ from prunecast.codesign.graph import (
     turned_by_dense,
 )
 from prunecast.codesign.graph.config import checkpoint_shape, graph_of_tensors
+from prunecast.codesign.graph.model_graph import Member
 from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
+from prunecast.codesign.graph.torch_form import joint_name, launched_together, together
 from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model.read_model import read_onnx_model
@@ -75,6 +77,8 @@ class LayerSet(NamedTuple):
     """Matrices that a name stands for, where they are several alike."""
     known: Calibration | None = None
     """What is known of the layers' inputs, where `importance` knows it."""
+    members: Mapping[str, tuple[Member, ...]] = MappingProxyType({})
+    """Layer -> matrices below each other that it is, where it is several."""
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -276,6 +280,34 @@ def calibrated(layers: LayerSet, weights: Source, path: str | Path) -> LayerSet:
     for name, (_, k) in layers.shapes.items():
         known.weigh(name, np.zeros((1, k), np.float32))  # says what is missing before the search
     return layers._replace(importance=lambda name: known.weigh(name, magnitudes(name)), known=known)
+
+
+def as_launched(layers: LayerSet, apart: Collection[str] = ()) -> LayerSet:
+    """The layers with those as one that torch launches as one, but for `apart`; the search prunes them alike,
+    to a sparsity that their tiles share.
+    """
+    own = [name for name in layers.shapes if name not in apart]
+    groups = [[] if run.graph is None else launched_together(run.graph, own) for run in layers.passes]
+    if not any(groups):
+        return layers
+    joint = {name: joint_name(group) for group in groups[0] for name in group}
+    graphs = [together(run.graph, groups[0]) for run in layers.passes if run.graph is not None]
+    members = {n: graphs[0][n].members for n in joint.values()}
+
+    def renamed(name: str) -> str:
+        return joint.get(name, name)
+
+    def importance(name: str) -> ImportanceArray:
+        parts = [layers.importance(each.name) for each in members.get(name, ())]
+        return np.concatenate(parts) if parts else layers.importance(name)
+
+    shapes = {renamed(name): layers.shapes[name] for name in layers.shapes}
+    shapes |= {name: (sum(each.m for each in own), shapes[name][1]) for name, own in members.items()}
+    passes = [
+        run._replace(tokens={renamed(name): n for name, n in run.tokens.items()}, graph=graph)
+        for run, graph in zip(layers.passes, graphs, strict=True)
+    ]
+    return layers._replace(shapes=shapes, importance=importance, passes=tuple(passes), members=members)
 
 
 class PassTimes(NamedTuple):

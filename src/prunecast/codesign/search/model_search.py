@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 from prunecast.choice import PrunedMap, fastest_plan
@@ -108,7 +108,8 @@ class ModelSearch:
             raise BadInput(
                 f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
             )
-        few = len(self.layers.shapes) <= MOST_GUIDED_LAYERS
+        members = sum(len(each) - 1 for each in self.layers.members.values())
+        few = len(self.layers.shapes) + members <= MOST_GUIDED_LAYERS
         families = [family for family in self.families if few or family not in SLOW]
         times = OptionTimes(engine=self.engine, dtype=self.dtype, typical=self._typical(), quick=self.quick)
 
@@ -118,12 +119,16 @@ class ModelSearch:
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             convolves = any(run.convolves(name) for run in self._passes_of(name))
+            fits = cache(partial(self._fits, name))
             offered = {
                 n: layer_options(importance, sums, n, times, families=families, is_convolution=convolves)
                 for n in {run.tokens[name] for run in self._passes_of(name)}
             }
             menus = [
-                (self._weight(run, name), [o for o in offered[n] if 1.0 - o.kept / importance.size <= most])
+                (
+                    self._weight(run, name),
+                    [o for o in offered[n] if 1.0 - o.kept / importance.size <= most and fits(o.pattern)],
+                )
                 for run in self._passes_of(name)
                 for n in (run.tokens[name],)
             ]
@@ -265,6 +270,11 @@ class ModelSearch:
         seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)
         copies = self.layers.copies.get(name, 1)
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
+
+    def _fits(self, name: str, pattern: str) -> bool:
+        """Whether the tiles of a pattern end where the members of a layer end."""
+        height = 1 if pattern == "dense" else parse_pattern(pattern).parameters.get("height", 1)
+        return all(each.m % height == 0 for each in self.layers.members.get(name, ())[:-1])
 
     def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
         """The pattern, guided by closed-form times in all passes if it asks for times."""

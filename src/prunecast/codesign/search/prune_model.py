@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from prunecast.codesign.engines import Engine, Progress, cache_state, silent
 from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.provenance import SCHEMA_VERSION
-from prunecast.codesign.search.layer_sets import calibrated, is_standard, layers_to_prune
+from prunecast.codesign.search.layer_sets import as_launched, calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions
 from prunecast.codesign.search.target import TargetResult
@@ -109,7 +111,7 @@ class PrunedModel:
 
     @property
     def _patterns(self) -> dict[str, str]:
-        return {layer.layer: layer.pattern for layer in self.result.layers}
+        return {name: layer.pattern for layer in self.result.layers for name in layer.names}
 
     @property
     def _keeps_tiles(self) -> bool:
@@ -256,6 +258,7 @@ def search_of(
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     if calibrate is not None:
         layers = calibrated(layers, weights, calibrate)
+    layers = as_launched(layers, apart=caps or ())
     around = layers.weights_around
     in_model = runtime == "engine" and (workload is not None or around > 0)
     l2 = cache_state(None, around or layers.weights, dtype, in_model=in_model)
@@ -289,9 +292,11 @@ def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
 
 
 def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
-    """What the layers of a result keep, those that stay dense left out."""
-    return {
-        layer.layer: search.mask(layer.layer, layer.pattern, layer.sparsity, layer.kernel)
-        for layer in result.layers
-        if layer.pattern != "dense"
-    }
+    """What the matrices of a result keep, those that stay dense left out."""
+    found: dict[str, MaskArray] = {}
+    for layer in result.layers:
+        if layer.pattern != "dense":
+            mask = search.mask(layer.layer, layer.pattern, layer.sparsity, layer.kernel)
+            ends = np.cumsum([each.m for each in layer.members])[:-1]
+            found |= zip(layer.names, np.split(mask, ends), strict=True)
+    return found

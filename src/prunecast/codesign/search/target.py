@@ -25,6 +25,7 @@ from prunecast.codesign.search.floor import (
     with_likely,
 )
 from prunecast.codesign.search.model_search import ModelSearch, Tried
+from prunecast.codesign.search.option_times import Option, retained
 from prunecast.codesign.search.targets import Targets
 from prunecast.errors import BadInput
 
@@ -39,9 +40,18 @@ FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
 
 
+class ChosenMember(NamedTuple):
+    """A matrix of several that are one launch."""
+
+    layer: str
+    m: int
+    removed: float
+    retained_importance: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChosenLayer:
-    """One layer of the result.
+    """One layer of the result, or several that are one launch.
 
     Parameters
     ----------
@@ -52,6 +62,7 @@ class ChosenLayer:
     retained_importance : share
     seconds, dense_seconds : predicted; of all copies, and the mean over the passes of a workload
     copies : layers alike that it stands for
+    members : of several, each one's part
     """
 
     layer: str
@@ -66,15 +77,26 @@ class ChosenLayer:
     seconds: float
     dense_seconds: float
     copies: int = 1
+    members: tuple[ChosenMember, ...] = ()
 
     @property
     def speedup(self) -> float:
         """Dense time over this."""
         return self.dense_seconds / self.seconds
 
-    def row(self) -> dict[str, Any]:
-        """The fields as files hold them."""
-        return {name: getattr(self, name) for name in ChosenLayer.__slots__}
+    @property
+    def names(self) -> list[str]:
+        """Names of its matrices."""
+        return [each.layer for each in self.members] or [self.layer]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The fields as files hold them, a row for each matrix; its rows' share of the time of a launch."""
+        own = {name: getattr(self, name) for name in ChosenLayer.__slots__ if name != "members"}
+        times = {name: own[name] / self.m for name in ("seconds", "dense_seconds")}
+        return [
+            {**own, **each._asdict(), **{name: each.m * of_row for name, of_row in times.items()}}
+            for each in self.members
+        ] or [own]
 
 
 class FrontPoint(NamedTuple):
@@ -110,7 +132,7 @@ class TargetResult:
         names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
         return {
             **{name: getattr(self, name) for name in names},
-            "layers": [layer.row() for layer in self.layers],
+            "layers": [row for layer in self.layers for row in layer.rows()],
             "front": [point._asdict() for point in self.front],
         }
 
@@ -272,6 +294,21 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
         seconds=tried.seconds,
         dense_seconds=search.dense_seconds()[name],
         copies=search.layers.copies.get(name, 1),
+        members=_members(search, name, option),
+    )
+
+
+def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMember, ...]:
+    """What is left of each matrix of a launch."""
+    members = search.layers.members.get(name, ())
+    if option.pattern == "dense" or not members:
+        return tuple(ChosenMember(each.name, each.m, 0.0, 1.0) for each in members)
+    mask = search.mask(name, option.pattern, option.sparsity, option.kernel)
+    ends = np.cumsum([each.m for each in members])[:-1]
+    parts = zip(members, np.split(mask, ends), np.split(search.layers.importance(name), ends), strict=True)
+    return tuple(
+        ChosenMember(each.name, each.m, 1.0 - float(own.mean()), retained(scores, own) / float(scores.sum()))
+        for each, own, scores in parts
     )
 
 
