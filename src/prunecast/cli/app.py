@@ -1,6 +1,7 @@
 """The Typer application: the list of commands and what `prunecast` alone prints."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -61,7 +62,8 @@ def _flat(command: Callable[..., None]) -> Callable[..., None]:
         if name in records:
             parameters += _options(records[name])
         else:
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            hint = _with_default(hints[name])
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
 
     def run(**given: Any) -> None:
         made = {
@@ -80,9 +82,25 @@ def _options(record: Any) -> list[Parameter]:
     """A parameter for each field of a record."""
     hints = get_type_hints(record, include_extras=True)
     return [
-        Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name])
+        Parameter(
+            option.name,
+            Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=_with_default(hints[option.name]),
+        )
         for option in fields(record)
     ]
+
+
+def _with_default(hint: Any) -> Any:
+    """The annotation of an option that says its default in words as those with a value do, not in brackets."""
+    option = next(iter(getattr(hint, "__metadata__", ())), None)
+    words = getattr(option, "show_default", None)
+    if not isinstance(words, str):
+        return hint
+    told = copy(option)
+    told.show_default, told.help = False, f"{option.help}  [default: {words}]"
+    return Annotated[hint.__origin__, told]
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:

@@ -29,7 +29,7 @@ from prunecast.patterns.sources.stored_tensor import (
 LOOKUP = re.compile(
     r"(^|[._/])(embed_tokens|tok_embeddings|token_embd|wte|wpe|shared|positions?|pos_embed|relative_attention_bias"
     r"|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"
-    r"|embedding_table|((tok|token|pos)_?)?emb(ed)?)(\.weight)?$"
+    r"|embedding_table|(?<!_)((tok|token|pos)_?)?emb(ed)?)(\.weight)?$"
 )
 """Tables of which a model takes rows: no product."""
 EXPERT = re.compile(r"(^|[._/])(experts?|moe)[._/](\d+)[._/]")
