@@ -93,7 +93,7 @@ def _options(record: Any) -> list[Parameter]:
 
 
 def _with_default(hint: Any) -> Any:
-    """The annotation of an option that says its default in words as those with a value do, not in brackets."""
+    """The annotation of an option whose default is told in words, without the brackets that Typer adds."""
     option = next(iter(getattr(hint, "__metadata__", ())), None)
     words = getattr(option, "show_default", None)
     if not isinstance(words, str):
