@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from predicted import Predictor
+from predicted import Predictor, fitting
 
 from prunecast.choice import PrunedMap
 from prunecast.codesign.search.prune_model import masks_of
@@ -131,7 +131,7 @@ def find_masks(
 
 def _saving(masks: Masks, predictor: Predictor) -> list[str]:
     """Layers without whose pruning the model would take longer."""
-    maps = {name: parse_pattern(masks.patterns[name]).map(mask) for name, mask in masks.kept.items()}
+    maps = maps_of(masks.patterns, masks.kept)
     whole = predictor.share(maps)
     return [
         name
@@ -153,18 +153,26 @@ def _timed(pattern: Pattern, predictor: Predictor) -> Pattern:
 def _masks(
     pattern: Pattern, importance: Importance, told: float | None, scope: str, predictor: Predictor | None
 ) -> Masks:
-    kept = pattern.prune(importance, told, scope)
-    share = None if predictor is None else predictor.share(maps_of(pattern, kept))
-    return Masks(kept, dict.fromkeys(kept, pattern.canonical), _removed(kept), share)
+    """Matrices with fewer rows than a tile have tiles of their height, and share a sparsity of their own."""
+    kept: dict[str, MaskArray] = {}
+    patterns = {
+        name: fitting(pattern.canonical, len(scores)).canonical for name, scores in importance.items()
+    }
+    for text in sorted(set(patterns.values())):
+        rule = pattern if text == pattern.canonical else parse_pattern(text)
+        own = {name: scores for name, scores in importance.items() if patterns[name] == text}
+        kept |= (rule if predictor is None else _timed(rule, predictor)).prune(own, told, scope)
+    share = None if predictor is None else predictor.share(maps_of(patterns, kept))
+    return Masks(kept, patterns, _removed(kept), share)
 
 
 def _removed(kept: Mapping[str, MaskArray]) -> float:
     return 1.0 - sum(int(mask.sum()) for mask in kept.values()) / sum(mask.size for mask in kept.values())
 
 
-def maps_of(pattern: Pattern, kept: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
+def maps_of(patterns: Mapping[str, str], kept: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
     """What is kept of layers that have zeros at all."""
-    return {name: pattern.map(mask) for name, mask in kept.items() if not mask.all()}
+    return {name: parse_pattern(patterns[name]).map(mask) for name, mask in kept.items() if not mask.all()}
 
 
 def _of_share(
@@ -201,9 +209,7 @@ def _mixture(importance: Importance, share: float, predictor: Predictor, familie
         patterns = {
             n: layer.pattern for layer in result.layers if layer.pattern != "dense" for n in layer.names
         }
-        found = predictor.share(
-            {name: parse_pattern(patterns[name]).map(mask) for name, mask in pruned.items()}
-        )
+        found = predictor.share(maps_of(patterns, pruned))
         if abs(found / share - 1.0) < CLOSE_MIXTURE:
             break
         aim *= share / found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from prunecast.choice import PrunedMap, fastest_plan
@@ -15,7 +16,7 @@ from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.workload_layers import conv_shape
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, plan_dense
-from prunecast.patterns import NestedMap, TileMap, parse_pattern
+from prunecast.patterns import NestedMap, Pattern, TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.conv import implicit_plan
@@ -85,11 +86,13 @@ class Predictor:
         self, pattern: str, importance: Mapping[str, ImportanceArray], at: Sequence[float]
     ) -> list[float]:
         """The share with every layer pruned alike, as the first one of its shape, at these sparsities."""
-        rule, firsts = parse_pattern(pattern), {scores.shape: scores for scores in importance.values()}
-        found = []
+        firsts, found = {scores.shape: scores for scores in importance.values()}, []
+        rules = {shape: fitting(pattern, shape[0]) for shape in firsts}
         for sparsity in at:
-            masks = {shape: rule.prune({"": scores}, sparsity)[""] for shape, scores in firsts.items()}
-            maps = {shape: rule.map(mask) for shape, mask in masks.items()}
+            masks = {
+                shape: rules[shape].prune({"": scores}, sparsity)[""] for shape, scores in firsts.items()
+            }
+            maps = {shape: rules[shape].map(mask) for shape, mask in masks.items()}
             found.append(self.share({name: maps[scores.shape] for name, scores in importance.items()}))
         return found
 
@@ -109,6 +112,14 @@ class Predictor:
         )
         search.prepare()
         return search
+
+
+def fitting(pattern: str, rows: int) -> Pattern:
+    """The pattern with tiles that are no higher than a matrix of so many rows."""
+    rule = parse_pattern(pattern)
+    if rule.parameters.get("height", 0) <= rows:
+        return rule
+    return parse_pattern(re.sub(r":\d+", f":{rows}", pattern, count=1))
 
 
 def _stacked(maps: list[PrunedMap]) -> PrunedMap:

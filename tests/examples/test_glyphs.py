@@ -109,6 +109,18 @@ def test_products_of_the_graph_are_the_convolutions_of_the_network(scripts):
     assert {name: (o.m, o.k, o.n) for name, o in graph(TINY).products.items()} == found
 
 
+@pytest.mark.parametrize("pattern", ["tile-wise:128", "atp:128:guided", "block:64x64", "unstructured"])
+@pytest.mark.parametrize("rows", [64, 128, 512])
+def test_tiles_are_no_higher_than_a_matrix(scripts, pattern, rows):
+    from predicted import fitting
+
+    rule = fitting(pattern, rows)
+    assert rule.canonical == (pattern.replace("128", "64") if rows == 64 else pattern)
+    needs = {"": np.random.default_rng(0).random((rows, 128), np.float32)}
+    timed = rule.timed_by(lambda name, kept: kept.density) if rule.needs_times else rule
+    assert timed.prune(needs, 0.5)[""].shape == (rows, 128)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("study", ["glyphs/glyphs.py", "retrieval/retrieval.py"])
 def test_the_harness_goes_through_a_study_in_small(scripts, study, tmp_path):

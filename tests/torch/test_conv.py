@@ -1,6 +1,7 @@
 """`TileSparseConv2d` without a GPU: what it takes over, refuses, and how images come into planes."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
+from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import Pruner, TileSparseConv2d, TileSparseLinear, sparsify  # noqa: E402
 from prunecast.torch.conv import images_in, planes_of  # noqa: E402
 
@@ -73,6 +75,18 @@ def test_the_plan_on_its_planes_is_what_torch_computes(size, stride):
         x.double(), torch.from_numpy(weights).view(32, 12, size, size), **options
     )
     torch.testing.assert_close(images_in(out, output, 3), wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("sparsity", "slow"), [(0.05, True), (0.75, False)])
+def test_a_layer_that_dense_would_be_faster_warns(sparsity, slow):
+    conv = torch.nn.Conv2d(128, 128, 3, padding=1).half()
+    weights = conv.weight.detach().flatten(1).float().abs().numpy()
+    mask = parse_pattern("tile-wise:128").prune({"": weights}, sparsity)[""]
+    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:128", gpu=GPU)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        module._planned((32, 28, 28))
+    assert ["leave this layer dense" in str(each.message) for each in found] == [True] * slow
 
 
 def test_zeros_of_the_weights_are_enough_and_states_go_through():

@@ -11,6 +11,7 @@ The kernel reads and writes planes of pixels with the batch innermost and zeros 
 Batches that are no multiple of 8 are filled up.
 """
 
+import warnings
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,8 +22,9 @@ import torch
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import ConvGrid, ConvShape, KernelPlan
+from prunecast.kernels import ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
 from prunecast.kernels.device.conv_input import CHUNK, ConvOperator
+from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
@@ -94,8 +96,8 @@ def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tens
 class TileSparseConv2d(TileModule):
     """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
 
-    The state holds the kept values and the tiles. For every shape of input the first call plans and packs;
-    `MOST_PLANS` shapes are kept.
+    The state holds the kept values and the tiles. For every shape of input the first call plans and packs,
+    and warns where the layer is predicted to take longer than a dense one; `MOST_PLANS` shapes are kept.
     """
 
     def __init__(
@@ -183,7 +185,16 @@ class TileSparseConv2d(TileModule):
         return seen_in(operator(getattr(in_planes(x, self.border), _PLANES)), operator.output, count)
 
     def _planned(self, key: tuple[int, int, int]) -> KernelPlan:
-        return self.plan(self.grid(*key))
+        """The plan of so many images of a size; warns where cuDNN is predicted to take no longer."""
+        grid = self.grid(*key)
+        plan, conv = self.plan(grid), grid.conv
+        product = plan_dense(plan.m, conv.k, conv.n, plan.dtype, self.gpu)
+        own, dense = (1e6 * estimate(each, self.gpu).seconds for each in (plan, implicit_plan(product, conv)))
+        if own >= dense:
+            sizes = f"{key[0]} images of {self.in_channels} x {key[1]} x {key[2]}, {self._density:.0%} kept"
+            said = f"predicted {own:.1f} us, dense {dense:.1f}: leave this layer dense"
+            warnings.warn(f"TileSparseConv2d: {sizes}: {said}", stacklevel=2)
+        return plan
 
     def _check_input(self, x: torch.Tensor) -> None:
         self._check_gradients(x)

@@ -18,9 +18,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from prunecast.codesign.graph.layouts import Transpose
+from prunecast.codesign.graph.layouts import PASSES, ImageForm, Transpose
 from prunecast.codesign.graph.model_graph import ModelGraph, Operation
-from prunecast.codesign.graph.torch_images import PASSES, ImageForm
 from prunecast.hardware import GpuSpec, sm_clock_hz
 from prunecast.hardware.costs import load_costs
 
