@@ -100,7 +100,8 @@ def sparsify(
     fuse : one launch for layers that read the same x, activations and gated units in the epilogue; with
         `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
     trainable : kept values become parameters with gradients; with one image only
-    convolutions : replace `Conv2d` too, by `TileSparseConv2d`, which runs on a GPU alone
+    convolutions : replace `Conv2d` too, by `TileSparseConv2d`, which runs on a GPU alone; sizes of images are
+        known at the first call, which warns where a layer is predicted to take longer than a dense one
     progress : told `(stage, done, total)`
     quiet : do not print what was done
 
