@@ -25,6 +25,13 @@ def test_help_lists_every_command(run):
         assert run(command, "--help")[0] == 0
 
 
+def test_defaults_in_words_look_like_others(run):
+    text = " ".join(run("predict", "--help")[1].split())
+    assert "C (M, N). [default: 4096]" in text
+    assert "[default: simulator]" in text
+    assert "[default: (" not in text
+
+
 def test_version(run):
     from importlib.metadata import version
 

@@ -26,6 +26,12 @@ def test_a_standard_model_gets_a_recipe_alone(run, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "pruned").iterdir()] == ["recipe.json"]
 
 
+def test_a_budget_that_dense_meets_is_said_to_be(run, model):
+    code, out, _ = run("prune", model, "-o", "pruned", "--latency", "150%", *TIME)
+    assert code == 0
+    assert "2 of 2 layers stay dense: the dense time is within the budget." in out
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

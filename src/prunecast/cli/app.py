@@ -94,12 +94,11 @@ def _options(record: Any) -> list[Parameter]:
 
 def _with_default(hint: Any) -> Any:
     """The annotation of an option whose default is told in words, without the brackets that Typer adds."""
-    option = next(iter(getattr(hint, "__metadata__", ())), None)
-    words = getattr(option, "show_default", None)
+    told: Any = copy(next(iter(getattr(hint, "__metadata__", ())), None))
+    words = getattr(told, "show_default", None)
     if not isinstance(words, str):
         return hint
-    told = copy(option)
-    told.show_default, told.help = False, f"{option.help}  [default: {words}]"
+    told.show_default, told.help = False, f"{told.help}  [default: {words}]"
     return Annotated[hint.__origin__, told]
 
 

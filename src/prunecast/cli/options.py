@@ -45,10 +45,13 @@ Engine = Annotated[
 State = Annotated[
     str,
     typer.Option(
-        metavar="TEXT", help="burst: rests between runs; sustained: power limited, as in a busy server."
+        metavar="TEXT",
+        help="SM clock. burst: that of runs with rests; sustained: at the power limit, as in a busy server.",
     ),
 ]
-Launch = Annotated[str, typer.Option(metavar="TEXT", help="graph or stream: how the kernel is launched.")]
+Launch = Annotated[
+    str, typer.Option(metavar="TEXT", help="How kernels are launched: graph (CUDA graph) or stream.")
+]
 Target = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", show_default="all", help="Layer to take, or re:REGEX; can be repeated."),
@@ -72,7 +75,7 @@ Runtime = Annotated[
     str,
     typer.Option(
         metavar="TEXT",
-        help="What runs a standard model: engine, operators fused around every kernel; or torch, as"
+        help="What runs a whole model: engine, operators fused around every kernel; or torch, as"
         " torch.compile and prunecast.torch.sparsify run it.",
     ),
 ]
@@ -115,7 +118,7 @@ class Read:
         typer.Option(
             metavar="NAME",
             show_default="Conv1D of GPT-2, kernels of Flax",
-            help="Matrix that lies (K, M), or re:REGEX; can be repeated.",
+            help="Tensor stored as (K, M), or re:REGEX; can be repeated.",
         ),
     ] = None
 
@@ -132,7 +135,13 @@ class Layer(Read):
 
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", "-n", metavar="N", show_default="4096", help="Tokens: columns of B and C."),
+        typer.Option(
+            "--tokens",
+            "-n",
+            metavar="N",
+            show_default="4096",
+            help="Tokens: columns of B (K, N) and C (M, N).",
+        ),
     ] = None
     workload: Workload = None
     sparsity: Sparsity = None

@@ -33,7 +33,7 @@ def predict(
     ] = None,
     printed: opt.Printed,
 ) -> None:
-    """Time of each layer, dense and pruned. Runs every kernel that can run the pattern."""
+    """Time of each layer, dense and pruned. A row for every kernel that can run the pattern; needs no GPU."""
     to = printed.destination()
     if min_speedup is not None and not 0 < min_speedup < float("inf"):
         raise BadInput(f"min-speedup must be above 0, got {min_speedup}")

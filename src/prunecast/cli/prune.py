@@ -40,9 +40,10 @@ def prune(
     scope: opt.Scope = "layer",
     form: opt.Form,
 ) -> None:
-    """Write pruned weights and their recipe. By magnitude; FOLDER/weights.safetensors is dense with zeros.
+    """Write pruned weights and their recipe. FOLDER/weights.safetensors is dense with zeros.
 
-    With --latency or --speedup, WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
+    Weights of least magnitude go first; --calibrate counts their inputs too. With --latency or --speedup,
+    WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
     name lists them. It gets random weights, its time counts every operator, and FOLDER gets the recipe alone.
     The time of an .onnx file counts every operator too. --runtime torch counts what torch launches of a
     standard transformer, and offers patterns that prunecast.torch.sparsify runs.
@@ -181,7 +182,10 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
         yield "Time is that of these products alone: attention, norms and embeddings are not in it."
     dense = sum(layer.pattern == "dense" for layer in result.layers)
     if dense:
-        yield f"{dense} of {len(result.layers)} layers stay dense: nothing gains enough there."
+        why = (
+            "the dense time is within the budget" if result.sparsity == 0.0 else "nothing gains enough there"
+        )
+        yield f"{dense} of {len(result.layers)} layers stay dense: {why}."
     if result.time is not None:
         outside = result.seconds - result.time.product_seconds
         yield f"{microseconds(outside)} us of the model lie outside of products with weights."

@@ -28,7 +28,8 @@ def report(
         typer.Option(
             metavar="RECORD",
             show_default="none",
-            help="Also show recorded runs of `prunecast validate`, or `bundled`; can be repeated.",
+            help="Also show measured times beside predicted ones: a record of `prunecast validate`, or"
+            " `bundled`, whose thousands of rows the simulator takes ten minutes for; can be repeated.",
         ),
     ] = None,
 ) -> None:

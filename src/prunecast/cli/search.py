@@ -42,7 +42,7 @@ def search(
     budget: Budget,
     form: opt.Form,
 ) -> None:
-    """Try more patterns than `prune --latency` does. Quanta, intervals, shuffled rows, two parts.
+    """Try more patterns than `prune --latency` does. Other tiles, shuffled rows, two patterns in a layer.
 
     Every trial offers groups of layers one more pattern; its value is the importance that the model retains
     within the latency budget. The same command resumes a stopped search; several at once share the work.

@@ -42,7 +42,7 @@ def read_torch(path: Path) -> dict[str, StoredTensor]:
                 "state_dict(), or convert the file to .safetensors"
             ) from None
         except Exception as error:  # a damaged archive: torch raises whatever its own code stumbles over
-            raise ValueError(str(error)) from error
+            raise ValueError(str(error) or "empty or damaged") from error
     tensors = _state(found, path.stem)
     if not tensors:
         raise BadInput(f"{path}: wanted a state dictionary of tensors, got {type(found).__name__}")
