@@ -33,6 +33,7 @@ that overlap; meetings of half a warp.
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -173,9 +174,9 @@ def build_on_cpu(
     key = hashlib.sha256((whole + machine.name).encode()).hexdigest()[:20]
     built = folder / f"{source.stem}-{key}.so"
     if not built.exists():
-        written = folder / f"{source.stem}-{key}.cpp"
+        written = folder / f"{source.stem}-{key}-{os.getpid()}.cpp"
         written.write_text(whole)
-        _run(["g++", *_OPTIONS, "-w", "-shared", f"-I{HERE}", str(written), "-o", str(built), str(machine)])
+        _compile(["-w", f"-I{HERE}", str(written), str(machine)], built)
     loaded = ctypes.CDLL(str(machine), mode=ctypes.RTLD_GLOBAL)
     kernel = ctypes.CDLL(str(built))
     return KernelOnCpu(kernel.entry, loaded, kernel.argument_count())
@@ -200,8 +201,15 @@ def _compile_machine(folder: Path) -> Path:
         digest.update(file.read_bytes())
     built = folder / f"libmachine-{digest.hexdigest()[:20]}.so"
     if not built.exists():
-        _run(["g++", *_OPTIONS, "-O2", "-shared", *map(str, sources), "-o", str(built)])
+        _compile(["-O2", *map(str, sources)], built)
     return built
+
+
+def _compile(what: list[str], built: Path) -> None:
+    """A library that is there whole or not at all: processes share the folder."""
+    aside = built.with_name(f"{built.name}.{os.getpid()}")
+    _run(["g++", *_OPTIONS, "-shared", *what, "-o", str(aside)])
+    aside.replace(built)
 
 
 def run_on_cpu(
