@@ -1,24 +1,23 @@
-"""A convolution by its definition: one loop per axis, images innermost."""
+"""A convolution by its definition: filters times channels, for every pixel and every place in the filters."""
 
 import numpy as np
 
 
 def convolve(filters, source, stride, padding):
     """(out, rows, columns, batch) from filters (out, in, kh, kw) and source (in, height, width, batch)."""
-    out, channels, kernel_h, kernel_w = filters.shape
+    out, _, kernel_h, kernel_w = filters.shape
     _, height, width, batch = source.shape
     height_out = (height + 2 * padding - kernel_h) // stride + 1
     width_out = (width + 2 * padding - kernel_w) // stride + 1
+    filters, source = filters.astype(np.float64), source.astype(np.float64)
     result = np.zeros((out, height_out, width_out, batch))
-    for o in range(out):
-        for y in range(height_out):
-            for x in range(width_out):
-                for c in range(channels):
-                    for r in range(kernel_h):
-                        for s in range(kernel_w):
-                            row, column = y * stride + r - padding, x * stride + s - padding
-                            if 0 <= row < height and 0 <= column < width:
-                                result[o, y, x] += filters[o, c, r, s] * source[c, row, column]
+    for y in range(height_out):
+        for x in range(width_out):
+            for r in range(kernel_h):
+                for s in range(kernel_w):
+                    row, column = y * stride + r - padding, x * stride + s - padding
+                    if 0 <= row < height and 0 <= column < width:
+                        result[:, y, x] += filters[:, :, r, s] @ source[:, row, column]
     return result
 
 
