@@ -7,6 +7,7 @@ Processes that a test starts get 1800 seconds: long enough for a first compilati
 an end for what hangs.
 """
 
+import gc
 import os
 
 import pytest
@@ -26,6 +27,12 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
 settings.register_profile("any machine", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("any machine")
+
+
+def pytest_collection_finish():
+    """Modules and tests stay: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

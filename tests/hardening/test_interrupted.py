@@ -1,5 +1,7 @@
 """Processes that are killed, and disks that are full: outputs are whole or absent, and a rerun completes."""
 
+import contextlib
+import io
 import json
 import os
 import resource
@@ -12,6 +14,8 @@ import time
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+
+from prunecast.cli import main
 
 PRUNECAST = [sys.executable, "-m", "prunecast"]
 PRUNE = ["prune", "w.safetensors", "-o", "out"]
@@ -35,10 +39,27 @@ sys.exit(main(sys.argv[3:]))
 """Kills itself where Python tells its audit hooks that one of our files or folders aside gets its name."""
 
 
-def run(folder, *arguments, **options):
-    return subprocess.run(
-        [*PRUNECAST, *arguments], cwd=folder, capture_output=True, text=True, timeout=1800, **options
+def run(folder, *arguments):
+    """What a command prints that must succeed; in this process, for nobody kills it."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(arguments))
+    assert code == 0, err.getvalue()
+    return out.getvalue()
+
+
+def refused(folder, bytes_left, *arguments):
+    """What a command says in its last line that can write files of so many bytes."""
+    ended = subprocess.run(
+        [*PRUNECAST, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        preexec_fn=full(bytes_left),
     )
+    assert ended.returncode == 2, ended.stderr
+    return ended.stderr.splitlines()
 
 
 def killed_at(folder, event, number, *arguments):
@@ -71,20 +92,20 @@ def check_out(folder):
 @pytest.mark.parametrize(("old", "number"), [(False, 2), (True, 2), (True, 3)])
 def test_prune_killed_at_a_rename(weights, old, number):
     if old:
-        assert run(weights, *PRUNE, "--sparsity", "0.5").returncode == 0
+        run(weights, *PRUNE, "--sparsity", "0.5")
     code = killed_at(weights, "os.rename", number, *PRUNE, "--sparsity", "0.75")
     assert code == -signal.SIGKILL
     if not old:
         assert not (weights / "out").exists() or check_out(weights) is not None
     check_out(weights)
-    assert run(weights, *PRUNE, "--sparsity", "0.75").returncode == 0
+    run(weights, *PRUNE, "--sparsity", "0.75")
     assert check_out(weights)["sparsity"] == 0.75
 
 
 def test_prune_killed_before_its_folder_has_files(weights):
     assert killed_at(weights, "os.rename", 1, *PRUNE) == -signal.SIGKILL
     assert not (weights / "out").exists()
-    assert run(weights, *PRUNE).returncode == 0
+    run(weights, *PRUNE)
 
 
 @pytest.mark.slow
@@ -98,11 +119,8 @@ def test_sweep_killed_goes_on(tmp_path):
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     kept = stored(tmp_path)
-    again = run(tmp_path, *SWEEP)
-    assert again.returncode == 0, again.stderr
-    assert f"{kept} known" in again.stdout
-    whole = run(tmp_path, *SWEEP)
-    assert " 0 computed" in whole.stdout
+    assert f"{kept} known" in run(tmp_path, *SWEEP)
+    assert " 0 computed" in run(tmp_path, *SWEEP)
 
 
 def stored(folder):
@@ -129,16 +147,14 @@ SweepStore(sys.argv[1])
 """
     path = tmp_path / "s.sqlite"
     assert subprocess.run([sys.executable, "-c", made, path], timeout=1800).returncode == -signal.SIGKILL
-    again = run(tmp_path, *SWEEP[:11], "--sparsity", "0.5")
-    assert again.returncode == 0, again.stderr
+    run(tmp_path, *SWEEP[:11], "--sparsity", "0.5")
 
 
 def test_replay_killed_at_its_first_write(tmp_path, record):
     arguments = ["validate", "--replay", record, "--engine", "model", "-o", "v.json"]
     assert killed_at(tmp_path, "os.rename", 1, *arguments) == -signal.SIGKILL
     assert not (tmp_path / "v.json").exists()
-    again = run(tmp_path, *arguments)
-    assert again.returncode == 0, again.stderr
+    run(tmp_path, *arguments)
     assert json.loads((tmp_path / "v.json").read_text())["rows"]
 
 
@@ -152,30 +168,26 @@ def full(bytes_left):
 
 
 def test_prune_on_a_full_disk_leaves_the_old_files(weights):
-    assert run(weights, *PRUNE, "--sparsity", "0.5").returncode == 0
+    run(weights, *PRUNE, "--sparsity", "0.5")
     before = {path.name: path.read_bytes() for path in (weights / "out").iterdir()}
-    refused = run(weights, *PRUNE, "--sparsity", "0.75", preexec_fn=full(1000))
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
-    assert "cannot be written" in refused.stderr
+    (line,) = refused(weights, 1000, *PRUNE, "--sparsity", "0.75")
+    assert "cannot be written" in line
     assert {path.name: path.read_bytes() for path in (weights / "out").iterdir()} == before
     assert sorted(path.name for path in weights.iterdir()) == ["out", "w.safetensors"]
 
 
 def test_a_full_disk_leaves_the_old_report(weights):
     predict = ["predict", "w.safetensors", "-n", "64", "--engine", "model", "--no-crossovers", "-o", "p.json"]
-    assert run(weights, *predict).returncode == 0
+    run(weights, *predict)
     before = (weights / "p.json").read_bytes()
-    refused = run(weights, *predict, preexec_fn=full(500))
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
-    assert "cannot write p.json: File too large" in refused.stderr
+    (line,) = refused(weights, 500, *predict)
+    assert "cannot write p.json: File too large" in line
     assert (weights / "p.json").read_bytes() == before
 
 
 def test_a_sweep_on_a_full_disk_keeps_what_it_has(tmp_path):
-    assert run(tmp_path, *SWEEP[:11], "--sparsity", "0.5").returncode == 0
+    run(tmp_path, *SWEEP[:11], "--sparsity", "0.5")
     before = stored(tmp_path)
-    refused = run(tmp_path, *SWEEP, preexec_fn=full((tmp_path / "s.sqlite").stat().st_size))
-    assert (refused.returncode, refused.stderr.splitlines()[-1][:17]) == (2, "prunecast: error:"), (
-        refused.stderr
-    )
+    lines = refused(tmp_path, (tmp_path / "s.sqlite").stat().st_size, *SWEEP)
+    assert lines[-1].startswith("prunecast: error:")
     assert stored(tmp_path) == before

@@ -1,6 +1,5 @@
 """The main job in a gigabyte of addresses, and names from files on a terminal."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from safetensors.numpy import save_file
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "examples" / "stdlib_lm" / "weights.safetensors"
 MOST_KB = 2**19  # of a run that finds compiled loops in the cache
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")  # each reserves a stack
 
 # VmHWM, not ru_maxrss: Linux carries the latter over from the process that started this one.
 MEASURED = """
@@ -41,7 +39,8 @@ def test_the_main_job_needs_less_than_a_gigabyte(tmp_path):
     assert main_job_peak_kb(tmp_path) < MOST_KB
 
 
-def test_names_from_files_cannot_steer_a_terminal(tmp_path):
+def test_names_from_files_cannot_steer_a_terminal(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
     names = ["\x1b]0;title\x07a", "b\r\nprunecast: fine", "\x9b31mc", "[red]d[/]"]
     array = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)
     odd = {f"{name}.odd": np.zeros((2, 2, 2), np.float16) for name in names}
@@ -52,14 +51,7 @@ def test_names_from_files_cannot_steer_a_terminal(tmp_path):
         ["explain", "w.safetensors", "-n", "64", "--target", names[0]],
         ["predict", "w.safetensors", "--target", f"{names[0]}.odd"],
     ):
-        ended = subprocess.run(
-            [sys.executable, "-m", "prunecast", *command],
-            cwd=tmp_path,
-            capture_output=True,
-            timeout=1800,
-            env=os.environ | {"PYTHONUTF8": "1"},
-        )
-        shown = (ended.stdout + ended.stderr).decode()
-        assert ended.returncode in (0, 2)
-        assert shown
-        assert all(sign == "\n" or sign.isprintable() for sign in shown), shown
+        code, out, err = run(*command)
+        assert code in (0, 2)
+        assert out + err
+        assert all(sign == "\n" or sign.isprintable() for sign in out + err), out + err

@@ -1,14 +1,17 @@
-"""The same input gives the same bytes: every command twice, with one thread and with two."""
+"""The same input gives the same bytes: every command in two processes, with one thread and with two."""
 
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign.sweep import SweepStore
+from prunecast.validation.records import read_runs, write_runs
+from prunecast.validation.validate import bundled_records
 
 FAST = ["w.safetensors", "-n", "64"]
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -43,30 +46,46 @@ def content(path):
         return store.rows()
 
 
-def outcome(folder, arguments, threads):
-    """What the command prints, and every file that it leaves, by name."""
-    rng = np.random.default_rng(0)
-    save_file({"a": rng.standard_normal((256, 256)).astype(np.float16)}, folder / "w.safetensors")
+ALL = """
+import contextlib, os, sys
+from prunecast.cli import main
+from tests.hardening.test_same_bytes import COMMANDS
+for name, arguments in COMMANDS.items():
+    with contextlib.chdir(name), open("printed", "w") as out, contextlib.redirect_stdout(out):
+        assert main(arguments) == 0, name
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What every command prints and every file that it leaves, in processes of one thread and of two."""
+    run = read_runs(bundled_records()[0])[0]
+    return [outcome(tmp_path_factory.mktemp(f"of-{threads}"), run, threads) for threads in "12"]
+
+
+def outcome(place, run, threads):
+    weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)
+    for name in COMMANDS:
+        (place / name).mkdir()
+        save_file({"a": weights}, place / name / "w.safetensors")
+        write_runs(place / name / "short.csv", [replace(run, rows=run.rows[:3])])
+    environment = os.environ | dict.fromkeys(THREADS, threads) | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(
-        [sys.executable, "-m", "prunecast", *arguments],
-        cwd=folder,
-        capture_output=True,
-        timeout=1800,
-        env=os.environ | dict.fromkeys(THREADS, threads),
+        [sys.executable, "-c", ALL], cwd=place, capture_output=True, timeout=1800, env=environment
     )
     assert ended.returncode == 0, ended.stderr
-    files = {str(path.relative_to(folder)): content(path) for path in folder.rglob("*") if path.is_file()}
-    return ended.stdout, files
+    return {
+        name: {
+            str(path.relative_to(place / name)): content(path)
+            for path in (place / name).rglob("*")
+            if path.is_file()
+        }
+        for name in COMMANDS
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_twice(tmp_path, record, name):
-    lines = (tmp_path / record).read_bytes()
-    found = []
-    for threads in "12":
-        folder = tmp_path / threads / "same"
-        folder.mkdir(parents=True)
-        (folder / record).write_bytes(lines)
-        found.append(outcome(folder, COMMANDS[name], threads))
-    assert found[0][0]
-    assert found[0] == found[1]
+def test_twice(outcomes, name):
+    one, two = (found[name] for found in outcomes)
+    assert one["printed"]
+    assert one == two

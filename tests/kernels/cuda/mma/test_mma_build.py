@@ -24,7 +24,7 @@ WIDEST = ((128, 256), (256, 128), (128, 128), (64, 256))
 OTHER_ARCHS = {"sm_86": "rtx-3090", "sm_89": "rtx-4090", "sm_100": "b200", "sm_120": "rtx-4090"}
 BUILDS = (
     *(("sm_80", A100, form) for form in FORMS),
-    *(("sm_90a", A100, form) for form in FORMS),
+    *(("sm_90a", A100, form) for form in WIDEST),
     *((arch, gpu, form) for arch, gpu in OTHER_ARCHS.items() for form in WIDEST),
     *(("sm_75", T4, form) for form in T4_FORMS),
 )

@@ -28,7 +28,7 @@ OTHER_ARCHS = {"sm_86": RTX_3090, "sm_89": "rtx-4090", "sm_100": B200, "sm_120":
 BUILDS = (
     *(("sm_80", A100, form) for form in FORMS),
     *(("sm_90a", B200, form) for form in FORMS),
-    *(("sm_90a", RTX_3090, form) for form in FORMS),
+    *(("sm_90a", RTX_3090, form) for form in WIDEST),
     *((arch, gpu, form) for arch, gpu in OTHER_ARCHS.items() for form in WIDEST),
 )
 
