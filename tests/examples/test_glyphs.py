@@ -121,6 +121,28 @@ def test_tiles_are_no_higher_than_a_matrix(scripts, pattern, rows):
     assert timed.prune(needs, 0.5)[""].shape == (rows, 128)
 
 
+def test_a_search_times_convolutions_as_they_run(scripts):
+    from glyphs import TINY, graph
+    from predicted import Predictor
+
+    from prunecast.patterns import parse_pattern
+
+    names, predictor = (
+        ("stages.0.0.conv1.weight", "stages.1.1.conv2.weight"),
+        Predictor(graph(TINY), "h200-sxm"),
+    )
+    draw, matrices = np.random.default_rng(0), predictor.matrices
+    importance = {n: draw.random((matrices[n].m, matrices[n].k), np.float32) for n in names}
+    search = predictor.search(importance, ("atp",))
+    assert search.dense_seconds() == pytest.approx({name: predictor.dense[name] for name in names})
+    tried = search.realise({name: len(search.options[name]) // 2 for name in names})
+    for name, found in tried.items():
+        option = search.options[name][len(search.options[name]) // 2]
+        rule = parse_pattern(option.pattern)
+        kept = rule.map(rule.prune({"": importance[name]}, option.sparsity)[""])
+        assert found.seconds == pytest.approx(predictor.layer_seconds(name, kept), rel=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("study", ["glyphs/glyphs.py", "retrieval/retrieval.py"])
 def test_the_harness_goes_through_a_study_in_small(scripts, study, tmp_path):

@@ -29,9 +29,10 @@ from prunecast.codesign.graph.torch_form import joint_name, launched_together, t
 from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model.read_model import read_onnx_model
-from prunecast.codesign.workload_layers import heavy_tailed, is_pruned
+from prunecast.codesign.workload_layers import conv_shape, heavy_tailed, is_pruned
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
+from prunecast.kernels import ConvGrid
 from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.importance import ImportanceArray, even_parts
@@ -308,6 +309,13 @@ def as_launched(layers: LayerSet, apart: Collection[str] = ()) -> LayerSet:
         for run, graph in zip(layers.passes, graphs, strict=True)
     ]
     return layers._replace(shapes=shapes, importance=importance, passes=tuple(passes), members=members)
+
+
+def grids_of(passes: Iterable[LayerPass]) -> dict[tuple[int, int, int], ConvGrid]:
+    """(M, K, N) of a product -> the images that it reads, of convolutions in graphs that torch runs."""
+    graphs = [run.graph for run in passes if run.graph is not None and run.graph.runtime == "torch"]
+    products = [product for graph in graphs for product in graph.products.values()]
+    return {(p.m, p.k, p.n): ConvGrid(conv=conv_shape(p)) for p in products if p.convolution is not None}
 
 
 class PassTimes(NamedTuple):

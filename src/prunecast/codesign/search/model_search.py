@@ -12,7 +12,7 @@ from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.layer_sets import LayerPass, LayerSet, PassTimes
+from prunecast.codesign.search.layer_sets import LayerPass, LayerSet, PassTimes, grids_of
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,
@@ -26,7 +26,7 @@ from prunecast.codesign.search.option_times import (
 )
 from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS, KernelPlan
+from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
@@ -95,6 +95,7 @@ class ModelSearch:
     _saved: dict[str, float] = field(default_factory=dict)
     _sums: dict[str, TileSums] = field(default_factory=dict)
     _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
+    _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the menus.
@@ -111,7 +112,14 @@ class ModelSearch:
         members = sum(len(each) - 1 for each in self.layers.members.values())
         few = len(self.layers.shapes) + members <= MOST_GUIDED_LAYERS
         families = [family for family in self.families if few or family not in SLOW]
-        times = OptionTimes(engine=self.engine, dtype=self.dtype, typical=self._typical(), quick=self.quick)
+        self._grids.update(grids_of(self.layers.passes))
+        times = OptionTimes(
+            engine=self.engine,
+            dtype=self.dtype,
+            typical=self._typical(),
+            quick=self.quick,
+            grids=self._grids,
+        )
 
         def make(name: str) -> tuple[Option, ...]:
             importance = self.layers.importance(name)
@@ -232,7 +240,9 @@ class ModelSearch:
         """What a kernel launches for what is kept of a layer and `n` tokens."""
         if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.quick)
-        return (fastest_plan(kernel, kept, n=n, dtype=self.dtype, gpu=self.engine.gpu),)
+        grid = self._grids.get((kept.m, kept.k, n))
+        columns = n if grid is None else grid.n
+        return (fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid),)
 
     @property
     def _whole(self) -> PassTimes:

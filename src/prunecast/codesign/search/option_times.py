@@ -15,7 +15,7 @@ from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.search.allocation import Menu
 from prunecast.errors import BadInput
-from prunecast.kernels import KernelPlan, plan_dense
+from prunecast.kernels import ConvGrid, KernelPlan, implicit_plan, plan_dense
 from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
@@ -151,12 +151,14 @@ class OptionTimes:
     dtype : of A, B and C
     typical : (M, K) -> importance (M, K) of the layer that stands for all of that shape
     quick : predicts the counts of a curve of which `engine` predicts a few; None for `engine` alone
+    grids : (M, K, N) of a product -> the images that it reads where torch runs it as a convolution
     """
 
     engine: Engine
     dtype: str
     quick: Engine | None = None
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
+    grids: Mapping[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
     _known: dict[tuple[str | int, ...], float] = field(default_factory=dict, init=False, repr=False)
     _of_patterns: dict[tuple[str, float | None, int, int, int], float | None] = field(
         default_factory=dict, init=False, repr=False
@@ -170,6 +172,8 @@ class OptionTimes:
         key = ("dense", m, k, n, is_padded)
         if key not in self._known:
             plan = plan_dense(m, k, n, self.dtype, self.engine.gpu, is_padded=is_padded)
+            if (m, k, n) in self.grids:
+                plan = implicit_plan(plan, self.grids[m, k, n].conv)
             self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
 
@@ -205,13 +209,17 @@ class OptionTimes:
 
     def _tile_plan(self, kernel: str, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
         equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
-        return fastest_plan(kernel, equal, n, self.dtype, self.engine.gpu, most=SEARCHED)
+        return self._plan(kernel, equal, n)
+
+    def _plan(self, kernel: str, kept: PrunedMap, n: int) -> KernelPlan:
+        grid = self.grids.get((kept.m, kept.k, n))
+        columns = n if grid is None else grid.n
+        return fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid, most=SEARCHED)
 
     def of_map(self, tiles: TileMap, n: int) -> float:
         """Seconds of `stspmm` on any tiles, in closed form where there is one; nothing is kept."""
         engine = self.quick or self.engine
-        plan = fastest_plan("stspmm", tiles, n, self.dtype, engine.gpu, most=SEARCHED)
-        return engine.once(plan).seconds
+        return engine.once(self._plan("stspmm", tiles, n)).seconds
 
     def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
         """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""
