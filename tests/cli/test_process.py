@@ -31,12 +31,6 @@ def test_done_missed_and_bad_input(model):
     assert bad.stderr.startswith("prunecast: error: unknown GPU 'h300'")
 
 
-def test_two_processes_print_the_same_bytes(model):
-    first, second = (process("predict", model, *FAST, "--json").stdout for _ in range(2))
-    assert first
-    assert first == second
-
-
 def test_debug_shows_where_an_error_comes_from(model):
     shown = process("predict", model, "--gpu", "h300", "--debug")
     assert "Traceback" in shown.stderr
