@@ -42,7 +42,7 @@ def lm(tmp_path, monkeypatch):
 
 
 def test_a_kill_in_the_middle_of_a_trial_loses_and_changes_nothing(run, lm, tmp_path):
-    arguments = ("search", lm, *SETTINGS, "--trials", "4", "--json")
+    arguments = ("search", lm, *SETTINGS, "--trials", "3", "--json")
     killed = subprocess.run(
         [sys.executable, "-c", KILL_IN_TRIAL, *arguments], cwd=tmp_path, capture_output=True, timeout=1800
     )

@@ -14,7 +14,7 @@ from prunecast.codesign.study.run_trials import OWNER, finished_trials, run_tria
 from tests.codesign.study.toy_study import GROUPS, evaluated, open_study, run_toy, story, toy_result
 
 ROOT = Path(__file__).parents[3]
-TRIALS = 12
+TRIALS = 9
 
 
 def start(folder, trials, seed, commit):
