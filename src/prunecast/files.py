@@ -125,12 +125,14 @@ def check_writable(path: str | Path, what: str) -> Path:
 
     Raises
     ------
-    BadInput : the folder is not there, or something else than a regular file is
+    BadInput : the folder is not there or cannot be written, or something else than a regular file is there
     """
     try:
         final = Path(os.path.realpath(path))
         if not final.parent.is_dir():
             raise BadInput(f"{what} must lie in a folder that exists, got {path}")
+        if not os.access(final.parent, os.W_OK | os.X_OK):
+            raise BadInput(f"{what} must lie in a folder that can be written, got {path}")
         kind = _other_than_regular(os.stat(final).st_mode)
     except FileNotFoundError:
         return final

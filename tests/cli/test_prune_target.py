@@ -30,6 +30,18 @@ def test_a_budget_that_dense_meets_is_said_to_be(run, model):
     code, out, _ = run("prune", model, "-o", "pruned", "--latency", "150%", *TIME)
     assert code == 0
     assert "2 of 2 layers stay dense: the dense time is within the budget." in out
+    front = [line for line in out.splitlines() if line.strip()[:1].isdigit()]
+    assert len(set(front)) == len(front) > 1
+
+
+def test_a_recipe_alone_is_not_put_beside_other_weights(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pruned").mkdir()
+    (tmp_path / "pruned" / "weights.safetensors").write_bytes(b"mine")
+    code, _, err = run("prune", "bert-small", "-o", "pruned", "--speedup", "1.01", "--engine", "model")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "out holds weights, but bert-small has none" in err
+    assert [path.name for path in (tmp_path / "pruned").iterdir()] == ["weights.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from prunecast.codesign.write_pruned import checked_folder
 from prunecast.errors import BadInput
 from prunecast.files import (
     aside,
@@ -167,3 +168,23 @@ def test_long_texts_keep_both_ends():
     assert cut("a" * 10, 10) == "a" * 10
     short = cut("a" * 50 + "b" * 50, 30)
     assert (len(short), short[0], short[-1]) == (30, "a", "b")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_folder_without_permission_is_refused_before_any_work(tmp_path):
+    locked(tmp_path)
+
+
+def test_a_folder_that_the_system_says_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    locked(tmp_path)
+
+
+def locked(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(BadInput, match="-o must lie in a folder that can be written"):
+        check_writable(folder / "out.json", "-o")
+    for place in (folder, folder / "new"):
+        with pytest.raises(BadInput, match="out must be a folder that can be written"):
+            checked_folder(place, {})

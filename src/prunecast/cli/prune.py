@@ -204,17 +204,16 @@ def _tokens(pruned: "PrunedModel") -> str:
 
 
 def _show_front(pruned: "PrunedModel", page: "Page") -> None:
-    """What other times would retain."""
+    """What other times would retain; budgets that one choice meets are one line."""
     dense_s = pruned.result.dense_seconds
-    page.table(
-        [
-            {
-                "time us": microseconds(point.seconds),
-                "of dense %": percent(point.seconds / dense_s),
-                "importance kept %": percent(point.retained_importance),
-                "sparsity %": percent(point.sparsity),
-            }
-            for point in pruned.result.front
-        ]
-    )
+    rows = [
+        {
+            "time us": microseconds(point.seconds),
+            "of dense %": percent(point.seconds / dense_s),
+            "importance kept %": percent(point.retained_importance),
+            "sparsity %": percent(point.sparsity),
+        }
+        for point in pruned.result.front
+    ]
+    page.table(list({tuple(row.values()): row for row in rows}.values()))
     page.say()

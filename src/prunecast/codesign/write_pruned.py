@@ -1,5 +1,6 @@
 """Folders of pruned models: weights with zeros, their recipe and, where a pattern has tiles, their maps."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import PrunedMap
+from prunecast.codesign.graph import WORKLOADS
 from prunecast.codesign.layers import Source, path_of, stored_arrays
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
@@ -30,18 +32,27 @@ def checked_folder(folder: Path, weights: Source) -> Path:
 
     Raises
     ------
-    BadInput : it is a file, its parent does not exist, or it holds the very weights that are to be pruned
+    BadInput : it is a file, its parent does not exist, it cannot be written, or it holds the very
+        weights that are to be pruned, or any where a standard model has none
     """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"out must be a folder, got the file {folder}")
     if not folder.absolute().parent.is_dir():
         raise BadInput(f"out must lie in a folder that exists, got {folder}")
+    final = Path(os.path.realpath(folder))
+    for place in (final.parent, final):
+        if place.exists() and not os.access(place, os.W_OK | os.X_OK):
+            raise BadInput(
+                f"out must be a folder that can be written, got {folder}: no permission in {place}"
+            )
     source = _file(weights)
     if source and folder.exists() and folder.samefile(source):
         raise BadInput(f"out would mix with the weights that it is made from: {folder}")
     target = folder / WEIGHTS
     if source and target.exists() and target.samefile(source):
         raise BadInput(f"out would overwrite the weights that it is made from: {target}")
+    if isinstance(weights, str) and weights in WORKLOADS and target.exists():
+        raise BadInput(f"out holds weights, but {weights} has none: wanted another folder, got {folder}")
     return folder
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from prunecast.codesign import Engine
 from prunecast.codesign.graph import Pass, load_workload
+from prunecast.codesign.search import floor
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.model_search import ModelSearch
@@ -248,3 +249,8 @@ def test_an_option_tried_is_what_its_pruned_weights_come_to(pattern: str) -> Non
     assert tried.seconds == search.seconds(name, (option.kernel,), kept, search.engine.run)
     assert tried.kept == mask.sum()
     assert tried.importance == pytest.approx(layers.importance(name).sum(where=mask, dtype=float), rel=1e-6)
+
+
+def test_a_time_just_below_the_floor_is_told_apart():
+    assert floor.apart(3.95, 3.97) == ("3.95", "3.97")
+    assert floor.apart(3.0, 8.0) == ("3.0", "8.0")

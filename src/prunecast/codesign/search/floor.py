@@ -33,10 +33,17 @@ def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, mos
     if floor_s <= most_s:
         return
     share = floor_s / search.total(search.dense_seconds(), frozenset())
+    wanted, floor = apart(most_s * 1e6, floor_s * 1e6)
     raise BadInput(
-        f"wanted {most_s * 1e6:.1f} us or less, the floor is {floor_s * 1e6:.1f} us, {share:.1%} of dense: "
+        f"wanted {wanted} us or less, the floor is {floor} us, {share:.1%} of dense: "
         f"{_listed({**_outside(search), **_fastest(search, menus)})}"
     )
+
+
+def apart(low: float, high: float) -> tuple[str, str]:
+    """Two numbers with as many decimals as tell them apart, one to six."""
+    texts = ((f"{low:.{places}f}", f"{high:.{places}f}") for places in range(1, 7))
+    return next((pair for pair in texts if pair[0] != pair[1]), (f"{low:.6f}", f"{high:.6f}"))
 
 
 def _outside(search: ModelSearch) -> dict[str, float]:
