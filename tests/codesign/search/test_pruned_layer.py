@@ -13,7 +13,8 @@ IMPORTANCE = np.abs(np.random.default_rng(5).standard_normal((300, 512), np.floa
 def test_both_ways_find_the_same_layer(pattern: str) -> None:
     rule, sums = parse_pattern(pattern), TileSums.of(IMPORTANCE, 64)
     assert sums_say_all(rule, sums)
-    fast, slow = PrunedLayer.of_sums(rule, sums, 0.7), PrunedLayer.of_weights(rule, IMPORTANCE, 0.7)
+    mask = rule.prune({"": IMPORTANCE}, 0.7)[""]
+    fast, slow = PrunedLayer.of_sums(rule, sums, 0.7), PrunedLayer.of_mask(rule, IMPORTANCE, mask)
     assert fast.kept.fingerprint() == slow.kept.fingerprint()
     assert fast.weights == slow.weights
     assert fast.importance == pytest.approx(slow.importance, rel=1e-6)

@@ -45,7 +45,7 @@ BATCH = 8
 """Images or sequences of a standard model where nothing is said."""
 """N of layers without a model around them, where nothing says how many."""
 MOST_REMEMBERED_WEIGHTS = 2**27
-"""Random weights of larger models are drawn again when they are wanted, rather than take half a gigabyte."""
+"""Random weights, and masks, of larger models are made again when they are wanted: half a gigabyte."""
 
 
 class LayerPass(NamedTuple):

@@ -9,6 +9,7 @@ to take then corrects it.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +18,12 @@ import numpy.typing as npt
 from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.search.option_times import Option, OptionTimes, retained
 from prunecast.errors import BadInput
-from prunecast.patterns import TileMap, TileSums, parse_pattern
+from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
 from prunecast.patterns.adaptive_tile import ENOUGH
 from prunecast.patterns.dense_block import FEWEST_ROWS
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
+from prunecast.patterns.tile_map import MaskArray
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -175,7 +177,7 @@ def _curves(
 
 def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
     m, k = importance.shape
-    seconds = times.two_of_four("2:4", None, m, k, tokens)
+    seconds = _two_of_four_seconds(importance, tokens, times)
     if seconds is not None:
         yield Option(
             pattern="2:4",
@@ -294,12 +296,21 @@ def _nested_points(
     text: str, importance: ImportanceArray, tokens: int, times: OptionTimes
 ) -> Iterator[_Nested]:
     """2:4, and TVW where it is really pruned."""
-    m, k = importance.shape
-    whole = times.two_of_four("2:4", None, m, k, tokens)
+    rule = parse_pattern(text)
+    whole = _two_of_four_seconds(importance, tokens, times)
     if whole is not None:
         yield _Nested(0.5, whole, _best_two_of_four(importance))
     for sparsity in NESTED_SPARSITIES:
-        seconds = times.two_of_four(text, sparsity, m, k, tokens)
+        mask = cache(partial(_mask_of, rule, importance, sparsity))
+        seconds = times.two_of_four(text, mask, sparsity, (*importance.shape, tokens))
         if seconds is not None:
-            mask = parse_pattern(text).prune({"layer": importance}, sparsity)["layer"]
-            yield _Nested(sparsity, seconds, retained(importance, mask))
+            yield _Nested(sparsity, seconds, retained(importance, mask()))
+
+
+def _two_of_four_seconds(importance: ImportanceArray, tokens: int, times: OptionTimes) -> float | None:
+    mask = partial(_mask_of, parse_pattern("2:4"), importance, None)
+    return times.two_of_four("2:4", mask, None, (*importance.shape, tokens))
+
+
+def _mask_of(rule: Pattern, importance: ImportanceArray, sparsity: float | None) -> MaskArray:
+    return rule.prune({"layer": importance}, sparsity)["layer"]

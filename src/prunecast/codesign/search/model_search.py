@@ -12,7 +12,13 @@ from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.layer_sets import LayerPass, LayerSet, PassTimes, grids_of
+from prunecast.codesign.search.layer_sets import (
+    MOST_REMEMBERED_WEIGHTS,
+    LayerPass,
+    LayerSet,
+    PassTimes,
+    grids_of,
+)
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,
@@ -94,6 +100,7 @@ class ModelSearch:
     _fixed: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
     _sums: dict[str, TileSums] = field(default_factory=dict)
+    _masks: dict[str, tuple[tuple[str, float | None, str], MaskArray]] = field(default_factory=dict)
     _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
     _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
 
@@ -197,8 +204,15 @@ class ModelSearch:
 
     def mask(self, name: str, pattern: str, sparsity: float | None, kernel: str) -> MaskArray:
         """What a layer keeps under a pattern of the menu."""
+        asked = pattern, sparsity, kernel
+        last = self._masks.get(name)
+        if last is not None and last[0] == asked:
+            return last[1]
         rule = self._timed(name, parse_pattern(pattern), kernel)
-        return rule.prune({name: self.layers.importance(name)}, sparsity)[name]
+        mask = rule.prune({name: self.layers.importance(name)}, sparsity)[name]
+        if self.layers.weights <= MOST_REMEMBERED_WEIGHTS:
+            self._masks[name] = asked, mask
+        return mask
 
     def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
         """End to end, or None for layers alone."""
@@ -276,7 +290,7 @@ class ModelSearch:
         if option.pattern == "2:4" and (name, option.kernel) in self._two_of_four:
             return self._two_of_four[name, option.kernel]
         pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
-        pruned = self._prune(name, pattern, option.sparsity)
+        pruned = self._prune(name, pattern, option)
         seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)
         copies = self.layers.copies.get(name, 1)
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
@@ -291,12 +305,13 @@ class ModelSearch:
         kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
         return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.quick.once))
 
-    def _prune(self, name: str, pattern: Pattern, sparsity: float | None) -> PrunedLayer:
+    def _prune(self, name: str, pattern: Pattern, option: Option) -> PrunedLayer:
         """Prune a layer by its sums over tiles where these suffice; weights may have to be read again."""
         sums = self._sums[name]
         if sums_say_all(pattern, sums):
-            return PrunedLayer.of_sums(pattern, sums, sparsity)
-        return PrunedLayer.of_weights(pattern, self.layers.importance(name), sparsity)
+            return PrunedLayer.of_sums(pattern, sums, option.sparsity)
+        mask = self.mask(name, option.pattern, option.sparsity, option.kernel)
+        return PrunedLayer.of_mask(pattern, self.layers.importance(name), mask)
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The importance of the first layer of each shape."""

@@ -221,17 +221,20 @@ class OptionTimes:
         engine = self.quick or self.engine
         return engine.once(self._plan("stspmm", tiles, n)).seconds
 
-    def two_of_four(self, pattern: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
-        """Seconds of `2:4` on a pattern with 2:4 inside; None where the GPU or the shape cannot have it."""
-        key = (pattern, sparsity, m, k, n)
+    def two_of_four(
+        self, pattern: str, mask: Callable[[], MaskArray], sparsity: float | None, size: tuple[int, int, int]
+    ) -> float | None:
+        """Seconds of `2:4` on a pattern with 2:4 inside, as the first layer of the size (M, K, N) takes them;
+        None where the GPU or the shape cannot have it. `mask` makes the layer's own.
+        """
+        key = (pattern, sparsity, *size)
         if key not in self._of_patterns:
-            self._of_patterns[key] = self._two_of_four(pattern, sparsity, m, k, n)
+            self._of_patterns[key] = self._two_of_four(parse_pattern(pattern), mask, size[2])
         return self._of_patterns[key]
 
-    def _two_of_four(self, text: str, sparsity: float | None, m: int, k: int, n: int) -> float | None:
-        pattern = parse_pattern(text)
+    def _two_of_four(self, pattern: Pattern, mask: Callable[[], MaskArray], n: int) -> float | None:
         try:
-            kept = pattern.map(pattern.prune({"layer": self.typical[m, k]()}, sparsity)["layer"])
+            kept = pattern.map(mask())
             plan = fastest_plan("2:4", kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
             return self.engine.run(plan).seconds
         except BadInput:
@@ -266,7 +269,7 @@ class PrunedLayer(NamedTuple):
 
     @classmethod
     def of_sums(cls, pattern: AdaptiveTilePattern, sums: TileSums, sparsity: float | None) -> Self:
-        """A pruned layer made from tile sums instead of weights; equal to `of_weights` up to rounding, which
+        """A pruned layer made from tile sums instead of weights; equal to `of_mask` up to rounding, which
         only equal columns notice.
         """
         fraction = pattern.sparsity_to_prune(sparsity)
@@ -275,9 +278,8 @@ class PrunedLayer(NamedTuple):
         return cls(tiles, sums.taller(pattern.height).retained(tiles), kept)
 
     @classmethod
-    def of_weights(cls, pattern: Pattern, importance: ImportanceArray, sparsity: float | None) -> Self:
-        """Prune the importance (M, K) of a layer."""
-        mask = pattern.prune({"layer": importance}, sparsity)["layer"]
+    def of_mask(cls, pattern: Pattern, importance: ImportanceArray, mask: MaskArray) -> Self:
+        """What a mask of the pattern leaves of a layer's importance (M, K)."""
         return cls(pattern.map(mask), retained(importance, mask), int(np.count_nonzero(mask)))
 
 
