@@ -106,7 +106,7 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
     save_file(
         {"sentences": ids[0], "glosses": ids[1], "alone": ids[2]}, tmp_path / "in" / "pairs.safetensors"
     )
-    command = [EXAMPLES / "retrieval" / "tutorial.sh", tmp_path / "in", tmp_path / "work", "90%", "6", "4"]
+    command = [EXAMPLES / "retrieval" / "tutorial.sh", tmp_path / "in", tmp_path / "work", "80%", "6", "4"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(EXAMPLES.parent / "src"),
@@ -129,9 +129,13 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
         assert not tuned[name][zero].any()
 
 
-def test_the_page_says_what_the_record_says(scripts):
+def test_the_page_says_what_the_record_says(scripts, monkeypatch):
+    """Means and times; bounds need thousands of draws, and have a test of their own."""
+    import report
+    from paired import Interval
     from report import Record
 
+    monkeypatch.setattr(report, "interval", lambda cube: Interval(float(cube.mean()), 0.0, 0.0))
     root = EXAMPLES.parent
     page = (root / "docs" / "studies" / "retrieval.md").read_text()
     for cell in Record(root / "benchmarks" / "measured" / "study-retrieval").cells():
