@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -103,3 +105,25 @@ def test_ctrl_c_ends_quietly(model, tmp_path):
     assert err.splitlines()[-1] == "prunecast: interrupted"
     assert "Traceback" not in err
     assert not (tmp_path / "out.json").exists()
+
+
+def test_ctrl_c_in_a_sweep_waits_for_no_worker(tmp_path, monkeypatch):
+    """In a terminal all processes get the signal: the workers are silent, what is stored stays."""
+    monkeypatch.chdir(tmp_path)
+    shapes = [f"--shape={m}x2048x{n}" for m in range(2048, 6144, 256) for n in (512, 1024)]
+    started = subprocess.Popen(
+        [*PRUNECAST, "sweep", "-o", "s.sqlite", "--workers", "2", *shapes],
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        env={**os.environ, "PRUNECAST_PROGRESS": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert started.stderr.readline().startswith("prunecast: predicting")  # a group of cases is stored
+    os.killpg(started.pid, signal.SIGINT)
+    out, err = started.communicate(timeout=1800)
+    assert (started.returncode, out, err.splitlines()[-1]) == (130, "", "prunecast: interrupted")
+    assert "Traceback" not in err
+    with closing(sqlite3.connect("s.sqlite")) as store:
+        assert 0 < store.execute("select count(*) from results").fetchone()[0] < 10 * len(shapes)

@@ -8,6 +8,7 @@ import importlib
 import itertools
 import multiprocessing
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
@@ -56,8 +57,15 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
     if workers is not None and workers < 1:
         raise BadInput(f"workers must be at least 1, got {workers}")
     if address == "processes":
+        others = set(multiprocessing.active_children())
         with _pool(workers or os.cpu_count() or 1) as pool:
-            yield pool
+            try:
+                yield pool
+            except BaseException:  # Ctrl-C too: what is stored stays, nobody waits for the rest
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in set(multiprocessing.active_children()) - others:
+                    worker.terminate()
+                raise
     elif address.startswith("dask://"):
         with _dask_executor(address) as executor:
             yield executor
@@ -71,7 +79,10 @@ def _pool(workers: int) -> Executor:
     context = multiprocessing.get_context("spawn")
     try:
         context.Lock()
-        return ProcessPoolExecutor(workers, mp_context=context)
+        # Ctrl-C reaches all processes of a terminal; the first one ends the others.
+        return ProcessPoolExecutor(
+            workers, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+        )
     except (OSError, ImportError, NotImplementedError):
         warnings.warn(
             "no processes can be started here, one case runs at a time", RuntimeWarning, stacklevel=2
