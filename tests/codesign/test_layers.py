@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from prunecast.codesign import prune
+from prunecast.codesign import predict, prune
 from prunecast.codesign.layers import Transposed, load_layers
 from prunecast.errors import BadInput
 
@@ -47,6 +47,17 @@ def test_double_precision_becomes_single():
 def test_other_arrays_are_refused_by_name(array, complaint):
     with pytest.raises(BadInput, match=complaint):
         load_layers({"bad": array})
+
+
+def test_one_selector_is_not_a_list_of_letters():
+    assert list(load_layers({"ab": ONE, "b": ONE}, target="ab").layers) == ["ab"]
+    assert list(load_layers({"ab": ONE, "b": ONE}, ignore="re:^a").layers) == ["b"]
+
+
+@pytest.mark.parametrize("tokens", [1.5, "5", [3]])
+def test_tokens_are_whole_numbers(tokens):
+    with pytest.raises(BadInput, match="tokens must be a whole number, got"):
+        predict({"a": ONE}, gpu="h200-sxm", tokens=tokens)
 
 
 def test_no_layer_at_all():

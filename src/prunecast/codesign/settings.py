@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prunecast.codesign.contestants import (
     check_has_form,
@@ -73,6 +74,7 @@ class Settings:
     experts_per_token: int = 2
 
     def __post_init__(self) -> None:
+        _check_whole("tokens", self.tokens)
         if self.tokens is not None and self.tokens < 1:
             raise BadInput(f"tokens must be at least 1, got {self.tokens}")
         if self.tokens is not None and self.tokens > MOST_TOKENS:
@@ -115,6 +117,12 @@ class Settings:
         if self.workload is not None:
             return max(run.columns for run in parse_workload(self.workload))
         return TOKENS if self.tokens is None else self.tokens
+
+
+def _check_whole(name: str, number: Any) -> None:
+    """Refuse what is neither a whole number nor None. Raises BadInput."""
+    if number is not None and not isinstance(number, Integral):
+        raise BadInput(f"{name} must be a whole number, got {number!r:.80}")
 
 
 class Prepared(NamedTuple):

@@ -37,6 +37,7 @@ from prunecast.patterns.sources.weight_set import (
     OneAtATime,
     WeightSet,
     check_ignored,
+    listed,
     select_names,
 )
 from prunecast.patterns.tile_map import WeightArray
@@ -84,15 +85,14 @@ def read_weights(
 
     """
     file = Path(path)
-    targets, ignores = _listed(target), _listed(ignore)
-    return layers_among(file, open_tensors(file), targets, ignores)
+    return layers_among(file, open_tensors(file), target, ignore)
 
 
 def layers_among(
-    file: Path, stored: Mapping[str, StoredTensor], target: Sequence[str], ignore: Sequence[str]
+    file: Path, stored: Mapping[str, StoredTensor], target: str | Sequence[str], ignore: str | Sequence[str]
 ) -> WeightSet:
     """The weight matrices among tensors; `file` names them in messages. Raises BadInput as `read_weights`."""
-    tensors = _expert_by_expert(stored)
+    tensors, target, ignore = _expert_by_expert(stored), listed(target), listed(ignore)
     layers: dict[str, Layer] = {}
     skipped: dict[str, str] = {}
     lookups: list[str] = []
@@ -179,10 +179,6 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
         check_regular(path, "a file of weights")
     with failures_named(path):
         return seen_as_products(path, READERS[path.suffix.lower()](path))
-
-
-def _listed(selectors: str | Sequence[str]) -> list[str]:
-    return [selectors] if isinstance(selectors, str) else list(selectors)
 
 
 def _unusable(tensor: StoredTensor) -> str | None:

@@ -150,7 +150,14 @@ def write_weights(
 REGEX = "re:"
 
 
-def select_names(names: Iterable[str], target: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[str]:
+def listed(selectors: str | Sequence[str]) -> list[str]:
+    """Selectors as a list: one alone is a string, which is no sequence of letters here."""
+    return [selectors] if isinstance(selectors, str) else list(selectors)
+
+
+def select_names(
+    names: Iterable[str], target: str | Sequence[str] = (), ignore: str | Sequence[str] = ()
+) -> list[str]:
     """The `names` that a target matches (all, without targets) and no ignore does, in their order.
 
     A selector is an exact name, or `re:` with a regular expression that is found anywhere in the name:
@@ -161,7 +168,7 @@ def select_names(names: Iterable[str], target: Sequence[str] = (), ignore: Seque
     BadInput : an invalid expression, or a target that matches no name (with the nearest names)
 
     """
-    names = list(names)
+    names, target, ignore = list(names), listed(target), listed(ignore)
     for selector in target:
         if not any(_matches(selector, name) for name in names):
             raise BadInput(f"target {selector!r} matches no tensor; {_nearest(selector, names)}")
