@@ -10,7 +10,7 @@ import pytest
 
 import prunecast
 from prunecast.codesign import predict
-from prunecast.codesign.pictures.axes import in_thousands, log_axis, new_axes
+from prunecast.codesign.pictures.axes import draw_bars, in_thousands, log_axis, new_axes
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 
@@ -141,3 +141,10 @@ def test_tables_are_figures_and_html(tmp_path):
     assert len(compared.plot().axes[0].patches) == 2 * len(compared.rows)
     assert "&lt;b&gt;a$^2$" in compared._repr_html_()
     assert len(str(compared).splitlines()) == 1 + len(compared.rows)
+
+
+@pytest.mark.parametrize(("slow", "scale"), [(40.0, "linear"), (4000.0, "log")])
+def test_a_slow_kernel_leaves_the_others_visible(slow, scale):
+    (axes,) = draw_bars(["a"], ["dense", "csr"], [[5.0, slow]], "GPU").axes
+    assert axes.get_yscale() == scale
+    assert axes.get_legend() is None  # it is the figure's, beside the bars

@@ -89,6 +89,8 @@ def in_thousands(axes: Axes, what: str) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,g}"))
 
 
+WIDE = 10
+"""Longest over shortest time of a figure above which its axis is logarithmic."""
 MOST_GROUPS = 24
 """Layers of a figure; the rest is left out, and the title says how many."""
 
@@ -112,7 +114,10 @@ def draw_bars(
     axes.set_xticks(np.arange(shown), layers[:shown], rotation=30, ha="right", parse_math=False)
     axes.set_ylabel("time, us")
     axes.set_title(title + (f", {shown} of {len(layers)} layers" if shown < len(layers) else ""), loc="left")
-    axes.legend(frameon=False, ncols=3)
+    times = [time for row in microseconds[:shown] for time in row if time]
+    if times and max(times) > WIDE * min(times):
+        log_axis(axes, "y", min(times) / 2, 2 * max(times))
+    axes.figure.legend(loc="outside lower center", frameon=False, ncols=4)
     return axes.figure  # type: ignore[return-value]
 
 
