@@ -16,7 +16,7 @@ from tests import onnx_files
 
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 MUCH = settings(FUZZ, max_examples=500)
-"""What 2,500 more reach, of readers' branches, has examples of its own."""
+"""Of the steps from line to line that 3,000 reach in a reader they leave out seven at most (traced)."""
 
 WEIGHTS = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
 
