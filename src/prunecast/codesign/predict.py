@@ -140,12 +140,11 @@ def _whole_model(
     engine = job.engine
 
     @cache
-    def seconds_of(m: int, k: int, n: int, is_padded: bool) -> float:
-        plan = plan_dense(m, k, n, job.dtype or "fp16", engine.gpu, is_padded=is_padded)
-        return engine.run(plan).seconds
+    def seconds_of(m: int, k: int, n: int) -> float:
+        return engine.run(plan_dense(m, k, n, job.dtype or "fp16", engine.gpu)).seconds
 
     def other(product: Operation) -> float:
-        return seconds_of(product.m, product.k, product.n, product.convolution is not None)
+        return seconds_of(product.m, product.k, product.n)
 
     def whole(seconds: Mapping[str, float], sparse: Collection[str]) -> ModelTime:
         return mixed_time(

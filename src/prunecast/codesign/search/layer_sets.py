@@ -62,11 +62,6 @@ class LayerPass(NamedTuple):
         """How often it runs a layer: a node of a graph may stand for several alike."""
         return 1 if self.graph is None else self.graph[name].runs
 
-    def convolves(self, name: str) -> bool:
-        """Whether a product is the form of a convolution."""
-        graph = self.graph
-        return graph is not None and graph.has_product(name) and graph[name].convolution is not None
-
 
 class LayerSet(NamedTuple):
     """Layers by name; `importance` is called when a layer's turn has come: one at a time is in memory."""

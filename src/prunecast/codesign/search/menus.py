@@ -83,7 +83,6 @@ def layer_options(
     times: OptionTimes,
     *,
     families: Sequence[str],
-    is_convolution: bool = False,
 ) -> tuple[Option, ...]:
     """All options of a layer; dense is always the first.
 
@@ -94,7 +93,6 @@ def layer_options(
     tokens : N
     families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on rows from anywhere),
         `dense-block` (guided), `2:4` and `tvw` are offered; one that the GPU or layer cannot have is left out
-    is_convolution : whether a library pads the channels of its dense form
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
@@ -102,7 +100,7 @@ def layer_options(
         pattern="dense",
         sparsity=None,
         kernel="dense",
-        seconds=times.dense(m, k, tokens, is_padded=is_convolution),
+        seconds=times.dense(m, k, tokens),
         importance=total,
         kept=m * k,
     )

@@ -133,10 +133,9 @@ class ModelSearch:
             sums = TileSums.of(importance, SUMMED_HEIGHT)
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
-            convolves = any(run.convolves(name) for run in self._passes_of(name))
             fits = cache(partial(self._fits, name))
             offered = {
-                n: layer_options(importance, sums, n, times, families=families, is_convolution=convolves)
+                n: layer_options(importance, sums, n, times, families=families)
                 for n in {run.tokens[name] for run in self._passes_of(name)}
             }
             menus = [
@@ -277,7 +276,7 @@ class ModelSearch:
             others = {name: (p.m, p.k, p.n) for name, p in products.items()}
             own = {name: (*self.layers.shapes[name], n) for name, n in run.tokens.items()}
             for name, sizes in {**others, **own}.items():
-                seconds = times.dense(*sizes, is_padded=run.convolves(name))
+                seconds = times.dense(*sizes)
                 found[name] = found.get(name, 0.0) + self._weight(run, name) * seconds
         return found
 

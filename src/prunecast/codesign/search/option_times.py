@@ -167,11 +167,11 @@ class OptionTimes:
     _sums: dict[tuple[int, int], TileSums] = field(default_factory=dict, init=False, repr=False)
     _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
-    def dense(self, m: int, k: int, n: int, *, is_padded: bool = False) -> float:
-        """Seconds of the dense kernel; libraries pad channels of convolutions, not features of products."""
-        key = ("dense", m, k, n, is_padded)
+    def dense(self, m: int, k: int, n: int) -> float:
+        """Seconds of the dense kernel, rows padded to whole 16 bytes."""
+        key = ("dense", m, k, n)
         if key not in self._known:
-            plan = plan_dense(m, k, n, self.dtype, self.engine.gpu, is_padded=is_padded)
+            plan = plan_dense(m, k, n, self.dtype, self.engine.gpu)
             if (m, k, n) in self.grids:
                 plan = implicit_plan(plan, self.grids[m, k, n].conv)
             self._known[key] = self.engine.run(plan).seconds
