@@ -2,7 +2,8 @@
 
     python -m benchmarks.tile suite > tile.toml
     prunecast validate --suite tile.toml --record RUN.csv --seconds 460     # on a GPU: checked, then timed
-    python -m benchmarks.tile report [RUN.csv]                              # without one: the bundled record
+    python -m benchmarks.tile report RUN.csv
+    python -m benchmarks.tile report                    # the records of 2026-11-21 and -23 that pages quote
 
 Tiles keep as many columns as each other, those of TVW as many as chance gives, 1 to 4 % apart, as maps that
 are pruned from random weights do. The faster of tiles of 128 and of 256 rows counts, which is the pruner's to
@@ -11,13 +12,14 @@ tokens are among the rows.
 """
 
 import argparse
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.tile.cases import LARGE, LAYERS
 from prunecast.validation.records import Measurement, read_runs
-from prunecast.validation.validate import bundled_records
 
 TILES = 'pattern = ["tile-wise:128", "tile-wise:256"]\nkernels = ["stspmm"]\n'
 PRODUCTS = (
@@ -30,6 +32,10 @@ PRODUCTS = (
 
 PATTERNS = {"dense": "dense", "stspmm": "tile-wise", "2:4": "tvw"}
 Layer = tuple[int, int, int]
+Speedups = dict[tuple[str, float], dict[Layer, float]]
+MEASURED = Path(__file__).parents[1] / "measured"
+QUOTED = ("h200-sxm-tile-kernel-2026-11-21.json", "h200-sxm-two-of-four-2026-11-23.json")
+"""Records of tiles, and of 2:4 in tiles with the closed form's time of each plan, which chooses one."""
 
 
 def suite() -> str:
@@ -41,7 +47,7 @@ def suite() -> str:
     return "\n".join(['schema = 1\nname = "tile"\n', *products])
 
 
-def speedups(rows: Iterable[Measurement]) -> dict[tuple[str, float], dict[Layer, float]]:
+def speedups(rows: Iterable[Measurement]) -> Speedups:
     """Kernel and sparsity -> layer -> dense time over that of its faster tiles, of rows that count."""
     seconds: dict[tuple[str, float], dict[Layer, float]] = {}
     for row in rows:
@@ -59,9 +65,29 @@ def speedups(rows: Iterable[Measurement]) -> dict[tuple[str, float], dict[Layer,
     }
 
 
-def report(file: str) -> None:
+def quoted_speedups() -> Speedups:
+    """The same of the records that pages quote, whose rows have a dense time each."""
+    tiles, halves = (json.loads((MEASURED / name).read_text())["cases"] for name in QUOTED)
+    rows = [
+        ("stspmm", 1.0 - row["case"]["density"], row["layer"].split("x"), row["burst"]["speedup"])
+        for row in tiles
+        if row["case"]["kept"] == "equal"
+    ]
+    chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in (row for row in halves if row["kind"] == "pruned"):
+        key = (*row["layer"], row["sparsity"], row["height"])
+        chosen[key] = min(row, chosen.get(key, row), key=lambda one: one["model_us"])
+    rows += [("2:4", row["sparsity"], row["layer"], row["dense_us"] / row["us"]) for row in chosen.values()]
+    found: Speedups = {}
+    for kernel, sparsity, sizes, speedup in rows:
+        own = found.setdefault((kernel, round(sparsity, 3)), {})
+        m, k, n = map(int, sizes)
+        own[m, k, n] = max(own.get((m, k, n), 0.0), speedup)
+    return dict(sorted(found.items()))
+
+
+def report(found: Speedups) -> None:
     """A line for every layer, then geometric means."""
-    found = speedups(row for run in read_runs(file) for row in run.rows)
     for (kernel, sparsity), own in found.items():
         for layer in (layer for layer in own if layer in LAYERS or layer[2] == 16):
             print(f"{kernel:7} {sparsity:6.1%} {'x'.join(map(str, layer)):18} {own[layer]:5.2f}")
@@ -79,9 +105,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("suite", "report"))
-    parser.add_argument("record", type=Path, nargs="?", default=bundled_records("h200-sxm")[0])
+    parser.add_argument("record", nargs="?", help="of prunecast validate")
     options = parser.parse_args()
-    print(suite()) if options.what == "suite" else report(str(options.record))
+    if options.what == "suite":
+        print(suite())
+    elif options.record is None:
+        report(quoted_speedups())
+    else:
+        report(speedups(row for run in read_runs(options.record) for row in run.rows))
 
 
 if __name__ == "__main__":

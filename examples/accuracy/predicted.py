@@ -9,9 +9,10 @@ from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine
 from prunecast.codesign.graph import ModelGraph, model_time
 from prunecast.codesign.graph.model_graph import Operation
+from prunecast.codesign.graph.model_time import LayerPass
 from prunecast.codesign.graph.torch_form import launched_together, together
 from prunecast.codesign.graph.torch_time import TorchTimer
-from prunecast.codesign.search.layer_sets import LayerPass, LayerSet, as_launched
+from prunecast.codesign.search.layer_sets import LayerSet, as_launched
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.workload_layers import conv_shape
 from prunecast.hardware import load_gpu

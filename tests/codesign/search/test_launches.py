@@ -13,7 +13,8 @@ from prunecast.codesign.graph import model_time
 from prunecast.codesign.search import Targets
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.prune_model import PrunedModel, masks_of, search_of
-from prunecast.codesign.search.target import TargetResult, prune_to_targets
+from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.targets import TargetResult
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap, parse_pattern

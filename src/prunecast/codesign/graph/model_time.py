@@ -1,12 +1,15 @@
-"""`model_time`: the end-to-end time of a graph, and what pruning can touch of it."""
+"""`model_time`: the end-to-end time of a graph, and what pruning can touch of it; `PassTimes`: of a model in
+each of its passes.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
-from prunecast.codesign.graph.layouts import Transpose, choose_layouts
+from prunecast.codesign.graph.layouts import Transpose, choose_layouts, turned_by_dense
 from prunecast.codesign.graph.model_graph import ModelGraph
-from prunecast.codesign.graph.torch_time import TorchTimer, other_seconds, transpose_seconds
+from prunecast.codesign.graph.torch_time import TorchTimer, lost_epilogues, other_seconds, transpose_seconds
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 
@@ -137,3 +140,65 @@ def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]
         for name, own in seconds.items():
             total[name] = total.get(name, 0.0) + share * own
     return total
+
+
+class LayerPass(NamedTuple):
+    """One pass of a workload as the layers see it."""
+
+    tokens: dict[str, int]
+    """N of each layer that it runs."""
+    graph: ModelGraph | None = None
+    """The model around the layers, or None for layers alone."""
+    share: float = 1.0
+    """Part of all passes."""
+
+    def runs(self, name: str) -> float:
+        """How often it runs a layer: a node of a graph may stand for several alike."""
+        return 1 if self.graph is None else self.graph[name].runs
+
+
+class PassTimes(NamedTuple):
+    """Passes on a GPU; those of layers alone take no part."""
+
+    passes: tuple[LayerPass, ...]
+    gpu: GpuSpec
+    launch: str
+    """`graph` or `stream`."""
+
+    def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
+        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
+        graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
+        shares: dict[str, float] = {}
+        for share, graph in graphs:
+            for name in graph.products:
+                shares[name] = shares.get(name, 0.0) + share
+        return [
+            (
+                share,
+                model_time(
+                    graph,
+                    self.gpu,
+                    {name: seconds[name] / shares[name] for name in graph.products},
+                    sparse=sparse & graph.products.keys(),
+                    launch=self.launch,
+                ),
+            )
+            for share, graph in graphs
+        ]
+
+    def savings_of_dense(self, products: frozenset[str], sparse: frozenset[str]) -> dict[str, float]:
+        """Layer of `sparse` -> seconds of transposes that a sparse product there needs, all of them sparse,
+        less those of activations that it has as epilogue.
+        """
+        saved: dict[str, float] = {}
+        graphs = [run.graph for run in self.passes if run.graph is not None]
+        for graph, (share, time) in zip(
+            graphs, self.times(dict.fromkeys(products, 0.0), sparse), strict=True
+        ):
+            for name, writers in turned_by_dense(graph, time.transposes).items():
+                own = share * sum(time.turning_seconds[writer] for writer in writers)
+                saved[name] = saved.get(name, 0.0) + own
+            for name, seconds in lost_epilogues(graph, self.gpu, sparse).items():
+                if name in sparse:
+                    saved[name] = saved.get(name, 0.0) - share * seconds
+        return saved

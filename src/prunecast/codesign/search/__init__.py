@@ -8,8 +8,13 @@ Read first: `allocation.py` (the choice), `menus.py` (what there is to choose fr
 
 from prunecast.codesign.search.allocation import Menu, allocate
 from prunecast.codesign.search.prune_model import PrunedModel, prune_model
-from prunecast.codesign.search.target import ChosenLayer, FrontPoint, TargetResult
-from prunecast.codesign.search.targets import Targets, parse_latency
+from prunecast.codesign.search.targets import (
+    ChosenLayer,
+    FrontPoint,
+    TargetResult,
+    Targets,
+    parse_latency,
+)
 
 __all__ = [
     "ChosenLayer",

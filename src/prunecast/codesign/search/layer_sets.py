@@ -1,5 +1,5 @@
 """`LayerSet`: the layers to prune, one at a time, whether they lie in a file or are drawn at random, and the
-passes that the model is run in; `PassTimes`: what the model takes in each, from the seconds of its products.
+passes that the model is run in.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,23 +15,19 @@ from prunecast.codesign.graph import (
     RUNTIMES,
     WORKLOADS,
     ModelGraph,
-    ModelTime,
     Pass,
     load_pass,
-    model_time,
     parse_workload,
-    turned_by_dense,
 )
 from prunecast.codesign.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.codesign.graph.model_graph import Member
+from prunecast.codesign.graph.model_time import LayerPass
 from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
 from prunecast.codesign.graph.torch_form import joint_name, launched_together, together
-from prunecast.codesign.graph.torch_time import lost_epilogues
 from prunecast.codesign.layers import Source, load_layers
 from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.codesign.workload_layers import conv_shape, heavy_tailed, is_pruned
 from prunecast.errors import BadInput, check_choice
-from prunecast.hardware import GpuSpec
 from prunecast.kernels import ConvGrid
 from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration, read_calibration
@@ -41,26 +37,11 @@ from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
 
 TOKENS = 4096
+"""N of layers without a model around them, where nothing says how many."""
 BATCH = 8
 """Images or sequences of a standard model where nothing is said."""
-"""N of layers without a model around them, where nothing says how many."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Random weights, and masks, of larger models are made again when they are wanted: half a gigabyte."""
-
-
-class LayerPass(NamedTuple):
-    """One pass of a workload as the layers see it."""
-
-    tokens: dict[str, int]
-    """N of each layer that it runs."""
-    graph: ModelGraph | None = None
-    """The model around the layers, or None for layers alone."""
-    share: float = 1.0
-    """Part of all passes."""
-
-    def runs(self, name: str) -> float:
-        """How often it runs a layer: a node of a graph may stand for several alike."""
-        return 1 if self.graph is None else self.graph[name].runs
 
 
 class LayerSet(NamedTuple):
@@ -311,50 +292,3 @@ def grids_of(passes: Iterable[LayerPass]) -> dict[tuple[int, int, int], ConvGrid
     graphs = [run.graph for run in passes if run.graph is not None and run.graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
     return {(p.m, p.k, p.n): ConvGrid(conv=conv_shape(p)) for p in products if p.convolution is not None}
-
-
-class PassTimes(NamedTuple):
-    """Passes on a GPU; those of layers alone take no part."""
-
-    passes: tuple[LayerPass, ...]
-    gpu: GpuSpec
-    launch: str
-    """`graph` or `stream`."""
-
-    def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
-        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
-        graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
-        shares: dict[str, float] = {}
-        for share, graph in graphs:
-            for name in graph.products:
-                shares[name] = shares.get(name, 0.0) + share
-        return [
-            (
-                share,
-                model_time(
-                    graph,
-                    self.gpu,
-                    {name: seconds[name] / shares[name] for name in graph.products},
-                    sparse=sparse & graph.products.keys(),
-                    launch=self.launch,
-                ),
-            )
-            for share, graph in graphs
-        ]
-
-    def savings_of_dense(self, products: frozenset[str], sparse: frozenset[str]) -> dict[str, float]:
-        """Layer of `sparse` -> seconds of transposes that a sparse product there needs, all of them sparse,
-        less those of activations that it has as epilogue.
-        """
-        saved: dict[str, float] = {}
-        graphs = [run.graph for run in self.passes if run.graph is not None]
-        for graph, (share, time) in zip(
-            graphs, self.times(dict.fromkeys(products, 0.0), sparse), strict=True
-        ):
-            for name, writers in turned_by_dense(graph, time.transposes).items():
-                own = share * sum(time.turning_seconds[writer] for writer in writers)
-                saved[name] = saved.get(name, 0.0) + own
-            for name, seconds in lost_epilogues(graph, self.gpu, sparse).items():
-                if name in sparse:
-                    saved[name] = saved.get(name, 0.0) - share * seconds
-        return saved

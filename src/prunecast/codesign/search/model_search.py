@@ -10,15 +10,9 @@ from typing import NamedTuple, TypeVar
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.engines import Engine, Outcome, Progress, silent
 from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.graph.model_time import mixed_time
+from prunecast.codesign.graph.model_time import LayerPass, PassTimes, mixed_time
 from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.layer_sets import (
-    MOST_REMEMBERED_WEIGHTS,
-    LayerPass,
-    LayerSet,
-    PassTimes,
-    grids_of,
-)
+from prunecast.codesign.search.layer_sets import MOST_REMEMBERED_WEIGHTS, LayerSet, grids_of
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,

@@ -13,8 +13,7 @@ from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import as_launched, calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions
-from prunecast.codesign.search.target import TargetResult
-from prunecast.codesign.search.targets import Targets
+from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.write_pruned import (
     TILES,
     WEIGHTS,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import Option
-from prunecast.codesign.search.target import TargetResult, prune_to_targets
-from prunecast.codesign.search.targets import Targets
+from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput
 
 DIFFERENT = 0.1

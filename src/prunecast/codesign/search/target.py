@@ -9,12 +9,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.graph import ModelTime
 from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
 from prunecast.codesign.search.floor import (
     Scales,
@@ -26,7 +24,13 @@ from prunecast.codesign.search.floor import (
 )
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.option_times import Option, retained
-from prunecast.codesign.search.targets import Targets
+from prunecast.codesign.search.targets import (
+    ChosenLayer,
+    ChosenMember,
+    FrontPoint,
+    TargetResult,
+    Targets,
+)
 from prunecast.errors import BadInput
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
@@ -38,108 +42,6 @@ MOST_REFINED_WEIGHTS = 2**29
 """Larger models are done with the first choice that meets the target: a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
-
-
-class ChosenMember(NamedTuple):
-    """A matrix of several that are one launch."""
-
-    layer: str
-    m: int
-    removed: float
-    retained_importance: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChosenLayer:
-    """One layer of the result, or several that are one launch.
-
-    Parameters
-    ----------
-    layer, m, k, n : name and sizes; n is the most of all passes
-    pattern, kernel : what it gets; `dense` for a layer that nothing on the menu makes worth pruning
-    sparsity : what the pattern was told
-    removed : share of weights removed
-    retained_importance : share
-    seconds, dense_seconds : predicted; of all copies, and the mean over the passes of a workload
-    copies : layers alike that it stands for
-    members : of several, each one's part
-    """
-
-    layer: str
-    m: int
-    k: int
-    n: int
-    pattern: str
-    kernel: str
-    sparsity: float | None
-    removed: float
-    retained_importance: float
-    seconds: float
-    dense_seconds: float
-    copies: int = 1
-    members: tuple[ChosenMember, ...] = ()
-
-    @property
-    def speedup(self) -> float:
-        """Dense time over this."""
-        return self.dense_seconds / self.seconds
-
-    @property
-    def names(self) -> list[str]:
-        """Names of its matrices."""
-        return [each.layer for each in self.members] or [self.layer]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The fields as files hold them, a row for each matrix; its rows' share of the time of a launch."""
-        own = {name: getattr(self, name) for name in ChosenLayer.__slots__ if name != "members"}
-        times = {name: own[name] / self.m for name in ("seconds", "dense_seconds")}
-        return [
-            {**own, **each._asdict(), **{name: each.m * of_row for name, of_row in times.items()}}
-            for each in self.members
-        ] or [own]
-
-
-class FrontPoint(NamedTuple):
-    """The most importance that closed-form times allow at one time of the whole model."""
-
-    seconds: float
-    retained_importance: float
-    sparsity: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TargetResult:
-    """A model that meets its targets.
-
-    Parameters
-    ----------
-    layers : what was chosen
-    time, dense_time : end to end; for layers without a model around them, their sums
-    retained_importance, sparsity : over all layers that may be pruned
-    front : points of the Pareto front
-    """
-
-    layers: tuple[ChosenLayer, ...]
-    time: ModelTime | None
-    seconds: float
-    dense_seconds: float
-    retained_importance: float
-    sparsity: float
-    front: tuple[FrontPoint, ...]
-
-    def document(self) -> dict[str, Any]:
-        """The solution as a JSON document, whose numbers are read back unchanged."""
-        names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "layers": [row for layer in self.layers for row in layer.rows()],
-            "front": [point._asdict() for point in self.front],
-        }
-
-    @property
-    def speedup(self) -> float:
-        """Dense time over pruned time, end to end."""
-        return self.dense_seconds / self.seconds
 
 
 class _Round(NamedTuple):

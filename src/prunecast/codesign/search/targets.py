@@ -1,9 +1,10 @@
-"""`Targets`: what the pruned model must meet, read from what people write."""
+"""`Targets`: what the pruned model must meet, read from what people write; `TargetResult`: what meets it."""
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from prunecast.codesign.graph import ModelTime
 from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
 
@@ -77,3 +78,105 @@ def parse_latency(text: str) -> Latency:
     if match[2] == "%":
         return Latency(number / 100.0, None)
     return Latency(None, number * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[match[2]])
+
+
+class ChosenMember(NamedTuple):
+    """A matrix of several that are one launch."""
+
+    layer: str
+    m: int
+    removed: float
+    retained_importance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChosenLayer:
+    """One layer of the result, or several that are one launch.
+
+    Parameters
+    ----------
+    layer, m, k, n : name and sizes; n is the most of all passes
+    pattern, kernel : what it gets; `dense` for a layer that nothing on the menu makes worth pruning
+    sparsity : what the pattern was told
+    removed : share of weights removed
+    retained_importance : share
+    seconds, dense_seconds : predicted; of all copies, and the mean over the passes of a workload
+    copies : layers alike that it stands for
+    members : of several, each one's part
+    """
+
+    layer: str
+    m: int
+    k: int
+    n: int
+    pattern: str
+    kernel: str
+    sparsity: float | None
+    removed: float
+    retained_importance: float
+    seconds: float
+    dense_seconds: float
+    copies: int = 1
+    members: tuple[ChosenMember, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        """Dense time over this."""
+        return self.dense_seconds / self.seconds
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its matrices."""
+        return [each.layer for each in self.members] or [self.layer]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The fields as files hold them, a row for each matrix; its rows' share of the time of a launch."""
+        own = {name: getattr(self, name) for name in ChosenLayer.__slots__ if name != "members"}
+        times = {name: own[name] / self.m for name in ("seconds", "dense_seconds")}
+        return [
+            {**own, **each._asdict(), **{name: each.m * of_row for name, of_row in times.items()}}
+            for each in self.members
+        ] or [own]
+
+
+class FrontPoint(NamedTuple):
+    """The most importance that closed-form times allow at one time of the whole model."""
+
+    seconds: float
+    retained_importance: float
+    sparsity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetResult:
+    """A model that meets its targets.
+
+    Parameters
+    ----------
+    layers : what was chosen
+    time, dense_time : end to end; for layers without a model around them, their sums
+    retained_importance, sparsity : over all layers that may be pruned
+    front : points of the Pareto front
+    """
+
+    layers: tuple[ChosenLayer, ...]
+    time: ModelTime | None
+    seconds: float
+    dense_seconds: float
+    retained_importance: float
+    sparsity: float
+    front: tuple[FrontPoint, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The solution as a JSON document, whose numbers are read back unchanged."""
+        names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "layers": [row for layer in self.layers for row in layer.rows()],
+            "front": [point._asdict() for point in self.front],
+        }
+
+    @property
+    def speedup(self) -> float:
+        """Dense time over pruned time, end to end."""
+        return self.dense_seconds / self.seconds
