@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from prunecast.codesign.engines import ENGINES
 from prunecast.hardware import load_gpu
 from prunecast.validation.judged import Judged, judge_rows, summarise
 from prunecast.validation.records import Run, read_runs
 from prunecast.validation.validate import bundled_records, merge_rows
+from prunecast.workload.engines import ENGINES
 
 FIT_RUNS = Path(__file__).parent / "measured" / "h200-sxm-fit-runs-2026-11-21.csv"
 

@@ -7,14 +7,14 @@ import argparse
 import time
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign import Engine
-from prunecast.codesign.graph import WORKLOADS, Pass, load_workload
 from prunecast.codesign.search import Targets
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
+from prunecast.workload import Engine
+from prunecast.workload.graph import WORKLOADS, Pass, load_workload
 
 ALTERNATIVES = (
     ("uniform tile-wise", "tile-wise:128", "stspmm", 0.5),

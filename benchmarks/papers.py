@@ -18,13 +18,13 @@ import numpy as np
 
 from benchmarks.authors import ON_MAPS, cutlass_seconds, halved, per_tile_seconds
 from prunecast.choice import fastest_plan
-from prunecast.codesign.graph import load_workload
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import plan_dense
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.workload.graph import load_workload
 
 HEIGHT = 128
 LAUNCHES = {"dense": "graph", "dense in streams": "stream"}

@@ -1,4 +1,4 @@
-"""What do launches between products take in torch? Fits `codesign/graph/costs` to a record of models.
+"""What do launches between products take in torch? Fits `workload/graph/costs` to a record of models.
 
     python -m benchmarks.pytorch.fit [RECORD.json]
 
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from prunecast.codesign.graph.model_graph import Operation
-from prunecast.codesign.graph.shapes import Pass
-from prunecast.codesign.graph.torch_form import torch_form
-from prunecast.codesign.graph.torch_time import attention_work
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.torch_models import Case
+from prunecast.workload.graph.model_graph import Operation
+from prunecast.workload.graph.shapes import Pass
+from prunecast.workload.graph.torch_form import torch_form
+from prunecast.workload.graph.torch_time import attention_work
 
 RECORD = Path(__file__).parents[1] / "measured" / "h200-sxm-pytorch-models-2026-11-23.json"
 SHARES = {

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 from benchmarks.pytorch.fit import RECORD
-from prunecast.codesign.graph import Pass
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models.compare import Beside, beside
+from prunecast.workload.graph import Pass
 
 
 def cell(row: Beside) -> str:

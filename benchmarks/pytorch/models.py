@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from benchmarks.pytorch.operators import check_operators
-from prunecast.codesign.graph.shapes import Pass, parse_workload
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models.measure import VARIANTS, measure
+from prunecast.workload.graph.shapes import Pass, parse_workload
 
 MOST_SHOWN = 14
 

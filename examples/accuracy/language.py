@@ -13,9 +13,9 @@ from text import Text, read_text
 from torch import Tensor, nn
 from torch.nn import functional
 
-from prunecast.codesign.graph import ModelGraph, Pass
-from prunecast.codesign.graph.config import graph_of_tensors
-from prunecast.codesign.graph.shapes import Transformer
+from prunecast.workload.graph import ModelGraph, Pass
+from prunecast.workload.graph.config import graph_of_tensors
+from prunecast.workload.graph.shapes import Transformer
 
 DISTILLED = 0.5
 """Share of the loss that is the distance from the dense model."""

@@ -6,15 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.engines import Engine
-from prunecast.codesign.graph import ModelGraph, model_time
-from prunecast.codesign.graph.model_graph import Operation
-from prunecast.codesign.graph.model_time import LayerPass
-from prunecast.codesign.graph.torch_form import launched_together, together
-from prunecast.codesign.graph.torch_time import TorchTimer
 from prunecast.codesign.search.layer_sets import LayerSet, as_launched
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.workload_layers import conv_shape
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, plan_dense
 from prunecast.patterns import NestedMap, Pattern, TileMap, parse_pattern
@@ -23,6 +16,13 @@ from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.conv import implicit_plan
 from prunecast.torch.forms import halved_map
 from prunecast.torch.packed import stacked_tiles
+from prunecast.workload.engines import Engine
+from prunecast.workload.graph import ModelGraph, model_time
+from prunecast.workload.graph.model_graph import Operation
+from prunecast.workload.graph.model_time import LayerPass
+from prunecast.workload.graph.torch_form import launched_together, together
+from prunecast.workload.graph.torch_time import TorchTimer
+from prunecast.workload.workload_layers import conv_shape
 
 
 class Predictor:

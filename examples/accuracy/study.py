@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from prunecast.codesign.graph import ModelGraph
+from prunecast.workload.graph import ModelGraph
 
 Batch = tuple[Tensor, ...]
 Scores = npt.NDArray[np.float32]

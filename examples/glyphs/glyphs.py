@@ -22,8 +22,8 @@ from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
 from torch.nn import functional
 
-from prunecast.codesign.graph import ModelGraph
-from prunecast.codesign.graph.model_graph import Convolution, Operation, convolved
+from prunecast.workload.graph import ModelGraph
+from prunecast.workload.graph.model_graph import Convolution, Operation, convolved
 
 DISTILLED = 0.7
 """Share of the loss that is the distance from the dense model."""

@@ -22,9 +22,9 @@ from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
 from torch.nn import functional
 
-from prunecast.codesign.graph import ModelGraph, Pass
-from prunecast.codesign.graph.config import graph_of_tensors
-from prunecast.codesign.graph.shapes import Transformer
+from prunecast.workload.graph import ModelGraph, Pass
+from prunecast.workload.graph.config import graph_of_tensors
+from prunecast.workload.graph.shapes import Transformer
 
 SPLIT_SEED = 0
 """Seed of the halves, the same in all runs."""

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from prunecast.codesign.graph import Pass
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models import compare as comparing
+from prunecast.workload.graph import Pass
 
 US = {"dense compiled": 900.0, "sparse overlapped": 600.0}
 

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from prunecast.codesign import ConvSettings, explain, predict
-from prunecast.codesign.layer_launches import im2col_seconds
-from prunecast.codesign.layers import conv_shapes, load_layers
+from prunecast.codesign import explain, predict
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.models import estimate
+from prunecast.workload import ConvSettings
+from prunecast.workload.layer_launches import im2col_seconds
+from prunecast.workload.layers import conv_shapes, load_layers
 
 RANDOM = np.random.default_rng(0)
 NET = {

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prunecast.codesign import Engine, predict, prune
+from prunecast.codesign import predict, prune
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums
+from prunecast.workload import Engine
 
 
 def skewed(m, k, seed, *, tiles=0.8, columns=0.7, height=128):

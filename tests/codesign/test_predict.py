@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import prunecast.codesign.engines as engines
+import prunecast.workload.engines as engines
 from prunecast.codesign import PredictionTable, predict
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.provenance import json_text

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from prunecast.codesign.onnx_model.read_model import OnnxModel, read_onnx_model
+from prunecast.workload.onnx_model.read_model import OnnxModel, read_onnx_model
 from tests import onnx_files
 from tests.hardening.test_fuzz_weights import MUCH, damage, damaged
 

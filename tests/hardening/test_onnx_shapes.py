@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.errors import BadInput
+from prunecast.workload.onnx_model.read_model import read_onnx_model
 from tests import onnx_files
 from tests.onnx_files import node
 

@@ -7,13 +7,14 @@ import textwrap
 import numpy as np
 import pytest
 
-from prunecast.codesign import contestants, kernels_of, predict
+from prunecast.codesign import predict
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, run_reference
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.report.page import words_of
 from prunecast.simulator import simulate
+from prunecast.workload import contestants, kernels_of
 
 H200 = load_gpu("h200-sxm")
 

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from prunecast.codesign.two_parts import plan_in_two
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference
@@ -14,6 +13,7 @@ from prunecast.patterns import element_map_from_mask, parse_pattern
 from prunecast.patterns.dense_block_pattern import cheaper_parts
 from prunecast.patterns.tile_element import split_parts
 from prunecast.plan.program import Op
+from prunecast.workload.two_parts import plan_in_two
 
 H200 = load_gpu("h200-sxm")
 masks = hnp.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9)))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign.layer_launches import im2col_seconds
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvShape, implicit_plan
 from prunecast.launch import launch_context
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
 from prunecast.patterns import parse_pattern
 from prunecast.plan.tile_rows import columns_of_any
+from prunecast.workload.layer_launches import im2col_seconds
 
 H200 = load_gpu("h200-sxm")
 CONV = ConvShape(channels=64, height=28, width=28, kernel_h=3, kernel_w=3, padding=1, batch=32)

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prunecast.codesign import ConvSettings, predict
-from prunecast.codesign.engines import Engine
-from prunecast.codesign.layers import load_layers
+from prunecast.codesign import predict
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.report.page import render_page, write_page
 from prunecast.report.pictures import MeasuredPoint
 from prunecast.report.study import MOST_STUDIED, chosen_layers, study
+from prunecast.workload import ConvSettings
+from prunecast.workload.engines import Engine
+from prunecast.workload.layers import load_layers
 
 BUNDLED = Path(__file__).parents[2] / "examples/stdlib_lm/weights.safetensors"
 SECTIONS = (

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import predict
-from prunecast.codesign.engines import Engine
-from prunecast.codesign.layers import load_layers
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import kept_in_bins
 from prunecast.report.pictures import draw_crossover, pareto_front, speedup_range
 from prunecast.report.study import Curve, CurvePoint, curves_of
+from prunecast.workload.engines import Engine
+from prunecast.workload.layers import load_layers
 
 
 def test_bins_hold_the_share_of_kept_columns():

@@ -28,7 +28,7 @@ def kernels(incomplete: str) -> list[str]:
 
 def models(incomplete: str) -> list[str]:
     """Names of standard models."""
-    from prunecast.codesign.graph import WORKLOADS
+    from prunecast.workload.graph import WORKLOADS
 
     return _beginning(WORKLOADS, incomplete)
 

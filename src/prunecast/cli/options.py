@@ -9,7 +9,7 @@ from prunecast.cli import completion
 from prunecast.cli.output import Destination, destination
 
 if TYPE_CHECKING:
-    from prunecast.codesign.layers import Source
+    from prunecast.workload.layers import Source
 
 Weights = Annotated[
     str,
@@ -124,7 +124,7 @@ class Read:
 
     def source(self, weights: str) -> "Source":
         """The weights, some of them transposed."""
-        from prunecast.codesign.layers import Transposed
+        from prunecast.workload.layers import Transposed
 
         return Transposed(weights=weights, names=self.transpose) if self.transpose else weights
 
@@ -210,7 +210,7 @@ class Layer(Read):
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.explain` takes them."""
-        from prunecast.codesign import ConvSettings
+        from prunecast.workload import ConvSettings
 
         convolutions = ConvSettings(
             input_size=self.input_size or (),

@@ -21,8 +21,8 @@ def patterns(printed: opt.Printed) -> None:
 
 
 def _rows() -> list[Row]:
-    from prunecast.codesign.contestants import kernels_of
     from prunecast.patterns import PATTERNS
+    from prunecast.workload.contestants import kernels_of
 
     return [
         {

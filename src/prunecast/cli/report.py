@@ -11,8 +11,8 @@ from prunecast.errors import BadInput
 from prunecast.files import check_writable
 
 if TYPE_CHECKING:
-    from prunecast.codesign.engines import Progress
     from prunecast.report.pictures import MeasuredPoint
+    from prunecast.workload.engines import Progress
 
 
 def report(

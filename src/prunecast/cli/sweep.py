@@ -127,7 +127,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
     if not workloads:
         return []
-    from prunecast.codesign.graph import load_workload
+    from prunecast.workload.graph import load_workload
 
     found = {(p.m, p.k, p.n): None for name in workloads for p in load_workload(name).products.values()}
     return list(found)

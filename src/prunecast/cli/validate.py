@@ -150,7 +150,7 @@ def validate(
 
 
 def _engines(text: str) -> tuple[str, ...]:
-    from prunecast.codesign.engines import ENGINES
+    from prunecast.workload.engines import ENGINES
 
     if text != "both" and text not in ENGINES:
         raise BadInput(f"engine must be both, {' or '.join(ENGINES)}, got {text!r}")
@@ -222,9 +222,9 @@ def _validated_model(
     record: Path | None,
 ) -> "ModelValidation":
     """Measure it. Raises BadInput where it cannot be."""
-    from prunecast.codesign.graph import parse_workload
     from prunecast.validation.torch_models import Case
     from prunecast.validation.torch_models.compare import validate_model
+    from prunecast.workload.graph import parse_workload
 
     passes = parse_workload(workload)
     if len(passes) > 1:

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.engines import Engine
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import LINE_BYTES
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.misaligned import ROW_BYTES, copied_row_bytes, with_row_starts
+from prunecast.workload.engines import Engine
 
 LEAST_GAIN = 0.01
 """A change that saves less is not worth a line."""

@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prunecast.codesign.layers import Source
 from prunecast.codesign.predict import predict
 from prunecast.codesign.provenance import SCHEMA_VERSION, read_document
 from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
+from prunecast.workload.layers import Source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from prunecast.codesign.contestants import Contestant
-from prunecast.codesign.layer_launches import LayerLaunches, seconds_of
-from prunecast.codesign.pruned_maps import MapMaker, sparsity_for, sparsity_range
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import Layer
+from prunecast.workload.contestants import Contestant
+from prunecast.workload.layer_launches import LayerLaunches, seconds_of
+from prunecast.workload.pruned_maps import MapMaker, sparsity_for, sparsity_range
 
 HIGHEST = 0.99
 """Sparsities above this are not looked at."""

@@ -4,14 +4,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prunecast.codesign.advice import Advice, Case, advise
-from prunecast.codesign.contestants import kernels_of
-from prunecast.codesign.engines import Progress, silent
 from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import ConvSettings, Source
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
@@ -19,6 +15,10 @@ from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
+from prunecast.workload.contestants import kernels_of
+from prunecast.workload.engines import Progress, silent
+from prunecast.workload.layers import ConvSettings, Source
+from prunecast.workload.pruned_maps import MapMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

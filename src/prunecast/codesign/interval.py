@@ -89,7 +89,7 @@ def interval_s(
     kernel : name of the kernel
     seconds : predicted time
     gpu : name of the spec; without it nothing is validated
-    engine, state : as in `prunecast.codesign.engines`
+    engine, state : as in `prunecast.workload.engines`
     tokens : N, to tell whether the case lies inside the validated range
     guessed_costs : share of the kernel's costs that were carried over from another architecture; a guess is
         wider by `GUESSED_COSTS_LOWER` and `GUESSED_COSTS_HIGHER` times that, below and above

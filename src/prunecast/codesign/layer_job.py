@@ -6,13 +6,8 @@ from functools import partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.contestants import Contestant, zeros_note
 from prunecast.codesign.interval import guessed_share, interval_s
-from prunecast.codesign.layer_launches import LayerLaunches, RunningWay, fastest, kernel_dtype, start_way
-from prunecast.codesign.layers import Skipped
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.pruned_maps import DEFAULT_SPARSITY, sparsity_for
-from prunecast.codesign.two_parts import remainder_note
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
@@ -21,6 +16,11 @@ from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
+from prunecast.workload.contestants import Contestant, zeros_note
+from prunecast.workload.layer_launches import LayerLaunches, RunningWay, fastest, kernel_dtype, start_way
+from prunecast.workload.layers import Skipped
+from prunecast.workload.pruned_maps import DEFAULT_SPARSITY, sparsity_for
+from prunecast.workload.two_parts import remainder_note
 
 FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""

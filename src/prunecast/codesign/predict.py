@@ -6,17 +6,17 @@ from dataclasses import replace
 from functools import cache
 
 from prunecast.codesign.crossover import Crossover, layer_crossovers
-from prunecast.codesign.engines import Progress, silent
-from prunecast.codesign.graph import ModelTime, Operation, model_time
-from prunecast.codesign.graph.model_time import mixed_time
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
-from prunecast.codesign.layers import ConvSettings, Source
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import Settings, prepare, provenance_of
 from prunecast.codesign.table import PredictionTable, WholeModel
-from prunecast.codesign.workload_layers import WorkloadLayers
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, plan_dense
+from prunecast.workload.engines import Progress, silent
+from prunecast.workload.graph import ModelTime, Operation, model_time
+from prunecast.workload.graph.model_time import mixed_time
+from prunecast.workload.layers import ConvSettings, Source
+from prunecast.workload.workload_layers import WorkloadLayers
 
 LAYERS_AHEAD = 2
 """Layers of a large checkpoint whose plans wait for the engine."""

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from prunecast.codesign.engines import Outcome
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
 from prunecast.simulator import SimResult, simulate
 from prunecast.text import Cells, table_html
+from prunecast.workload.engines import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

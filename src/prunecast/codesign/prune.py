@@ -10,12 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign.contestants import tile_kernels
-from prunecast.codesign.engines import Engine
-from prunecast.codesign.layer_launches import kernel_dtype
-from prunecast.codesign.layers import LoadedLayers, Skipped, Source, load_layers
 from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
-from prunecast.codesign.pruned_maps import importance_of, sparsity_for
 from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
@@ -24,6 +19,11 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
+from prunecast.workload.contestants import tile_kernels
+from prunecast.workload.engines import Engine
+from prunecast.workload.layer_launches import kernel_dtype
+from prunecast.workload.layers import LoadedLayers, Skipped, Source, load_layers
+from prunecast.workload.pruned_maps import importance_of, sparsity_for
 
 EXPERTS_PER_TOKEN = 2
 """Experts of a mixture per token, as `predict` takes them where it is not told."""

@@ -7,31 +7,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.codesign.contestants import (
-    check_has_form,
-    check_rows_stay,
-    contestants,
-    run_in_torch,
-    zeros_contestants,
-)
-from prunecast.codesign.engines import Engine, Progress, cache_state
-from prunecast.codesign.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
-from prunecast.codesign.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
-from prunecast.codesign.graph.model_graph import MOST_TOKENS
-from prunecast.codesign.graph.torch_form import torch_form
-from prunecast.codesign.graph.workloads import build_transformer
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.layers import ConvSettings, Skipped, Source, conv_shapes, load_layers
-from prunecast.codesign.onnx_model.read_model import read_onnx_model
 from prunecast.codesign.provenance import Provenance, WeightsDigest
-from prunecast.codesign.pruned_maps import MapMaker, sparsity_for
-from prunecast.codesign.workload_layers import (
-    WorkloadLayers,
-    layers_of_checkpoint,
-    layers_of_model,
-    layers_of_onnx,
-    layers_of_passes,
-)
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES
@@ -40,6 +17,29 @@ from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import MOST_HELD
+from prunecast.workload.contestants import (
+    check_has_form,
+    check_rows_stay,
+    contestants,
+    run_in_torch,
+    zeros_contestants,
+)
+from prunecast.workload.engines import Engine, Progress, cache_state
+from prunecast.workload.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
+from prunecast.workload.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
+from prunecast.workload.graph.model_graph import MOST_TOKENS
+from prunecast.workload.graph.torch_form import torch_form
+from prunecast.workload.graph.workloads import build_transformer
+from prunecast.workload.layers import ConvSettings, Skipped, Source, conv_shapes, load_layers
+from prunecast.workload.onnx_model.read_model import read_onnx_model
+from prunecast.workload.pruned_maps import MapMaker, sparsity_for
+from prunecast.workload.workload_layers import (
+    WorkloadLayers,
+    layers_of_checkpoint,
+    layers_of_model,
+    layers_of_onnx,
+    layers_of_passes,
+)
 
 TOKENS = 4096
 """Tokens of all layers, where nothing says how many."""

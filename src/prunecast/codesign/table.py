@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from prunecast.codesign.crossover import Crossover
-from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.graph.torch_time import transpose_seconds
-from prunecast.codesign.layers import Skipped
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance, json_text
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
 from prunecast.text import table_html, table_text
+from prunecast.workload.graph import ModelTime
+from prunecast.workload.graph.torch_time import transpose_seconds
+from prunecast.workload.layers import Skipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

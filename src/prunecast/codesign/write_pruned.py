@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import PrunedMap
-from prunecast.codesign.graph import WORKLOADS
-from prunecast.codesign.layers import Source, path_of, stored_arrays
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
@@ -21,6 +19,8 @@ from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.sources.numpy_files import read_npz
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.workload.graph import WORKLOADS
+from prunecast.workload.layers import Source, path_of, stored_arrays
 
 WEIGHTS = "weights.safetensors"
 RECIPE, TILES = "recipe.json", "tiles.npz"

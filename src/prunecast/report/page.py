@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from prunecast.codesign.engines import Engine, Progress, silent
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.codesign.layers import Source
 from prunecast.codesign.pictures.axes import new_axes
 from prunecast.codesign.pictures.plots import draw_roofline, draw_sm_work
 from prunecast.codesign.predict import predict
@@ -27,6 +25,8 @@ from prunecast.report import pictures
 from prunecast.report.pictures import PAGE, MeasuredPoint, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.text import microseconds, percent, printable, significant
+from prunecast.workload.engines import Engine, Progress, silent
+from prunecast.workload.layers import Source
 
 
 class Word(NamedTuple):

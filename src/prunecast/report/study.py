@@ -9,11 +9,8 @@ import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.advice import Advice, Case, advise
-from prunecast.codesign.engines import Engine
 from prunecast.codesign.explain_sections import Section, sections_of
-from prunecast.codesign.layer_launches import conv_ways, seconds_of
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.pruned_maps import MapMaker
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput
 from prunecast.hardware import Occupancy
@@ -22,6 +19,9 @@ from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.patterns import NestedMap, TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.simulator import SimResult
+from prunecast.workload.engines import Engine
+from prunecast.workload.layer_launches import conv_ways, seconds_of
+from prunecast.workload.pruned_maps import MapMaker
 
 SPARSITIES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 

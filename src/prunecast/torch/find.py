@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from prunecast.codesign.graph import torch_form
 from prunecast.errors import BadInput
+from prunecast.workload.graph import torch_form
 
 _ADAPTER = "lora_A"
 GRID_FILTERS = "odd square filters, half of that as padding, one group"

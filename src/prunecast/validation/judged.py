@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.engines import ENGINES, Progress, silent
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
@@ -19,6 +18,7 @@ from prunecast.simulator import simulate
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 from prunecast.validation.records import Measurement
+from prunecast.workload.engines import ENGINES, Progress, silent
 
 FloatArray = npt.NDArray[np.float64]
 

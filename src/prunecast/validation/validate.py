@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.codesign.engines import ENGINES, Progress, silent
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.builds import build_of
 from prunecast.validation.judged import ErrorSummary, Judged, judge_rows, summarise
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
+from prunecast.workload.engines import ENGINES, Progress, silent
 
 SCHEMA_VERSION = 1
 

@@ -8,8 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.choice import fastest_plan
-from prunecast.codesign import Engine, predict
-from prunecast.codesign.graph import model_time
+from prunecast.codesign import predict
 from prunecast.codesign.search import Targets
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.prune_model import PrunedModel, masks_of, search_of
@@ -19,6 +18,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.torch.packed import stacked_tiles
+from prunecast.workload import Engine
+from prunecast.workload.graph import model_time
 
 GPU = load_gpu("h200-sxm")
 SIZES = {"hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 6, "num_key_value_heads": 2}

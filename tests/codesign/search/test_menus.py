@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign import Engine
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
+from prunecast.workload import Engine
 
 GPU = load_gpu("h200-sxm")
 

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign.engines import Engine
-from prunecast.codesign.graph import load_pass, parse_workload
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.codesign.search.layer_sets import layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
@@ -12,6 +10,8 @@ from prunecast.codesign.search.option_times import Option, mixed_options
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
+from prunecast.workload.engines import Engine
+from prunecast.workload.graph import load_pass, parse_workload
 
 GPU = load_gpu("h200-sxm")
 MIX = "prefill:8x448=1,decode:8@200=40"
@@ -96,7 +96,7 @@ def test_a_menu_of_two_passes_has_what_both_can_run_with_all_kernels():
 
 def test_layers_alike_are_pruned_alike_and_count_as_often_as_they_are():
     """Two nodes of a graph, one of which stands for three layers, against the same layer three times."""
-    from prunecast.codesign.graph import ModelGraph, Operation
+    from prunecast.workload.graph import ModelGraph, Operation
 
     def searched(names, copies):
         graph = ModelGraph(name="chain")

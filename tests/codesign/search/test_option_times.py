@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign import Engine
 from prunecast.codesign.search.option_times import EXACT_DENSITIES, OptionTimes
 from prunecast.hardware import load_gpu
+from prunecast.workload import Engine
 
 GPU = load_gpu("h200-sxm")
 SIZE = (768, 768, 4096)

@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prunecast.codesign import Engine
-from prunecast.codesign.graph import Pass, load_workload
-from prunecast.codesign.graph.shapes import transformers
 from prunecast.codesign.search import floor
 from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.menus import layer_options
@@ -21,6 +18,9 @@ from prunecast.codesign.search.targets import Targets, parse_latency
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
+from prunecast.workload import Engine
+from prunecast.workload.graph import Pass, load_workload
+from prunecast.workload.graph.shapes import transformers
 
 GPU = load_gpu("h200-sxm")
 TOKENS = 8192

@@ -4,8 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.codesign.engines import Engine
-from prunecast.codesign.graph import Pass
 from prunecast.codesign.search import FrontPoint, Targets
 from prunecast.codesign.search.layer_sets import layers_of_file
 from prunecast.codesign.search.model_search import ModelSearch
@@ -14,6 +12,8 @@ from prunecast.codesign.study.search_model import study_name
 from prunecast.codesign.study.study_result import pareto
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
+from prunecast.workload.engines import Engine
+from prunecast.workload.graph import Pass
 from tests.codesign.weights import uneven
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from prunecast.codesign.graph import Pass
-from prunecast.codesign.graph.shapes import Transformer
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models import compare as comparing
 from prunecast.validation.torch_models.compare import beside, validate_model
+from prunecast.workload.graph import Pass
+from prunecast.workload.graph.shapes import Transformer
 
 RECORD = Path("benchmarks/measured/h200-sxm-pytorch-models-2026-11-23.json")
 GPU = load_gpu("h200-sxm")
@@ -88,9 +88,9 @@ def test_measuring_with_fakes_of_the_gpu(monkeypatch, name, run):
     here = {"", ".", str(Path.cwd())}
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in here])
     pytest.importorskip("transformers")
-    from prunecast.codesign.graph import shapes
     from prunecast.validation.torch_models import measure as measuring
     from prunecast.validation.torch_models.timing import Trace
+    from prunecast.workload.graph import shapes
 
     monkeypatch.setitem(shapes.transformers(), name, SHAPES[name])
     monkeypatch.setattr(measuring, "DEVICE", "cpu")

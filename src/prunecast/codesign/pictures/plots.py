@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from prunecast.codesign.engines import Outcome
 from prunecast.codesign.pictures.axes import SCREEN, Palette, in_thousands, log_axis, tip
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
@@ -18,6 +17,7 @@ from prunecast.kernels import DTYPE_BYTES, KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.simulate import record
+from prunecast.workload.engines import Outcome
 
 
 class RooflinePoint(Protocol):

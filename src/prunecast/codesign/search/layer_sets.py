@@ -10,23 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.contestants import check_has_form
-from prunecast.codesign.graph import (
-    RUNTIMES,
-    WORKLOADS,
-    ModelGraph,
-    Pass,
-    load_pass,
-    parse_workload,
-)
-from prunecast.codesign.graph.config import checkpoint_shape, graph_of_tensors
-from prunecast.codesign.graph.model_graph import Member
-from prunecast.codesign.graph.model_time import LayerPass
-from prunecast.codesign.graph.shapes import SEQUENCE, Transformer
-from prunecast.codesign.graph.torch_form import joint_name, launched_together, together
-from prunecast.codesign.layers import Source, load_layers
-from prunecast.codesign.onnx_model.read_model import read_onnx_model
-from prunecast.codesign.workload_layers import conv_shape, heavy_tailed, is_pruned
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvGrid
 from prunecast.patterns import weigh
@@ -35,6 +18,23 @@ from prunecast.patterns.importance import ImportanceArray, even_parts
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
+from prunecast.workload.contestants import check_has_form
+from prunecast.workload.graph import (
+    RUNTIMES,
+    WORKLOADS,
+    ModelGraph,
+    Pass,
+    load_pass,
+    parse_workload,
+)
+from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors
+from prunecast.workload.graph.model_graph import Member
+from prunecast.workload.graph.model_time import LayerPass
+from prunecast.workload.graph.shapes import SEQUENCE, Transformer
+from prunecast.workload.graph.torch_form import joint_name, launched_together, together
+from prunecast.workload.layers import Source, load_layers
+from prunecast.workload.onnx_model.read_model import read_onnx_model
+from prunecast.workload.workload_layers import conv_shape, heavy_tailed, is_pruned
 
 TOKENS = 4096
 """N of layers without a model around them, where nothing says how many."""

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.contestants import tile_kernels
 from prunecast.codesign.search.option_times import Option, OptionTimes, retained
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
@@ -24,6 +23,7 @@ from prunecast.patterns.dense_block import FEWEST_ROWS
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.workload.contestants import tile_kernels
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -8,9 +8,6 @@ from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.engines import Engine, Outcome, Progress, silent
-from prunecast.codesign.graph import ModelTime
-from prunecast.codesign.graph.model_time import LayerPass, PassTimes, mixed_time
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.layer_sets import MOST_REMEMBERED_WEIGHTS, LayerSet, grids_of
 from prunecast.codesign.search.menus import layer_options
@@ -24,12 +21,15 @@ from prunecast.codesign.search.option_times import (
     mixed_options,
     sums_say_all,
 )
-from prunecast.codesign.two_parts import launches_in_two
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.workload.engines import Engine, Outcome, Progress, silent
+from prunecast.workload.graph import ModelTime
+from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
+from prunecast.workload.two_parts import launches_in_two
 
 FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
-from prunecast.codesign.engines import Engine
 from prunecast.codesign.search.allocation import Menu
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, KernelPlan, implicit_plan, plan_dense
@@ -20,6 +19,7 @@ from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
+from prunecast.workload.engines import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from prunecast.codesign.engines import Engine, Progress, cache_state, silent
-from prunecast.codesign.layers import Source, path_of
 from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import as_launched, calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
@@ -28,6 +26,8 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
+from prunecast.workload.engines import Engine, Progress, cache_state, silent
+from prunecast.workload.layers import Source, path_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from prunecast.codesign.graph import ModelTime
 from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
+from prunecast.workload.graph import ModelTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

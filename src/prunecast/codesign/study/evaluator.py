@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from prunecast.codesign.contestants import kernels_of, tile_kernels
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import Option, joined
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, parse_pattern
+from prunecast.workload.contestants import kernels_of, tile_kernels
 
 SPACE_VERSION = 1
 """Counted up with every change of names, choices or meaning: it is part of a study's name."""

@@ -7,8 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.codesign.engines import Progress, silent
-from prunecast.codesign.layers import Source
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
@@ -30,6 +28,8 @@ from prunecast.codesign.write_pruned import checked_folder
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.version import tool_version
+from prunecast.workload.engines import Progress, silent
+from prunecast.workload.layers import Source
 
 STAGE = "trials"
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from prunecast.codesign.contestants import kernels_of, takes
-from prunecast.codesign.engines import ENGINES
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import check_writable
 from prunecast.hardware import STATES, load_gpu
@@ -22,6 +20,8 @@ from prunecast.kernels import DTYPE_BYTES, KERNELS
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
+from prunecast.workload.contestants import kernels_of, takes
+from prunecast.workload.engines import ENGINES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.engines import Outcome, Progress, silent
 from prunecast.codesign.sweep.cases import GroupKey, SweepCase, SweepStore, expand, groups_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
@@ -37,6 +36,7 @@ from prunecast.models import estimate
 from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern, weigh
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.simulator import simulate
+from prunecast.workload.engines import Outcome, Progress, silent
 
 _CONNECT_S = 10
 

@@ -12,7 +12,6 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from prunecast.codesign.engines import Progress
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.validation.calibration import RAW_SCHEMA
@@ -21,6 +20,7 @@ from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.header import device_facts
 from prunecast.validation.measure.sources import DEPTHS, ROW_BYTES
 from prunecast.validation.measure.timing import MIB, Raw, bench_function, launch_seconds, sm_count
+from prunecast.workload.engines import Progress
 
 FOOTPRINTS_MIB = (2, 8, 16, 24, 32, 40, 48, 56, 64, 96, 192, 512)
 KEPT_PERCENT = (20, *range(40, 101, 5))

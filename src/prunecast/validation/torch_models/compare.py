@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.codesign.engines import Progress, silent
 from prunecast.errors import BadInput
 from prunecast.files import check_writable, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
+from prunecast.workload.engines import Progress, silent
 
 SCHEMA_VERSION = 1
 WITH_ZEROS = "zeros"

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from prunecast.codesign.graph.shapes import Pass, Transformer, transformers
-from prunecast.codesign.graph.torch_form import PIXELS
 from prunecast.errors import BadInput
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward
+from prunecast.workload.graph.shapes import Pass, Transformer, transformers
+from prunecast.workload.graph.torch_form import PIXELS
 
 VOCABULARY = 512
 WITHOUT_MASK = "sdpa_without_mask"

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.engines import Engine, Progress, silent
-from prunecast.codesign.graph import ModelTime, model_time
-from prunecast.codesign.graph.config import CONFIG, shape_of_config
-from prunecast.codesign.graph.model_graph import Operation
-from prunecast.codesign.graph.shapes import Pass, Transformer, transformers
-from prunecast.codesign.graph.torch_form import torch_form
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
+from prunecast.workload.engines import Engine, Progress, silent
+from prunecast.workload.graph import ModelTime, model_time
+from prunecast.workload.graph.config import CONFIG, shape_of_config
+from prunecast.workload.graph.model_graph import Operation
+from prunecast.workload.graph.shapes import Pass, Transformer, transformers
+from prunecast.workload.graph.torch_form import torch_form
 
 
 class Case(NamedTuple):

@@ -1,0 +1,33 @@
+"""Whole models as graphs of operators: what runs, on how much data, after what.
+
+Floor: inside `codesign`. It knows the shapes of standard architectures and the time of everything that is not
+a product with a weight matrix (attention, norms, element-wise work, transposes); it prunes nothing and plans
+no kernel: the time of a weight's product is handed in by its caller.
+
+Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name),
+`model_time.py` (the end-to-end time). What torch launches of them: `torch_form.py` and `torch_time.py`.
+"""
+
+from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
+from prunecast.workload.graph.model_graph import KINDS, Convolution, ModelGraph, Operation
+from prunecast.workload.graph.model_time import ModelTime, model_time
+from prunecast.workload.graph.shapes import Pass, parse_workload
+from prunecast.workload.graph.workloads import RUNTIMES, WORKLOADS, load_pass, load_workload
+
+__all__ = [
+    "KINDS",
+    "RUNTIMES",
+    "WORKLOADS",
+    "Convolution",
+    "LayoutChoice",
+    "ModelGraph",
+    "ModelTime",
+    "Operation",
+    "Pass",
+    "choose_layouts",
+    "load_pass",
+    "load_workload",
+    "model_time",
+    "parse_workload",
+    "turned_by_dense",
+]

@@ -1,0 +1,162 @@
+"""`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
+
+from prunecast.workload.graph.model_graph import ModelGraph, Operation
+from prunecast.workload.graph.shapes import Pass, Transformer
+
+
+class Blocks:
+    """Every part ends with the residual sum and its norm.
+
+    Parameters
+    ----------
+    model : what is added to
+    shape : sizes of all layers
+    run : sequences and their new and cached tokens
+    copies : layers that each part stands for
+    """
+
+    def __init__(self, model: ModelGraph, shape: Transformer, run: Pass, copies: int = 1) -> None:
+        self._model, self._shape, self._run, self._copies = model, shape, run, copies
+
+    def product(self, name: str, m: int, k: int, after: list[str], *, n: int = 0) -> str:
+        """A (m, k) times all new tokens, or `n` columns."""
+        n = n or self._run.columns
+        return self._add(name, "gemm", after, m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
+
+    def attention(self, layer: str, stream: str, window: int = 0) -> str:
+        """Queries, keys, values, attention and the output; a token sees `window` others, 0 for all."""
+        shape, run = self._shape, self._run
+        parts = {"query": shape.width, "key": shape.key_width, "value": shape.key_width}
+        if shape.fused_qkv:
+            parts = {"qkv": shape.width + 2 * shape.key_width}
+        read = [self.product(f"{layer}.{part}", m, shape.hidden, [stream]) for part, m in parts.items()]
+        cached = min(run.cached, window or run.cached)
+        keys = mean_keys(run, window) if shape.causal else float(run.tokens)
+        mixed = self._mixing(f"{layer}.attention", read, keys, 2 * shape.key_width * run.columns, cached)
+        output = self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
+        return self._residual(f"{layer}.norm1", output, stream)
+
+    def cross_attention(self, layer: str, stream: str, keys: list[str], tokens: int) -> str:
+        """Attention to `tokens` of another model; without `keys`, theirs are in the cache."""
+        shape, run = self._shape, self._run
+        query = self.product(f"{layer}.query", shape.width, shape.hidden, [stream])
+        of_others = 2 * shape.key_width * run.batch * tokens
+        mixed = self._mixing(
+            f"{layer}.attention",
+            [query, *keys],
+            tokens,
+            of_others if keys else 0,
+            0 if keys else tokens,
+        )
+        output = self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
+        return self._residual(f"{layer}.norm", output, stream)
+
+    def feed_forward(self, layer: str, stream: str) -> str:
+        """One part for all tokens, or experts that share them."""
+        if self._shape.experts:
+            return self._experts(layer, stream)
+        hidden, wide = self._shape.hidden, self._shape.feed_forward
+        up = self._wide(layer, [stream], wide)
+        down = self.product(f"{layer}.down", hidden, wide, [up])
+        return self._residual(f"{layer}.norm2", down, stream)
+
+    def _wide(self, layer: str, after: list[str], wide: int) -> str:
+        hidden = self._shape.hidden
+        if self._shape.fused_gate:
+            both = self.product(f"{layer}.gate_up", 2 * wide, hidden, after)
+            return self._elementwise(f"{layer}.gating", 2 * wide, wide, [both])
+        up = self.product(f"{layer}.up", wide, hidden, after)
+        if not self._shape.gated:
+            return up
+        gate = self.product(f"{layer}.gate", wide, hidden, after)
+        return self._elementwise(f"{layer}.gating", 2 * wide, wide, [gate, up])
+
+    def _experts(self, layer: str, stream: str) -> str:
+        """Tokens go to their experts' columns and back, which reads and writes them once each way.
+
+        Experts run one after the other, those that no token is likely to choose not at all.
+        """
+        shape, tokens = self._shape, self._run.columns
+        active = active_experts(shape.experts, shape.experts_per_token, tokens)
+        sent = tokens * shape.experts_per_token
+        n = -(-sent // active)
+        router = self.product(f"{layer}.router", shape.experts, shape.hidden, [stream])
+        apart = self._elementwise(
+            f"{layer}.to_experts", shape.hidden, shape.hidden * shape.experts_per_token, [stream, router]
+        )
+        hidden, wide = shape.hidden, shape.feed_forward
+        read = [
+            self._expert(f"{layer}.experts.{name}", wide, hidden, n, active, apart) for name in ("gate", "up")
+        ]
+        mixed = self._elementwise(f"{layer}.gating", 2 * wide, wide, read, columns=sent)
+        down = self._expert(f"{layer}.experts.down", hidden, wide, n, active, mixed)
+        together = self._elementwise(
+            f"{layer}.from_experts", hidden * shape.experts_per_token, hidden, [down]
+        )
+        return self._residual(f"{layer}.norm2", together, stream)
+
+    def _expert(self, name: str, m: int, k: int, n: int, active: int, after: str) -> str:
+        return self._model.add(
+            Operation(
+                name=name,
+                kind="gemm",
+                m=m,
+                k=k,
+                n=n,
+                elements_in=k * n,
+                elements_out=m * n,
+                copies=self._copies * self._shape.experts,
+                idle=self._copies * (self._shape.experts - active),
+            ),
+            [after],
+        )
+
+    def _mixing(self, name: str, after: list[str], keys: float, elements_of_keys: int, cached: int) -> str:
+        """Scores, softmax and weighted sum in one kernel."""
+        shape, run = self._shape, self._run
+        return self._add(
+            name,
+            "attention",
+            after,
+            flops=4.0 * run.columns * keys * shape.width,
+            head_width=shape.width // shape.heads,
+            elements_in=shape.width * run.columns + elements_of_keys,
+            elements_cached=2 * shape.key_width * run.batch * cached,
+            elements_out=shape.width * run.columns,
+            layout="tokens",
+        )
+
+    def _elementwise(self, name: str, read: int, written: int, after: list[str], *, columns: int = 0) -> str:
+        n = columns or self._run.columns
+        return self._add(name, "elementwise", after, elements_in=read * n, elements_out=written * n)
+
+    def _residual(self, name: str, branch: str, stream: str) -> str:
+        """Sum and norm in one pass: two tensors in; the norm out, and the sum where it goes on beside it."""
+        each = self._shape.hidden * self._run.columns
+        tensors = 2 if self._shape.norm_first else 1
+        return self._add(
+            name,
+            "normalise",
+            [branch, stream],
+            elements_in=2 * each,
+            elements_out=tensors * each,
+            tensors_out=tensors,
+        )
+
+    def _add(self, name: str, kind: str, after: list[str], **sizes: int | float | str) -> str:
+        operation = Operation(name=name, kind=kind, copies=self._copies, **sizes)  # type: ignore[arg-type]
+        return self._model.add(operation, after)
+
+
+def mean_keys(run: Pass, window: int) -> float:
+    """Keys that a new token sees under a causal mask, on average: those before it, `window` at most."""
+    first, last = run.cached, run.cached + run.tokens
+    full = min(max(window or last, first), last)
+    before = (full**2 - first**2) / 2.0 if full > first else 0.0
+    return (before + (window or last) * (last - full)) / run.tokens
+
+
+def active_experts(experts: int, per_token: int, tokens: int) -> int:
+    """Experts that some token chooses, where all choose evenly and at random."""
+    missed = (1.0 - per_token / experts) ** tokens
+    return max(per_token, min(experts, round(experts * (1.0 - missed))))

@@ -1,0 +1,240 @@
+"""Networks of images at fixed sizes: ResNets and VGG at 224 pixels, and Stable Diffusion's denoiser.
+
+ResNet-18, -34 and -50 (v1.5, stride in the 3x3) and VGG-16 classify; the denoiser is a U-Net of residual
+blocks and transformers over 64 x 64 latents.
+"""
+
+from dataclasses import dataclass
+
+from prunecast.workload.graph.blocks import Blocks
+from prunecast.workload.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
+from prunecast.workload.graph.shapes import Pass, Transformer
+
+PIXELS = 224
+CLASSES = 1000
+TEXT_TOKENS = 77
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvNet:
+    """An architecture: ResNets give blocks per stage, VGG its channels per convolution."""
+
+    blocks: tuple[int, ...] = ()
+    bottleneck: bool = False
+    plain: tuple[tuple[int, ...], ...] = ()
+    """Channels of the convolutions of each stage; a 2x2 pool ends a stage (VGG)."""
+
+
+CONV_NETS = {
+    "resnet18": ConvNet(blocks=(2, 2, 2, 2)),
+    "resnet34": ConvNet(blocks=(3, 4, 6, 3)),
+    "resnet50": ConvNet(blocks=(3, 4, 6, 3), bottleneck=True),
+    "vgg16": ConvNet(plain=((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3)),
+}
+"""K. He et al. 2016, K. Simonyan and A. Zisserman 2015."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UNet:
+    """An architecture.
+
+    Parameters
+    ----------
+    channels : of each resolution, the highest first; every next one has half the side
+    attends : whether its blocks attend, to themselves and to the text
+    heads : of every attention
+    text : features of a token of the text
+    blocks : residual blocks of each resolution on the way down; one more on the way up
+    side : pixels of the latents, which have `latent` channels
+    """
+
+    channels: tuple[int, ...]
+    attends: tuple[bool, ...]
+    heads: int
+    text: int
+    blocks: int = 2
+    side: int = 64
+    latent: int = 4
+
+
+UNETS = {
+    "stable-diffusion-1.5": UNet(
+        channels=(320, 640, 1280, 1280), attends=(True, True, True, False), heads=8, text=768
+    )
+}
+"""R. Rombach et al. 2022, and the configuration of the U-Net of Stable Diffusion 1.5 (512 x 512 pixels)."""
+
+
+class _Chain:
+    """Appends operations; knows the tensor at the end of the chain."""
+
+    def __init__(self, name: str, batch: int, source: str, channels: int, side: int) -> None:
+        self.model, self.batch = ModelGraph(name=name), batch
+        self.channels, self.side = channels, side
+        self.last = self.input(source, self._elements(channels))
+
+    def input(self, name: str, elements: int) -> str:
+        """A tensor that comes from outside."""
+        return self.model.add(Operation(name=name, kind="input", elements_out=elements))
+
+    def convolve(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
+        """A convolution of the last tensor; its bias and activation are fused."""
+        conv = Convolution(self.channels, self.side, self.side, kernel, stride, kernel // 2)
+        return self.model.add(convolved(name, channels, conv, self.batch), [self.last])
+
+    def chain(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
+        """A convolution that the chain goes through."""
+        self.convolve(name, channels, kernel, stride=stride)
+        return self.move(name, channels, -(-self.side // stride))
+
+    def linear(self, name: str, m: int, k: int, after: list[str], n: int) -> str:
+        """A product beside the chain."""
+        return self.model.add(linear(name, m, k, n), after)
+
+    def work(self, name: str, kind: str, tensors: int, after: list[str]) -> str:
+        """Element-wise work that reads so many tensors, all as large as the one that it writes."""
+        each = self._elements(self.channels)
+        done = Operation(name=name, kind=kind, elements_in=tensors * each, elements_out=each)
+        return self.move(self.model.add(done, after), self.channels, self.side)
+
+    def move(self, name: str, channels: int, side: int) -> str:
+        """The chain now ends in `name`, which comes back."""
+        self.last, self.channels, self.side = name, channels, side
+        return name
+
+    def _elements(self, channels: int) -> int:
+        return channels * self.side**2 * self.batch
+
+
+def build_conv_net(name: str, shape: ConvNet, *, batch: int) -> ModelGraph:
+    """The graph of one forward pass over `batch` images of 224 x 224 pixels."""
+    net = _Chain(name, batch, "image", 3, PIXELS)
+    if shape.plain:
+        _add_vgg(net, shape)
+    else:
+        _add_resnet(net, shape)
+    return net.model
+
+
+def _add_resnet(net: _Chain, shape: ConvNet) -> None:
+    net.chain("stem", 64, 7, stride=2)
+    _pool(net, "stem.pool", 56)
+    for stage, blocks in enumerate(shape.blocks):
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            _add_block(net, f"stage{stage + 1}.{block}", 64 * 2**stage, stride, bottleneck=shape.bottleneck)
+    _pool(net, "average", 1)
+    _classify(net, "classifier", CLASSES)
+
+
+def _add_block(net: _Chain, name: str, width: int, stride: int, *, bottleneck: bool) -> None:
+    out = 4 * width if bottleneck else width
+    shortcut = net.last
+    if stride != 1 or net.channels != out:
+        shortcut = net.convolve(f"{name}.shortcut", out, 1, stride=stride)
+    if bottleneck:
+        net.chain(f"{name}.conv1", width, 1)
+        net.chain(f"{name}.conv2", width, 3, stride=stride)
+        net.chain(f"{name}.conv3", out, 1)
+    else:
+        net.chain(f"{name}.conv1", width, 3, stride=stride)
+        net.chain(f"{name}.conv2", width, 3)
+    net.work(f"{name}.sum", "elementwise", 2, [net.last, shortcut])
+
+
+def _add_vgg(net: _Chain, shape: ConvNet) -> None:
+    for stage, convolutions in enumerate(shape.plain):
+        for place, channels in enumerate(convolutions):
+            net.chain(f"stage{stage + 1}.conv{place + 1}", channels, 3)
+        _pool(net, f"stage{stage + 1}.pool", net.side // 2)
+    for name, classes in (("fc6", 4096), ("fc7", 4096), ("fc8", CLASSES)):
+        _classify(net, name, classes)
+
+
+def _pool(net: _Chain, name: str, side: int) -> None:
+    images = net.channels * net.batch
+    pool = Operation(name=name, kind="pool", elements_in=images * net.side**2, elements_out=images * side**2)
+    net.move(net.model.add(pool, [net.last]), net.channels, side)
+
+
+def _classify(net: _Chain, name: str, classes: int) -> None:
+    """A linear layer over everything that one image has become."""
+    net.move(net.linear(name, classes, net.channels * net.side**2, [net.last], net.batch), classes, 1)
+
+
+def build_unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
+    """The graph of one step over `batch` latents; guidance doubles the images' number."""
+    net = _Denoiser(name, shape, batch)
+    net.chain("stem", shape.channels[0], 3)
+    skips = [(net.last, net.channels)]
+    for level, channels in enumerate(shape.channels):
+        for block in range(shape.blocks):
+            net.block(f"down{level}.{block}", channels, attends=shape.attends[level])
+            skips.append((net.last, net.channels))
+        if level + 1 < len(shape.channels):
+            net.chain(f"down{level}.half", channels, 3, stride=2)
+            skips.append((net.last, net.channels))
+    net.block("middle.0", shape.channels[-1], attends=True)
+    net.block("middle.1", shape.channels[-1], attends=False)
+    for level in reversed(range(len(shape.channels))):
+        for block in range(shape.blocks + 1):
+            skip, channels = skips.pop()  # its channels beside those of the chain: a copy
+            net.channels += channels
+            net.work(f"up{level}.{block}.join", "elementwise", 1, [net.last, skip])
+            net.block(f"up{level}.{block}", shape.channels[level], attends=shape.attends[level])
+        if level:  # twice the side: every pixel four times, then a convolution
+            net.side *= 2
+            net.work(f"up{level}.double.pixels", "elementwise", 1, [net.last])
+            net.chain(f"up{level}.double", net.channels, 3)
+    net.chain("head", shape.latent, 3)
+    return net.model
+
+
+class _Denoiser(_Chain):
+    """Appends blocks that know the text and the time."""
+
+    def __init__(self, name: str, shape: UNet, batch: int) -> None:
+        super().__init__(name, batch, "latents", shape.latent, shape.side)
+        self._shape, wide = shape, 4 * shape.channels[0]
+        self._text = self.input("text", shape.text * TEXT_TOKENS * batch)
+        time = self.linear("time.1", wide, wide // 4, [self.input("time", shape.channels[0] * batch)], batch)
+        self._time = self.linear("time.2", wide, wide, [time], batch)
+
+    def block(self, name: str, channels: int, *, attends: bool) -> None:
+        """A residual block, and a transformer after it."""
+        before, came = self.last, self.channels
+        self.work(f"{name}.norm1", "normalise", 1, [before])
+        self.chain(f"{name}.conv1", channels, 3)
+        time = self.linear(f"{name}.time", channels, 4 * self._shape.channels[0], [self._time], self.batch)
+        self.work(f"{name}.norm2", "normalise", 1, [self.last, time])
+        branch = self.chain(f"{name}.conv2", channels, 3)
+        if came != channels:
+            self.move(before, came, self.side)
+            before = self.chain(f"{name}.shortcut", channels, 1)
+        self.work(f"{name}.sum", "elementwise", 2, [branch, before])
+        if attends:
+            self._transformer(f"{name}.transformer")
+
+    def _transformer(self, name: str) -> None:
+        """Attention to all pixels, then to the text, then a gated feed-forward part."""
+        before, width, tokens = self.last, self.channels, self.side**2
+        shape = Transformer(
+            layers=1,
+            hidden=width,
+            heads=self._shape.heads,
+            feed_forward=4 * width,
+            gated=True,
+            fused_gate=True,
+            causal=False,
+        )
+        blocks = Blocks(self.model, shape, Pass(self.batch, tokens))
+        self.work(f"{name}.norm", "normalise", 1, [before])
+        stream = blocks.attention(name, self.chain(f"{name}.in", width, 1))
+        columns = self.batch * TEXT_TOKENS
+        keys = [
+            self.linear(f"{name}.text.{part}", width, self._shape.text, [self._text], columns)
+            for part in ("key", "value")
+        ]
+        stream = blocks.cross_attention(f"{name}.text", stream, keys, TEXT_TOKENS)
+        self.move(blocks.feed_forward(name, stream), width, self.side)
+        self.work(f"{name}.sum", "elementwise", 2, [self.chain(f"{name}.out", width, 1), before])

@@ -1,0 +1,204 @@
+"""`model_time`: the end-to-end time of a graph, and what pruning can touch of it; `PassTimes`: of a model in
+each of its passes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.workload.graph.layouts import Transpose, choose_layouts, turned_by_dense
+from prunecast.workload.graph.model_graph import ModelGraph
+from prunecast.workload.graph.torch_time import TorchTimer, lost_epilogues, other_seconds, transpose_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTime:
+    """One forward pass in one stream, operation after operation.
+
+    Parameters
+    ----------
+    seconds_of : operation -> seconds, in order
+    kind_of : operation -> its kind
+    transposes : tensors whose layout changes
+    turning_seconds : writer of such a tensor -> seconds of its transpose, which all readers share
+    critical_path : the longest chain of operations that wait for each other
+    critical_seconds : its time, the least that any number of streams could reach
+    """
+
+    seconds_of: dict[str, float]
+    kind_of: dict[str, str]
+    transposes: tuple[Transpose, ...]
+    turning_seconds: dict[str, float]
+    critical_path: tuple[str, ...]
+    critical_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """End to end."""
+        return sum(self.seconds_of.values()) + self.transpose_seconds
+
+    @property
+    def transpose_seconds(self) -> float:
+        """All changes of layout."""
+        return sum(self.turning_seconds.values())
+
+    @property
+    def product_seconds(self) -> float:
+        """What products with weights take: all that pruning can touch."""
+        return sum(s for name, s in self.seconds_of.items() if self.kind_of[name] == "gemm")
+
+    @property
+    def seconds_by_kind(self) -> dict[str, float]:
+        """Kind -> seconds, transposes apart."""
+        total: dict[str, float] = {}
+        for name, seconds in self.seconds_of.items():
+            total[self.kind_of[name]] = total.get(self.kind_of[name], 0.0) + seconds
+        return {**total, "transpose": self.transpose_seconds}
+
+
+def model_time(
+    model: ModelGraph,
+    gpu: GpuSpec,
+    product_seconds: Mapping[str, float],
+    *,
+    sparse: frozenset[str] = frozenset(),
+    ungated: frozenset[str] = frozenset(),
+    launch: str = "graph",
+) -> ModelTime:
+    """Add up a forward pass.
+
+    Parameters
+    ----------
+    product_seconds : seconds of every product of the graph, of all copies that run, launches included
+    sparse : products that run a sparse kernel and want feature-major tensors
+    ungated : those of `sparse` behind which torch runs a gated unit as a kernel
+    launch : `graph` or `stream`, which launch floor the other operations pay
+
+    Raises
+    ------
+    BadInput : a product without a time
+    """
+    missing = sorted(set(model.products) - set(product_seconds))
+    if missing:
+        raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
+    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
+    if model.runtime == "torch":
+        timer = TorchTimer(gpu)
+        seconds, changed, turning = timer.times(model, product_seconds, sparse, ungated)
+    else:
+        seconds = {
+            o.name: product_seconds[o.name] if o.kind == "gemm" else other_seconds(o, gpu, launch_s=launch_s)
+            for o in model
+        }
+        changed = choose_layouts(model, dict.fromkeys(sparse, "features")).transposes
+        turning = {
+            change.source: model[change.source].runs
+            * transpose_seconds(change.elements, gpu, launch_s=launch_s)
+            for change in changed
+        }
+    path = _longest_path(model, seconds)
+    return ModelTime(
+        seconds_of=seconds,
+        kind_of={o.name: o.kind for o in model},
+        transposes=changed,
+        turning_seconds=turning,
+        critical_path=path,
+        critical_seconds=sum(seconds[name] for name in path),
+    )
+
+
+def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str, ...]:
+    import networkx as nx  # slow to import
+
+    weighted = nx.DiGraph()
+    for source, target in model.graph.edges:
+        weighted.add_edge(source, target, weight=seconds[target])
+    return tuple(nx.dag_longest_path(weighted)) if weighted else tuple(model.graph)
+
+
+def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
+    """Times with their shares as one: sums times shares; the critical path is that of the longest pass."""
+    if len(passes) == 1 and passes[0][0] == 1.0:
+        return passes[0][1]
+    longest = max((time for _, time in passes), key=lambda time: time.critical_seconds)
+    return ModelTime(
+        seconds_of=_summed([(share, time.seconds_of) for share, time in passes]),
+        kind_of=dict(chain.from_iterable(time.kind_of.items() for _, time in passes)),
+        transposes=tuple(dict.fromkeys(chain.from_iterable(time.transposes for _, time in passes))),
+        turning_seconds=_summed([(share, time.turning_seconds) for share, time in passes]),
+        critical_path=longest.critical_path,
+        critical_seconds=sum(share * time.critical_seconds for share, time in passes),
+    )
+
+
+def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for share, seconds in parts:
+        for name, own in seconds.items():
+            total[name] = total.get(name, 0.0) + share * own
+    return total
+
+
+class LayerPass(NamedTuple):
+    """One pass of a workload as the layers see it."""
+
+    tokens: dict[str, int]
+    """N of each layer that it runs."""
+    graph: ModelGraph | None = None
+    """The model around the layers, or None for layers alone."""
+    share: float = 1.0
+    """Part of all passes."""
+
+    def runs(self, name: str) -> float:
+        """How often it runs a layer: a node of a graph may stand for several alike."""
+        return 1 if self.graph is None else self.graph[name].runs
+
+
+class PassTimes(NamedTuple):
+    """Passes on a GPU; those of layers alone take no part."""
+
+    passes: tuple[LayerPass, ...]
+    gpu: GpuSpec
+    launch: str
+    """`graph` or `stream`."""
+
+    def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
+        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
+        graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
+        shares: dict[str, float] = {}
+        for share, graph in graphs:
+            for name in graph.products:
+                shares[name] = shares.get(name, 0.0) + share
+        return [
+            (
+                share,
+                model_time(
+                    graph,
+                    self.gpu,
+                    {name: seconds[name] / shares[name] for name in graph.products},
+                    sparse=sparse & graph.products.keys(),
+                    launch=self.launch,
+                ),
+            )
+            for share, graph in graphs
+        ]
+
+    def savings_of_dense(self, products: frozenset[str], sparse: frozenset[str]) -> dict[str, float]:
+        """Layer of `sparse` -> seconds of transposes that a sparse product there needs, all of them sparse,
+        less those of activations that it has as epilogue.
+        """
+        saved: dict[str, float] = {}
+        graphs = [run.graph for run in self.passes if run.graph is not None]
+        for graph, (share, time) in zip(
+            graphs, self.times(dict.fromkeys(products, 0.0), sparse), strict=True
+        ):
+            for name, writers in turned_by_dense(graph, time.transposes).items():
+                own = share * sum(time.turning_seconds[writer] for writer in writers)
+                saved[name] = saved.get(name, 0.0) + own
+            for name, seconds in lost_epilogues(graph, self.gpu, sparse).items():
+                if name in sparse:
+                    saved[name] = saved.get(name, 0.0) - share * seconds
+        return saved

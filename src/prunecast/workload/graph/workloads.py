@@ -1,0 +1,163 @@
+"""The standard models by name, and transformers: BERT, ViT, GPT-2, Llama, Mixtral, Whisper.
+
+Inference engines run queries, keys and values that read the same as one product. In BERT and GPT-2 that saves
+a sixth of their time; Llama's, each as large as a GPU wants, take the same within 3 % and stay the matrices
+that its files hold.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from prunecast.errors import BadInput, check_choice
+from prunecast.workload.graph.blocks import Blocks
+from prunecast.workload.graph.image_nets import CONV_NETS, UNETS, build_conv_net, build_unet
+from prunecast.workload.graph.model_graph import Convolution, ModelGraph, Operation, convolved
+from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
+from prunecast.workload.graph.torch_form import torch_form
+
+MOST_APART = 2**33
+"""Weights above which layers that are alike are one node of the graph, and pruned alike."""
+PIXELS = 224
+FRAMES, HEARD = 3000, 1500
+"""Frames that Whisper's encoder reads of 30 s of sound, and its tokens."""
+
+
+def build_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = False) -> ModelGraph:
+    """The graph of one forward pass; with `apart` every layer has nodes of its own, however large the model.
+
+    Raises BadInput for a decode where no text is generated.
+    """
+    check_phase(name, shape, run.cached)
+    model = ModelGraph(name=name)
+    if shape.mels:
+        return _whisper(model, shape, run)
+    if shape.patch:
+        run = run._replace(tokens=(PIXELS // shape.patch) ** 2 + 1, all_logits=False)
+    blocks = Blocks(model, shape, run)
+    stream = _patches(model, shape, run) if shape.patch else _input(model, "embedding", shape, run)
+    for layer, copies, window in _layers(shape, apart=apart):
+        own = Blocks(model, shape, run, copies)
+        stream = own.feed_forward(layer, own.attention(layer, stream, window))
+    _head(blocks, shape, run, stream)
+    return model
+
+
+def _input(model: ModelGraph, name: str, shape: Transformer, run: Pass) -> str:
+    elements = shape.hidden * run.columns
+    return model.add(Operation(name=name, kind="input", elements_out=elements, layout="tokens"))
+
+
+def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:
+    """Name, number of layers that it stands for, window of each node."""
+    if apart or shape.weights <= MOST_APART:
+        yield from ((f"layer.{layer}", 1, shape.window_of(layer)) for layer in range(shape.layers))
+        return
+    windows = Counter(shape.window_of(layer) for layer in range(shape.layers))
+    for window, count in windows.items():
+        yield "layers" if len(windows) == 1 else f"layers.window{window}", count, window
+
+
+def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
+    if shape.head:
+        blocks.product("head", shape.head, shape.hidden, [stream], n=0 if run.all_logits else run.batch)
+
+
+def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
+    """An image's patches as tokens: a convolution without overlap."""
+    conv = Convolution(3, PIXELS, PIXELS, shape.patch, shape.patch, 0)
+    product = convolved("patches", shape.hidden, conv, run.batch)
+    image = Operation(name="image", kind="input", elements_out=product.elements_in)
+    return model.add(product, [model.add(image)])
+
+
+def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
+    """The first pass hears 30 s of sound for each sequence; later ones read its keys and values."""
+    keys = {} if run.cached else _hear(model, shape, run)
+    blocks = Blocks(model, shape, run)
+    stream = _input(model, "embedding", shape, run)
+    for layer in range(shape.layers):
+        name = f"decoder.{layer}"
+        stream = blocks.attention(name, stream)
+        stream = blocks.cross_attention(f"{name}.cross", stream, keys.get(layer, []), HEARD)
+        stream = blocks.feed_forward(name, stream)
+    _head(blocks, shape, run, stream)
+    return model
+
+
+def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[str]]:
+    """The encoder: keys and values of what was heard for each layer of the decoder."""
+    encoder, heard = replace(shape, causal=False), run._replace(tokens=HEARD)
+    blocks = Blocks(model, encoder, heard)
+    sound = Operation(name="sound", kind="input", elements_out=shape.mels * FRAMES * run.batch)
+    stream = blocks.product(
+        "encoder.conv1", shape.hidden, 3 * shape.mels, [model.add(sound)], n=FRAMES * run.batch
+    )
+    stream = blocks.product("encoder.conv2", shape.hidden, 3 * shape.hidden, [stream])
+    for layer in range(shape.layers):
+        name = f"encoder.{layer}"
+        stream = blocks.feed_forward(name, blocks.attention(name, stream))
+    return {
+        layer: [
+            blocks.product(f"decoder.{layer}.cross.{part}", shape.width, shape.hidden, [stream])
+            for part in ("key", "value")
+        ]
+        for layer in range(shape.layers)
+    }
+
+
+WORKLOADS = (*CONV_NETS, *UNETS, *transformers())
+"""Names that `load_workload` takes."""
+RUNTIMES = ("engine", "torch")
+"""What runs a model: operators as inference engines fuse them, around kernels that take features first; or
+torch.compile, with the layers that `prunecast.torch.sparsify` makes."""
+
+
+def load_workload(
+    name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
+) -> ModelGraph:
+    """One forward pass of a standard model.
+
+    Parameters
+    ----------
+    name : one of `WORKLOADS`
+    batch : images, latents or sequences
+    sequence : new tokens of each sequence; of no meaning for images
+    cached : tokens of each sequence whose keys and values are read from the cache
+    all_logits : the last product is of all tokens, else of one for each sequence
+
+    Raises
+    ------
+    BadInput : an unknown name, a number out of range, or a cache where no text is generated
+    """
+    if batch < 1 or sequence < 1 or cached < 0:
+        raise BadInput(f"batch and sequence must be at least 1, got {batch} and {sequence}")
+    return load_pass(name, Pass(batch, sequence, cached, all_logits))
+
+
+def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
+    """The graph of one forward pass of a standard model.
+
+    Parameters
+    ----------
+    runtime : one of `RUNTIMES`
+
+    Raises
+    ------
+    BadInput : as `load_workload`, or a model whose form in torch is not known
+    """
+    check_choice("workload", name, WORKLOADS)
+    check_choice("runtime", runtime, RUNTIMES)
+    if runtime == "torch":
+        if name not in transformers():
+            raise BadInput(f"{name} is no transformer, of which alone the form in torch is known")
+        return torch_form(name, transformers()[name], run)
+    if name in transformers():
+        return build_transformer(name, transformers()[name], run)
+    if run.cached:
+        raise BadInput(
+            f"{name} generates no tokens one by one: wanted batch:B, got {run.label or 'a decode'}"
+        )
+    if name in UNETS:
+        return build_unet(name, UNETS[name], batch=run.batch)
+    return build_conv_net(name, CONV_NETS[name], batch=run.batch)

@@ -1,0 +1,265 @@
+"""Layers from whatever a caller has: a file, one matrix, or named matrices; and convolutions among them.
+
+Filters (out, in, kernel_h, kernel_w) fix M and K. The number of output pixels N follows from the size of the
+input, the stride, the padding and the batch, which weights do not say. Each is given for all convolutions, or
+for those that a selector names: `56x56`, `layer1.0.conv1=56x56`, `re:layer2=28x28`. Where several fit, the
+last one counts.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput, check_choice
+from prunecast.kernels import ConvShape
+from prunecast.patterns.sources import Layer, WeightSet, read_weights
+from prunecast.patterns.sources.read import layers_among, open_tensors
+from prunecast.patterns.sources.roles import seen_as_products, turned
+from prunecast.patterns.sources.stored_tensor import StoredTensor
+from prunecast.patterns.sources.torch_file import array_of
+from prunecast.patterns.sources.weight_set import select_names
+from prunecast.workload.graph import WORKLOADS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A tensor that is no layer, or a kernel that cannot run one.
+
+    Parameters
+    ----------
+    layer : name of the tensor
+    kernel : name of the kernel, None where the whole tensor was left out
+    reason : one line
+    weights : elements of a tensor that may be a product and was not predicted
+    """
+
+    layer: str
+    kernel: str | None
+    reason: str
+    weights: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        return {"layer": self.layer, "kernel": self.kernel, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transposed:
+    """Weights of which some matrices lie (K, M), where neither a name nor a bias tells.
+
+    Parameters
+    ----------
+    weights : any `Source`
+    names : selectors of the matrices, exact names or `re:` and a regular expression
+    """
+
+    weights: "Source"
+    names: Sequence[str]
+
+
+Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed
+"""Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
+dictionary of a torch module is, the module, or one matrix, which is named `weights`."""
+
+ONLY_LAYER = "weights"
+
+
+class LoadedLayers(NamedTuple):
+    """Layers by name, in order, and what was left out."""
+
+    layers: dict[str, Layer]
+    skipped: tuple[Skipped, ...]
+
+
+def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence[str] = ()) -> LoadedLayers:
+    """Read the layers that `target` and `ignore` select.
+
+    Raises
+    ------
+    BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
+    """
+    if isinstance(weights, str | Path):
+        if not str(weights):
+            raise BadInput("wanted a file of weights or the name of a standard model, got an empty name")
+        _check_is_no_model_name(str(weights))
+        return _loaded(read_weights(weights, target, ignore))
+    return _loaded(layers_among(path_of(weights) or Path("weights"), stored_arrays(weights), target, ignore))
+
+
+def path_of(weights: Source) -> Path | None:
+    """The file or folder behind weights, None for arrays."""
+    while isinstance(weights, Transposed):
+        weights = weights.weights
+    return Path(weights) if isinstance(weights, str | Path) else None
+
+
+def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
+    """Tensors by name: of a file, a module of torch, a state dictionary, a mapping or one matrix alone."""
+    if isinstance(weights, Transposed):
+        return _transposed(weights)
+    if isinstance(weights, str | Path):
+        return open_tensors(Path(weights))
+    if hasattr(weights, "state_dict"):
+        weights = weights.state_dict()
+    named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
+    stored = {str(name): _stored(str(name), _array(array)) for name, array in named.items()}
+    return seen_as_products(Path("weights"), stored)
+
+
+def _transposed(weights: Transposed) -> dict[str, StoredTensor]:
+    stored = stored_arrays(weights.weights)
+    try:
+        chosen = select_names(stored, weights.names)
+    except BadInput as error:
+        raise BadInput(f"transpose: {error}") from error
+    for name in chosen:
+        if len(stored[name].shape) != 2:
+            raise BadInput(f"transpose: wanted a matrix, got {len(stored[name].shape)} dimensions: {name!r}")
+        stored[name] = turned(stored[name])
+    return stored
+
+
+def _array(array: Any) -> npt.NDArray[Any]:
+    return array_of(array) if hasattr(array, "detach") else np.asarray(array)
+
+
+def _loaded(found: WeightSet) -> LoadedLayers:
+    skipped = [
+        Skipped(layer=name, kernel=None, reason=reason, weights=found.skipped_weights[name])
+        for name, reason in found.skipped.items()
+    ]
+    lookups = [
+        Skipped(layer=name, kernel=None, reason="embedding: rows are looked up, nothing is multiplied")
+        for name in found.lookups
+    ]
+    return LoadedLayers(dict(found.layers), (*skipped, *lookups))
+
+
+def _check_is_no_model_name(weights: str) -> None:
+    """Standard models have no file; say what takes them, and what a misspelt one may mean."""
+    beginning = [name for name in WORKLOADS if name.startswith(weights) and len(weights) > 2]
+    near = beginning or get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
+    if Path(weights).exists() or not (near or _is_word(weights)):
+        return
+    if weights in WORKLOADS:
+        raise BadInput(
+            f"wanted a file of weights, got the standard model {weights}: `prunecast predict {weights}`, "
+            f"`prune {weights} --latency 75%` and `sweep --workload {weights}` take its name"
+        )
+    models = (
+        f"nearest standard model: {', '.join(near)}" if near else f"standard models: {', '.join(WORKLOADS)}"
+    )
+    raise BadInput(f"{weights}: no such file; {models}")
+
+
+def _is_word(weights: str) -> bool:
+    """Whether this may be meant as the name of a model: no folder before it, no suffix behind."""
+    return Path(weights).name == weights and not Path(weights).suffix
+
+
+def _stored(name: str, array: npt.NDArray[Any]) -> StoredTensor:
+    if array.dtype.hasobject:
+        raise BadInput(f"{name!r} must be an array of numbers, got {array.dtype.name}")
+    return StoredTensor(shape=array.shape, dtype=array.dtype.name, load=lambda: array)
+
+
+PRODUCTS = ("best", "implicit", "im2col")
+"""How a convolution becomes a product: without B, with B written first, or the faster of the two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvSettings:
+    """What is said about the convolutions of a model.
+
+    Parameters
+    ----------
+    input_size : `HxW` or `SELECTOR=HxW`, one or several; convolutions that none names are products with
+        `tokens` columns
+    stride : whole numbers from 1, in the same way; 1 where none fits
+    padding : whole numbers from 0, in the same way; half of the filter where none fits, so that a stride of 1
+        keeps the size
+    batch : images of a convolution, 1 without; images or sequences of a standard model
+    product : one of `PRODUCTS`
+
+    Raises
+    ------
+    BadInput : a batch below 1, or an unknown product
+
+    """
+
+    input_size: Sequence[str] = ()
+    stride: Sequence[str] = ()
+    padding: Sequence[str] = ()
+    batch: int | None = None
+    product: str = "best"
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise BadInput(f"batch must be at least 1, got {self.batch}")
+        check_choice("convolution", self.product, PRODUCTS)
+
+
+class _Said(NamedTuple):
+    """One value, and the layers that it is for."""
+
+    text: str
+    numbers: tuple[int, ...]
+    layers: frozenset[str]
+
+
+def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, ConvShape]:
+    """Layer -> convolution, for the layers of filters whose input size is known.
+
+    Raises
+    ------
+    BadInput : a value that cannot be read, a selector that names no convolution, or filters that do not fit
+
+    """
+    names = [layer.name for layer in layers if layer.filters is not None]
+    sizes = [_said("input", text, r"(\d+)x(\d+)", names) for text in settings.input_size]
+    strides = [_said("stride", text, r"(\d+)", names) for text in settings.stride]
+    paddings = [_said("padding", text, r"(\d+)", names) for text in settings.padding]
+    found = {}
+    for layer in layers:
+        size = _last(sizes, layer.name)
+        if layer.filters is None or size is None:
+            continue
+        kernel = layer.filters
+        (stride,) = _last(strides, layer.name) or (1,)
+        (padding,) = _last(paddings, layer.name) or (min(kernel.height, kernel.width) // 2,)
+        try:
+            found[layer.name] = ConvShape(
+                channels=kernel.channels,
+                height=size[0],
+                width=size[1],
+                kernel_h=kernel.height,
+                kernel_w=kernel.width,
+                stride=stride,
+                padding=padding,
+                batch=settings.batch or 1,
+            )
+        except BadInput as error:
+            raise BadInput(f"{layer.name}: {error}") from error
+    return found
+
+
+def _said(option: str, text: str, grammar: str, names: list[str]) -> _Said:
+    selector, _, value = text.rpartition("=")
+    match = re.fullmatch(grammar, value)
+    if match is None or any(len(number) > 6 for number in match.groups()):
+        wanted = "HxW" if "x" in grammar else "a whole number"
+        raise BadInput(f"{option}: wanted {wanted} or SELECTOR={wanted}, got {text!r}")
+    if not names:
+        raise BadInput(f"{option} {text!r}: no layer is a convolution, whose filters have four dimensions")
+    chosen = select_names(names, [selector] if selector else ())
+    return _Said(text, tuple(int(number) for number in match.groups()), frozenset(chosen))
+
+
+def _last(said: list[_Said], name: str) -> tuple[int, ...] | None:
+    return next((one.numbers for one in reversed(said) if name in one.layers), None)

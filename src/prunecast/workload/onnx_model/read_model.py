@@ -1,0 +1,237 @@
+"""`read_onnx_model`: a file becomes the graph of its operators and the names of its weights.
+
+Element-wise work joins its neighbours, as inference engines run it: biases and activations belong to their
+product, a residual sum to its norm, as the standard models of `graph.workloads` are written. A file has a
+node for each, and would seem to move far more memory than it does.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
+from prunecast.workload.graph import ModelGraph, Operation
+from prunecast.workload.onnx_model.operators import (
+    Shapes,
+    free_sizes,
+    kinds,
+    operation_of,
+    product_of,
+    shapes_of,
+)
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import onnx
+
+FEW = 64
+"""A tensor of at most so many elements holds sizes or a scalar: computing it costs nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OnnxModel:
+    """A model out of a file.
+
+    Parameters
+    ----------
+    graph : its operators; products are called like their weights
+    unknown : operator type -> how many of them are costed as the memory that they move
+    takes : which of `batch` and `tokens` set a size; the file fixes what the others would say
+    """
+
+    graph: ModelGraph
+    unknown: Mapping[str, int]
+    takes: frozenset[str]
+
+
+def read_onnx_model(path: str | Path, *, batch: int, tokens: int) -> OnnxModel:
+    """Read the graph of a file; its weights are left where they are.
+
+    Parameters
+    ----------
+    batch : first size of every input that leaves it free
+    tokens : other free sizes, and the rows of inputs (rows, features)
+
+    Raises
+    ------
+    BadInput : no ONNX file, sizes that do not fit together or cannot be told, or no product with a weight
+    """
+    file = Path(path)
+    if batch < 1 or tokens < 1:
+        raise BadInput(f"batch and tokens must be at least 1, got {batch} and {tokens}")
+    with text_only(file):
+        return _read(file, batch, tokens)
+
+
+def _read(file: Path, batch: int, tokens: int) -> OnnxModel:
+    model = open_onnx(file)
+    builder = _Builder(file, model, shapes_of(file, model, batch=batch, tokens=tokens))
+    for value in model.graph.input:
+        builder.add_input(value.name)
+    for node in model.graph.node:
+        _check_operands(file, node)
+        builder.add(node)
+    if not builder.model.products:
+        raise BadInput(f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none")
+    return OnnxModel(graph=_fuse(builder.model), unknown=builder.unknown, takes=free_sizes(model))
+
+
+def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
+    """A product of less than two tensors, or of none that is written, is none."""
+    if node.op_type in ("MatMul", "Gemm", "Conv") and (len(node.input) < 2 or not node.output):
+        raise BadInput(
+            f"{file}: {node.op_type} needs two inputs and an output, got {len(node.input)} and "
+            f"{len(node.output)}: {node.name!r:.80}"
+        )
+
+
+class _Builder:
+    """Walks the nodes in their order; knows which operation wrote a tensor."""
+
+    def __init__(self, path: Path, model: "onnx.ModelProto", shapes: Shapes) -> None:
+        self.path, self.shapes = path, shapes
+        self.model = ModelGraph(name=path.stem)
+        self.unknown: dict[str, int] = {}
+        self._writer: dict[str, str] = {}
+        self._uses = {use.constant: use for use in weight_uses(model)}
+        self._constants = {constant.name: tuple(constant.dims) for constant in model.graph.initializer}
+
+    def add_input(self, name: str) -> None:
+        if name not in self._constants:
+            elements = self._elements(name)
+            operation = Operation(name=self._free(name), kind="input", elements_out=elements)
+            self._writer[name] = self.model.add(operation)
+
+    def add(self, node: "onnx.NodeProto") -> None:
+        if not node.output:
+            return
+        read = [tensor for tensor in node.input if tensor in self._writer]
+        if self._costs_nothing(node, read):
+            if read:
+                self._writer.update(dict.fromkeys(node.output, self._writer[read[0]]))
+            return
+        operation = self._operation(node, read)
+        after = list(dict.fromkeys(self._writer[tensor] for tensor in read))
+        self._writer.update(dict.fromkeys(node.output, self.model.add(operation, after)))
+
+    def _costs_nothing(self, node: "onnx.NodeProto", read: list[str]) -> bool:
+        if self._use(node) is not None:
+            return False
+        small = all(0 < self._elements(output) <= FEW for output in node.output if output)
+        return kinds().get(node.op_type) == "view" or small or not read
+
+    def _operation(self, node: "onnx.NodeProto", read: list[str]) -> Operation:
+        use = self._use(node)
+        if use is not None:
+            name = self._free(use.name)
+            weight = self._constants.get(use.constant) or self.shapes.get(use.constant, ())
+            operation = product_of(name, node, weight, self.shapes, is_transposed=use.is_transposed)
+        else:
+            operation = operation_of(self._free(node.name or node.output[0]), node, read, self.shapes)
+        if operation.kind == "unknown":
+            self.unknown[node.op_type] = self.unknown.get(node.op_type, 0) + 1
+        return operation
+
+    def _use(self, node: "onnx.NodeProto") -> WeightUse | None:
+        """The weight that a node multiplies with. Of products that share one, the first is called like it."""
+        if node.op_type not in PRODUCTS:
+            return None
+        return next((self._uses[tensor] for tensor in node.input[:2] if tensor in self._uses), None)
+
+    def _free(self, name: str) -> str:
+        """The name, or one with a number behind it where it is taken."""
+        if name not in self.model.graph:
+            return name
+        return next(
+            f"{name}#{i}" for i in range(2, len(self.model) + 3) if f"{name}#{i}" not in self.model.graph
+        )
+
+    def _elements(self, tensor: str) -> int:
+        return math.prod(self.shapes.get(tensor, (0,)))
+
+
+def _fuse(model: ModelGraph) -> ModelGraph:
+    """The graph with fewer operations; products, attention and unknown ones all stay."""
+    import networkx as nx
+
+    graph: nx.DiGraph[str] = model.graph.copy()
+    for name in list(nx.lexicographical_topological_sort(graph)):
+        _join_pointwise(graph, name)
+    for name in list(graph):
+        _join_norm(graph, name)
+    for name in list(graph):
+        _join_product(graph, name)
+    return _rebuilt(model, graph)
+
+
+def _kind(graph: "nx.DiGraph[str]", name: str) -> str:
+    return _operation(graph, name).kind
+
+
+def _operation(graph: "nx.DiGraph[str]", name: str) -> Operation:
+    operation: Operation = graph.nodes[name]["operation"]
+    return operation
+
+
+def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
+    """Into the element-wise work before it, if that reads all that this one reads."""
+    if _kind(graph, name) != "elementwise":
+        return
+    before = set(graph.predecessors(name))
+    for other in sorted(before):
+        reads = set(graph.predecessors(other))
+        if (
+            _kind(graph, other) == "elementwise"
+            and before <= reads | {other}
+            and _same_size(graph, name, other)
+        ):
+            stays = set(graph.successors(other)) - {name}
+            out = _operation(graph, name).elements_out + (
+                _operation(graph, other).elements_out if stays else 0
+            )
+            _merge(graph, name, into=other, elements_out=out)
+            return
+
+
+def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
+    """A norm into the sum before it: one pass over the data, which writes the sum too if others want it."""
+    if name not in graph or _kind(graph, name) != "normalise" or graph.in_degree(name) != 1:
+        return
+    (other,) = graph.predecessors(name)
+    if _kind(graph, other) == "elementwise" and _same_size(graph, name, other):
+        stays = set(graph.successors(other)) - {name}
+        out = _operation(graph, name).elements_out + (_operation(graph, other).elements_out if stays else 0)
+        _merge(graph, name, into=other, elements_out=out)
+        graph.nodes[other]["operation"] = replace(_operation(graph, other), kind="normalise")
+
+
+def _join_product(graph: "nx.DiGraph[str]", name: str) -> None:
+    """Element-wise work into the product before it, if neither reads or is read by anything else."""
+    if name not in graph or _kind(graph, name) != "elementwise" or graph.in_degree(name) != 1:
+        return
+    (other,) = graph.predecessors(name)
+    if _kind(graph, other) == "gemm" and graph.out_degree(other) == 1 and _same_size(graph, name, other):
+        _merge(graph, name, into=other, elements_out=_operation(graph, other).elements_out)
+
+
+def _same_size(graph: "nx.DiGraph[str]", one: str, other: str) -> bool:
+    return _operation(graph, one).elements_out == _operation(graph, other).elements_out
+
+
+def _merge(graph: "nx.DiGraph[str]", name: str, *, into: str, elements_out: int) -> None:
+    for reader in list(graph.successors(name)):
+        graph.add_edge(into, reader, elements=_operation(graph, name).elements_out)
+    graph.remove_node(name)
+    graph.nodes[into]["operation"] = replace(_operation(graph, into), elements_out=elements_out)
+
+
+def _rebuilt(model: ModelGraph, graph: "nx.DiGraph[str]") -> ModelGraph:
+    fused = ModelGraph(name=model.name)
+    for operation in model:  # in their order
+        if operation.name in graph:
+            fused.graph.add_node(operation.name, operation=_operation(graph, operation.name))
+    fused.graph.add_edges_from(graph.edges(data=True))
+    return fused

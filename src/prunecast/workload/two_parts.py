@@ -1,0 +1,148 @@
+"""`two-part`: tiles on tensor cores, the rest added by CUDA cores, and where the line between them lies.
+
+The mixes that keep whole segments of tiles and single elements besides (TEW of Guo et al., SC'20; dense
+blocks and leftovers of Rumi et al., PACT'20) need both. The tiles write C, all of it; the remainder reads the
+rows of C that it has something for, adds, and writes them back. One follows the other on a stream.
+
+All choices keep the same; they differ in which columns of a tile are multiplied whole. The closed-form model
+ranks them: a remainder is slow by the element, a column of few elements wastes the tensor cores. For dense
+blocks the pruner itself asks how long its parts take (`patterns.dense_block_pattern.cheaper_parts`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_csr
+from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
+from prunecast.patterns.dense_block_pattern import cheaper_parts
+from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_element import TwoParts, split_parts
+from prunecast.plan.assignment import take_items
+from prunecast.plan.program import Instruction, Op, WarpProgram
+from prunecast.workload.engines import Engine
+
+HEIGHT = 128
+"""Rows of a tile where the pattern has no height."""
+
+LEAST_SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
+"""Shares of a tile's rows from which a column counts as whole."""
+
+
+class TwoPartPlan(NamedTuple):
+    """One or two launches, in order."""
+
+    tiles: KernelPlan | None
+    """None where no tile keeps anything and the remainder writes C itself."""
+    rest: KernelPlan | None
+    """None where nothing is left over."""
+
+    @property
+    def launches(self) -> tuple[KernelPlan, ...]:
+        """The plans that there are; at least one."""
+        return tuple(plan for plan in self if plan is not None)
+
+
+def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int | None = None) -> TwoPartPlan:
+    """The plans of both parts, the tiles' in the config that the closed-form model finds fastest.
+
+    Parameters
+    ----------
+    most : configs that are planned at most
+
+    Raises
+    ------
+    BadInput : n below 1, or a dtype that the GPU does not compute in; PlanDoesNotFit if no block fits
+    """
+    has_tiles, has_rest = parts.tiles.column_index.size > 0, parts.rest.column_index.size > 0
+    tiles = None
+    if has_tiles or not has_rest:
+        tiles = fastest_plan("stspmm", parts.tiles, n, dtype, gpu, most=most)
+    rest = plan_csr(parts.rest, n, dtype, gpu) if has_rest else None
+    return TwoPartPlan(tiles, rest if tiles is None or rest is None else _adding(rest))
+
+
+def _adding(plan: KernelPlan) -> KernelPlan:
+    """The launch of the second part, which adds to C and has only rows with something to add."""
+    programs = tuple(_reading_c(program, DTYPE_BYTES[plan.dtype]) for program in plan.programs)
+    busy = plan.work.k_stop > plan.work.k_start
+    before = np.concatenate(([0], np.cumsum(busy))).astype(np.int32)
+    work = take_items(plan.work, np.flatnonzero(busy))._replace(block_start=before[plan.work.block_start])
+    return replace(plan, programs=programs, work=work)
+
+
+def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
+    """Each store of C is preceded by a load of the same bytes, found in L2 where the tiles have left them."""
+    end: list[Instruction] = []
+    for instruction in program.end:
+        if instruction.op is Op.STORE_C:
+            sums = -(-instruction.amount // (32 * element_bytes))
+            end += [
+                Instruction(Op.LOAD_INDEX, instruction.amount, instruction.issue, when=instruction.when),
+                Instruction(Op.WAIT_LOAD, when=instruction.when),
+                Instruction(Op.ISSUE, issue=sums, when=instruction.when),
+            ]
+        end.append(instruction)
+    return replace(program, end=tuple(end))
+
+
+class _Choice(NamedTuple):
+    seconds: float
+    launches: tuple[KernelPlan, ...]
+
+
+def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engine) -> tuple[KernelPlan, ...]:
+    """Launches of the fastest split of what is kept; parts that are split already stay as they are.
+
+    Parameters
+    ----------
+    kept : its pattern's height is that of the tiles
+    n, dtype : tokens and format
+    engine : of the closed-form model, whatever predicts the outcome
+
+    Raises
+    ------
+    BadInput : as `plan_in_two`
+
+    """
+    if isinstance(kept, TwoParts):
+        return plan_in_two(kept, n, dtype, engine.gpu).launches
+    if isinstance(kept, TileMap):
+        nothing = element_map_from_mask(np.zeros((kept.m, kept.k), dtype=np.bool_), kept.pattern)
+        return plan_in_two(TwoParts(kept, nothing), n, dtype, engine.gpu).launches
+    elements = kept.inner if isinstance(kept, NestedMap) else kept
+    choices = _splits(elements, n, dtype, engine)
+    return min(choices, key=lambda choice: choice.seconds).launches
+
+
+def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_Choice]:
+    height = min(parse_pattern(elements.pattern).parameters.get("height", HEIGHT), elements.m)
+    choices = []
+    for share in LEAST_SHARES:
+        parts = split_parts(elements, height=height, least_share=share)
+        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
+        choices.append(_Choice(sum(engine.once(plan).seconds for plan in launches), launches))
+    return choices
+
+
+def blocks_in_two(
+    importance: ImportanceArray, sparsity: float, counts: Sequence[int], n: int, dtype: str, engine: Engine
+) -> TwoParts:
+    """Dense blocks and leftovers that retain the most importance per predicted time."""
+
+    def seconds(parts: TwoParts) -> float:
+        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
+        return sum(engine.once(plan).seconds for plan in launches)
+
+    return cheaper_parts(importance, sparsity, seconds, counts=counts)
+
+
+def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:
+    """How much of what is kept the tiles leave to the sparse kernel."""
+    rest = sum(plan.density for plan in launches if KERNELS[plan.kernel].runs_any_mask)
+    return f"two-part: {rest / kept.density:.1%} of the kept weights in the sparse remainder"

@@ -1,0 +1,95 @@
+"""End-to-end times: sums, paths and rooflines by hand."""
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.workload.graph import ModelGraph, Operation, load_workload, model_time
+from prunecast.workload.graph.torch_time import attention_seconds, other_seconds, transpose_seconds
+
+GPU = load_gpu("h200-sxm")
+
+
+def diamond() -> ModelGraph:
+    model = ModelGraph(name="diamond")
+    model.add(Operation(name="x", kind="input", elements_out=100, layout="tokens"))
+    for name, after in (("a", ["x"]), ("b", ["x"]), ("c", ["a", "b"])):
+        model.add(Operation(name=name, kind="gemm", m=10, k=10, n=10, elements_out=100), after)
+    return model
+
+
+def test_one_stream_adds_up_and_the_critical_path_is_the_longest() -> None:
+    times = model_time(diamond(), GPU, {"a": 3e-6, "b": 5e-6, "c": 2e-6})
+    assert times.seconds == pytest.approx(10e-6)
+    assert times.critical_path == ("x", "b", "c")
+    assert times.critical_seconds == pytest.approx(7e-6)
+
+
+def test_a_tensor_with_two_sparse_readers_is_transposed_once() -> None:
+    seconds = {"a": 3e-6, "b": 5e-6, "c": 2e-6}
+    times = model_time(diamond(), GPU, seconds, sparse=frozenset("abc"), launch="stream")
+    once = transpose_seconds(100, GPU, element_bytes=2, launch_s=GPU.stream_launch_s)
+    assert times.transpose_seconds == pytest.approx(once)
+    assert len(times.transposes) == 2
+
+
+def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
+    cost = {"launch_s": 0.0}
+    small, large = 1000, GPU.l2_usable_bytes
+    norm = [Operation(name="n", kind="normalise", elements_in=e, elements_out=e) for e in (small, large)]
+    assert other_seconds(norm[0], GPU, **cost) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
+    assert other_seconds(norm[1], GPU, **cost) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
+
+
+def test_long_attention_is_bound_by_arithmetic() -> None:
+    model = load_workload("llama-2-7b", batch=1, sequence=4096)
+    mixing = model["layer.0.attention"]
+    seconds = other_seconds(mixing, GPU, launch_s=0.0)
+    # 2 x 4096^3 operations, half of 989 TFLOP/s at most: at least 0.139 ms; FlashAttention-3 shows 0.2 to 0.3
+    assert 0.139e-3 < seconds < 0.4e-3
+
+
+BEST_TFLOPS = {
+    # Head width -> fastest forward pass with 512, 1024, ... 16384 keys on an H100 SXM, no mask
+    # (J. Shah et al., FlashAttention-3, 2024, figure 5: Triton, cuDNN or FlashAttention-3)
+    64: (340, 392, 460, 476, 496, 497),
+    128: (497, 574, 625, 638, 646, 648),
+    256: (482, 639, 707, 736, 746, 756),
+}
+
+
+@pytest.mark.parametrize("width", BEST_TFLOPS)
+def test_attention_is_as_fast_as_the_fastest_published(width: int) -> None:
+    out = 16384 * 2048
+    for keys, best in zip((512, 1024, 2048, 4096, 8192, 16384), BEST_TFLOPS[width], strict=True):
+        flops = 4.0 * out * keys
+        assert flops / attention_seconds(flops, out, width, GPU) / 1e12 == pytest.approx(best, rel=0.125)
+
+
+def test_attention_of_bert_is_not_faster_than_a_library_and_not_much_slower() -> None:
+    """Torch took 24.5 us on an H200 (benchmarks/measured, 2026-11-21), with a kernel that others better."""
+    mixing = load_workload("bert-base")["layer.0.attention"]
+    seconds = other_seconds(mixing, GPU, launch_s=GPU.graph_launch_s)
+    assert 0.75 * 24.5e-6 < seconds < 24.5e-6
+
+
+def test_every_kind_is_in_the_sum() -> None:
+    model = load_workload("bert-small", batch=2, sequence=128)
+    times = model_time(model, GPU, dict.fromkeys(model.products, 1e-5))
+    assert sum(times.seconds_by_kind.values()) == pytest.approx(times.seconds)
+    assert {"gemm", "attention", "normalise"} <= set(times.seconds_by_kind)
+
+
+def test_a_product_without_a_time_is_named() -> None:
+    with pytest.raises(BadInput, match="b"):
+        model_time(diamond(), GPU, {"a": 1e-6, "c": 1e-6})
+
+
+def test_names_are_unique_and_known() -> None:
+    model = diamond()
+    with pytest.raises(BadInput, match="two operations"):
+        model.add(Operation(name="a", kind="elementwise"))
+    with pytest.raises(BadInput, match="not there"):
+        model.add(Operation(name="d", kind="elementwise"), ["nobody"])
+    with pytest.raises(BadInput, match="at least 1"):
+        Operation(name="d", kind="gemm")

@@ -1,0 +1,164 @@
+"""Prompts and single tokens: what a workload's text means, what is read from the cache, which experts run."""
+
+import itertools
+
+import pytest
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.workload.graph import Pass, load_pass, load_workload, parse_workload
+from prunecast.workload.graph.blocks import active_experts, mean_keys
+from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.graph.torch_time import other_seconds
+
+GPU = load_gpu("h200-sxm")
+
+LAYER_WEIGHTS = {
+    # 1e9 weights without embeddings, as the models' own pages give them
+    "qwen2.5-0.5b": 0.36,
+    "qwen2.5-1.5b": 1.31,
+    "qwen2.5-7b": 6.53,
+    "qwen2.5-14b": 13.1,
+    "qwen2.5-32b": 31.0,
+    "qwen2.5-72b": 70.0,
+    "qwen3-0.6b": 0.44,
+    "qwen3-4b": 3.6,
+    "qwen3-8b": 6.95,
+    "qwen3-14b": 13.2,
+    "qwen3-32b": 31.2,
+    "qwen3-30b-a3b": 29.9,
+    "gemma-2b": 1.98,
+    "gemma-7b": 7.75,
+    "gemma-2-9b": 8.32,
+}
+WEIGHTS = {
+    # 1e9 weights in all; of embeddings once where they are the last product too
+    "llama-3-70b": 69.5,
+    "llama-3.2-1b": 1.24,
+    "llama-3.2-3b": 3.21,
+    "mistral-7b": 7.11,
+    "mixtral-8x7b": 46.6,
+    "phi-3-mini": 3.72,
+    "vit-base-16": 0.0863,
+    "vit-large-16": 0.304,
+    "vit-huge-14": 0.632,
+    "whisper-tiny": 0.037,
+    "whisper-large-v3": 1.54,
+    "stable-diffusion-1.5": 0.859,
+}
+
+
+@pytest.mark.parametrize("name", LAYER_WEIGHTS)
+def test_layers_have_the_published_weights(name: str) -> None:
+    found = load_workload(name, batch=1, sequence=1)
+    assert (found.weights - found["head"].weights) / 1e9 == pytest.approx(LAYER_WEIGHTS[name], rel=0.02)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_models_have_the_published_weights(name: str) -> None:
+    assert load_workload(name, batch=1).weights / 1e9 == pytest.approx(WEIGHTS[name], rel=0.005)
+
+
+def test_every_shape_has_a_source() -> None:
+    assert all(shape.source for shape in transformers().values())
+
+
+def test_a_mix_of_passes_is_read_with_its_shares() -> None:
+    assert parse_workload("prefill:4x2048=1, decode:16@4096=3,batch:8=0") == (
+        Pass(4, 2048, all_logits=False, share=0.25, label="prefill:4x2048"),
+        Pass(16, 1, 4096, all_logits=False, share=0.75, label="decode:16@4096"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "prefill",
+        "prefill:0",
+        "prefill:2048@5",
+        "decode:16",
+        "decode:4x16@9",
+        "batch:4x2",
+        "batch:8=-1",
+        "batch:8=0",
+        "batch:8,batch:8",
+        "prefill:16777216x2",
+        "decode:1@99999999",
+        "batch:8=nan",
+        "prefill:" + "9" * 5000,
+    ],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="workload"):
+        parse_workload(text)
+
+
+def test_a_token_reads_keys_and_values_of_all_before_it() -> None:
+    found = load_workload("llama-3-8b", batch=16, sequence=1, cached=4096, all_logits=False)
+    attention = found["layer.0.attention"]
+    cached_bytes = 2 * 1024 * 4096 * 16 * 2
+    assert attention.elements_cached * 2 == cached_bytes
+    seconds = other_seconds(attention, GPU, launch_s=0.0)
+    assert seconds >= cached_bytes / GPU.dram_peak_bytes_per_s
+    assert {product.n for product in found.products.values()} == {16}
+
+
+def test_a_prompt_needs_the_last_token_s_logits_alone() -> None:
+    (run,) = parse_workload("prefill:2x2048")
+    products = load_pass("llama-3-8b", run).products
+    assert (products["head"].n, products["layer.0.query"].n) == (2, 4096)
+
+
+def test_attention_within_a_window() -> None:
+    found = load_workload("gemma-2-9b", batch=1, sequence=1, cached=8192)
+    near, far = found["layer.0.attention"], found["layer.1.attention"]
+    assert (far.elements_cached, near.elements_cached) == (2 * 2048 * 8192, 2 * 2048 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("cached", "tokens", "window"), [*itertools.product((0, 3, 20), (1, 5, 16), (0, 4, 30))]
+)
+def test_mean_keys_is_the_mean_over_tokens(cached: int, tokens: int, window: int) -> None:
+    """A token counts as half: the closed form integrates over places."""
+    counted = [min(cached + place + 0.5, window or 1e9) for place in range(tokens)]
+    found = mean_keys(Pass(1, tokens, cached), window)
+    assert found == pytest.approx(sum(counted) / tokens, abs=0.25)
+
+
+def test_a_token_alone_goes_through_its_own_experts() -> None:
+    found = load_workload("mixtral-8x7b", batch=1, sequence=1, cached=100)
+    up = found["layers.experts.up"]
+    assert (up.copies, up.runs, up.n) == (32 * 8, 32 * 2, 1)
+    many = load_workload("mixtral-8x7b", batch=1, sequence=2048)["layers.experts.up"]
+    assert (many.runs, many.n) == (32 * 8, 512)
+
+
+def test_active_experts_grow_with_tokens_up_to_all() -> None:
+    counts = [active_experts(128, 8, tokens) for tokens in (1, 2, 4, 8, 16, 64, 4096)]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (8, 128)
+
+
+def test_layers_alike_of_large_models_take_as_long_as_one_after_the_other() -> None:
+    """What stands for 80 layers counts 80 times, transposes and attention too."""
+    large = load_workload("llama-3-70b", batch=1, sequence=64)
+    attention = large["layers.attention"]
+    assert attention.copies == 80
+    whole = other_seconds(attention, GPU, launch_s=2e-6)
+    assert whole >= 80 * 2e-6
+
+
+def test_whisper_hears_once_and_then_reads_what_it_heard() -> None:
+    first = load_workload("whisper-base", batch=2, sequence=4)
+    assert first["encoder.0.query"].n == 3000
+    assert "decoder.0.cross.key" in first.products
+    then = load_workload("whisper-base", batch=2, sequence=1, cached=50)
+    assert "decoder.0.cross.key" not in then.products
+    assert then["decoder.0.cross.attention"].elements_cached == 2 * 512 * 2 * 1500
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert-base", "vit-base-16", "stable-diffusion-1.5"])
+def test_no_decode_of_what_writes_no_text(name: str) -> None:
+    with pytest.raises(BadInput, match="one by one"):
+        load_workload(name, batch=1, sequence=1, cached=5)

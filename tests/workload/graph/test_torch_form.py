@@ -1,0 +1,183 @@
+"""Models as torch runs them: launches by hand, and laws of their times."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.workload.graph import Pass, load_pass, model_time
+from prunecast.workload.graph.shapes import Transformer, transformers
+from prunecast.workload.graph.torch_form import torch_form
+from prunecast.workload.graph.torch_time import (
+    FEW_TURNED_APART,
+    LEAST_ADDED,
+    LEAST_TURNED_APART,
+    TorchTimer,
+    lost_epilogues,
+)
+
+GPU = load_gpu("h200-sxm")
+SMALL = {"layers": 2, "hidden": 64, "heads": 4, "feed_forward": 128}
+LLAMA = Transformer(**SMALL, gated=True)
+BERT = Transformer(**SMALL, norm_first=False, causal=False)
+
+
+def kinds(shape: Transformer, run: Pass) -> Counter[str]:
+    return Counter(operation.kind for operation in torch_form("x", shape, run))
+
+
+def test_launches_of_two_blocks_by_hand() -> None:
+    # a block: qkv, output, gate and up, down; llama has a norm before each part and one behind the last
+    gated = {"input": 1, "gemm": 8, "attention": 2, "rotary": 2, "gated unit": 2, "rms norm": 5}
+    assert kinds(LLAMA, Pass(1, 512)) == gated
+    assert kinds(LLAMA, Pass(4, 1, 512)) == {**gated, "cache": 2}
+    assert kinds(BERT, Pass(8, 128)) == {
+        "input": 1,
+        "gemm": 8,
+        "attention": 2,
+        "activation": 2,
+        "normalise": 4,
+    }
+
+
+def test_products_of_queries_keys_and_values_and_of_gate_and_up_are_one() -> None:
+    products = load_pass("llama-3-8b", Pass(1, 16), "torch").products
+    own = [(p.m, p.k) for p in products.values() if p.name.startswith("layer.0.")]
+    assert own == [(6144, 4096), (4096, 4096), (2 * 14336, 4096), (4096, 14336)]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mixtral-8x7b", "whisper-tiny", "gemma-2-9b"])
+def test_models_without_a_known_form_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="form in torch is") as error:
+        load_pass(name, Pass(1, 16), "torch")
+    assert name in str(error.value)
+
+
+def test_an_image_is_its_patches_and_a_token() -> None:
+    products = load_pass("vit-large-16", Pass(32, 999), "torch").products
+    assert products["layer.0.qkv"].n == 32 * 197
+
+
+def times(shape: Transformer, run: Pass, sparse: set[str]) -> dict[str, float]:
+    graph = torch_form("x", shape, run)
+    found = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=frozenset(sparse))
+    return {**found.seconds_of, **{f"turn {name}": s for name, s in found.turning_seconds.items()}}
+
+
+def test_an_activation_is_an_epilogue_only_between_two_sparse_products() -> None:
+    run = Pass(16, 128)
+    dense = times(BERT, run, set())["layer.0.activation"]
+    both = times(BERT, run, {"layer.0.up", "layer.0.down"})
+    assert both["layer.0.activation"] < dense
+    assert "turn layer.0.activation" not in both
+    for alone in ({"layer.0.up"}, {"layer.0.down"}):
+        assert times(BERT, run, alone)["layer.0.activation"] == dense
+    assert "turn layer.0.activation" in times(BERT, run, {"layer.0.down"})
+
+
+def test_a_gated_unit_is_one_only_where_gate_and_up_are_one_product() -> None:
+    """As two matrices they are pruned one by one, and have other tiles."""
+    run, parts = Pass(16, 128), ("qkv", "output", "gate", "up", "down")
+    graph = torch_form("x", LLAMA, run, apart=True)
+    sparse = frozenset(name for name in graph.products if name.rpartition(".")[2] in parts)
+    found = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=sparse)
+    dense = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=frozenset())
+    assert found.seconds_of["layer.0.activation"] == dense.seconds_of["layer.0.activation"]
+    assert "layer.0.activation" in found.turning_seconds
+    assert lost_epilogues(graph, GPU) == {}
+
+
+@pytest.mark.parametrize("batch", [8, 32])
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool, batch: int) -> None:
+    shape = Transformer(layers=2, hidden=512, heads=8, feed_forward=2048, gated=gated)
+    model, gpu = torch_form("small", shape, Pass(batch, 512)), load_gpu("h200-sxm")
+    lost, nothing = lost_epilogues(model, gpu), dict.fromkeys(model.products, 0.0)
+    for name in model.products:
+        every = model_time(model, gpu, nothing, sparse=frozenset(model.products))
+        fewer = model_time(model, gpu, nothing, sparse=frozenset(model.products) - {name})
+        turned = sum(
+            own for source, own in every.turning_seconds.items() if source not in fewer.turning_seconds
+        )
+        assert lost.get(name, 0.0) == pytest.approx(fewer.seconds - every.seconds + turned, abs=1e-12)
+    assert set(lost) == {
+        f"layer.{n}.{part}"
+        for n in (0, 1)
+        for part in ("gate_up" if gated else "up", "down", *(("output",) if batch == 32 else ()))
+    }
+    assert lost_epilogues(load_pass("bert-base", Pass(8, 512)), gpu) == {}
+
+
+def test_one_token_is_not_turned() -> None:
+    every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "gate_up", "down")}
+    assert not [name for name in times(LLAMA, Pass(1, 1, 9), every) if name.startswith("turn")]
+    turned = [name for name in times(LLAMA, Pass(2, 1, 9), every) if name.startswith("turn")]
+    assert len(turned) == 2 * 3  # what down reads, the epilogue writes turned
+
+
+def test_where_x_is_turned_apart_is_what_the_operator_does() -> None:
+    text = Path("src/prunecast/torch/ops.py").read_text(encoding="utf-8")
+    least = re.search(r"^LEAST_TURNED_APART = (\d+) << (\d+)", text, re.MULTILINE)
+    few = re.search(r"^FEW_TURNED_APART = (\d+)", text, re.MULTILINE)
+    added = re.search(r"^LEAST_ADDED = (\d+) << (\d+)", text, re.MULTILINE)
+    assert least is not None
+    assert few is not None
+    assert added is not None
+    assert int(added[1]) << int(added[2]) == LEAST_ADDED
+    assert int(least[1]) << int(least[2]) == LEAST_TURNED_APART
+    assert int(few[1]) == FEW_TURNED_APART
+
+
+def test_a_large_sum_is_its_products_and_the_norm_reads_one_tensor() -> None:
+    run = Pass(1, LEAST_ADDED // LLAMA.hidden)
+    every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "gate_up", "down")}
+    alone, sparse = times(LLAMA, run, set()), times(LLAMA, run, every)
+    graph, timer = torch_form("x", LLAMA, run), TorchTimer(GPU)
+    first = timer.seconds(graph["norm0"])  # reads and writes a tensor
+    for norm in ("layer.0.norm1", "layer.1.norm2"):
+        assert alone[norm] > sparse[norm] == pytest.approx(first)
+    read_s = 2 * LEAST_ADDED / GPU.dram_bytes_per_s
+    assert sparse["layer.0.down"] == pytest.approx(alone["layer.0.down"] + read_s)
+    few = run._replace(tokens=run.tokens - 1)
+    assert times(LLAMA, few, set())["layer.0.norm1"] == times(LLAMA, few, every)["layer.0.norm1"]
+
+
+@given(st.integers(1, 64), st.integers(1, 2048), st.booleans(), st.booleans())
+def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cached: bool) -> None:
+    shape = LLAMA if gated or cached else BERT
+    timer = TorchTimer(GPU)
+    behind = 100 if cached else 0
+    for less, more in zip(
+        torch_form("x", shape, Pass(batch, tokens, behind)),
+        torch_form("x", shape, Pass(batch + 1, tokens, behind)),
+        strict=True,
+    ):
+        if less.kind != "gemm":
+            assert 0.0 < timer.seconds(less) <= timer.seconds(more)
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000))
+def test_a_longer_cache_takes_no_less(one: int, other: int) -> None:
+    timer = TorchTimer(GPU)
+    short, long = (torch_form("x", LLAMA, Pass(4, 1, n)) for n in sorted((one, other)))
+    assert timer.seconds(short["layer.0.attention"]) <= timer.seconds(long["layer.0.attention"])
+
+
+def test_behind_products_that_gate_nothing_a_gated_unit_stays_a_kernel():
+    graph = torch_form("llama-2-7b", transformers()["llama-2-7b"], Pass(1, 2048))
+    gpu, seconds = load_gpu("h200-sxm"), dict.fromkeys(graph.products, 1e-4)
+    sparse = frozenset(graph.products)
+    gated = model_time(graph, gpu, seconds, sparse=sparse).seconds
+    apart = model_time(graph, gpu, seconds, sparse=sparse, ungated=sparse).seconds
+    assert apart > gated
+    bert = torch_form("bert-base", transformers()["bert-base"], Pass(32, 128))
+    alike = [
+        model_time(bert, gpu, dict.fromkeys(bert.products, 1e-4), sparse=frozenset(bert.products), ungated=no)
+        for no in (frozenset(), frozenset(bert.products))
+    ]
+    assert alike[0].seconds == alike[1].seconds

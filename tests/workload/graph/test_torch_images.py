@@ -1,0 +1,96 @@
+"""What stands around convolutions in torch: launches by hand, and laws of their times."""
+
+from itertools import product
+
+import pytest
+
+from prunecast.hardware import load_gpu
+from prunecast.kernels import ConvGrid
+from prunecast.workload.graph import ModelGraph, model_time
+from prunecast.workload.graph.layouts import ImageForm
+from prunecast.workload.graph.model_graph import Convolution, Operation, convolved
+from prunecast.workload.graph.torch_time import TorchTimer, lost_epilogues
+from prunecast.workload.workload_layers import conv_shape
+
+GPU = load_gpu("h200-sxm")
+IMAGES, CHANNELS, SIDE = 64, 32, 14
+ELEMENTS = IMAGES * CHANNELS * SIDE**2
+
+
+def block() -> ModelGraph:
+    """A stem, and two convolutions around a shortcut."""
+    model, conv = ModelGraph(name="block", runtime="torch"), Convolution(CHANNELS, SIDE, SIDE, 3, 1, 1)
+
+    def convolve(name: str, *after: str) -> str:
+        return model.add(convolved(name, CHANNELS, conv, IMAGES), after)
+
+    def relu(name: str) -> str:
+        o = Operation(name=f"{name}.relu", kind="relu", elements_in=ELEMENTS, elements_out=ELEMENTS)
+        return model.add(o, [name])
+
+    x = relu(convolve("stem"))
+    inside = convolve("two", relu(convolve("one", x)))
+    total = Operation(name="sum", kind="elementwise", elements_in=2 * ELEMENTS, elements_out=ELEMENTS)
+    model.add(total, [inside, x])
+    return model
+
+
+def beside_products(*sparse: str) -> dict[str, float]:
+    """Launch -> seconds, products apart; `in NAME` for images of NAME that come into planes."""
+    model = block()
+    found = model_time(model, GPU, dict.fromkeys(model.products, 0.0), sparse=frozenset(sparse))
+    return {**found.seconds_of, **{f"in {name}": s for name, s in found.turning_seconds.items()}}
+
+
+def passed(tensors: float) -> float:
+    return GPU.graph_launch_s + tensors * 2 * ELEMENTS / GPU.l2_bytes_per_s
+
+
+def test_launches_of_a_block_by_hand() -> None:
+    relus = {"stem.relu": passed(2), "one.relu": passed(2)}
+    dense = {"stem": 0.0, "one": 0.0, "two": 0.0, **relus, "sum": passed(3)}
+    assert beside_products() == pytest.approx(dense)
+    cleared = GPU.graph_launch_s + (CHANNELS + 1) * (SIDE + 2) * IMAGES * 2 / GPU.l2_bytes_per_s
+    turned = TorchTimer(GPU).turning(block()["stem.relu"], block()["one"])
+    laid = passed(1 + (SIDE + 1) ** 2 / SIDE**2)
+    one_each = ELEMENTS * 30 / GPU.l2_bytes_per_s  # the rest of a sector
+    assert beside_products("one", "two") == pytest.approx(
+        {
+            **dense,
+            "one": cleared,
+            "two": cleared,
+            "one.relu": 0.0,
+            "in stem.relu": turned + laid,
+        }
+    )
+    assert beside_products("two")["sum"] == pytest.approx(passed(3) + one_each)
+    assert beside_products("one")["two"] == pytest.approx(passed(2) + one_each)
+
+
+def test_what_is_cleared_lies_between_the_planes_that_the_kernel_writes() -> None:
+    o = block()["one"]
+    grid = ConvGrid(conv=conv_shape(o))
+    output = grid.output(o.m)
+    form = ImageForm(block(), frozenset(["one"]), GPU)
+    cleared_s = form.beside(o) - GPU.graph_launch_s
+    assert cleared_s == pytest.approx((o.m + 1) * output.first * IMAGES * 2 / GPU.l2_bytes_per_s)
+
+
+def test_all_sparse_or_all_dense_take_least_around_equal_products() -> None:
+    names = ("stem", "one", "two")
+    every = {
+        kinds: sum(beside_products(*(n for n, k in zip(names, kinds, strict=True) if k)).values())
+        for kinds in product((False, True), repeat=3)
+    }
+    assert min(every, key=every.__getitem__) in ((True,) * 3, (False,) * 3)
+
+
+def test_one_dense_convolution_loses_what_the_images_around_it_take_more() -> None:
+    inner = frozenset(["one", "two"])
+    lost = lost_epilogues(block(), GPU, inner)
+    assert lost.keys() == inner
+    for name in inner:
+        apart = sum(beside_products(*(inner - {name})).values()) - sum(beside_products(*inner).values())
+        assert lost[name] == pytest.approx(apart)
+        assert lost[name] > 0.0
+    assert not lost_epilogues(block(), GPU)

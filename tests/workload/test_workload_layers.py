@@ -1,0 +1,158 @@
+"""Standard models and files as a workload runs them."""
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import predict
+from prunecast.errors import BadInput
+from prunecast.workload import workload_layers
+from prunecast.workload.graph import load_pass, parse_workload
+from prunecast.workload.layers import ConvSettings
+
+SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}
+
+
+def weights(m, k, seed=0):
+    return np.random.default_rng(seed).standard_normal((m, k)).astype(np.float16)
+
+
+def test_rows_stand_for_all_products_of_their_shape():
+    table = predict("whisper-tiny", workload="decode:2@100", **SETTINGS)
+    (run,) = parse_workload("decode:2@100")
+    products = load_pass("whisper-tiny", run).products
+    pruned = {name: product for name, product in products.items() if name != "head"}
+    assert sum(table.runs.values()) == len(pruned)
+    shapes = {(p.m, p.k, p.n) for p in pruned.values()}
+    assert sorted((row.m, row.k, row.n) for row in table if row.kernel == "dense") == sorted(shapes)
+    seconds = {(row.m, row.k): row.seconds for row in table if row.kernel == "dense"}
+    assert table.dense_seconds == pytest.approx(sum(seconds[p.m, p.k] for p in pruned.values()))
+
+
+def test_the_whole_model_has_what_lies_outside_of_the_rows():
+    table = predict("whisper-tiny", workload="decode:2@100", **SETTINGS)
+    assert table.whole.dense.seconds > table.dense_seconds
+    assert table.whole.dense.transpose_seconds == 0.0
+    more = predict("whisper-tiny", workload="decode:2@10000", **SETTINGS)
+    assert more.dense_seconds == table.dense_seconds
+    assert more.whole.dense.seconds_by_kind["attention"] > table.whole.dense.seconds_by_kind["attention"]
+
+
+def test_a_mix_is_the_mean_of_its_passes():
+    parts = [predict("whisper-tiny", workload=text, **SETTINGS) for text in ("batch:2", "decode:2@100")]
+    mixed = predict("whisper-tiny", workload="batch:2=1,decode:2@100=3", **SETTINGS)
+    for name in ("dense_seconds", "best_seconds"):
+        first, then = (getattr(table, name) for table in parts)
+        assert getattr(mixed, name) == pytest.approx(0.25 * first + 0.75 * then)
+    first, then = (table.whole.dense.seconds for table in parts)
+    assert mixed.whole.dense.seconds == pytest.approx(0.25 * first + 0.75 * then)
+
+
+def test_layers_of_a_file_have_the_tokens_of_each_pass():
+    layers = {"a": weights(256, 256)}
+    mixed = predict(layers, workload="prefill:512=1,decode:4@99=1", **SETTINGS)
+    assert [(row.layer, row.n) for row in mixed if row.kernel == "dense"] == [
+        ("a prefill:512", 512),
+        ("a decode:4@99", 4),
+    ]
+    alone = [predict(layers, tokens=n, l2="model", **SETTINGS) for n in (512, 4)]
+    assert mixed.best_seconds == pytest.approx(sum(table.best_seconds for table in alone) / 2)
+    assert mixed.whole is None
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "state"),
+    [
+        ({"a": weights(1024, 1024)}, {"tokens": 2048}, "cold"),
+        ({"a": weights(1024, 1024)}, {"workload": "prefill:2048"}, "model"),
+        ("bert-small", {"workload": "batch:4"}, "model"),
+        ("bert-small", {}, "model"),
+        ("bert-small", {"runtime": "torch"}, "cold"),
+    ],
+)
+def test_layers_of_a_model_find_b_in_l2(source, said, state):
+    usual, *others = (predict(source, l2=l2, **said, **SETTINGS) for l2 in (None, "warm", "model", "cold"))
+    same = dict(zip(("warm", "model", "cold"), others, strict=True))[state]
+    assert usual.provenance.l2 == same.provenance.l2
+    assert [row.seconds for row in usual] == [row.seconds for row in same]
+    times = [table.dense_seconds for table in others]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+
+
+def test_weights_of_a_model_count_once_whatever_its_passes():
+    layers = {"a": weights(1024, 1024), "b": weights(512, 512)}
+    once, twice = (
+        predict(layers, workload=text, **SETTINGS).provenance.l2
+        for text in ("prefill:64", "prefill:64=1,decode:4@9=1")
+    )
+    assert once == twice == ("model", 2.0 * (1024 * 1024 + 512 * 512))
+    graph = load_pass("bert-small", parse_workload("batch:2")[0])
+    assert (
+        predict("bert-small", workload="batch:2", **SETTINGS).provenance.l2.weight_bytes == 2 * graph.weights
+    )
+
+
+def test_experts_of_a_file_share_the_tokens_of_a_pass():
+    layers = {f"mlp.experts.{i}.up.weight": weights(256, 256, i) for i in range(4)}
+    table = predict(layers, workload="prefill:512", experts_per_token=1, **SETTINGS)
+    assert {row.n for row in table} == {128}
+
+
+def test_what_is_asked_and_found_stands_in_the_document():
+    document = predict("whisper-tiny", workload="decode:2@100", **SETTINGS).document()
+    assert document["asked"]["workload"] == "decode:2@100"
+    assert document["whole_model"]["dense"]["seconds"] > document["whole_model"]["best"]["seconds"] * 0.1
+    plain = predict({"a": weights(64, 64)}, tokens=8, **SETTINGS).document()
+    assert "runs" not in plain
+    assert "workload" not in plain["asked"]
+
+
+def test_first_and_last_layers_are_left_out_unless_named():
+    table = predict("whisper-tiny", workload="decode:2@100", **SETTINGS)
+    assert [skipped.layer for skipped in table.skipped] == ["head"]
+    named = predict("whisper-tiny", workload="decode:2@100", target=["head"], **SETTINGS)
+    assert {row.layer for row in named} == {"head"}
+
+
+def test_convolutions_of_a_model_have_their_sizes():
+    table = predict("resnet18", target=["re:^stage1"], workload="batch:2", **SETTINGS)
+    assert {row.n for row in table} == {2 * 56 * 56}
+    assert set(table.convolutions) == {row.layer for row in table}
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "words"),
+    [
+        ("bert-small", {"workload": "decode:1@5"}, "one by one"),
+        ("bert-small", {"workload": "batch:1", "tokens": 5}, "exclude each other"),
+        ("bert-small", {"target": ["nothing"]}, "matches no tensor"),
+        ("model.onnx", {"workload": "batch:1"}, "says its sizes"),
+        ({"a": weights(64, 64)}, {"workload": "decode:1"}, "must be like"),
+    ],
+)
+def test_bad_workloads(source, said, words):
+    with pytest.raises(BadInput, match=words):
+        predict(source, **{**SETTINGS, **said})
+
+
+@pytest.mark.parametrize(("normals", "drawn"), [(2**26, 300), (7000, 40)])
+def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals, drawn):
+    monkeypatch.setattr(workload_layers, "MOST_NORMALS", normals)
+    monkeypatch.setattr(workload_layers, "SCALED_AT_A_TIME", 3500)
+    rng = np.random.default_rng((4, 2))
+    of_weight = np.resize(rng.standard_normal((drawn, 175), np.float32), (300, 175))
+    of_column = np.exp(0.5 * rng.standard_normal(175, np.float32))
+    of_row = np.exp(0.3 * rng.standard_normal((300, 1), np.float32))
+    want = np.abs(of_weight * of_column * of_row)
+    np.testing.assert_array_equal(workload_layers.heavy_tailed((300, 175), (4, 2)), want)
+    half = workload_layers.heavy_tailed((300, 175), (4, 2), np.float16)
+    np.testing.assert_array_equal(half, want.astype(np.float16))
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_a_batch_is_that_of_the_model(batch):
+    table = predict("resnet18", convolutions=ConvSettings(batch=batch), **SETTINGS)
+    images = batch or 8
+    assert table.provenance.workload == f"batch:{images}"
+    assert {row.n % images for row in table} == {0}
+    assert min(row.n for row in table) == 7 * 7 * images
