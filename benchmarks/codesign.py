@@ -66,7 +66,7 @@ def main() -> None:
     layers = read_layers(options.source, options.tokens, options.batch)
     engine = Engine(name=options.engine, gpu=gpu)
     begin = time.perf_counter()
-    search = ModelSearch(layers=layers, engine=engine, quick=Engine(name="model", gpu=gpu), dtype="fp16")
+    search = ModelSearch(layers=layers, engine=engine, dtype="fp16")
     search.prepare()
     result = prune_to_targets(search, Targets(latency_share=0.6))
     took = time.perf_counter() - begin

@@ -48,7 +48,7 @@ class Predictor:
         n = operation.n if grid is None else grid.n
         kernel = "stspmm" if isinstance(kept, TileMap) else "2:4"
         plan = fastest_plan(kernel, kept, n, self.dtype, self.engine.gpu, source=grid)
-        return self.engine.once(plan).seconds
+        return self.engine.estimate(plan).seconds
 
     def share(self, maps: Mapping[str, PrunedMap]) -> float:
         """Time of the model with these matrices pruned over that of the dense one."""
@@ -107,7 +107,6 @@ class Predictor:
         search = ModelSearch(
             layers=as_launched(layers),
             engine=self.engine,
-            quick=self.engine,
             dtype=self.dtype,
             families=families,
         )

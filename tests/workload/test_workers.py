@@ -7,6 +7,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
+from prunecast.kernels import plan_dense
 from prunecast.models import Estimate
 from prunecast.patterns import element_map_from_mask
 from prunecast.simulator import SimResult
@@ -78,3 +79,10 @@ def test_lists_that_issue_slots_bound_take_what_a_simulation_says(tokens):
     assert quick.run(plan).seconds == pytest.approx(whole.run(plan).seconds, rel=5e-4)
     assert isinstance(quick.run(plan), Estimate)
     assert isinstance(whole.run(plan), SimResult)
+
+
+def test_a_gpu_that_runs_fp32_only_is_simulated() -> None:
+    """The product that the simulator compiles with has a dtype of the GPU."""
+    gpu = load_gpu("gtx-1080-ti")
+    plan = plan_dense(256, 256, 256, "fp32", gpu)
+    assert isinstance(Engine(name="simulator", gpu=gpu).run(plan), SimResult)

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from prunecast.errors import BadInput
@@ -57,9 +57,8 @@ def layer_crossovers(
     A kernel that cannot run the layer has no crossover, nor has a pattern that is guided by time: each of
     its points is a search.
     """
-    engine = replace(launches.engine, name="model")
     alone = MapMaker({layer.name: layer}, "layer", remember=True)
-    dense_seconds = seconds_of(launches.ways(layer, (launches.dense_plan(layer),)), engine)
+    dense_seconds = seconds_of(launches.ways(layer, (launches.dense_plan(layer),)), launches.engine)
     found = []
     for contestant in contestants:
         pattern = launches.maker.fit(layer.name, contestant.pattern, natural=launches.natural).pattern
@@ -69,7 +68,7 @@ def layer_crossovers(
             allowed, name = sparsity_range(pattern), pattern.canonical
             alike = (contestant.kernel, name, layer.shape, dense_seconds)
             sparsity = crossing(
-                launches.seconds_at(alone, contestant, engine),
+                launches.seconds_at(alone, contestant),
                 dense_seconds,
                 lowest=allowed.low,
                 highest=allowed.high,

@@ -1,7 +1,7 @@
 """One layer, all its kernels: prune, plan and run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -150,7 +150,7 @@ class LayerJob(LayerLaunches):
         kept = self.kept(self.maker, layer, contestant, self.sparsity)
         if kept.density == 0.0:
             raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")
-        return _Planned(kept, self.launches(layer, contestant.kernel, kept, self.engine))
+        return _Planned(kept, self.launches(layer, contestant.kernel, kept))
 
     def _plan_again(self, layer: Layer, contestant: Contestant, way: int) -> KernelPlan:
         return self.ways(layer, self._planned(layer, contestant).launches)[way].launches[0]
@@ -161,9 +161,8 @@ class LayerJob(LayerLaunches):
         if (m, k) == layer.shape or layer.filters is not None:
             return None
         as_is = plan_dense(*layer.shape, dense.n, dense.dtype, self.engine.gpu, is_padded=False)
-        quick = replace(self.engine, name="model")
-        seconds = quick.once(as_is).seconds
-        if quick.once(dense).seconds > WORTH_PADDING * seconds:
+        seconds = self.engine.estimate(as_is).seconds
+        if self.engine.estimate(dense).seconds > WORTH_PADDING * seconds:
             return None
         return f"rows padded to {m}x{k}: not aligned as they are, {1e6 * seconds:.3g} us (closed form)"
 
@@ -180,9 +179,8 @@ class LayerJob(LayerLaunches):
         if n == padded or isinstance(kept, TwoParts) or KERNELS[kernel].most_tokens is None:
             return None
         plan = fastest_plan(kernel, kept, n=padded, dtype=launches[0].dtype, gpu=self.engine.gpu)
-        quick = replace(self.engine, name="model")
-        seconds = quick.once(plan).seconds
-        if seconds > WORTH_PADDING * sum(quick.once(launch).seconds for launch in launches):
+        seconds = self.engine.estimate(plan).seconds
+        if seconds > WORTH_PADDING * self.engine.estimated_seconds(launches):
             return None
         return f"padded to {padded} tokens it would take {1e6 * seconds:.3g} us (closed-form model)"
 

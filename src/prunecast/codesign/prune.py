@@ -205,7 +205,7 @@ class _Guide(NamedTuple):
         layer, gpu = self.layers[name], self.engine.gpu
         n, dtype = layer.tokens(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
         plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]
-        return min(self.engine.once(plan).seconds for plan in plans)
+        return min(self.engine.estimate(plan).seconds for plan in plans)
 
     def document(self) -> dict[str, Any]:
         """What a recipe says of it."""

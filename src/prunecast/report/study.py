@@ -171,7 +171,7 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
         advice=_advice(subject, engine, tiles) if conv is None else None,
         tiles=tiles,
         adaptive=None if tiles is None else _adaptive(tiles, layer),
-        curves=curves_of(layer, rows, replace(engine, name="model"), conv),
+        curves=curves_of(layer, rows, engine, conv),
     )
 
 

@@ -6,7 +6,7 @@ threads at its end, and a simulation that has begun cannot be stopped.
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -135,38 +135,43 @@ class Engine:
         key = plan.timing_key()
         if key not in self._known:
             if self.name == "simulator":
-                self._compile()
+                self._compile(plan.dtype)
                 self._known[key] = self._threads.submit(lambda: self._simulate(plan))
             else:
-                self._known[key] = _finished(lambda: self._estimate(plan))
+                self._known[key] = _finished(lambda: self.estimate(plan))
         return self._known[key]
 
-    def once(self, plan: KernelPlan) -> Outcome:
-        """Runs a plan without looking up or keeping its result, for plans that come only once, as in a search
-        by the closed form.
+    def estimate(self, plan: KernelPlan) -> Estimate:
+        """Return the closed-form estimate of a plan, whatever engine predicts the outcome.
+
+        Searches compare thousands of plans that come only once, so nothing is looked up or kept.
         """
-        return self._simulate(plan) if self.name == "simulator" else self._estimate(plan)
+        return kept_estimate(plan, self.gpu, self.state, self.launch, self.l2)
+
+    def estimated_seconds(self, plans: Iterable[KernelPlan]) -> float:
+        """Return the closed-form seconds of launches that follow each other."""
+        return sum(self.estimate(plan).seconds for plan in plans)
 
     def stop(self) -> None:
         """Give up what was started and not yet begun."""
         self._threads.cancel()
 
-    def _compile(self) -> None:
-        """Run a tiny product first, so that a wait for the compiler is reported as one."""
+    def _compile(self, dtype: str) -> None:
+        """Simulate a tiny product first, so that a wait for the compiler is reported as one.
+
+        It has the dtype of the first plan: a GPU without fp16 tensor cores runs fp32 only.
+        """
         if not self._known:
             self.progress("compiling the simulator (first run only)", 0, 1)
-            self._simulate(plan_dense(64, 64, 64, "fp16", self.gpu))
+            self._simulate(plan_dense(64, 64, 64, dtype, self.gpu))
             self.progress("simulating", 0, 1)
 
     def _simulate(self, plan: KernelPlan) -> Outcome:
         if self.quick_lists and KERNELS[plan.kernel].runs_any_mask:
-            estimate = self._estimate(plan)
+            estimate = self.estimate(plan)
             if estimate.bound == "issue":
                 return estimate
         return simulate(plan, self.gpu, state=self.state, launch=self.launch, l2=self.l2)
-
-    def _estimate(self, plan: KernelPlan) -> Estimate:
-        return kept_estimate(plan, self.gpu, self.state, self.launch, self.l2)
 
 
 def _finished(call: Callable[[], Outcome]) -> Future[Outcome]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -92,8 +92,8 @@ def fastest(ways: Sequence[RunningWay]) -> RunningWay:
 
 
 def seconds_of(ways: Sequence[Way], engine: Engine) -> float:
-    """Time of the fastest way, by an engine whose answers are not kept."""
-    return min(way.before_s + sum(engine.once(plan).seconds for plan in way.launches) for way in ways)
+    """Return the closed-form seconds of the fastest way."""
+    return min(way.before_s + engine.estimated_seconds(way.launches) for way in ways)
 
 
 def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
@@ -170,28 +170,25 @@ class LayerLaunches:
             pattern.counts,
             self.tokens_of(layer),
             kernel_dtype(layer, self.dtype),
-            replace(self.engine, name="model"),
+            self.engine,
         )
 
     def _guide(self, maker: MapMaker, kernel: str) -> Guide:
         """Times of the kernel by the closed-form model; of `stspmm` for kernels that run elements."""
-        model = replace(self.engine, name="model")
         guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
 
         def seconds(name: str, tiles: TileMap) -> float:
             layer = maker.layers[name]
-            return seconds_of(self.ways(layer, self.launches(layer, guide, tiles, model)), model)
+            return seconds_of(self.ways(layer, self.launches(layer, guide, tiles)), self.engine)
 
         return Guide(guide, seconds)
 
-    def launches(
-        self, layer: Layer, kernel: str, kept: PrunedMap | TwoParts, engine: Engine
-    ) -> tuple[KernelPlan, ...]:
+    def launches(self, layer: Layer, kernel: str, kept: PrunedMap | TwoParts) -> tuple[KernelPlan, ...]:
         """What `kernel` launches for what is kept of a layer, B being a matrix."""
         n, dtype = self.tokens_of(layer), kernel_dtype(layer, self.dtype)
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
-            return launches_in_two(kept, n, dtype, replace(engine, name="model"))
-        return (fastest_plan(kernel, kept, n=n, dtype=dtype, gpu=engine.gpu),)
+            return launches_in_two(kept, n, dtype, self.engine)
+        return (fastest_plan(kernel, kept, n=n, dtype=dtype, gpu=self.engine.gpu),)
 
     def ways(self, layer: Layer, launches: tuple[KernelPlan, ...]) -> list[Way]:
         """Ways to run a layer's launches, of which a convolution has several."""
@@ -209,16 +206,16 @@ class LayerLaunches:
         dtype, n = kernel_dtype(layer, self.dtype), self.tokens_of(layer)
         return _known_dense(*layer.shape, n, dtype, self.engine.gpu)
 
-    def seconds_at(self, alone: MapMaker, contestant: Contestant, engine: Engine) -> Callable[[float], float]:
-        """Time of a kernel on the one layer of `alone`, as a function of sparsity.
+    def seconds_at(self, alone: MapMaker, contestant: Contestant) -> Callable[[float], float]:
+        """Return the closed-form seconds of a kernel on the one layer of `alone` as a function of sparsity.
 
         Equal maps are timed once: blocks are few, and where nothing is pruned layers of one shape are alike.
         """
         (layer,) = alone.layers.values()
-        where = (self.tokens_of(layer), self.convolutions.get(layer.name), engine.name)
+        where = (self.tokens_of(layer), self.convolutions.get(layer.name))
 
         def timed(kept: PrunedMap | TwoParts) -> float:
-            return seconds_of(self.ways(layer, self.launches(layer, contestant.kernel, kept, engine)), engine)
+            return seconds_of(self.ways(layer, self.launches(layer, contestant.kernel, kept)), self.engine)
 
         def seconds(sparsity: float) -> float:
             kept = self.kept(alone, layer, contestant, sparsity)

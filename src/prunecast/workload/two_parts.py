@@ -103,7 +103,7 @@ def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engi
     ----------
     kept : its pattern's height is that of the tiles
     n, dtype : tokens and format
-    engine : of the closed-form model, whatever predicts the outcome
+    engine : whose closed-form estimates rank the splits
 
     Raises
     ------
@@ -126,7 +126,7 @@ def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_C
     for share in LEAST_SHARES:
         parts = split_parts(elements, height=height, least_share=share)
         launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
-        choices.append(_Choice(sum(engine.once(plan).seconds for plan in launches), launches))
+        choices.append(_Choice(engine.estimated_seconds(launches), launches))
     return choices
 
 
@@ -137,7 +137,7 @@ def blocks_in_two(
 
     def seconds(parts: TwoParts) -> float:
         launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
-        return sum(engine.once(plan).seconds for plan in launches)
+        return engine.estimated_seconds(launches)
 
     return cheaper_parts(importance, sparsity, seconds, counts=counts)
 

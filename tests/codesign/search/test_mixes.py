@@ -27,7 +27,6 @@ def search_of(workload, name="whisper-tiny"):
     search = ModelSearch(
         layers=layers_of_workload(*(load_pass(name, r) for r in runs), shares=[r.share for r in runs]),
         engine=model,
-        quick=model,
         dtype="fp16",
         families=("2:4",),
     )
@@ -108,9 +107,7 @@ def test_layers_alike_are_pruned_alike_and_count_as_often_as_they_are():
             )
             last = graph.add(product, [last])
         model = Engine(name="model", gpu=GPU)
-        search = ModelSearch(
-            layers=layers_of_workload(graph), engine=model, quick=model, dtype="fp16", families=("2:4",)
-        )
+        search = ModelSearch(layers=layers_of_workload(graph), engine=model, dtype="fp16", families=("2:4",))
         search.prepare()
         return search
 

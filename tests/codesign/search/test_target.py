@@ -38,7 +38,7 @@ def two_layers() -> LayerSet:
 
 def prepared(layers: LayerSet, **changes: object) -> ModelSearch:
     model = Engine(name="model", gpu=GPU)
-    search = ModelSearch(layers=layers, engine=model, quick=model, dtype="fp16", **changes)  # type: ignore[arg-type]
+    search = ModelSearch(layers=layers, engine=model, dtype="fp16", **changes)  # type: ignore[arg-type]
     search.prepare()
     return search
 
@@ -82,7 +82,7 @@ class CostlyDense(ModelSearch):
 
 def test_a_choice_with_dense_layers_sets_no_floor() -> None:
     model = Engine(name="model", gpu=GPU)
-    search = CostlyDense(layers=two_layers(), engine=model, quick=model, dtype="fp16", families=("atp",))
+    search = CostlyDense(layers=two_layers(), engine=model, dtype="fp16", families=("atp",))
     search.prepare()
     result = prune_to_targets(search, Targets(latency_share=0.9))
     assert all(layer.pattern != "dense" for layer in result.layers)

@@ -46,7 +46,6 @@ def name_of(weights, *, gpu="h200-sxm", latency=0.6, tokens=64, **settings):
     search = ModelSearch(
         layers=layers_of_file(weights, [Pass(1, tokens)]),
         engine=Engine(name="model", gpu=spec),
-        quick=Engine(name="model", gpu=spec),
         dtype="fp16",
         **settings,
     )

@@ -70,7 +70,6 @@ class ModelSearch:
     ----------
     layers : what is to be pruned
     engine : predicts the layers that are really pruned
-    quick : predicts the options of the menus where the engine does not; the closed-form model
     dtype : of A, B and C
     families : what the menus offer
     caps : layer -> most sparsity that it may have
@@ -82,7 +81,6 @@ class ModelSearch:
 
     layers: LayerSet
     engine: Engine
-    quick: Engine
     dtype: str
     families: Sequence[str] = FAMILIES
     caps: Mapping[str, float] = field(default_factory=dict)
@@ -118,7 +116,6 @@ class ModelSearch:
             engine=self.engine,
             dtype=self.dtype,
             typical=self._typical(),
-            quick=self.quick,
             grids=self._grids,
         )
 
@@ -236,7 +233,7 @@ class ModelSearch:
         """The fastest kernel of each pass, in closed form, of those that `kernels` allows for its tokens."""
 
         def seconds(kernel: str, n: int) -> float:
-            return sum(self.quick.once(plan).seconds for plan in self._launches(kernel, kept, n))
+            return self.engine.estimated_seconds(self._launches(kernel, kept, n))
 
         return tuple(
             min(kernels(n), key=lambda kernel, n=n: seconds(kernel, n))  # type: ignore[misc]
@@ -246,7 +243,7 @@ class ModelSearch:
     def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
         """What a kernel launches for what is kept of a layer and `n` tokens."""
         if KERNELS[kernel].parts:
-            return launches_in_two(kept, n, self.dtype, self.quick)
+            return launches_in_two(kept, n, self.dtype, self.engine)
         grid = self._grids.get((kept.m, kept.k, n))
         columns = n if grid is None else grid.n
         return (fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid),)
@@ -296,7 +293,7 @@ class ModelSearch:
     def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
         """The pattern, guided by closed-form times in all passes if it asks for times."""
         kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
-        return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.quick.once))
+        return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.engine.estimate))
 
     def _prune(self, name: str, pattern: Pattern, option: Option) -> PrunedLayer:
         """Prune a layer by its sums over tiles where these suffice; weights may have to be read again."""

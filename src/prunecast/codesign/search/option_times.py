@@ -150,13 +150,11 @@ class OptionTimes:
     engine : predicts
     dtype : of A, B and C
     typical : (M, K) -> importance (M, K) of the layer that stands for all of that shape
-    quick : predicts the counts of a curve of which `engine` predicts a few; None for `engine` alone
     grids : (M, K, N) of a product -> the images that it reads where torch runs it as a convolution
     """
 
     engine: Engine
     dtype: str
-    quick: Engine | None = None
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
     grids: Mapping[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
     _known: dict[tuple[str | int, ...], float] = field(default_factory=dict, init=False, repr=False)
@@ -177,34 +175,25 @@ class OptionTimes:
             self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
 
-    def tiles(self, m: int, k: int, n: int, *, kept: int, height: int, kernel: str = "stspmm") -> float:
-        """Seconds of a kernel on equal tiles."""
-        key = (kernel, m, k, n, kept, height)
-        if key not in self._known:
-            self._known[key] = self.engine.run(self._tile_plan(kernel, m, k, n, kept, height)).seconds
-        return self._known[key]
-
     def tile_curve(
         self, m: int, k: int, n: int, *, counts: Sequence[int], height: int, kernel: str = "stspmm"
     ) -> FloatArray:
         """Seconds of a kernel on equal tiles of every count, ascending, (counts,) float64.
 
-        Between the counts of which `engine` has the last word its ratio to `quick` changes linearly.
+        The engine predicts a few counts; between them its ratio to the closed form is interpolated linearly.
 
         Raises
         ------
         BadInput : the kernel cannot run the layer
         """
-        if self.quick is None:
-            return np.array([self.tiles(m, k, n, kept=kept, height=height, kernel=kernel) for kept in counts])
         key: tuple[str | int, ...] = (kernel, m, k, n, height, *counts)
         if key not in self._curves:
             plans = [self._tile_plan(kernel, m, k, n, kept, height) for kept in counts]
             places = _few_places(np.array(counts), k)
             exact = [self.engine.start(plans[place]) for place in places]
-            quick_s = np.array([self.quick.once(plan).seconds for plan in plans])
-            ratios = np.array([outcome.result().seconds for outcome in exact]) / quick_s[places]
-            self._curves[key] = quick_s * np.interp(counts, np.array(counts)[places], ratios)
+            estimated_s = np.array([self.engine.estimate(plan).seconds for plan in plans])
+            ratios = np.array([outcome.result().seconds for outcome in exact]) / estimated_s[places]
+            self._curves[key] = estimated_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 
     def _tile_plan(self, kernel: str, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
@@ -217,9 +206,8 @@ class OptionTimes:
         return fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid, most=SEARCHED)
 
     def of_map(self, tiles: TileMap, n: int) -> float:
-        """Seconds of `stspmm` on any tiles, in closed form where there is one; nothing is kept."""
-        engine = self.quick or self.engine
-        return engine.once(self._plan("stspmm", tiles, n)).seconds
+        """Return the closed-form seconds of `stspmm` on any tiles; nothing is kept."""
+        return self.engine.estimate(self._plan("stspmm", tiles, n)).seconds
 
     def two_of_four(
         self, pattern: str, mask: Callable[[], MaskArray], sparsity: float | None, size: tuple[int, int, int]

@@ -264,7 +264,6 @@ def search_of(
     return ModelSearch(
         layers=layers,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, l2=l2, progress=progress),
-        quick=Engine(name="model", gpu=spec, state=state, launch=launch, l2=l2),
         dtype=dtype,
         families=families_of(runtime, families),
         caps=caps or {},

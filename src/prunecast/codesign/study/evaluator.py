@@ -184,7 +184,7 @@ class _OptionMaker:
             pattern=pattern.canonical,
             sparsity=sparsity,
             kernel=joined(kernels),
-            seconds=search.seconds(layer, kernels, kept, search.quick.once),
+            seconds=search.seconds(layer, kernels, kept, search.engine.estimate),
             importance=copies * float(importance.sum(where=mask, dtype=np.float64)),
             kept=copies * int(np.count_nonzero(mask)),
         )
