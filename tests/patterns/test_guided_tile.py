@@ -131,5 +131,3 @@ def test_without_times_it_is_refused():
     pattern, group = parse_pattern("atp:2x1:guided"), {"w": np.ones((4, 4), np.float32)}
     with pytest.raises(BadInput, match="needs a kernel and a GPU"):
         pattern.prune(group, 0.5)
-    with pytest.raises(BadInput, match="cannot prune in steps"):
-        pattern.prune(group, 0.5, within={"w": np.eye(4, dtype=np.bool_)})

@@ -27,21 +27,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, importance_within, keep_highest, row_sums
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest, row_sums
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.tile_sums import CountRange, TileSums, best_columns, best_counts, caps_of, count_range
+from prunecast.patterns.tile_sums import TileSums, best_columns, best_counts, count_range
 from prunecast.patterns.tile_wise import segment_scores
-from prunecast.patterns.tile_wise_2d import (
-    Survivors,
-    keep_rows,
-    rows_left,
-    spread_tiles,
-    survivors_of,
-    whole_of_tiles,
-)
+from prunecast.patterns.tile_wise_2d import Survivors, keep_rows, spread_tiles, survivors_of
 
 QUANTUM = 16
 LOW = 97
@@ -76,10 +68,7 @@ class AdaptiveRule(NamedTuple):
 
 
 def prune_adaptive_tile(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    rule: AdaptiveRule,
-    within: Mapping[str, MaskArray] | None = None,
+    importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
     """Masks (M, K) whose tiles keep counts of columns on a quantum, within an interval around the mean.
 
@@ -88,14 +77,11 @@ def prune_adaptive_tile(
     importances : layer -> importance (M, K)
     sparsity : of the group; at least that is reached
     rule : see `AdaptiveRule`
-    within : layer -> mask of what may be kept, of all layers or of none. Tiles are then those of the mask,
-        rows do not die first, and a tile that may keep too little for the interval keeps what it may
-
     """
-    masks = _masks(importances, sparsity, rule, within)
-    if not rule.shuffled or not (within is None or all(room.all() for room in within.values())):
+    masks = _masks(importances, sparsity, rule)
+    if not rule.shuffled:
         return masks
-    plain = _masks(importances, sparsity, rule._replace(shuffled=False), within)
+    plain = _masks(importances, sparsity, rule._replace(shuffled=False))
     return max(masks, plain, key=lambda found: _retained(importances, found))
 
 
@@ -104,35 +90,17 @@ def _retained(importances: Mapping[str, ImportanceArray], masks: Mapping[str, Ma
 
 
 def _masks(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    rule: AdaptiveRule,
-    within: Mapping[str, MaskArray] | None,
+    importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
     """Masks of tiles of one kind: all of neighbours, or all of rows from anywhere."""
     total = sum(scores.size for scores in importances.values())
-    if within is None:
-        layers = _tiles(importances, sparsity, rule)
-    else:
-        layers = {name: _tiles_of(mask, rule) for name, mask in within.items()}
-    if within is not None and rule.shuffled:
-        layers = {
-            name: _shuffled(layer, importances[name], sparsity, rule.height) if within[name].all() else layer
-            for name, layer in layers.items()
-        }
+    layers = _tiles(importances, sparsity, rule)
     scored = {name: _column_scores(importances[name], layer, rule) for name, layer in layers.items()}
-    room = {name: np.ones(scores.shape, dtype=np.bool_) for name, scores in scored.items()}
-    if within is not None:
-        room = {name: whole_of_tiles(within[name], layer) for name, layer in layers.items()}
-        scored = {name: importance_within(scores, room[name]) for name, scores in scored.items()}
     dead = sum(
         (scores.shape[0] - layers[name].rows.size) * scores.shape[1] for name, scores in importances.items()
     )
     shares = _shares(scored, layers, elements_to_prune(sparsity, total) - dead, rule)
-    kept = {
-        name: _even_out(scored[name], room[name], layers[name].heights, shares[name], rule)
-        for name in importances
-    }
+    kept = {name: _even_out(scored[name], layers[name].heights, shares[name], rule) for name in importances}
     return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
 
 
@@ -162,7 +130,7 @@ def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArr
     For tiles of neighbours whose columns rank by mean; `sums` are of tiles as high as the rule's.
     """
     to_prune = elements_to_prune(sparsity, sums.m * sums.k)
-    return _even_out(sums.sums, np.ones(sums.sums.shape, dtype=np.bool_), sums.heights, to_prune, rule)
+    return _even_out(sums.sums, sums.heights, to_prune, rule)
 
 
 def _tiles(
@@ -187,17 +155,6 @@ def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height
     return layer._replace(rows=layer.rows[np.argsort(groups, kind="stable")])
 
 
-def _tiles_of(mask: MaskArray, rule: AdaptiveRule) -> Survivors:
-    alive = rows_left(mask) if rule.rows_first else np.ones(mask.shape[0], dtype=np.bool_)
-    layer = survivors_of(alive, rule.height)
-    if not rule.shuffled:
-        return layer
-    tiles = tiles_of_alike_rows(mask[layer.rows], rule.height, "within: as shuffled tiles")
-    heights = np.array([tile.size for tile in tiles], dtype=np.int64)
-    rows = layer.rows[np.concatenate([np.zeros(0, dtype=np.int64), *tiles])]
-    return Survivors(rows, np.cumsum(heights) - heights, heights)
-
-
 def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
     """(tiles, K) float64: score of each column of a tile: its sum, or per row with `rms`."""
     rows = scores[layer.rows]
@@ -218,18 +175,18 @@ def _shares(
     return {name: int((~kept[name] * elements[name]).sum()) for name in scored}
 
 
-def _even_out(
-    scores: ImportanceArray, room: MaskArray, heights: CountArray, to_prune: int, rule: AdaptiveRule
-) -> MaskArray:
-    """(tiles, K) flags of the kept columns of one layer's tiles; those that it may keep score highest."""
+def _even_out(scores: ImportanceArray, heights: CountArray, to_prune: int, rule: AdaptiveRule) -> MaskArray:
+    """(tiles, K) flags of the kept columns of one layer's tiles."""
     rows, k = int(heights.sum()), scores.shape[1]
     if rows == 0:
         return np.zeros(scores.shape, dtype=np.bool_)
-    caps = caps_of(room, rule.quantum)
     ranked = -np.sort(-scores, axis=1)
 
     def counts_of(rule: AdaptiveRule) -> CountArray:
-        return _counts(ranked, caps, heights, rows * k - to_prune, rule)
+        allowed = count_range(
+            rows * k - to_prune, rows, k, quantum=rule.quantum, low=rule.low, high=rule.high
+        )
+        return best_counts(ranked, heights, to_prune, allowed, rule.quantum, summed=rule.score == "mean")
 
     counts = _flexible(ranked, heights, counts_of, rule) if rule.flexible else counts_of(rule)
     return best_columns(scores, counts)
@@ -259,25 +216,3 @@ def _flexible(
         found = counts_of(rule._replace(low=0, high=middle))
         low, high = (low, middle) if retained(found) >= enough else (middle + 1, high)
     return counts_of(rule._replace(low=0, high=high))
-
-
-def _counts(
-    scores: ImportanceArray, caps: CountArray, heights: CountArray, wanted: int, rule: AdaptiveRule
-) -> CountArray:
-    """(tiles,): columns that each tile keeps, at most `caps`, so that `wanted` elements are left or fewer."""
-    rows, k = int(heights.sum()), scores.shape[1]
-    step = rule.height * rule.quantum
-    left = int(heights @ caps)
-    if left <= wanted and caps.max() <= _range(min(left + step - 1, rows * k), rows, k, rule).high:
-        return caps
-    allowed = _range(wanted, rows, k, rule)
-    # Where a mask leaves less than is wanted, by a step or more, the mean and its interval fall
-    while (possible := int(heights @ np.minimum(caps, allowed.high))) + step <= wanted:
-        wanted = possible + step - 1
-        allowed = _range(wanted, rows, k, rule)
-    summed = rule.score == "mean"
-    return best_counts(scores, heights, rows * k - wanted, allowed, rule.quantum, caps, summed=summed)
-
-
-def _range(kept_elements: int, rows: int, k: int, rule: AdaptiveRule) -> CountRange:
-    return count_range(kept_elements, rows, k, quantum=rule.quantum, low=rule.low, high=rule.high)

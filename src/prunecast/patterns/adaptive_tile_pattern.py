@@ -125,13 +125,6 @@ class AdaptiveTilePattern(GuidedPattern):
         orders = tile_orders(importances, sparsity, self.rule)
         return prune_guided(importances, sparsity, orders, seconds, height=self.height, quantum=self.quantum)
 
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """See `prune_adaptive_tile`. Raises BadInput if guided."""
-        self.refuse_steps()
-        return prune_adaptive_tile(importances, sparsity, self.rule, within)
-
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` rows; refused off the quantum, and where one keeps more than the interval."""
         check_mask(mask, self.canonical)

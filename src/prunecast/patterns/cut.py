@@ -4,9 +4,6 @@ Pieces are elements, blocks or column segments of tiles. They go in one fixed or
 first and, of equal scores, the later piece first (layers in their given order, then row-major). The cut
 falls at the first place in this order where the pruned elements reach the target, so that no piece goes
 without need, equal input gives equal masks, and a higher sparsity only ever adds to what is pruned.
-
-Pruning what is pruned already: what is out scores nothing and what is in scores more than that, however
-little. Whatever takes the lowest pieces first then takes the pruned ones before any other.
 """
 
 import math
@@ -164,40 +161,6 @@ def column_sums(sums: ImportanceArray, width: int) -> ImportanceArray:
         column = sums[:, offset::width]
         added[:, : column.shape[1]] += column
     return added
-
-
-LEAST = {"float32": 1e-37, "float64": 1e-150}
-"""Importance of what may be kept is raised to this: its square is no zero in float64."""
-
-
-def checked_within(within: Mapping[str, MaskArray], importances: Mapping[str, ImportanceArray]) -> None:
-    """Refuse what is no bool mask of a layer's shape. Raises BadInput that names the layer."""
-    for name, mask in within.items():
-        if name not in importances:
-            raise BadInput(f"within: wanted masks of {', '.join(importances)}, got one of {name!r}")
-        shape = importances[name].shape
-        if mask.dtype != np.bool_ or mask.shape != shape:
-            raise BadInput(
-                f"within of {name!r}: wanted a bool mask of shape {shape}, got {mask.dtype} of {mask.shape}"
-            )
-
-
-def importance_within(scores: ImportanceArray, room: MaskArray) -> ImportanceArray:
-    """`scores` (M, K) where `room` is True, but more than 0; 0 elsewhere."""
-    least = scores.dtype.type(LEAST[scores.dtype.name])
-    return np.where(room, np.maximum(scores, least), scores.dtype.type(0))
-
-
-def is_everything(within: Mapping[str, MaskArray]) -> bool:
-    """Whether nothing is pruned yet."""
-    return all(mask.all() for mask in within.values())
-
-
-def whole_columns(mask: MaskArray, height: int) -> MaskArray:
-    """`mask` without the columns of a tile of `height` consecutive rows that only some of its rows keep."""
-    m = mask.shape[0]
-    whole = np.logical_and.reduceat(mask, piece_starts(m, height), axis=0)
-    return np.repeat(whole, piece_sizes(m, height), axis=0)
 
 
 def stated_masks(

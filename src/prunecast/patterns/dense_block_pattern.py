@@ -201,27 +201,6 @@ class DenseBlockPattern(GuidedPattern):
             scores, sparsity, lambda mask: predict(name, self.map(mask)), most_clusters=self.clusters
         )
 
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Blocks as they were lose columns; a layer of which nothing is pruned yet gets blocks.
-
-        Raises BadInput if guided.
-        """
-        self.refuse_steps()
-        return {name: self._narrowed(name, importances[name], sparsity, within[name]) for name in within}
-
-    def _narrowed(self, name: str, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
-        if within.all():
-            return self.masks({name: scores}, sparsity)[name]
-        tiles = self.map(within)
-        block_of_row = np.full(tiles.m, -1, dtype=np.int64)
-        block_of_row[tiles.row_index] = np.repeat(np.arange(tiles.tile_count), tiles.rows_per_tile)
-        columns = within[tiles.row_index[tiles.row_start[:-1]]]
-        blocks = DenseBlocks(block_of_row, columns)
-        narrower = columns_within(scores, blocks, elements_to_prune(sparsity, scores.size))
-        return spread_blocks(blocks, narrower & columns)
-
     def map(self, mask: MaskArray) -> TileMap:
         """One tile for all rows that keep the same columns; rows that keep nothing are in none."""
         check_mask(mask, self.canonical)

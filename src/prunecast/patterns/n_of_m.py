@@ -10,7 +10,6 @@ segment prunes as few elements as reach the sparsity (0.9 of 64 are 58), and so 
 where the width does not divide K; of equal scores the lower column is kept.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, importance_within
+from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, parse_sizes
@@ -157,26 +156,11 @@ class NOfMPattern(Pattern):
         return element_map_from_mask(mask, self.canonical)
 
 
-def prune_balanced(
-    scores: ImportanceArray,
-    sparsity: float,
-    *,
-    width: int,
-    most: int | None = None,
-    most_in_tail: int | None = None,
-) -> MaskArray:
-    """Mask (M, K) without the lowest elements of each segment of `width` columns of a row.
-
-    No segment keeps more than `most`, no shorter last one more than `most_in_tail`, where these are given.
-    """
+def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> MaskArray:
+    """Mask (M, K) without the lowest elements of each segment of `width` columns of a row."""
     tail = scores.shape[1] % width
     keep, keep_in_tail = (size - elements_to_prune(sparsity, size) for size in (width, tail))
-    return keep_in_windows(
-        scores,
-        width=width,
-        keep=keep if most is None else min(keep, most),
-        keep_in_tail=keep_in_tail if most_in_tail is None else min(keep_in_tail, most_in_tail),
-    )
+    return keep_in_windows(scores, width=width, keep=keep, keep_in_tail=keep_in_tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,26 +187,6 @@ class BalancedPattern(Pattern):
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
         """See `prune_balanced`."""
         return prune_balanced(scores, sparsity, width=self.width)
-
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Masks inside what earlier masks keep; where one segment may keep fewer elements, all segments keep
-        as few.
-        """
-        masks = {}
-        for name, scores in importances.items():
-            left = importance_within(scores, within[name])
-            most = kept_in_windows(within[name], self.width)
-            full = most[:, : scores.shape[1] // self.width]
-            masks[name] = prune_balanced(
-                left,
-                sparsity,
-                width=self.width,
-                most=int(full.min(initial=self.width)),
-                most_in_tail=int(most[:, -1].min()),
-            )
-        return masks
 
     def map(self, mask: MaskArray) -> ElementMap:
         """Kept elements in compressed rows; whole segments keep equally many, so do short last ones."""

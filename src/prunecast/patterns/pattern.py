@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import checked_within, importance_within, is_everything
 from prunecast.patterns.element_map import ElementMap, NestedMap
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.patterns.tile_map import MaskArray, TileMap
@@ -81,21 +79,6 @@ class Pattern(ABC):
         """Mask (M, K) of one layer by itself, for families whose layers do not compete."""
         raise NotImplementedError(f"{type(self).__name__}: wanted mask, or masks of all layers together")
 
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Masks inside what earlier masks keep, layer by layer, for patterns whose pieces always stand at the
-        same places.
-        """
-        room = {name: self.room(mask) for name, mask in within.items()}
-        left = {name: importance_within(scores, room[name]) for name, scores in importances.items()}
-        masks = self.masks(left, sparsity)
-        return {name: masks[name] & room[name] for name in importances}
-
-    def room(self, within: MaskArray) -> MaskArray:
-        """(M, K): the pieces that lie inside `within` as a whole; single elements, unless overridden."""
-        return within
-
     @abstractmethod
     def map(self, mask: MaskArray) -> TileMap | ElementMap | NestedMap:
         """Tiles, elements, or elements in tiles that `mask` (M, K) keeps.
@@ -150,12 +133,7 @@ class Pattern(ABC):
         return check_sparsity(sparsity)
 
     def prune(
-        self,
-        importances: Mapping[str, npt.ArrayLike],
-        sparsity: float | None = None,
-        scope: str = "layer",
-        *,
-        within: Mapping[str, MaskArray] | None = None,
+        self, importances: Mapping[str, npt.ArrayLike], sparsity: float | None = None, scope: str = "layer"
     ) -> dict[str, MaskArray]:
         """Masks that keep the most important pieces.
 
@@ -164,9 +142,6 @@ class Pattern(ABC):
         importances : layer name -> importance (M, K), not negative
         sparsity : fraction of elements to remove, in [0, 1); None for patterns with one of their own
         scope : one of `SCOPES`
-        within : layer name -> bool mask (M, K) of what may be kept, such as the mask of a lower sparsity; a
-            layer that is not named may keep everything. What is out counts as pruned: the outcome is nested,
-            and reaches the sparsity with it
 
         Returns
         -------
@@ -174,7 +149,7 @@ class Pattern(ABC):
 
         Raises
         ------
-        BadInput : sparsity, scope, importance or a mask that the pattern cannot use, by tensor name
+        BadInput : sparsity, scope or importance that the pattern cannot use, by tensor name
 
         """
         if scope not in SCOPES:
@@ -182,34 +157,18 @@ class Pattern(ABC):
         if not importances:
             raise BadInput(f"{self.canonical}: no layer to prune")
         fraction = self.sparsity_to_prune(sparsity)
-        room = {} if within is None else dict(within)
-        checked = {name: self._checked(name, array, room.get(name)) for name, array in importances.items()}
-        checked_within(room, checked)
+        checked = {name: self._checked(name, array) for name, array in importances.items()}
         if scope == "global":
-            return self._masks(checked, fraction, room)
-        return {name: self._masks({name: array}, fraction, room)[name] for name, array in checked.items()}
+            return self.masks(checked, fraction)
+        return {name: self.masks({name: array}, fraction)[name] for name, array in checked.items()}
 
-    def _masks(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Masks of one group of layers, inside `within` where that is given."""
-        known = {name: within[name] for name in importances if name in within}
-        if is_everything(known):
-            return self.masks(importances, sparsity)
-        room = {
-            name: known.get(name, np.ones(scores.shape, dtype=np.bool_))
-            for name, scores in importances.items()
-        }
-        return self.masks_within(importances, sparsity, room)
-
-    def _checked(self, name: str, array: npt.ArrayLike, within: MaskArray | None) -> ImportanceArray:
+    def _checked(self, name: str, array: npt.ArrayLike) -> ImportanceArray:
         scores = checked_importance(name, array)
         least, shape = self.smallest, MatrixShape(*scores.shape)
         if shape.rows < least.rows or shape.columns < least.columns:
             raise BadInput(f"{self.canonical} needs a matrix of {least} or more, got {shape} in {name!r}")
         # The first row says it, as a rule: the whole of a large layer is slow to look through
-        is_zero = not scores[0].any() and not scores.any()
-        if self.ranks and is_zero and (within is None or within.any()):
+        if self.ranks and not scores[0].any() and not scores.any():
             raise BadInput(f"importance of {name!r} is zero everywhere: nothing to rank")
         return scores
 
@@ -238,13 +197,6 @@ class GuidedPattern(Pattern):
                 f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"
             )
         return self.seconds
-
-    def refuse_steps(self) -> None:
-        """Raise BadInput if guided: inside earlier masks there are no times."""
-        if self.guided:
-            raise BadInput(
-                f"{self.canonical} cannot prune in steps: wanted a pattern without predicted times"
-            )
 
 
 def check_sparsity(sparsity: float) -> float:

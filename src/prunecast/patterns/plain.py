@@ -21,7 +21,6 @@ from prunecast.patterns.cut import (
     piece_sizes,
     piece_starts,
     row_sums,
-    whole_columns,
 )
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
@@ -78,13 +77,6 @@ class DensePattern(Pattern):
         """All True."""
         return np.ones(scores.shape, dtype=np.bool_)
 
-    def room(self, within: MaskArray) -> MaskArray:
-        """All; what is pruned already is not dense."""
-        if not within.all():
-            pruned = within.size - np.count_nonzero(within)
-            raise BadInput(f"within: dense keeps everything, wanted all True, got {pruned} False")
-        return within
-
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `DENSE_TILE_HEIGHT` rows with all columns."""
         check_mask(mask, self.canonical)
@@ -112,13 +104,6 @@ class ZerosPattern(Pattern):
         """True where the importance is not zero."""
         return np.asarray(scores != 0)
 
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """What is in the matrix and may be kept."""
-        masks = self.masks(importances, sparsity)
-        return {name: masks[name] & self.room(within[name]) for name in importances}
-
     def map(self, mask: MaskArray) -> TileMap | ElementMap:
         """Kept elements in compressed rows."""
         return element_map_from_mask(mask, self.canonical)
@@ -144,10 +129,6 @@ class ZeroTilesPattern(ZerosPattern):
         rows = scores.shape[0]
         kept = np.logical_or.reduceat(scores != 0, piece_starts(rows, self.height), axis=0)
         return np.repeat(kept, piece_sizes(rows, self.height), axis=0)
-
-    def room(self, within: MaskArray) -> MaskArray:
-        """Segments that may be kept as a whole."""
-        return whole_columns(within, self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles; a mask that differs inside one is refused."""
@@ -194,12 +175,6 @@ class BlockSparsePattern(Pattern):
         total = sum(scores.size for scores in importances.values())
         kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
         return {name: _spread(kept[name], scores.shape, *sizes) for name, scores in importances.items()}
-
-    def room(self, within: MaskArray) -> MaskArray:
-        """Rectangles that may be kept as a whole."""
-        inside = row_sums(within, piece_starts(within.shape[0], self.height), power=1)
-        whole = column_sums(inside, self.width) == _elements(within.shape, self.height, self.width)
-        return _spread(whole, within.shape, self.height, self.width)
 
     def map(self, mask: MaskArray) -> TileMap:
         """One tile per row of rectangles; its columns come in whole rectangles."""

@@ -14,7 +14,6 @@ groups, so each is taken or left by itself, and only if the true retained import
 and the loop ends.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import CountArray, elements_to_prune, importance_within, stated_masks
+from prunecast.patterns.cut import CountArray, elements_to_prune, stated_masks
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
@@ -98,27 +97,6 @@ class ShuffledBlockPattern(Pattern):
         """Refuse a mask whose groups do not keep as many columns as this sparsity leaves them."""
         if set(self.map(mask).kept_per_tile.tolist()) != {_kept_columns(mask, sparsity)}:
             raise BadInput(f"{self.canonical} of another sparsity")
-
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Masks inside what earlier masks keep, with their groups of rows; a layer of which nothing is pruned
-        yet is grouped first.
-
-        Where a group may keep fewer columns than the sparsity says, all groups keep as few as it.
-        """
-        return {name: self._regrouped(importances[name], sparsity, within[name]) for name in within}
-
-    def _regrouped(self, scores: ImportanceArray, sparsity: float, within: MaskArray) -> MaskArray:
-        if within.all():
-            return self.mask(scores, sparsity)
-        tiles = tiles_of_alike_rows(within, self.height, self.canonical)
-        groups = np.empty(scores.shape[0], dtype=np.int64)
-        for group, rows in enumerate(tiles):
-            groups[rows] = group
-        most = min(int(np.count_nonzero(within[rows[0]])) for rows in tiles)
-        least_sparsity = 1.0 - most / scores.shape[1]
-        return prune_in_groups(importance_within(scores, within), max(sparsity, least_sparsity), groups)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""

@@ -19,11 +19,9 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import (
     elements_to_prune,
-    importance_within,
     keep_highest,
     piece_sizes,
     piece_starts,
-    whole_columns,
 )
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
@@ -121,21 +119,6 @@ class TileElementPattern(Pattern):
         """Tiles at the sparsity and `percent`, then the best of what they took come back."""
         tiled = prune_tile_wise(importances, sparsity + self.percent / 100, height=self.height)
         return _bring_back(importances, tiled, sparsity)
-
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Tiles of whole segments that are left, then the best single elements that are left."""
-        left = {name: importance_within(scores, within[name]) for name, scores in importances.items()}
-        whole = {name: whole_columns(mask, self.height) for name, mask in within.items()}
-        tiled = prune_tile_wise(
-            {name: np.where(whole[name], scores, 0) for name, scores in left.items()},
-            sparsity + self.percent / 100,
-            height=self.height,
-        )
-        kept = {name: tiled[name] & whole[name] for name in within}
-        masks = _bring_back(left, kept, sparsity)
-        return {name: masks[name] & within[name] for name in importances}
 
     def map(self, mask: MaskArray) -> ElementMap:
         """All kept elements in compressed rows. Any mask will do: its tiles may be empty."""

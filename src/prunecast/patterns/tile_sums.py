@@ -95,13 +95,6 @@ def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int
     return CountRange(lowest * quantum, min(highest * quantum, k))
 
 
-def caps_of(room: MaskArray, quantum: int) -> CountArray:
-    """(tiles,): most columns on the quantum, or K, of those that a tile may keep (tiles, K)."""
-    free = np.count_nonzero(room, axis=1)
-    caps: CountArray = np.where(free == room.shape[1], free, free // quantum * quantum)
-    return caps
-
-
 def step_edges(allowed: CountRange, quantum: int) -> CountArray:
     """(steps + 1,): counts from `low` up to `high` in steps of the quantum, the last one maybe shorter."""
     return np.append(np.arange(allowed.low, allowed.high, quantum), allowed.high)
@@ -130,7 +123,6 @@ def best_counts(
     to_prune: int,
     allowed: CountRange,
     quantum: int,
-    caps: CountArray | None = None,
     *,
     summed: bool = False,
 ) -> CountArray:
@@ -143,25 +135,18 @@ def best_counts(
     to_prune : elements; as few more as steps permit are pruned
     allowed : fewest and most columns of a tile
     quantum : step of the counts
-    caps : (tiles,) most columns of each tile, multiples of the quantum or K, even where the range asks for
-        more; None for no such limit
     summed : whether scores are sums over the rows of a tile; else they are per element
 
     """
     edges = step_edges(allowed, quantum)
-    most = np.full(heights.size, scores.shape[1]) if caps is None else caps
-    counts: CountArray = np.minimum(allowed.low, most)
-    possible = edges[1:] <= most[:, None]
-    if not possible.any():
-        return counts
     sizes = np.diff(edges)
+    counts: CountArray = np.full(heights.size, allowed.low)
+    if sizes.size == 0:
+        return counts
     ranked = -np.sort(-scores, axis=1)
-    rows = heights if summed else np.ones_like(heights)
-    above = int(heights @ (scores.shape[1] - counts - possible @ sizes))
-    elements = np.outer(heights, sizes)[possible]
-    kept = np.zeros(possible.shape, dtype=np.bool_)
-    steps = step_scores(ranked, rows, edges)[possible]
-    kept[possible] = keep_highest({"": steps}, {"": elements}, to_prune - above)[""]
+    steps = step_scores(ranked, heights if summed else np.ones_like(heights), edges)
+    above = int(heights.sum()) * (scores.shape[1] - allowed.high)
+    kept = keep_highest({"": steps}, {"": np.outer(heights, sizes)}, to_prune - above)[""]
     counts += kept @ sizes
     return counts
 

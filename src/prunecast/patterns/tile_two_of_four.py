@@ -21,9 +21,6 @@ from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
 from prunecast.patterns.cut import (
     CountArray,
-    elements_to_prune,
-    importance_within,
-    keep_highest,
     piece_starts,
     stated_masks,
 )
@@ -31,7 +28,7 @@ from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_m
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import prune_n_of_m
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
-from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tile_wise import prune_tile_wise
 
 
@@ -47,53 +44,6 @@ def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: i
         if listed.size:
             mask[rows, listed] = prune_n_of_m(scores[rows, listed], n=2, m=4)
     return mask
-
-
-def drop_fours(
-    importances: Mapping[str, ImportanceArray],
-    masks: Mapping[str, MaskArray],
-    fours: Mapping[str, CountArray],
-    sparsity: float,
-) -> dict[str, MaskArray]:
-    """`masks` (M, K) without the lowest fours of the whole group of layers, by the mean of what they keep.
-
-    Parameters
-    ----------
-    importances : layer -> importance (M, K)
-    masks : layer -> what is kept now
-    fours : layer -> number of the four that each element (M, K) belongs to; any number where none is kept
-    sparsity : of the outcome, over the whole group
-
-    """
-    elements = {name: np.bincount(fours[name][mask]) for name, mask in masks.items()}
-    sums = {name: np.bincount(fours[name][mask], importances[name][mask]) for name, mask in masks.items()}
-    total = sum(mask.size for mask in masks.values())
-    missing = elements_to_prune(sparsity, total) - total + sum(int(kept.sum()) for kept in elements.values())
-    filled = {name: np.flatnonzero(kept) for name, kept in elements.items()}
-    if missing <= 0:
-        return dict(masks)
-    kept = keep_highest(
-        {name: sums[name][some] / elements[name][some] for name, some in filled.items()},
-        {name: elements[name][some] for name, some in filled.items()},
-        missing,
-    )
-    return {name: mask & np.isin(fours[name], filled[name][kept[name]]) for name, mask in masks.items()}
-
-
-def _fours(tiles: TileMap) -> CountArray:
-    """(M, K) int64: which four of its tile's list an element is in, counted over all tiles; -1 outside."""
-    fours = np.full((tiles.m, tiles.k), -1, dtype=np.int64)
-    first = 0
-    for tile in range(tiles.tile_count):
-        rows = tiles.row_index[tiles.row_start[tile] : tiles.row_start[tile + 1]]
-        columns = tiles.column_index[tiles.column_start[tile] : tiles.column_start[tile + 1]]
-        fours[np.ix_(rows, columns)] = first + np.arange(columns.size) // 4
-        first += -(-columns.size // 4)
-    return fours
-
-
-def _kept_importance(importances: Mapping[str, ImportanceArray], masks: Mapping[str, MaskArray]) -> float:
-    return sum(float(np.sum(scores, where=masks[name])) for name, scores in importances.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,29 +103,6 @@ class TileTwoOfFourPattern(Pattern):
             name: prune_inside_tiles(scores, columns_of_tiles(tiles[name], self.height), height=self.height)
             for name, scores in importances.items()
         }
-
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Columns leave a tile; of two ways, the one that retains more.
-
-        Either they leave four at a time, as they stand in the tile's list, and the 2:4 of the others stays;
-        or one by one, and the others form new fours, of which a row keeps two at most.
-        """
-        halved = {
-            name: prune_inside_tiles(scores, columns_of_tiles(within[name], self.height), height=self.height)
-            if within[name].all()
-            else within[name]
-            for name, scores in importances.items()
-        }
-        fours = {name: _fours(self.map(mask).tiles) for name, mask in halved.items()}
-        left = {name: importance_within(scores, halved[name]) for name, scores in importances.items()}
-        regrouped = self.masks(left, sparsity)
-        ways = (
-            drop_fours(importances, halved, fours, sparsity),
-            {name: mask & halved[name] for name, mask in regrouped.items()},
-        )
-        return max(ways, key=lambda masks: _kept_importance(importances, masks))
 
     def map(self, mask: MaskArray) -> NestedMap:
         """Tiles of `height` rows and the elements inside; see `padded_columns` for what no mask can tell."""

@@ -26,7 +26,6 @@ from prunecast.patterns.cut import (
     piece_sizes,
     piece_starts,
     row_sums,
-    whole_columns,
 )
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
@@ -95,10 +94,6 @@ class TileWisePattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_wise`."""
         return prune_tile_wise(importances, sparsity, height=self.height)
-
-    def room(self, within: MaskArray) -> MaskArray:
-        """Segments that may be kept as a whole."""
-        return whole_columns(within, self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` consecutive rows."""

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, importance_within, keep_highest
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -91,20 +91,6 @@ def survivors_of(row_kept: MaskArray, height: int) -> Survivors:
     return Survivors(rows, starts, np.diff(starts, append=rows.size))
 
 
-def rows_left(within: MaskArray) -> MaskArray:
-    """(M,) flags of the rows that may keep something."""
-    left: MaskArray = np.logical_or.reduce(within, axis=1)
-    return left
-
-
-def whole_of_tiles(within: MaskArray, layer: Survivors) -> MaskArray:
-    """(tiles, K): columns that all rows of a tile may keep."""
-    if layer.starts.size == 0:
-        return np.zeros((0, within.shape[1]), dtype=np.bool_)
-    whole: MaskArray = np.logical_and.reduceat(within[layer.rows], layer.starts, axis=0)
-    return whole
-
-
 def spread_tiles(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
     """Mask (M, K) from the columns that each tile keeps (tiles, K)."""
     mask = np.zeros(scores.shape, dtype=np.bool_)
@@ -126,21 +112,6 @@ class TileWise2DPattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """See `prune_tile_wise_2d`."""
         return prune_tile_wise_2d(importances, sparsity, height=self.height)
-
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Masks inside what earlier masks keep, without the row step: rows that are gone shape the tiles, and
-        no further rows are removed.
-        """
-        layers = {name: survivors_of(rows_left(mask), self.height) for name, mask in within.items()}
-        room = {
-            name: spread_tiles(whole_of_tiles(mask, layers[name]), layers[name], importances[name])
-            for name, mask in within.items()
-        }
-        left = {name: importance_within(scores, room[name]) for name, scores in importances.items()}
-        masks = _prune_segments(left, sparsity, layers)
-        return {name: masks[name] & room[name] for name in importances}
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` surviving rows; a row that keeps nothing is in no tile."""

@@ -6,7 +6,6 @@ importance. Our own choices: every group prunes as few columns as reach the spar
 fewer rows, and of equal scores the lower column is kept.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,11 +14,9 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import (
     elements_to_prune,
-    importance_within,
     piece_sizes,
     piece_starts,
     row_sums,
-    whole_columns,
 )
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows
@@ -28,16 +25,10 @@ from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 
 
-def prune_vector_wise(
-    scores: ImportanceArray, sparsity: float, *, height: int, most: int | None = None
-) -> MaskArray:
-    """Mask (M, K) without the lowest columns of each group of `height` consecutive rows.
-
-    No group keeps more than `most` columns, where that is given.
-    """
+def prune_vector_wise(scores: ImportanceArray, sparsity: float, *, height: int) -> MaskArray:
+    """Mask (M, K) without the lowest columns of each group of `height` consecutive rows."""
     sums = row_sums(scores, piece_starts(scores.shape[0], height), power=1)
     count = scores.shape[1] - elements_to_prune(sparsity, scores.shape[1])
-    count = count if most is None else min(count, most)
     return np.repeat(highest_columns(sums, count), piece_sizes(scores.shape[0], height), axis=0)
 
 
@@ -70,20 +61,6 @@ class VectorWisePattern(Pattern):
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
         """See `prune_vector_wise`."""
         return prune_vector_wise(scores, sparsity, height=self.height)
-
-    def masks_within(
-        self, importances: Mapping[str, ImportanceArray], sparsity: float, within: Mapping[str, MaskArray]
-    ) -> dict[str, MaskArray]:
-        """Masks inside what earlier masks keep; where one group may keep fewer columns, all groups keep as
-        few.
-        """
-        masks = {}
-        for name, scores in importances.items():
-            room = whole_columns(within[name], self.height)
-            most = int(np.count_nonzero(room[:: self.height], axis=1).min())
-            left = importance_within(scores, room)
-            masks[name] = prune_vector_wise(left, sparsity, height=self.height, most=most)
-        return masks
 
     def map(self, mask: MaskArray) -> TileMap:
         """Tiles of `height` consecutive rows that keep equally many columns."""
