@@ -22,7 +22,6 @@ from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.torch_form import launched_together, together
 from prunecast.workload.graph.torch_time import TorchTimer
-from prunecast.workload.workload_layers import conv_shape
 
 
 class Predictor:
@@ -39,7 +38,7 @@ class Predictor:
     def _dense_seconds(self, o: Operation) -> float:
         """Seconds of the dense product; a convolution works out pixels by itself, as cuDNN does."""
         plan = plan_dense(o.m, o.k, o.n, self.dtype, self.engine.gpu)
-        return self.engine.run(plan if o.convolution is None else implicit_plan(plan, conv_shape(o))).seconds
+        return self.engine.run(plan if o.convolution is None else implicit_plan(plan, o.convolution)).seconds
 
     def layer_seconds(self, name: str, kept: PrunedMap) -> float:
         """Seconds of one matrix that keeps these tiles, or 2:4 in them."""
@@ -137,4 +136,4 @@ def _tiles_of(kept: PrunedMap) -> TileMap:
 
 def _grid(operation: Operation) -> ConvGrid | None:
     """How the images of a convolution lie in memory."""
-    return None if operation.convolution is None else ConvGrid(conv=conv_shape(operation))
+    return None if operation.convolution is None else ConvGrid(conv=operation.convolution)

@@ -22,8 +22,9 @@ from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
 from torch.nn import functional
 
+from prunecast.kernels import ConvShape
 from prunecast.workload.graph import ModelGraph
-from prunecast.workload.graph.model_graph import Convolution, Operation, convolved
+from prunecast.workload.graph.model_graph import Operation, convolved
 
 DISTILLED = 0.7
 """Share of the loss that is the distance from the dense model."""
@@ -199,5 +200,5 @@ def _convolve(
 ) -> str:
     """A convolution of `given` channels and side to `made` filters, of a size and a stride."""
     (channels, side), (filters, kernel, stride) = given, made
-    conv = Convolution(channels, side, side, kernel, stride, kernel // 2)
-    return model.add(convolved(f"{name}.weight", filters, conv, sizes.timed_images), after)
+    conv = ConvShape.square(channels, side, kernel, stride=stride, batch=sizes.timed_images)
+    return model.add(convolved(f"{name}.weight", filters, conv), after)

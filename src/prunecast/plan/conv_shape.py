@@ -74,6 +74,22 @@ class ConvShape:
                 f"{self.height}x{self.width} with padding {self.padding}"
             )
 
+    @classmethod
+    def square(
+        cls, channels: int, side: int, kernel: int, *, stride: int = 1, padding: int | None = None, batch: int
+    ) -> "ConvShape":
+        """Return the convolution of square images with square filters; None pads half a filter."""
+        return cls(
+            channels=channels,
+            height=side,
+            width=side,
+            kernel_h=kernel,
+            kernel_w=kernel,
+            stride=stride,
+            padding=kernel // 2 if padding is None else padding,
+            batch=batch,
+        )
+
     @property
     def height_out(self) -> int:
         """Rows of the output."""

@@ -122,7 +122,7 @@ class WorkloadLayers:
         self.loaded.layers.setdefault(row, replace(layer, name=row, experts=None))
         self.tokens[row], self.runs[row] = product.n, self.runs.get(row, 0.0) + runs
         if product.convolution is not None:
-            self.convolutions[row] = conv_shape(product)
+            self.convolutions[row] = product.convolution
 
 
 def layers_of_passes(loaded: LoadedLayers, passes: Sequence[Pass], experts_per_token: int) -> WorkloadLayers:
@@ -234,7 +234,7 @@ def layers_of_onnx(path: str, graph: ModelGraph, loaded: LoadedLayers) -> Worklo
     return WorkloadLayers(
         loaded=LoadedLayers(layers, (*loaded.skipped, *others)),
         tokens={name: products[name].n for name in layers},
-        convolutions={name: conv_shape(products[name]) for name in layers if products[name].convolution},
+        convolutions={name: conv for name in layers if (conv := products[name].convolution)},
         weights=graph.weights,
     )
 
@@ -261,25 +261,9 @@ def _drawn(row: str, product: Operation, made: dict[tuple[int, int], Layer]) -> 
     if shape not in made:
         weights = heavy_tailed(shape, (0, len(made)), np.float16)
         made[shape] = Layer(name=row, shape=shape, load=lambda: weights, dtype="fp16", note=RANDOM)
-    filters = FilterShape(conv.in_channels, conv.kernel, conv.kernel) if conv else None
+    filters = FilterShape(conv.channels, conv.kernel_h, conv.kernel_w) if conv else None
     return replace(made[shape], filters=filters)
 
 
 def _label(name: str, run: Pass, passes: Sequence[Pass]) -> str:
     return name if len(passes) == 1 else f"{name} {run.label}"
-
-
-def conv_shape(product: Operation) -> ConvShape:
-    """The convolution behind a product, as kernels take it."""
-    conv = product.convolution
-    assert conv is not None
-    return ConvShape(
-        channels=conv.in_channels,
-        height=conv.height,
-        width=conv.width,
-        kernel_h=conv.kernel,
-        kernel_w=conv.kernel,
-        stride=conv.stride,
-        padding=conv.padding,
-        batch=max(product.n // (conv.height_out * conv.width_out), 1),
-    )

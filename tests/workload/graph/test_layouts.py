@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.kernels import ConvShape
 from prunecast.workload.graph import (
-    Convolution,
     ModelGraph,
     Operation,
     choose_layouts,
@@ -57,7 +57,7 @@ def operation_of(name: str, kind: str, elements: int) -> Operation:
         return Operation(name=name, kind=kind, elements_out=elements, layout="tokens")
     if kind == "elementwise":
         return Operation(name=name, kind=kind, elements_out=elements)
-    convolution = Convolution(1, 1, 1, 1, 1, 0) if kind == "convolution" else None
+    convolution = ConvShape.square(1, 1, 1, batch=1) if kind == "convolution" else None
     return Operation(name=name, kind="gemm", m=1, k=1, n=1, elements_out=elements, convolution=convolution)
 
 

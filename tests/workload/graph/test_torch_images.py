@@ -5,12 +5,11 @@ from itertools import product
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.kernels import ConvGrid
+from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.workload.graph import ModelGraph, model_time
 from prunecast.workload.graph.layouts import ImageForm
-from prunecast.workload.graph.model_graph import Convolution, Operation, convolved
+from prunecast.workload.graph.model_graph import Operation, convolved
 from prunecast.workload.graph.torch_time import TorchTimer, lost_epilogues
-from prunecast.workload.workload_layers import conv_shape
 
 GPU = load_gpu("h200-sxm")
 IMAGES, CHANNELS, SIDE = 64, 32, 14
@@ -19,10 +18,11 @@ ELEMENTS = IMAGES * CHANNELS * SIDE**2
 
 def block() -> ModelGraph:
     """A stem, and two convolutions around a shortcut."""
-    model, conv = ModelGraph(name="block", runtime="torch"), Convolution(CHANNELS, SIDE, SIDE, 3, 1, 1)
+    model = ModelGraph(name="block", runtime="torch")
+    conv = ConvShape.square(CHANNELS, SIDE, 3, batch=IMAGES)
 
     def convolve(name: str, *after: str) -> str:
-        return model.add(convolved(name, CHANNELS, conv, IMAGES), after)
+        return model.add(convolved(name, CHANNELS, conv), after)
 
     def relu(name: str) -> str:
         o = Operation(name=f"{name}.relu", kind="relu", elements_in=ELEMENTS, elements_out=ELEMENTS)
@@ -69,7 +69,7 @@ def test_launches_of_a_block_by_hand() -> None:
 
 def test_what_is_cleared_lies_between_the_planes_that_the_kernel_writes() -> None:
     o = block()["one"]
-    grid = ConvGrid(conv=conv_shape(o))
+    grid = ConvGrid(conv=o.convolution)
     output = grid.output(o.m)
     form = ImageForm(block(), frozenset(["one"]), GPU)
     cleared_s = form.beside(o) - GPU.graph_launch_s

@@ -3,7 +3,8 @@
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.workload.graph import WORKLOADS, Convolution, load_workload
+from prunecast.kernels import ConvShape
+from prunecast.workload.graph import WORKLOADS, load_workload
 
 TOTALS = {
     # millions of weights in products, GMAC per image; resnets and VGG-16 without batch norms and biases
@@ -63,15 +64,14 @@ def test_every_product_reads_what_is_written_before_it(name: str) -> None:
         seen.add(operation.name)
         if operation.kind == "gemm" and operation.convolution is not None:
             conv = operation.convolution
-            assert operation.k == conv.in_channels * conv.kernel**2
-            assert operation.n == 2 * conv.height_out * conv.width_out
+            assert (operation.k, operation.n, conv.batch) == (conv.k, conv.n, 2)
 
 
 @pytest.mark.parametrize(
     ("side", "kernel", "stride", "out"), [(224, 7, 2, 112), (56, 3, 1, 56), (56, 1, 2, 28)]
 )
 def test_output_sides_of_convolutions(side: int, kernel: int, stride: int, out: int) -> None:
-    conv = Convolution(3, side, side, kernel, stride, kernel // 2)
+    conv = ConvShape.square(3, side, kernel, stride=stride, batch=1)
     assert (conv.height_out, conv.width_out) == (out, out)
 
 

@@ -34,7 +34,7 @@ from prunecast.workload.graph.shapes import SEQUENCE, Transformer
 from prunecast.workload.graph.torch_form import joint_name, launched_together, together
 from prunecast.workload.layers import Source, load_layers
 from prunecast.workload.onnx_model.read_model import read_onnx_model
-from prunecast.workload.workload_layers import conv_shape, heavy_tailed, is_pruned
+from prunecast.workload.workload_layers import heavy_tailed, is_pruned
 
 TOKENS = 4096
 """N of layers without a model around them, where nothing says how many."""
@@ -291,4 +291,4 @@ def grids_of(passes: Iterable[LayerPass]) -> dict[tuple[int, int, int], ConvGrid
     """(M, K, N) of a product -> the images that it reads, of convolutions in graphs that torch runs."""
     graphs = [run.graph for run in passes if run.graph is not None and run.graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
-    return {(p.m, p.k, p.n): ConvGrid(conv=conv_shape(p)) for p in products if p.convolution is not None}
+    return {(p.m, p.k, p.n): ConvGrid(conv=p.convolution) for p in products if p.convolution is not None}

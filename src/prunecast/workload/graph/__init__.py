@@ -9,7 +9,7 @@ Read first: `model_graph.py` (the records and the graph), `workloads.py` (the mo
 """
 
 from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
-from prunecast.workload.graph.model_graph import KINDS, Convolution, ModelGraph, Operation
+from prunecast.workload.graph.model_graph import KINDS, ModelGraph, Operation
 from prunecast.workload.graph.model_time import ModelTime, model_time
 from prunecast.workload.graph.shapes import Pass, parse_workload
 from prunecast.workload.graph.workloads import RUNTIMES, WORKLOADS, load_pass, load_workload
@@ -18,7 +18,6 @@ __all__ = [
     "KINDS",
     "RUNTIMES",
     "WORKLOADS",
-    "Convolution",
     "LayoutChoice",
     "ModelGraph",
     "ModelTime",

@@ -6,8 +6,9 @@ blocks and transformers over 64 x 64 latents.
 
 from dataclasses import dataclass
 
+from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
-from prunecast.workload.graph.model_graph import Convolution, ModelGraph, Operation, convolved, linear
+from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved, linear
 from prunecast.workload.graph.shapes import Pass, Transformer
 
 PIXELS = 224
@@ -79,8 +80,8 @@ class _Chain:
 
     def convolve(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
         """A convolution of the last tensor; its bias and activation are fused."""
-        conv = Convolution(self.channels, self.side, self.side, kernel, stride, kernel // 2)
-        return self.model.add(convolved(name, channels, conv, self.batch), [self.last])
+        conv = ConvShape.square(self.channels, self.side, kernel, stride=stride, batch=self.batch)
+        return self.model.add(convolved(name, channels, conv), [self.last])
 
     def chain(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
         """A convolution that the chain goes through."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.plan.conv_shape import ConvShape
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -24,28 +25,6 @@ tokens: the features of one token are contiguous, as attention wants it."""
 
 MOST_TOKENS = 2**24
 """Far above any batch; a plan lists every token range."""
-
-
-class Convolution(NamedTuple):
-    """The convolution behind a product; K is in_channels * kernel**2, N is batch * height_out * width_out."""
-
-    in_channels: int
-    height: int
-    """Height of the input, in pixels."""
-    width: int
-    kernel: int
-    stride: int
-    padding: int
-
-    @property
-    def height_out(self) -> int:
-        """Rows of the output."""
-        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
-
-    @property
-    def width_out(self) -> int:
-        """Columns of the output."""
-        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
 
 class Member(NamedTuple):
@@ -86,7 +65,7 @@ class Operation:
     m: int = 0
     k: int = 0
     n: int = 0
-    convolution: Convolution | None = None
+    convolution: ConvShape | None = None
     flops: float = 0.0
     head_width: int = 0
     elements_in: int = 0
@@ -131,18 +110,17 @@ def linear(name: str, m: int, k: int, n: int, *, members: tuple[Member, ...] = (
     )
 
 
-def convolved(name: str, channels: int, conv: Convolution, batch: int) -> Operation:
-    """A convolution to so many channels of `batch` images."""
-    n = batch * conv.height_out * conv.width_out
+def convolved(name: str, filters: int, conv: ConvShape) -> Operation:
+    """A convolution of a batch of images with `filters` filters."""
     return Operation(
         name=name,
         kind="gemm",
-        m=channels,
-        k=conv.in_channels * conv.kernel**2,
-        n=n,
+        m=filters,
+        k=conv.k,
+        n=conv.n,
         convolution=conv,
-        elements_in=conv.in_channels * conv.height * conv.width * batch,
-        elements_out=channels * n,
+        elements_in=conv.channels * conv.height * conv.width * conv.batch,
+        elements_out=filters * conv.n,
     )
 
 

@@ -12,8 +12,9 @@ beginning, fill of the GPU and end, and turns x for itself, so that members prun
 from collections.abc import Collection, Mapping, Sequence
 
 from prunecast.errors import BadInput
+from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import mean_keys
-from prunecast.workload.graph.model_graph import Convolution, Member, ModelGraph, Operation, convolved, linear
+from prunecast.workload.graph.model_graph import Member, ModelGraph, Operation, convolved, linear
 from prunecast.workload.graph.shapes import Pass, Transformer, check_phase
 
 PIXELS = 224
@@ -85,8 +86,8 @@ class _Form:
 
     def _patches(self) -> str:
         shape = self._shape
-        conv = Convolution(3, PIXELS, PIXELS, shape.patch, shape.patch, 0)
-        of = convolved("patches", shape.hidden, conv, self._run.batch)
+        conv = ConvShape.square(3, PIXELS, shape.patch, stride=shape.patch, padding=0, batch=self._run.batch)
+        of = convolved("patches", shape.hidden, conv)
         image = Operation(name="image", kind="input", elements_out=of.elements_in)
         product = Operation(
             name=of.name,

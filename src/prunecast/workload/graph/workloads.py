@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from prunecast.errors import BadInput, check_choice
+from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
 from prunecast.workload.graph.image_nets import CONV_NETS, UNETS, build_conv_net, build_unet
-from prunecast.workload.graph.model_graph import Convolution, ModelGraph, Operation, convolved
+from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
 from prunecast.workload.graph.torch_form import torch_form
 
@@ -65,8 +66,8 @@ def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
 
 def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
     """An image's patches as tokens: a convolution without overlap."""
-    conv = Convolution(3, PIXELS, PIXELS, shape.patch, shape.patch, 0)
-    product = convolved("patches", shape.hidden, conv, run.batch)
+    conv = ConvShape.square(3, PIXELS, shape.patch, stride=shape.patch, padding=0, batch=run.batch)
+    product = convolved("patches", shape.hidden, conv)
     image = Operation(name="image", kind="input", elements_out=product.elements_in)
     return model.add(product, [model.add(image)])
 

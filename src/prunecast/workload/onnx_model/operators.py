@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.stored_tensor import shape_text
-from prunecast.workload.graph import Convolution, Operation
+from prunecast.plan.conv_shape import ConvShape
+from prunecast.workload.graph import Operation
 from prunecast.workload.graph.model_graph import MOST_TOKENS
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _tokens(name: str, written: int, m: int) -> int:
 
 def _square(
     numbers: dict[str, list[int] | int], weight: tuple[int, ...], given: tuple[int, ...]
-) -> Convolution | None:
+) -> ConvShape | None:
     """The convolution, where both axes are alike and nothing is dilated."""
     stride, padding, dilation = (
         _only(numbers.get(name) or [default])
@@ -252,7 +253,16 @@ def _square(
     )
     if stride is None or padding is None or dilation != 1 or weight[2] != weight[3]:
         return None
-    return Convolution(weight[1], given[2], given[3], weight[2], stride, padding)
+    return ConvShape(
+        channels=weight[1],
+        height=given[2],
+        width=given[3],
+        kernel_h=weight[2],
+        kernel_w=weight[3],
+        stride=stride,
+        padding=padding,
+        batch=given[0],
+    )
 
 
 def _only(values: list[int] | int) -> int | None:
