@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.pytorch.fit import RECORD
-from prunecast.codesign.pictures.axes import SCREEN
+from prunecast.codesign.pictures.palette import SCREEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "where_the_time_goes.svg"
 SHOWN = {

@@ -1,6 +1,6 @@
-"""Numbers and names as people read them, and tables of them as plain text and HTML."""
+"""Numbers and names as people read them, and tables of them as plain text, HTML and Markdown."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -39,7 +39,7 @@ def percent(share: float) -> str:
 
 
 def table_text(rows: Sequence[Cells], *, words: Collection[str]) -> str:
-    """Aligned lines, the headings first; columns that are no `words` stand right."""
+    """Return aligned lines, the headings first; columns of `words` are left-aligned, others right-aligned."""
     lines = [[printable(cell) for cell in line] for line in (rows[0], *(row.values() for row in rows))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -52,7 +52,13 @@ def table_text(rows: Sequence[Cells], *, words: Collection[str]) -> str:
 
 
 def table_html(rows: Sequence[Cells]) -> str:
-    """One `table` element; texts are escaped."""
+    """Return one `table` element; texts are escaped."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in rows[0])
     body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row.values())}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def table_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; cells are Markdown and are not escaped."""
+    lines = [" | ".join(line) for line in (headings, ["---"] * len(headings), *rows)]
+    return "\n".join(f"| {line} |" for line in lines)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import prunecast
+from prunecast.axes import in_thousands, log_axis, new_axes, write_figure
 from prunecast.codesign import predict
-from prunecast.codesign.pictures.axes import draw_bars, in_thousands, log_axis, new_axes
+from prunecast.codesign.pictures.comparisons import Series, draw_agreement, draw_bars
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 
@@ -148,3 +149,26 @@ def test_a_slow_kernel_leaves_the_others_visible(slow, scale):
     (axes,) = draw_bars(["a"], ["dense", "csr"], [[5.0, slow]], "GPU").axes
     assert axes.get_yscale() == scale
     assert axes.get_legend() is None  # it is the figure's, beside the bars
+
+
+def test_agreement_shows_every_row_in_microseconds_and_both_axes_alike(tmp_path):
+    axes = new_axes()
+    judge = Series("judge", "#1f6f8b", [1e-6, 4e-6], [2e-6, 3e-6], intervals_s=[(1e-6, 3e-6), (2e-6, 5e-6)])
+    fit = Series("fit", "#d1603d", [8e-6], [8e-6], filled=False, tips=["tip:one"])
+    draw_agreement([judge, fit], axes, band=0.1)
+    points = {
+        (x, y)
+        for line in axes.lines
+        if line.get_marker() == "o"
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    }
+    assert points == {(1.0, 2.0), (4.0, 3.0), (8.0, 8.0)}
+    assert axes.get_xlim() == axes.get_ylim()
+    assert [line.get_gid() for line in axes.lines if line.get_gid()] == ["tip:one"]
+    first, second = tmp_path / "a.svg", tmp_path / "b.svg"
+    write_figure(axes, first)
+    write_figure(axes, second)
+    assert b"<svg" in first.read_bytes()
+    assert first.read_bytes() == second.read_bytes()
+    write_figure(axes, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

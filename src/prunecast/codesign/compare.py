@@ -54,7 +54,7 @@ class Comparison:
 
     def plot(self) -> "Figure":
         """Time of each layer and kernel in every column, as a new Matplotlib figure."""
-        from prunecast.codesign.pictures.axes import draw_bars
+        from prunecast.codesign.pictures.comparisons import draw_bars
 
         names = [f"{row.layer}, {row.kernel}" for row in self.rows]
         times = [[None if s is None else 1e6 * s for s in row.seconds] for row in self.rows]

@@ -85,7 +85,7 @@ class Prediction:
 
     def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
         """Attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on a new figure."""
-        from prunecast.codesign.pictures.axes import new_axes
+        from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_roofline
 
         axes = new_axes(5.0, 3.4) if axes is None else axes
@@ -97,7 +97,7 @@ class Prediction:
 
         Simulates the plan to see single SMs, where a closed form predicted.
         """
-        from prunecast.codesign.pictures.axes import new_axes
+        from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_sm_work
 
         result = self.result
@@ -121,7 +121,7 @@ class Prediction:
         ------
         BadInput : an SM that the GPU lacks, or no wave
         """
-        from prunecast.codesign.pictures.axes import new_axes
+        from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_timeline
 
         drawn = new_axes(8.0, 4.0) if axes is None else axes

@@ -167,7 +167,7 @@ class PredictionTable(Sequence[Prediction]):
 
     def plot(self) -> "Figure":
         """Time of each layer with each kernel, as a new Matplotlib figure."""
-        from prunecast.codesign.pictures.axes import draw_bars
+        from prunecast.codesign.pictures.comparisons import draw_bars
 
         kernels = list(dict.fromkeys(row.kernel for row in self))
         times = {(row.layer, row.kernel): row.latency_us for row in self}

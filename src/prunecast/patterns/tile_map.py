@@ -85,9 +85,9 @@ class Pictured:
     def plot(self: Tiled, axes: "Axes | None" = None) -> "Axes":
         """Heat map of what each tile keeps, on `axes` or on a new figure; neighbours together where many."""
         if axes is None:
-            from matplotlib.figure import Figure
+            from prunecast.axes import new_axes
 
-            axes = Figure(figsize=(6.0, 2.4), layout="constrained").add_subplot()
+            axes = new_axes(6.0, 2.4)
         draw_heat(self, axes)
         axes.figure.colorbar(axes.images[-1], ax=axes, label="share kept")
         return axes

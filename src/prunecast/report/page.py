@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
+from prunecast.axes import new_axes
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.codesign.pictures.axes import new_axes
 from prunecast.codesign.pictures.plots import draw_roofline, draw_sm_work
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction

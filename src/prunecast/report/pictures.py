@@ -17,7 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from prunecast.codesign.pictures.axes import Palette, log_axis, new_axes, tip
+from prunecast.axes import Palette, log_axis, new_axes, tip
+from prunecast.codesign.pictures.comparisons import Series, draw_agreement
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import MOST_TILES, draw_heat
@@ -183,23 +184,29 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
-    """Both axes logarithmic; on the line they agree."""
-    axes = new_axes(height=4.2)
-    for point in points:
-        x, y = 1e6 * point.measured_s, 1e6 * point.predicted_s
-        colour = PAGE.of(point.kernel)
-        axes.plot([x, x], [1e6 * point.low_s, 1e6 * point.high_s], color=colour, lw=0.6)
-        told = tip(f"{point.case}, {point.kernel}: measured {x:.3g} us, predicted {y:.3g} us")
-        axes.plot([x], [y], "o", color=colour, ms=4, gid=told)
+    """Return the picture of predicted over measured times, one series for each kernel."""
+    series = []
     for kernel in dict.fromkeys(point.kernel for point in points):
-        axes.plot([], [], "o", color=PAGE.of(kernel), label=kernel)
-    times = [1e6 * point.measured_s for point in points]
-    ends = (min(times) / 1.5, 1.5 * max(times))
-    axes.plot(ends, ends, color=PAGE.ink, lw=1)
-    for which in ("x", "y"):
-        log_axis(axes, which, *ends)
-    axes.set(xlabel="measured, us", ylabel="predicted, us")
-    axes.grid(visible=True)
+        own = [point for point in points if point.kernel == kernel]
+        tips = [
+            tip(
+                f"{one.case}, {kernel}: measured {1e6 * one.measured_s:.3g} us, "
+                f"predicted {1e6 * one.predicted_s:.3g} us"
+            )
+            for one in own
+        ]
+        series.append(
+            Series(
+                label=kernel,
+                colour=PAGE.of(kernel),
+                measured_s=[one.measured_s for one in own],
+                predicted_s=[one.predicted_s for one in own],
+                intervals_s=[(one.low_s, one.high_s) for one in own],
+                tips=tips,
+            )
+        )
+    axes = new_axes(height=4.2)
+    draw_agreement(series, axes, PAGE)
     axes.figure.legend(loc="outside lower center", ncols=3)
     return svg_text(axes, "Predicted against measured", salt=salt)
 

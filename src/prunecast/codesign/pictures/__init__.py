@@ -1,10 +1,9 @@
-"""Pictures of predictions on matplotlib axes: the report and notebooks draw the same ones.
+"""Pictures of predictions on matplotlib axes, for the report, the validation page and notebooks.
 
-Floor: inside codesign, below `Prediction`, whose `plot_*` methods call them. They predict nothing. Sizes,
-files and pages are the caller's; colours come from a `Palette`. Matplotlib is loaded with this room, so the
-rooms above import it inside functions.
+They predict nothing. Sizes, files and pages are the caller's; colours come from a `Palette`. Matplotlib is
+loaded with this package, so the packages above import it inside functions.
 
-Read first: `axes.py`, then any picture.
+Read first: `prunecast/axes.py`, then any picture: `plots.py` (one kernel), `comparisons.py` (several).
 """
 
 __all__: list[str] = []

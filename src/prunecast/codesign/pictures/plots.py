@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from prunecast.codesign.pictures.axes import SCREEN, Palette, in_thousands, log_axis, tip
+from prunecast.axes import Palette, in_thousands, log_axis, tip
+from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan

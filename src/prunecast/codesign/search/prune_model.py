@@ -120,7 +120,7 @@ class PrunedModel:
 
     def plot(self) -> "Figure":
         """Importance kept at other times, and here, as a new Matplotlib figure."""
-        from prunecast.codesign.pictures.axes import draw_front
+        from prunecast.codesign.pictures.comparisons import draw_front
 
         result = self.result
         return draw_front(

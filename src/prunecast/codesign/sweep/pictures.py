@@ -65,20 +65,18 @@ def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
         raise BadInput("pictures need a pattern at several sparsities and dense beside it; there is none")
     try:
         folder.mkdir(exist_ok=True)
-        return [_draw(grid, folder) for grid in grids]
+        return [_write(grid, folder) for grid in grids]
     except OSError as error:
         raise BadInput(f"cannot write {folder}: {error.strerror}") from None
 
 
-def _draw(grid: SpeedupGrid, folder: Path) -> Path:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+def _write(grid: SpeedupGrid, folder: Path) -> Path:
+    from prunecast.axes import new_axes, write_figure
 
-    figure = Figure(figsize=(7.0, 1.6 + 0.3 * len(grid.shapes)), layout="constrained")
-    FigureCanvasSVG(figure)
-    draw_grid(grid, figure.add_subplot())
+    axes = new_axes(7.0, 1.6 + 0.3 * len(grid.shapes))
+    draw_grid(grid, axes)
     path = folder / f"{grid.gpu}-{grid.kernel}-{grid.pattern}.svg".replace(":", "_").replace("/", "_")
-    figure.savefig(path, metadata={"Date": None})
+    write_figure(axes, path)
     return path
 
 

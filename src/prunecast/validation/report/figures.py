@@ -51,37 +51,26 @@ _ORDER = {b.label: place for bins in (_SPARSITY, _IMBALANCE, _SIZE, _TOKENS) for
 
 
 def draw_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str], path: Path) -> bool:
-    """Write a PNG of the rows that count; False, and no file, if none do."""
-    import matplotlib
+    """Write a PNG of the rows that count; return False, and write no file, if none do."""
+    from prunecast.axes import new_axes, write_figure
+    from prunecast.codesign.pictures.comparisons import Series, draw_agreement
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [row for row in rows if row.counts]
-    if not rows:
-        return False
-    figure, axes = pyplot.subplots(figsize=(3.6, 3.4), dpi=100)
-    measured = [1e6 * float(row.measured.seconds or 0.0) for row in rows]
+    series = []
     for engine in engines:
-        for use, face in (("judge", COLOURS[engine]), ("fit", "none")):
-            xy = [
-                (x, 1e6 * row.predicted[engine].seconds)
-                for x, row in zip(measured, rows, strict=True)
-                if row.case.use == use
-            ]
-            if xy:
-                xs, ys = zip(*xy, strict=True)
-                label = f"{engine}, {use}"
-                axes.scatter(xs, ys, s=9, facecolors=face, edgecolors=COLOURS[engine], lw=0.7, label=label)
-    ends = [min(measured) / 1.5, max(measured) * 1.5]
-    axes.plot(ends, ends, color="grey", lw=0.7)
-    axes.fill_between(ends, [0.9 * e for e in ends], [1.1 * e for e in ends], color="grey", alpha=0.15, lw=0)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, title=title)
-    axes.set(xlabel="measured us", ylabel="predicted us")
+        for use in ("judge", "fit"):
+            own = [row for row in rows if row.counts and row.case.use == use]
+            measured_s = [float(row.measured.seconds or 0.0) for row in own]
+            predicted_s = [row.predicted[engine].seconds for row in own]
+            label = f"{engine}, {use}"
+            if own:
+                series.append(Series(label, COLOURS[engine], measured_s, predicted_s, filled=use == "judge"))
+    if not series:
+        return False
+    axes = new_axes(3.6, 3.4)
+    draw_agreement(series, axes, band=0.1)
+    axes.set_title(title)
     axes.legend(fontsize=6, frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
+    write_figure(axes, path)
     return True
 
 

@@ -1,12 +1,13 @@
 """The page itself."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
+from prunecast.text import table_markdown
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import ErrorSummary, Judged
 from prunecast.validation.records import Run, read_runs
@@ -85,11 +86,6 @@ def _suite_line(suite: str, runs: Sequence[Run]) -> str:
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in rows)]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
@@ -114,7 +110,7 @@ def _families(validation: Validation) -> str:
     rows = [[*key, *_errors(summary)] for key, summary in validation.families("judge").items()]
     fit = [[*key, *_errors(summary, _FEW)] for key, summary in validation.families("fit").items()]
     head = ("kernel", "state", "engine")
-    judged, fitted = _table((*head, *_ERROR_HEAD), rows), _table((*head, *_FEW), fit)
+    judged, fitted = table_markdown((*head, *_ERROR_HEAD), rows), table_markdown((*head, *_FEW), fit)
     return f"## By kernel\n\n{judged}\n\nThe *fit* cases, for comparison:\n\n{fitted}"
 
 
@@ -128,7 +124,7 @@ def _suites(validation: Validation) -> str:
     if not rows:
         return ""
     head = ("suite", "kernel", "engine", *_FEW)
-    return f"## By suite\n\n*Judge* cases in bursts.\n\n{_table(head, rows)}"
+    return f"## By suite\n\n*Judge* cases in bursts.\n\n{table_markdown(head, rows)}"
 
 
 def _intervals(validation: Validation) -> str:
@@ -150,7 +146,7 @@ def _intervals(validation: Validation) -> str:
     return (
         "## Intervals\n\nBounds from the *fit* cases that 90 % of the cases of a new layer on a new GPU"
         " should keep, and how many *judge* cases did, each on every GPU that ran it."
-        f"\n\n{_table(head, rows)}"
+        f"\n\n{table_markdown(head, rows)}"
     )
 
 
@@ -165,7 +161,7 @@ def _boards(validation: Validation) -> str:
     return (
         "## GPUs of one model\n\nA plan that several runs measured with the same sources of its kernel, or"
         " version of its library, counts with the geometric mean of its times. Slowest run over the fastest,"
-        f" less 1, of such rows:\n\n{_table(head, rows)}"
+        f" less 1, of such rows:\n\n{table_markdown(head, rows)}"
     )
 
 
@@ -197,7 +193,7 @@ def _grouping(validation: Validation, name: str) -> str:
             for group in grouped(_judging(validation, families), name, engine):
                 rows.append([title, engine, group.label, *_errors(group.summary, _FEW)])
         blocks += rows
-    return f"## By {name}\n\n{_table(('', 'engine', name, *_FEW), blocks)}" if blocks else ""
+    return f"## By {name}\n\n{table_markdown(('', 'engine', name, *_FEW), blocks)}" if blocks else ""
 
 
 def _worst(validation: Validation) -> str:
@@ -216,7 +212,7 @@ def _worst(validation: Validation) -> str:
         for row in rows[:WORST]
     ]
     head = ("case", "kernel", "state", "measured us", "error", "where it lies")
-    return f"## The worst ten ({engine})\n\n{_table(head, cells)}"
+    return f"## The worst ten ({engine})\n\n{table_markdown(head, cells)}"
 
 
 def _crossings(validation: Validation) -> str:
@@ -236,7 +232,7 @@ def _crossings(validation: Validation) -> str:
         "## Crossover densities\n\nDensity below which STSpMM on equal tiles of 128 rows beats dense, by"
         " straight lines between measured densities (all cases, fit and judge). Points marked (1) are the"
         " least that a layer is off: one of both curves does not meet dense where it was measured."
-        f"\n\n{_table(head, rows)}\n\n" + "\n".join(means)
+        f"\n\n{table_markdown(head, rows)}\n\n" + "\n".join(means)
     )
 
 
@@ -269,7 +265,7 @@ def _choices(validation: Validation) -> str:
     head = ("engine", "decisions", "right", "mean regret")
     return (
         "## Choosing by prediction\n\nAmong kernels and tile heights measured on the same product at the same"
-        f" sparsity and skew, dense included.\n\n{_table(head, rows)}\n\n" + "\n".join(worst)
+        f" sparsity and skew, dense included.\n\n{table_markdown(head, rows)}\n\n" + "\n".join(worst)
     )
 
 
@@ -282,4 +278,4 @@ def _left_out(validation: Validation) -> str:
         mark = mark if row.measured.seconds is None or "wrong" in mark else f"not counted: {mark}"
         reasons[mark] = reasons.get(mark, 0) + 1
     rows = sorted(([reason, str(count)] for reason, count in reasons.items()), key=lambda r: -int(r[1]))
-    return f"## Left out\n\n{_table(('why', 'rows'), rows)}" if rows else ""
+    return f"## Left out\n\n{table_markdown(('why', 'rows'), rows)}" if rows else ""

@@ -1,0 +1,93 @@
+"""Figures for every picture: axes that people can read, the colours of a medium, and image files.
+
+Matplotlib is loaded with this module, so the packages above import it inside functions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from prunecast.files import aside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Palette:
+    """The colours of one medium.
+
+    Parameters
+    ----------
+    ink, faint : colours of lines, and of grids and secondary lines
+    series : colour of each kernel; a kernel without one is drawn in ink
+    """
+
+    ink: str
+    faint: str
+    series: Mapping[str, str]
+
+    def of(self, kernel: str) -> str:
+        """The colour that stands for a kernel in every picture."""
+        return self.series.get(kernel, self.ink)
+
+
+def tip(text: str) -> str:
+    """A group id that the report's page shows as a tooltip."""
+    return f"tip:{text}"
+
+
+MOST_LABELS = 7
+"""Largest number of tick labels on a logarithmic axis."""
+
+
+def new_axes(width: float = 4.4, height: float = 3.0) -> Axes:
+    """Return axes of a new figure; width and height in inches."""
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def write_figure(axes: Axes, path: Path, *, dpi: int = 100) -> None:
+    """Write the figure of the axes as PNG or SVG, by the suffix; equal figures give equal bytes.
+
+    Raises
+    ------
+    BadInput : the file cannot be written
+    """
+    # Dates, versions and random element ids would make equal pictures differ.
+    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    figure = cast(Figure, axes.get_figure(root=True))
+    with aside(path) as unfinished, mpl.rc_context({"svg.hashsalt": "prunecast"}):
+        figure.savefig(unfinished, format=path.suffix.removeprefix("."), dpi=dpi, metadata=metadata)
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float) -> None:
+    """Make an axis logarithmic from low to high, with a few labels as plain numbers, not powers of ten."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    axis.set_major_locator(FixedLocator(_ticks(low, high)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return ticks between low and high: the finest series of round numbers with few enough of them."""
+    decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+        ticks = [float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= MOST_LABELS:
+            return ticks
+    return ticks[:: -(-len(ticks) // MOST_LABELS)]
+
+
+def in_thousands(axes: Axes, title: str) -> None:
+    """Label the y axis with `title`, in thousands where the numbers are that large."""
+    large = max(axes.get_ylim()) >= 10_000
+    axes.set_ylabel(f"{title}, thousands" if large else title)
+    if large:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,g}"))

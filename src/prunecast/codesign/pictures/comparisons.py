@@ -1,0 +1,106 @@
+"""Bars over layers, the front of a search, and predicted against measured times."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from prunecast.axes import Palette, log_axis, new_axes
+from prunecast.codesign.pictures.palette import SCREEN
+
+WIDE = 10
+"""Longest over shortest time of a figure above which its axis is logarithmic."""
+MOST_GROUPS = 24
+"""Layers of a figure; the rest is left out, and the title says how many."""
+
+
+def draw_bars(
+    layers: Sequence[str], columns: Sequence[str], microseconds: Sequence[Sequence[float | None]], title: str
+) -> Figure:
+    """A group of bars for each layer, a bar for each column; None leaves one out.
+
+    Parameters
+    ----------
+    microseconds : layer by layer, one for each column
+    """
+    shown = min(len(layers), MOST_GROUPS)
+    axes = new_axes(max(5.0, 1.5 + 0.12 * shown * (len(columns) + 1)), 3.6)
+    width = 0.85 / len(columns)
+    for place, name in enumerate(columns):
+        heights = np.array([row[place] for row in microseconds[:shown]], dtype=np.float64)  # None is NaN
+        left = np.arange(shown) + width * (place - (len(columns) - 1) / 2)
+        axes.bar(left, heights, width, label=name, color=_colour(name, place))
+    axes.set_xticks(np.arange(shown), layers[:shown], rotation=30, ha="right", parse_math=False)
+    axes.set_ylabel("time, us")
+    axes.set_title(title + (f", {shown} of {len(layers)} layers" if shown < len(layers) else ""), loc="left")
+    times = [time for row in microseconds[:shown] for time in row if time]
+    if times and max(times) > WIDE * min(times):
+        log_axis(axes, "y", min(times) / 2, 2 * max(times))
+    axes.figure.legend(loc="outside lower center", frameon=False, ncols=4)
+    return axes.figure  # type: ignore[return-value]
+
+
+def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[float, float]) -> Figure:
+    """Importance kept over time as a share of dense, and the solution on it."""
+    axes = new_axes(5.0, 3.4)
+    axes.plot(*(100 * np.array([shares, kept])), marker=".", color=_colour("", 0), label="other budgets")
+    axes.plot(100 * found[0], 100 * found[1], marker="o", ls="", color=_colour("", 1), label="this one")
+    axes.set_xlabel("time, % of dense")
+    axes.set_ylabel("importance kept, %")
+    axes.legend(frameon=False)
+    return axes.figure  # type: ignore[return-value]
+
+
+def _colour(name: str, place: int) -> str:
+    """A kernel's own colour; for other names the colour of their place."""
+    others = list(SCREEN.series.values())[1:]
+    return SCREEN.series.get(name) or others[place % len(others)]
+
+
+class Series(NamedTuple):
+    """Predicted and measured times of one kind of rows, all arrays of equal length, in seconds."""
+
+    label: str
+    colour: str
+    measured_s: Sequence[float]
+    predicted_s: Sequence[float]
+    filled: bool = True
+    intervals_s: Sequence[tuple[float, float]] = ()
+    """Bounds of each prediction, or empty."""
+    tips: Sequence[str] = ()
+    """Group id of each point (`axes.tip`), or empty."""
+
+
+def draw_agreement(
+    series: Sequence[Series], axes: Axes, palette: Palette = SCREEN, *, band: float = 0.0
+) -> None:
+    """Draw predicted over measured times, both axes logarithmic, with the line on which they agree.
+
+    Parameters
+    ----------
+    band : share around the line that is shaded; 0 for none
+    """
+    times_us = [1e6 * time for one in series for time in one.measured_s]
+    ends = (min(times_us) / 1.5, 1.5 * max(times_us))
+    axes.plot(ends, ends, color=palette.ink, lw=1)
+    if band:
+        low, high = ([(1 + side * band) * end for end in ends] for side in (-1, 1))
+        axes.fill_between(ends, low, high, color=palette.faint, alpha=0.3, lw=0)
+    for one in series:
+        xs, ys = 1e6 * np.array(one.measured_s), 1e6 * np.array(one.predicted_s)
+        for x, bounds in zip(xs, one.intervals_s, strict=False):
+            axes.plot([x, x], 1e6 * np.array(bounds), color=one.colour, lw=0.6)
+        face = one.colour if one.filled else "none"
+        style: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4, "mfc": face, "mec": one.colour, "mew": 0.7}
+        if one.tips:  # a tooltip belongs to one point, so each point is a line of its own
+            for x, y, told in zip(xs, ys, one.tips, strict=True):
+                axes.plot([x], [y], gid=told, **style)
+            axes.plot([], [], label=one.label, **style)
+        else:
+            axes.plot(xs, ys, label=one.label, **style)
+    for which in ("x", "y"):
+        log_axis(axes, which, *ends)
+    axes.set(xlabel="measured, us", ylabel="predicted, us")
+    axes.grid(visible=True, alpha=0.5)
