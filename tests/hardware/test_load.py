@@ -11,6 +11,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names, load_gpu
+from prunecast.hardware.check import MAY_BE_ZERO
+from prunecast.hardware.load import parse_spec
 from tests.hardware.published import PUBLISHED
 
 NAMES = sorted(PUBLISHED)
@@ -265,7 +267,7 @@ class TestQuantitiesTogether:
             ("l2_usable_bytes", 62_914_561, "exceeds l2_bytes, 62914560"),
             ("dram_bytes_per_s", 4.9e12, "exceeds dram_peak_bytes_per_s, 4800000000000.0"),
             ("shared_bytes_per_block", 233_473, "exceeds shared_bytes_per_sm, 233472"),
-            ("registers_per_thread", 65_537, "exceeds registers_per_sm, 65536"),
+            ("registers_per_thread", 65_537, "65537 is far from what GPUs have"),
             ("shared_latency_cycles", 283, "exceeds l2_latency_cycles, 282"),
             ("l1_latency_cycles", 283, "exceeds l2_latency_cycles, 282"),
             ("l2_latency_cycles", 801, "exceeds dram_latency_cycles, 800"),
@@ -320,3 +322,37 @@ class TestFingerprint:
 def test_a_spec_is_its_own_deep_copy():
     gpu = load_gpu("h200-sxm")
     assert copy.deepcopy({"gpu": gpu})["gpu"] is gpu
+
+
+ABSURD = (
+    "inf",
+    "-inf",
+    "nan",
+    "1e300",
+    "1e-300",
+    "1" + "0" * 400,
+    "-1",
+    "true",
+    "'x'",
+    "[]",
+    "[1.0, inf]",
+    "[nan, 1.0]",
+)
+
+
+@pytest.mark.parametrize("base", ["h200-sxm", "a40"])
+def test_no_quantity_of_a_file_may_be_absurd(base):
+    """Whole files and files with `like`, whose own numbers scale those that are carried over."""
+    text = (resources.files("prunecast.hardware") / "data" / f"{base}.toml").read_text()
+    quantities = [name for name, entry in tomllib.loads(text).items() if isinstance(entry, dict)]
+    assert "l2_bytes" in quantities
+    for quantity in quantities:
+        for value in ABSURD:
+            if value == "1e-300" and quantity in MAY_BE_ZERO:
+                continue
+            changed, count = re.subn(
+                rf"(?ms)^\[{quantity}\]\nvalue = .*?\n(?=unit)", f"[{quantity}]\nvalue = {value}\n", text
+            )
+            assert count == 1
+            with pytest.raises(BadInput, match=rf"mine\.toml: {quantity}: "):
+                parse_spec(changed.encode(), "mine.toml")

@@ -20,7 +20,7 @@ from typing import Any
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, read_bytes
-from prunecast.hardware.check import check_ranges, check_together, read_quantity, short_text
+from prunecast.hardware.check import LARGEST, check_ranges, check_together, read_quantity, short_text
 from prunecast.hardware.spec import GpuSpec, optional_quantities, quantity_units
 
 OWN = (
@@ -94,10 +94,10 @@ def _scaled(value: float, factor: float) -> float:
 
 
 def _number(document: Mapping[str, Any], name: str) -> float:
-    """A value of the file, or 1 where it is none, which reading it refuses."""
+    """Return a value of the file, or 1 where it is no sensible number, which reading it refuses later."""
     entry = document[name]
     value = entry.get("value") if isinstance(entry, Mapping) else None
-    return float(value) if isinstance(value, int | float) and value > 0 else 1.0
+    return float(value) if isinstance(value, int | float) and 1 / LARGEST < value < LARGEST else 1.0
 
 
 SCHEMA = 1
@@ -135,9 +135,9 @@ def parse_spec(content: bytes, where: str) -> GpuSpec:
     document = _document(content, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
     values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
-    check_together(values, where)
     if where not in _bundled_files():
-        check_ranges(values, _ranges(), where)
+        check_ranges(values, _ranges(), where)  # first: it names the quantity that is wrong
+    check_together(values, where)
     capability = int(document["compute_capability"].replace(".", ""))
     return GpuSpec(
         name=document["name"],
