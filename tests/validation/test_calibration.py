@@ -84,3 +84,19 @@ def test_raw_files_are_read_and_others_refused(tmp_path):
     path.write_text("none")
     with pytest.raises(BadInput, match="wanted raw numbers"):
         read_raw(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"schema": 1}, "under the key raw, which is missing"),
+        ({"schema": True, "raw": {}}, "must be of schema 1, got True"),
+        ({"schema": 2, "raw": {}}, "must be of schema 1, got 2"),
+        ({}, "must be of schema 1, got None"),
+    ],
+)
+def test_what_raw_numbers_lack_is_named(tmp_path, content, message):
+    path = tmp_path / "a.raw.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInput, match=message):
+        read_raw(path)

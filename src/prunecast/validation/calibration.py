@@ -191,10 +191,12 @@ def read_raw(path: str | Path) -> dict[str, Any]:
         raise BadInput(f"{path}: wanted raw numbers of a calibration, but: {error}") from None
     if not isinstance(document, dict):
         raise BadInput(f"{path}: wanted raw numbers of a calibration as a JSON object")
-    if document.get("schema") != RAW_SCHEMA or "raw" not in document:
+    if type(document.get("schema")) is not int or document["schema"] != RAW_SCHEMA:
         raise BadInput(
             f"{path}: raw numbers must be of schema {RAW_SCHEMA}, got {document.get('schema')!r:.80}"
         )
+    if "raw" not in document:
+        raise BadInput(f"{path}: wanted raw numbers of a calibration under the key raw, which is missing")
     _check_raw(document, f"{path}")
     return document
 
