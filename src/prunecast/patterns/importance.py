@@ -101,6 +101,21 @@ def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
     return scores
 
 
+def check_ranks(name: str, scores: ImportanceArray) -> ImportanceArray:
+    """Return importance (M, K) that can rank the weights of tensor `name`.
+
+    Raises
+    ------
+    BadInput : all of it is zero
+    """
+    # The first row decides, as a rule: reading the whole of a large layer is slow
+    if not scores[0].any() and not scores.any():
+        raise BadInput(
+            f"importance of {name!r} is zero everywhere: nothing to rank, leave it out with ignore"
+        )
+    return scores
+
+
 def _surely_good(scores: ImportanceArray) -> bool:
     """Whether all are finite, not negative and not too large, in one look at their bits.
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.element_map import ElementMap, NestedMap
-from prunecast.patterns.importance import ImportanceArray, checked_importance
+from prunecast.patterns.importance import ImportanceArray, check_ranks, checked_importance
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
 SCOPES = ("layer", "global")
@@ -167,10 +167,7 @@ class Pattern(ABC):
         least, shape = self.smallest, MatrixShape(*scores.shape)
         if shape.rows < least.rows or shape.columns < least.columns:
             raise BadInput(f"{self.canonical} needs a matrix of {least} or more, got {shape} in {name!r}")
-        # The first row says it, as a rule: the whole of a large layer is slow to look through
-        if self.ranks and not scores[0].any() and not scores.any():
-            raise BadInput(f"importance of {name!r} is zero everywhere: nothing to rank")
-        return scores
+        return check_ranks(name, scores) if self.ranks else scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

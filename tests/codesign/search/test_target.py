@@ -259,3 +259,20 @@ def test_an_option_tried_is_what_its_pruned_weights_come_to(pattern: str) -> Non
 def test_a_time_just_below_the_floor_is_told_apart():
     assert floor.apart(3.95, 3.97) == ("3.95", "3.97")
     assert floor.apart(3.0, 8.0) == ("3.0", "8.0")
+
+
+@pytest.mark.parametrize("others", [{}, {"full": np.eye(128, dtype=np.float16)}])
+def test_a_matrix_of_zeros_is_refused_by_its_name(others: dict[str, np.ndarray]) -> None:
+    weights = {**others, "z": np.zeros((128, 128), np.float16)}
+    search = search_of(weights, gpu=GPU, tokens=64, engine="model")
+    with pytest.raises(BadInput, match="importance of 'z' is zero everywhere: nothing to rank, leave it out"):
+        search.prepare()
+
+
+def test_zeros_in_one_of_several_matrices_of_a_launch_are_refused_by_their_name() -> None:
+    """Torch launches gate and up as one product: the name is that of the file's matrix."""
+    weights = {"ffn.gate": np.ones((4, 8)), "ffn.up": np.zeros((4, 8))}
+    search = search_of(weights, gpu=GPU, tokens=64, engine="model")
+    assert search.layers.importance("ffn.gate").all()
+    with pytest.raises(BadInput, match=r"'ffn\.up'"):
+        search.layers.importance("ffn.up")

@@ -23,6 +23,7 @@ from prunecast.codesign.write_pruned import (
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.importance import check_ranks
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
@@ -257,6 +258,9 @@ def search_of(
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     if calibrate is not None:
         layers = calibrated(layers, weights, calibrate)
+    scores = layers.importance
+    # Checked by matrix, before several become one launch: a message then names what the file names
+    layers = layers._replace(importance=lambda name: check_ranks(name, scores(name)))
     layers = as_launched(layers, apart=caps or ())
     around = layers.weights_around
     in_model = runtime == "engine" and (workload is not None or around > 0)
