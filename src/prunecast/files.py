@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,8 +96,29 @@ def read_text(path: str | Path, wanted: str, *, most: int) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON whose numbers are finite and of at most 20 digits; raises ValueError or RecursionError."""
-    return json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
+    """Parse JSON; the numbers must be finite and of at most 20 digits, the keys of an object different.
+
+    Raises
+    ------
+    ValueError, RecursionError : any other text
+    """
+    return json.loads(
+        text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_object
+    )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object; refuse a key that is there twice, of which readers take either value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice[:80]!r} is there twice")
+    for text in (*found, *found.values()):
+        if isinstance(text, str):
+            # An escape of half a surrogate pair is no text. The halves that stand for a byte of a file's
+            # name may stay: prunecast writes them itself.
+            text.encode("utf-8", "surrogateescape")
+    return found
 
 
 def _whole(digits: str) -> int:

@@ -156,18 +156,35 @@ def _weights(*shape: int) -> np.ndarray:
 
 
 def _safetensors(draw: Draw) -> bytes:
-    entry = {"dtype": "F16", "shape": [64, 64], "data_offsets": [0, 8192]}
-    packed = {"dtype": "U8", "shape": [64, 8], "data_offsets": [8192, 8704]}
-    shape = {"dtype": "I64", "shape": [2], "data_offsets": [8704, 8720]}
-    header: Document = {"a.weight": entry, "q.compressed": dict(entry), "q.bitmask": packed, "q.shape": shape}
-    header["experts.up"] = {"dtype": "F16", "shape": [4, 32, 32], "data_offsets": [0, 8192]}
-    header["f8"] = {"dtype": "F8_E4M3", "shape": [64, 64], "data_offsets": [0, 4096]}
-    header["f8_scale"] = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
-    text = _json(draw, header)
+    sizes = np.array([draw.choice((64, 64, -1, 2**40)), 64])
+    tensors = {
+        "a.weight": ("F16", _weights(64, 64)),
+        "q.compressed": ("F16", _weights(2048)),
+        "q.bitmask": ("U8", np.full((64, 8), 0x0F, np.uint8)),
+        "q.shape": ("I64", sizes),
+        "experts.up": ("F16", _weights(4, 32, 32)),
+        "f8": ("F8_E4M3", np.ones((64, 64), np.uint8)),
+        "f8_scale": ("F32", np.ones((4, 4), np.float32)),
+    }
+    header: Document = {}
+    place = 0
+    for name, (dtype, array) in tensors.items():
+        end = place + array.nbytes
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [place, end]}
+        place = end
+    # Half of the draws keep the places of the data, without which no tensor is reached
+    if draw.random() < 0.5:
+        text = _json(draw, header)
+    else:
+        text = json.dumps(header).encode()
+        for name in draw.sample(list(tensors), 2):
+            text = text.replace(
+                name.encode(), draw.choice((b"a.bias", b"norm", b"c_attn.weight", b"\\ud800"))
+            )
     if draw.random() < 0.3:
         text = _bytes(draw, text)
-    sizes = np.array([draw.choice((64, 64, -1, 2**40)), 128]).tobytes()
-    return struct.pack("<Q", len(text)) + text + _weights(64, 64).tobytes() + bytes(512) + sizes
+    data = b"".join(array.tobytes() for _, array in tensors.values())
+    return struct.pack("<Q", len(text)) + text + data
 
 
 def _torch(draw: Draw) -> bytes:

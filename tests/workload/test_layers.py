@@ -92,3 +92,29 @@ def test_transposing_what_is_no_matrix_is_refused():
 def test_kernels_of_flax_lie_transposed():
     layers = load_layers({"Dense_0.kernel": np.ones((3, 5), np.float32)}).layers
     assert layers["Dense_0.kernel"].weights.shape == (5, 3)
+
+
+@pytest.mark.parametrize("key", [1, None, b"a", ("a",), 1.5])
+def test_names_are_texts(key):
+    """`str(1)` would make one layer of the two."""
+    with pytest.raises(TypeError, match="weights must have texts as names, got"):
+        predict({key: ONE, "1": ONE}, gpu="h200-sxm")
+
+
+def test_half_a_character_is_no_name():
+    with pytest.raises(BadInput, match=r"the name '\\ud800' of a tensor has half a character"):
+        load_layers({"\ud800": ONE})
+
+
+def test_a_mask_is_not_dropped():
+    masked = np.ma.masked_array(ONE, ONE > 0)
+    for weights in (masked, {"a": masked}, Transposed(weights=masked, names=["weights"])):
+        with pytest.raises(TypeError, match=r"'(a|weights)' is a masked one: array.filled\(0\) prunes"):
+            load_layers(weights)
+    assert not load_layers(masked.filled(0)).layers["weights"].weights.any()
+
+
+@pytest.mark.parametrize("weights", [None, 5, object(), b"a.npy", {"a": None}])
+def test_what_is_no_weights_is_a_type_error(weights):
+    with pytest.raises(TypeError, match=r"weights must be a path or arrays of numbers, '(a|weights)' is"):
+        load_layers(weights)

@@ -65,7 +65,8 @@ class Transposed:
 
 Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed
 """Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
-dictionary of a torch module is, the module, or one matrix, which is named `weights`."""
+dictionary of a torch module is, the module, or one matrix, which is named `weights`. Masked arrays are
+refused with a TypeError: a masked weight may be pruned or unknown, which `array.filled(0)` decides."""
 
 ONLY_LAYER = "weights"
 
@@ -100,7 +101,13 @@ def path_of(weights: Source) -> Path | None:
 
 
 def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
-    """Tensors by name: of a file, a module of torch, a state dictionary, a mapping or one matrix alone."""
+    """Return the tensors of any `Source` by name.
+
+    Raises
+    ------
+    TypeError : a name that is no text, a masked array, or something else than a `Source`
+    BadInput : an unreadable file, or an array that is no array of numbers
+    """
     if isinstance(weights, Transposed):
         return _transposed(weights)
     if isinstance(weights, str | Path):
@@ -108,7 +115,10 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
     if hasattr(weights, "state_dict"):
         weights = weights.state_dict()
     named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
-    stored = {str(name): _stored(str(name), _array(array)) for name, array in named.items()}
+    for name in named:
+        if not isinstance(name, str):
+            raise TypeError(f"weights must have texts as names, got {name!r:.80} ({type(name).__name__})")
+    stored = {str(name): _stored(name, _array(name, array)) for name, array in named.items()}
     return seen_as_products(Path("weights"), stored)
 
 
@@ -125,8 +135,19 @@ def _transposed(weights: Transposed) -> dict[str, StoredTensor]:
     return stored
 
 
-def _array(array: Any) -> npt.NDArray[Any]:
-    return array_of(array) if hasattr(array, "detach") else np.asarray(array)
+def _array(name: str, array: Any) -> npt.NDArray[Any]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"weights must be plain arrays, {name!r} is a masked one: array.filled(0) prunes what is masked"
+        )
+    if hasattr(array, "detach"):
+        return array_of(array)
+    if not hasattr(array, "__array__") and not isinstance(array, list | tuple):
+        raise TypeError(f"weights must be a path or arrays of numbers, {name!r} is {array!r:.80}")
+    try:
+        return np.asarray(array)
+    except ValueError as error:  # rows of different lengths
+        raise BadInput(f"weights: {name!r} is no array: {error}") from None
 
 
 def _loaded(found: WeightSet) -> LoadedLayers:

@@ -184,3 +184,25 @@ def test_random_damage_is_one_line_of_error_or_still_a_matrix(tmp_path):
         path.write_bytes(content)
         message = error_of(path)
         assert message is None or (message.startswith(str(path)) and "\n" not in message)
+
+
+def test_bytes_after_the_data_are_refused(tmp_path):
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.save(file, np.eye(4, dtype=np.float32))
+        np.save(file, np.eye(2, dtype=np.float32))
+    with pytest.raises(BadInput, match=r"a.npy: too long: its header asks for 64 bytes, \d+ follow"):
+        read_weights(tmp_path / "a.npy")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.write(tmp_path / "a.npy", "fc.npy")
+    with pytest.raises(BadInput, match=r"a.npz: tensor 'fc': too long: its header asks for 64 bytes"):
+        read_weights(tmp_path / "a.npz")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.eye(4, dtype=np.float32))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.write(tmp_path / "a.npy", "fc.npy")
+        archive.write(tmp_path / "a.npy", "fc.npy")
+    with pytest.raises(BadInput, match=r"a.npz: 2 members are called 'fc.npy'"):
+        read_weights(tmp_path / "a.npz")

@@ -127,3 +127,25 @@ def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "a.onnx").write_bytes(content)
     with pytest.raises(BadInput, match=r"a\.onnx"):
         read_weights(tmp_path / "a.onnx")
+
+
+def test_two_constants_of_one_name_are_refused(tmp_path):
+    made = onnx_files.attention()
+    made.graph.initializer.append(made.graph.initializer[1])
+    with pytest.raises(BadInput, match=r"a\.onnx: two constants are called 'wk'"):
+        read_weights(saved(tmp_path / "a.onnx", made))
+
+
+def test_external_data_of_another_length_is_refused(tmp_path):
+    path = external(tmp_path, "a.data")
+    made = onnx.load(path, load_external_data=False)
+    for tensor in made.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "length":
+                entry.value = "12"
+                break
+        else:
+            tensor.external_data.add(key="length", value="12")
+    onnx.save(made, path)
+    with pytest.raises(BadInput, match=r"wanted \d+ bytes of external data, got 12"):
+        read_weights(path)

@@ -4,6 +4,7 @@ import struct
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from prunecast.errors import BadInput
@@ -89,6 +90,41 @@ def test_headers_that_lie(tmp_path, header, message):
     with pytest.raises(BadInput, match=message) as caught:
         read_weights(path)
     assert "\n" not in str(caught.value)
+
+
+WHOLE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+SECOND = WHOLE | {"data_offsets": [16, 32]}
+LATE = WHOLE | {"data_offsets": [4, 20]}
+TWICE = json.dumps({"w": WHOLE, "v": SECOND}).replace('"v"', '"w"').encode()
+UNREADABLE = {
+    "a name twice": (TWICE, 32, "'w' is there twice"),
+    "a key of an entry twice": (
+        json.dumps({"w": WHOLE}).replace('"dtype"', '"dtype": "F16", "dtype"').encode(),
+        16,
+        "'dtype' is there twice",
+    ),
+    "half a character": ({"\ud800": WHOLE}, 16, "is no JSON"),
+    "half a character that files' names may have": ({"\udcff": WHOLE}, 16, "half a character"),
+    "a hole before the data": ({"w": LATE}, 20, "bytes 0 to 4, before tensor 'w', belong to no tensor"),
+    "a hole": (
+        {"w": WHOLE, "v": WHOLE | {"data_offsets": [20, 36]}},
+        36,
+        "bytes 16 to 20, before tensor 'v', belong to no tensor",
+    ),
+    "bytes after the data": ({"w": WHOLE}, 17, "wanted 16 bytes of data, as its header says, got 17"),
+    "data without a tensor": ({}, 1, "wanted 0 bytes of data"),
+    "another size of whole numbers": ({"w": WHOLE | {"dtype": "I16"}}, 16, "I16 of shape .* does not fill"),
+}
+
+
+@pytest.mark.parametrize("why", UNREADABLE)
+def test_what_the_reference_library_refuses_is_refused(tmp_path, why):
+    header, data_bytes, message = UNREADABLE[why]
+    path = write_raw(tmp_path / "a.safetensors", header, bytes(data_bytes))
+    with pytest.raises(BadInput, match=f"a.safetensors: .*{message}"):
+        read_weights(path)
+    with pytest.raises(SafetensorError), safe_open(path, framework="np"):
+        pass
 
 
 @pytest.mark.parametrize("size", [0, 5, 60, 130])

@@ -79,3 +79,12 @@ def test_a_tensor_in_two_files(folder):
 def test_a_folder_of_other_things(tmp_path):
     with pytest.raises(BadInput, match=r"got one with no \*.safetensors"):
         read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["weight_map", "a"])
+def test_an_index_that_says_something_twice_is_refused(folder, key):
+    path = index(folder, PLACES)
+    entry = f'"{key}": ' + (json.dumps(PLACES) if key == "weight_map" else f'"{ONE}"')
+    path.write_text(path.read_text().replace(f'"{key}"', f'{entry}, "{key}"', 1))
+    with pytest.raises(BadInput, match=f"wanted an index of a checkpoint, but: '{key}' is there twice"):
+        read_weights(folder)

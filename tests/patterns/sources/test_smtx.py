@@ -33,6 +33,8 @@ def test_a_pattern_without_entries(tmp_path):
         ("3, 4, 4\n0 2 2 3\n0 3 1 2\n", "offsets must rise from 0 to 4"),
         ("3, 4, 4\n0 2 2 4\n0 4 1 2\n", r"columns must lie in \[0, 4\), got 0 to 4"),
         ("3, 4, 4\n0 2 2 4\n0 -1 1 2\n", r"columns must lie in \[0, 4\), got -1 to 2"),
+        ("3, 4, 4\n0 2 2 4\n0 3 1 1\n", "a column is there twice in one row"),
+        ("3, 4, 4\n0 2 2 4\n0 3 1 2\n5\n", "wanted three lines, got b'5' after them"),
         ("3, 4, 4\n0 2 2 4\n0 1.5 1 2\n", "its columns hold something else than whole numbers"),
         (f"{2**40}, {2**40}, 4\n", "wanted a matrix of 1 to 2147483647 elements"),
         ("-3, -4, 4\n", "wanted a matrix of 1 to 2147483647 elements, got -3x-4"),

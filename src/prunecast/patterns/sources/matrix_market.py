@@ -169,10 +169,15 @@ def read_smtx(path: Path) -> dict[str, StoredTensor]:
         check_size(path, rows, columns, entries)
         offsets = _numbers_of_line(path, "row offsets", file.readline(), rows + 1)
         places = _numbers_of_line(path, "columns", file.readline(), entries)
+        rest = file.read().split()
+    if rest:
+        raise BadInput(f"{path}: wanted three lines, got {rest[0]!r:.40} after them")
     check_places(path, "columns", places, columns)
     row_of_entry = rows_of_entries(path, offsets, rows, entries)
     stored = np.zeros((rows, columns), dtype=np.bool_)
     stored[row_of_entry, places] = True
+    if np.count_nonzero(stored) < entries:
+        raise BadInput(f"{path}: a column is there twice in one row")
     ones = stored.astype(np.float32)
     return {path.stem: StoredTensor(shape=ones.shape, dtype="float32", load=lambda: ones, stored=stored)}
 

@@ -5,6 +5,7 @@ here and not by scipy, which follows the offsets of a damaged file without looki
 """
 
 import zipfile
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,9 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
     """The arrays of a `.npz` file by name, or the one matrix that scipy saved in it. Raises BadInput."""
     with failures_named(path), zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        for name, count in Counter(info.filename for info in members).items():
+            if count > 1:
+                raise BadInput(f"{path}: {count} members are called {name!r:.80}")
         _check_expansion(path, members)
         tensors = {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
     return {path.stem: _scipy_matrix(path, tensors)} if _is_scipy_npz(tensors) else tensors
@@ -77,10 +81,11 @@ def _checked_header(where: str, file: IO[bytes], size: int) -> Header:
     if dtype.hasobject:
         raise BadInput(f"{where}: pickled data is refused (dtype object); save a plain float array")
     wanted = np.prod([int(length) for length in shape], dtype=object) * dtype.itemsize
-    if min(shape, default=0) < 0 or wanted > size - header.data_start:
-        raise BadInput(
-            f"{where}: cut off: its header asks for {wanted} bytes, {size - header.data_start} follow"
-        )
+    follow = size - header.data_start
+    if min(shape, default=0) < 0 or wanted > follow:
+        raise BadInput(f"{where}: cut off: its header asks for {wanted} bytes, {follow} follow")
+    if wanted < follow:
+        raise BadInput(f"{where}: too long: its header asks for {wanted} bytes, {follow} follow")
     return header
 
 

@@ -48,10 +48,12 @@ def read_onnx(path: Path) -> dict[str, StoredTensor]:
     """
     model = open_onnx(path)
     uses = {use.constant: use for use in weight_uses(model)}
-    found = {}
+    found: dict[str, StoredTensor] = {}
     for constant in _constants(model):
         use = uses.get(constant.name)
         name = constant.name if use is None else use.name
+        if name in found:
+            raise BadInput(f"{path}: two constants are called {name!r:.80}")
         found[name] = _stored(path, name, constant, is_transposed=use is not None and use.is_transposed)
     return found
 
@@ -195,6 +197,11 @@ def _external(path: Path, name: str, tensor: "onnx.TensorProto") -> npt.NDArray[
         raise BadInput(f"{path}: tensor {name!r}: external data must lie in the model's folder, got {file}")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     count, offset = math.prod(tensor.dims), int(said.get("offset", 0))
-    if not file.is_file() or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
+    length = count * dtype.itemsize
+    if int(said.get("length", length)) != length:
+        raise BadInput(
+            f"{path}: tensor {name!r}: wanted {length} bytes of external data, got {said['length']:.40}"
+        )
+    if not file.is_file() or offset < 0 or offset + length > file.stat().st_size:
         raise BadInput(f"{path}: tensor {name!r}: cut off: {file} is missing or too short")
     return np.fromfile(file, dtype, count, offset=offset).reshape(tuple(tensor.dims))

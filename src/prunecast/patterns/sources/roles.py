@@ -148,8 +148,14 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    BadInput : a packed matrix whose parts do not belong together
+    BadInput : a packed matrix whose parts do not belong together, or a name that is no text
     """
+    for name in tensors:
+        try:
+            # A file may be called by bytes that are no UTF-8, and its tensor like the file
+            name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise BadInput(f"{path}: the name {name!r:.80} of a tensor has half a character") from None
     found: dict[str, StoredTensor] = {}
     lie_turned = turned_names(tensors)
     for name, tensor in wider(path, tensors).items():

@@ -29,7 +29,12 @@ DTYPES = {
     **{"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"},
     **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
 }
-DTYPE_BYTES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1}
+DTYPE_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+}
 
 
 READ_HERE = {
@@ -45,21 +50,33 @@ WRITTEN = {name: code for code, name in DTYPES.items()} | {
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
-    """Tensors that the header names, in the order of their data.
+    """Open the tensors that the header names, in the order of their data.
+
+    The data must fill the file without overlaps, holes and bytes at the end, as the reference library
+    requires: bytes that belong to no tensor are the sign of a damaged or forged file.
 
     Raises
     ------
-    BadInput : the header is no such header, or asks for more than the file holds
-
+    BadInput : the header is no such header, or its tensors do not fill the file
     """
     header, data_bytes = _header(path)
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name, entry in entries.items():
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise BadInput(f"{path}: not a safetensors file: the name {name!r:.80} has half a character")
         _check_entry(path, name, entry, data_bytes)
     ordered = sorted(entries.items(), key=lambda item: item[1]["data_offsets"])
     for (before, one), (name, other) in pairwise(ordered):
         if one["data_offsets"][1] > other["data_offsets"][0]:
             raise BadInput(f"{path}: tensor {before!r}: cannot be read: it shares its bytes with {name!r}")
+    end = 0
+    for name, entry in ordered:
+        start, stop = entry["data_offsets"]
+        if start > end:
+            raise BadInput(f"{path}: bytes {end} to {start}, before tensor {name!r}, belong to no tensor")
+        end = stop
+    if end < data_bytes:
+        raise BadInput(f"{path}: wanted {end} bytes of data, as its header says, got {data_bytes}")
     first = path.stat().st_size - data_bytes
     return {name: _tensor(path, name, entry, first) for name, entry in ordered}
 
@@ -137,7 +154,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     try:
         header = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not a safetensors file: its header is no JSON") from error
+        raise BadInput(f"{path}: not a safetensors file: its header is no JSON: {error}"[:400]) from error
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
         raise BadInput(f"{path}: not a safetensors file: its header is no JSON object of tensors")
     return header, size - 8 - length
@@ -160,7 +177,7 @@ def _check_entry(path: Path, name: str, entry: Any, data_bytes: int) -> None:
         raise BadInput(f"{where}: shape and data_offsets must be whole numbers, got {entry!r:.80}")
     if not start <= stop <= data_bytes:
         raise BadInput(f"{where}: cut off: its data end at byte {stop}, the file holds {data_bytes}")
-    if dtype in DTYPES and math.prod(shape) * DTYPE_BYTES[dtype] != stop - start:
+    if dtype in DTYPE_BYTES and math.prod(shape) * DTYPE_BYTES[dtype] != stop - start:
         raise BadInput(f"{where}: {dtype} of shape {shape} does not fill its {stop - start} bytes")
 
 
