@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import prunecast
-from benchmarks.house import Constant, constants, has_source
+from benchmarks.house.constants import Constant, constants, has_source
 
 PACKAGE = Path(prunecast.__file__).parent
 ROOMS = ("kernels/tile/programs", "kernels/balanced", "kernels/two_of_four")
