@@ -34,8 +34,9 @@ def test_convolutions_have_the_pixels_of_the_graph(run):
 
 
 def test_a_depthwise_convolution_is_no_product(run):
-    _, out, _ = run("predict", "conv.onnx", *FAST, "--no-crossovers")
-    assert "skipped: c2: no product" in out
+    for size in ((), ("--input", "16x16")):
+        _, out, _ = run("predict", "conv.onnx", *size, *FAST, "--no-crossovers")
+        assert "skipped: c2: groups are not timed: a convolution of 32 groups" in out
 
 
 def test_rows_of_activations_are_tokens(run):
@@ -44,12 +45,29 @@ def test_rows_of_activations_are_tokens(run):
     assert sizes(run, "prune", "mlp.onnx", "-n", "4096", "--latency", "100%", "-o", "out") == wanted
 
 
-def test_tokens_without_effect_are_refused(run):
-    code, _, err = run("prune", "conv.onnx", "-n", "4096", "--latency", "100%", "-o", "out", *FAST)
+@pytest.mark.parametrize("command", [("predict",), ("prune", "--latency", "100%", "-o", "out"), ("explain",)])
+@pytest.mark.parametrize(
+    ("model", "option", "message"),
+    [
+        (
+            "conv.onnx",
+            ("-n", "64"),
+            "tokens have no effect, the file fixes these sizes: leave out --tokens 64",
+        ),
+        (
+            "mlp.onnx",
+            ("--batch", "4"),
+            "batch has no effect, the file fixes these sizes: leave out --batch 4",
+        ),
+    ],
+)
+def test_sizes_without_effect_are_refused(run, command, model, option, message):
+    name, *more = command
+    code, _, err = run(name, model, *more, *option, *FAST)
     assert code == 2
-    assert "tokens have no effect" in err
+    assert message in err
 
 
-def test_what_a_user_says_of_convolutions_counts(run):
+def test_an_image_of_another_size_has_the_strides_of_the_file(run):
     predicted = sizes(run, "predict", "conv.onnx", "--target", "c1", "--input", "32x32", "--no-crossovers")
-    assert predicted == {"c1": (32, 144, 32 * 32)}
+    assert predicted == {"c1": (32, 144, 16 * 16)}

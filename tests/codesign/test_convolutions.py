@@ -114,6 +114,26 @@ def test_the_time_of_im2col_is_added():
     assert row.seconds == pytest.approx(estimate(row.plan, gpu).seconds + before_s, rel=1e-12)
 
 
+@pytest.mark.parametrize("channels", [3, 64])
+@pytest.mark.parametrize("side", [1, 2, 8])
+def test_kernels_for_few_tokens_run_convolutions_after_im2col(channels, side):
+    """They copy rows of B, which are there only once B is written."""
+    filters = {"filters": RANDOM.standard_normal((64, channels, 3, 3)).astype(np.float16)}
+    options = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": "small-n"}
+    asked = {"input_size": (f"{side}x{side}",)}
+    row = predict(filters, convolutions=ConvSettings(**asked), **options)[-1]
+    conv = ConvShape.square(channels, side, 3, batch=1)
+    before_s = im2col_seconds(conv, "fp16", load_gpu("h200-sxm"), launch="graph")
+    assert (row.kernel, row.n, row.plan.source) == ("small-n", side * side, None)
+    assert row.seconds == pytest.approx(
+        estimate(row.plan, load_gpu("h200-sxm")).seconds + before_s, rel=1e-12
+    )
+    with pytest.raises(
+        BadInput, match="filters: small-n copies rows of B: it runs convolutions only after im2col"
+    ):
+        predict(filters, convolutions=ConvSettings(**asked, product="implicit"), **options)
+
+
 def test_the_implicit_product_gains_most_with_many_images():
     """One fp16 pixel is 2 bytes, too short for an asynchronous copy; 64 images are 128."""
     share = {}

@@ -21,6 +21,7 @@ from prunecast.workload.layer_launches import LayerLaunches, RunningWay, fastest
 from prunecast.workload.layers import Skipped
 from prunecast.workload.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.workload.two_parts import remainder_note
+from prunecast.workload.workload_layers import UNEVEN
 
 FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""
@@ -138,7 +139,8 @@ class LayerJob(LayerLaunches):
             notes.append(KERNELS[contestant.kernel].why_predicted_only(launches[0], self.engine.gpu))
         if is_dense:
             notes.append(self._odd_rows_note(layer, launches[0]))
-        if layer.filters is not None and layer.name not in self.convolutions:
+        has_size = layer.name in self.convolutions or UNEVEN in (layer.note or "")
+        if layer.filters is not None and not has_size:
             notes.append(f"product with {self.n} tokens: no input size given")
         ways = [start_way(way, self.engine) for way in self.ways(layer, launches)]
         note = "; ".join(note for note in notes if note)

@@ -30,11 +30,19 @@ from prunecast.workload.graph.config import CONFIG, KINDS, checkpoint_shape, sha
 from prunecast.workload.graph.model_graph import MOST_TOKENS
 from prunecast.workload.graph.torch_form import torch_form
 from prunecast.workload.graph.workloads import build_transformer
-from prunecast.workload.layers import ConvSettings, Skipped, Source, conv_shapes, load_layers
-from prunecast.workload.onnx_model.read_model import read_onnx_model
+from prunecast.workload.layers import (
+    ConvSettings,
+    Skipped,
+    Source,
+    conv_shapes,
+    image_sizes,
+    load_layers,
+)
+from prunecast.workload.onnx_model.read_model import image_inputs, read_onnx_model
 from prunecast.workload.pruned_maps import MapMaker, sparsity_for
 from prunecast.workload.workload_layers import (
     WorkloadLayers,
+    check_sizes_count,
     layers_of_checkpoint,
     layers_of_model,
     layers_of_onnx,
@@ -169,7 +177,6 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
     in_model = workload is not None and settings.runtime == "engine"
     l2 = cache_state(settings.l2, elements, settings.dtype, in_model=in_model)
     engine = replace(engine, l2=l2)
-    shapes = conv_shapes(tuple(loaded.layers.values()), settings.convolutions)
     job = LayerJob(
         engine=engine,
         n=settings.columns,
@@ -180,7 +187,9 @@ def prepare(weights: Source, settings: Settings, progress: Progress) -> Prepared
         strict=settings.kernels != "all",
         holds_plans=sum(layer.size for layer in loaded.layers.values()) <= MOST_HELD,
         maker=MapMaker(loaded.layers, settings.scope),
-        convolutions=workload.convolutions if workload else shapes,
+        convolutions=workload.convolutions
+        if workload
+        else conv_shapes(tuple(loaded.layers.values()), settings.convolutions),
         tokens=workload.tokens if workload else {},
         product=settings.convolutions.product,
         experts_per_token=settings.experts_per_token,
@@ -244,14 +253,18 @@ def _is_onnx(weights: Source) -> bool:
     return isinstance(weights, str | Path) and Path(weights).suffix.lower() == ".onnx"
 
 
-def _of_onnx(path: str, settings: Settings) -> WorkloadLayers | None:
-    """What the file says of its sizes, unless the user says those of its convolutions."""
+def _of_onnx(path: str, settings: Settings) -> WorkloadLayers:
+    """The layers of an ONNX file with the sizes that follow from its inputs, which `--input` may replace."""
+    convolutions = settings.convolutions
     if settings.workload is not None:
         raise BadInput(f"{path}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
-    if settings.convolutions.input_size:
-        return None
-    graph = read_onnx_model(path, batch=settings.convolutions.batch or 1, tokens=settings.columns).graph
-    return layers_of_onnx(path, graph, load_layers(path, target=settings.target, ignore=settings.ignore))
+    for name in ("stride", "padding"):
+        if given := getattr(convolutions, name):
+            raise BadInput(f"{path}: an .onnx file says its strides and pads: leave out --{name} {given[0]}")
+    images = image_sizes(convolutions, image_inputs(path)) if convolutions.input_size else None
+    model = read_onnx_model(path, batch=convolutions.batch or 1, tokens=settings.columns, images=images)
+    check_sizes_count(path, model, tokens=settings.tokens, batch=convolutions.batch)
+    return layers_of_onnx(path, model, load_layers(path, target=settings.target, ignore=settings.ignore))
 
 
 def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) -> Mapping[str, Layer]:

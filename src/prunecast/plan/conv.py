@@ -38,9 +38,13 @@ def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
 
     Raises
     ------
-    BadInput : the plan is for another K or N than the convolution
+    BadInput : the plan is for another K or N than the convolution, or its kernel copies rows of B
 
     """
+    if not computes_addresses(plan):
+        raise BadInput(
+            f"{plan.kernel} copies rows of B: it runs convolutions only after im2col, got implicit"
+        )
     if (plan.k, plan.n) != (conv.k, conv.n):
         raise BadInput(
             f"convolution: a plan for K = {plan.k} and N = {plan.n} is none for {conv.channels} channels of "
@@ -51,6 +55,15 @@ def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
     grain = conv.copy_bytes(DTYPE_BYTES[plan.dtype])
     programs = tuple(_with_addresses(program, grain) for program in plan.programs)
     return replace(plan, programs=programs, source=conv)
+
+
+def computes_addresses(plan: KernelPlan) -> bool:
+    """Return whether every lane that reads B issues its loads itself, so that it can add a pixel's offset.
+
+    Kernels for few tokens charge the loads of a row to one instruction per row: such a row has to exist.
+    """
+    codes = (code for program in plan.programs for code in (program.fill, program.step))
+    return all(i.issue > 0 for code in codes for i in code if i.op in (Op.GATHER_B, Op.LOAD_B))
 
 
 def grid_plan(plan: KernelPlan, grid: ConvGrid, gpu: GpuSpec) -> KernelPlan:

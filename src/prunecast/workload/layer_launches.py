@@ -16,7 +16,7 @@ from prunecast.patterns import TileMap
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
-from prunecast.plan.conv import im2col_bytes
+from prunecast.plan.conv import computes_addresses, im2col_bytes
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.workload.contestants import Contestant
 from prunecast.workload.engines import Engine, Outcome
@@ -60,7 +60,8 @@ def conv_ways(
     if conv is None or conv.is_matrix:
         return [Way(launches)]
     ways = []
-    if product in ("best", "implicit"):
+    can_be_implicit = all(computes_addresses(plan) for plan in launches)
+    if product == "implicit" or (product == "best" and can_be_implicit):
         implicit = tuple(_without_b(plan, conv, engine.gpu) for plan in launches)
         ways.append(Way(implicit, note="convolution without im2col"))
     if product in ("best", "im2col"):

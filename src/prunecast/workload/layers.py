@@ -270,16 +270,44 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
     return found
 
 
+def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return input of a model -> height and width, for the inputs that `input_size` names.
+
+    Raises
+    ------
+    BadInput : a value that cannot be read, or a selector that names no input
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for text in settings.input_size:
+        selector, height, width = _selector_and_numbers("input", text, r"(\d+)x(\d+)")
+        if not inputs:
+            raise BadInput(f"input {text!r}: no input of the file is an image, which has four dimensions")
+        try:
+            chosen = select_names(inputs, [selector] if selector else ())
+        except BadInput as error:
+            raise BadInput(
+                f"input {text!r}: wanted HxW or NAME=HxW with an input of the file ({', '.join(inputs):.200})"
+            ) from error
+        found |= dict.fromkeys(chosen, (height, width))
+    return found
+
+
 def _said(option: str, text: str, grammar: str, names: list[str]) -> _Said:
+    selector, *numbers = _selector_and_numbers(option, text, grammar)
+    if not names:
+        raise BadInput(f"{option} {text!r}: no layer is a convolution, whose filters have four dimensions")
+    chosen = select_names(names, [selector] if selector else ())
+    return _Said(text, tuple(numbers), frozenset(chosen))
+
+
+def _selector_and_numbers(option: str, text: str, grammar: str) -> tuple[Any, ...]:
+    """Split `SELECTOR=VALUE` or `VALUE` into the selector, empty without one, and the value's numbers."""
     selector, _, value = text.rpartition("=")
     match = re.fullmatch(grammar, value)
     if match is None or any(len(number) > 6 for number in match.groups()):
         wanted = "HxW" if "x" in grammar else "a whole number"
         raise BadInput(f"{option}: wanted {wanted} or SELECTOR={wanted}, got {text!r}")
-    if not names:
-        raise BadInput(f"{option} {text!r}: no layer is a convolution, whose filters have four dimensions")
-    chosen = select_names(names, [selector] if selector else ())
-    return _Said(text, tuple(int(number) for number in match.groups()), frozenset(chosen))
+    return (selector, *(int(number) for number in match.groups()))
 
 
 def _last(said: list[_Said], name: str) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ from prunecast.workload.graph.config import graph_of_tensors
 from prunecast.workload.graph.shapes import Transformer
 from prunecast.workload.graph.torch_form import joint_name, launched_together, together
 from prunecast.workload.layers import LoadedLayers, Skipped
+from prunecast.workload.onnx_model.read_model import OnnxModel
 
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models: they are customarily not pruned."""
@@ -67,6 +68,8 @@ def heavy_tailed(
 MOST_DRAWN = 2**28
 """A gigabyte while they are drawn."""
 RANDOM = "random weights with heavy tails"
+UNEVEN = "timed as a product after im2col: dilation, or a stride or padding that differs between sides"
+"""Note on a convolution of an ONNX file that no `ConvShape` describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -218,25 +221,54 @@ def _below_each_other(parts: Sequence[Layer]) -> Layer:
     return replace(parts[0], name=name, shape=shape, load=lambda: np.concatenate([p.weights for p in parts]))
 
 
-def layers_of_onnx(path: str, graph: ModelGraph, loaded: LoadedLayers) -> WorkloadLayers:
+def layers_of_onnx(path: str, model: OnnxModel, loaded: LoadedLayers) -> WorkloadLayers:
     """The products of a file with the sizes that it says; others, as grouped convolutions, are skipped.
 
     Raises
     ------
     BadInput : none of the layers is a product
     """
-    products = graph.products
-    layers = {name: layer for name, layer in loaded.layers.items() if name in products}
-    if not layers:
-        raise BadInput(f"{path}: none of the selected weights belongs to a product, wanted one or more")
-    why = "no product in the graph: a grouped convolution or a constant"
-    others = (Skipped(layer=name, kernel=None, reason=why) for name in loaded.layers if name not in layers)
+    products = model.graph.products
+    layers = {
+        name: replace(layer, note=f"{layer.note}; {UNEVEN}") if _is_uneven(layer, products[name]) else layer
+        for name, layer in products_among(path, model, loaded.layers).items()
+    }
+    why = {name: model.untimed.get(name, "no product in the graph") for name in loaded.layers}
+    others = (
+        Skipped(layer=name, kernel=None, reason=why[name]) for name in loaded.layers if name not in layers
+    )
     return WorkloadLayers(
         loaded=LoadedLayers(layers, (*loaded.skipped, *others)),
         tokens={name: products[name].n for name in layers},
         convolutions={name: conv for name in layers if (conv := products[name].convolution)},
-        weights=graph.weights,
+        weights=model.graph.weights,
     )
+
+
+def _is_uneven(layer: Layer, product: Operation) -> bool:
+    return layer.filters is not None and product.convolution is None
+
+
+def products_among(path: str | Path, model: OnnxModel, layers: Mapping[str, Layer]) -> dict[str, Layer]:
+    """The layers that are products of an ONNX file. Raises BadInput where there is none."""
+    found = {name: layer for name, layer in layers.items() if model.graph.has_product(name)}
+    if not found:
+        untimed = "".join(f"; {name}: {reason}" for name, reason in model.untimed.items() if name in layers)
+        raise BadInput(
+            f"{path}: none of the selected weights belongs to a product that is timed, wanted at least one"
+            f"{untimed:.300}"
+        )
+    return found
+
+
+def check_sizes_count(path: str | Path, model: OnnxModel, *, tokens: int | None, batch: int | None) -> None:
+    """Refuse tokens or a batch that set no size of an ONNX file. Raises BadInput."""
+    for name, size in (("tokens", tokens), ("batch", batch)):
+        if size is not None and name not in model.takes:
+            has = "have" if name == "tokens" else "has"
+            raise BadInput(
+                f"{path}: {name} {has} no effect, the file fixes these sizes: leave out --{name} {size}"
+            )
 
 
 def _rows(graph: ModelGraph, chosen: Sequence[str], run: Pass, passes: Sequence[Pass]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tests import onnx_files
 
 def test_a_file_is_pruned_to_a_share_of_its_time(tmp_path):
     onnx.save(onnx_files.gelu_mlp(1024), tmp_path / "m.onnx")
-    asked = {"gpu": "h200-sxm", "batch": 4096, "engine": "model"}
+    asked = {"gpu": "h200-sxm", "tokens": 4096, "engine": "model"}
     pruned = prune_model(tmp_path / "m.onnx", Targets(latency_share=0.7), out=tmp_path / "out", **asked)
     assert pruned.result.seconds <= 0.7 * pruned.result.dense_seconds
     assert pruned.result.time is not None

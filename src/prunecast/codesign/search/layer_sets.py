@@ -34,7 +34,12 @@ from prunecast.workload.graph.shapes import SEQUENCE, Transformer
 from prunecast.workload.graph.torch_form import joint_name, launched_together, together
 from prunecast.workload.layers import Source, load_layers
 from prunecast.workload.onnx_model.read_model import read_onnx_model
-from prunecast.workload.workload_layers import heavy_tailed, is_pruned
+from prunecast.workload.workload_layers import (
+    check_sizes_count,
+    heavy_tailed,
+    is_pruned,
+    products_among,
+)
 
 TOKENS = 4096
 """N of layers without a model around them, where nothing says how many."""
@@ -151,18 +156,9 @@ def layers_of_onnx(
     BadInput : as `read_onnx_model` and `load_layers`, or tokens where the file fixes all sizes
     """
     model = read_onnx_model(path, batch=batch, tokens=SEQUENCE if tokens is None else tokens)
-    if tokens is not None and "tokens" not in model.takes:
-        raise BadInput(
-            f"{path}: tokens have no effect, the file fixes these sizes: leave out --tokens {tokens}"
-        )
+    check_sizes_count(path, model, tokens=tokens, batch=None if batch == BATCH else batch)
     graph = model.graph
-    layers = {
-        name: layer
-        for name, layer in load_layers(path, target=target, ignore=ignore).layers.items()
-        if graph.has_product(name)
-    }
-    if not layers:
-        raise BadInput(f"{path}: none of the selected weights belongs to a product, wanted at least one")
+    layers = products_among(path, model, load_layers(path, target=target, ignore=ignore).layers)
     return _of_layers(layers, [LayerPass({name: graph[name].n for name in layers}, graph)])
 
 

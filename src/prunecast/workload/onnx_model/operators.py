@@ -5,6 +5,7 @@ Also the shape of every tensor of a model, once its free sizes are given.
 
 import math
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -26,8 +27,19 @@ SMALL_BYTES = 4096
 """Constants up to here may hold sizes; larger ones are left out while shapes are inferred."""
 
 
-def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) -> Shapes:
-    """Infer shapes with free sizes set: see `_free_kinds`.
+ImageSizes = Mapping[str, tuple[int, int]]
+"""Input of a model (batch, channels, height, width) -> height and width."""
+
+
+def shapes_of(
+    path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int, images: ImageSizes | None = None
+) -> Shapes:
+    """Infer the shapes of all tensors.
+
+    Parameters
+    ----------
+    batch, tokens : values of the free sizes, see `_free_kinds`
+    images : heights and widths that replace those of the file
 
     Raises
     ------
@@ -38,10 +50,13 @@ def shapes_of(path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int) 
     _check_constants(path, model)
     sized = onnx.ModelProto()
     sized.CopyFrom(_without_values(model))
-    constants = {constant.name for constant in sized.graph.initializer}
-    for value in sized.graph.input:
-        if value.name not in constants:
-            _set_sizes(path, value, batch, tokens)
+    for value in model_inputs(sized):
+        _set_sizes(path, value, batch, tokens, (images or {}).get(value.name))
+    if images:
+        # The recorded shapes belong to the size in the file; inference keeps them where they disagree.
+        sized.graph.ClearField("value_info")
+        for value in sized.graph.output:
+            value.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(sized, strict_mode=False, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
@@ -97,36 +112,58 @@ def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
     return light
 
 
-def free_sizes(model: "onnx.ModelProto") -> frozenset[str]:
-    """Those of `batch` and `tokens` that an input of the model leaves free."""
+def model_inputs(model: "onnx.ModelProto") -> list["onnx.ValueInfoProto"]:
+    """Return the inputs of the model, without constants that are listed as inputs."""
     constants = {constant.name for constant in model.graph.initializer}
-    inputs = (value for value in model.graph.input if value.name not in constants)
-    return frozenset(kind for value in inputs for kind in _free_kinds(value) if kind)
+    return [value for value in model.graph.input if value.name not in constants]
+
+
+def is_image(value: "onnx.ValueInfoProto") -> bool:
+    """Return whether an input is an image: (batch, channels, height, width)."""
+    return len(value.type.tensor_type.shape.dim) == 4
+
+
+def free_sizes(model: "onnx.ModelProto") -> frozenset[str]:
+    """Return those of `batch`, `tokens` and `image` that an input of the model leaves free."""
+    return frozenset(kind for value in model_inputs(model) for kind in _free_kinds(value) if kind)
 
 
 def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
-    """`batch` or `tokens` for each size of an input, empty where the size is fixed.
+    """Return `batch`, `tokens` or `image` for each size of an input, empty where the size is fixed.
 
     The first free size is the batch; of an input (rows, features) of fixed features the rows are tokens.
     """
     sizes = value.type.tensor_type.shape.dim
     is_free = [not (size.HasField("dim_value") and size.dim_value > 0) for size in sizes]
     rows_are_tokens = len(is_free) == 2 and is_free[0] and not is_free[1]
+    other = "image" if is_image(value) else "tokens"
     return [
-        "" if not free else "batch" if place == 0 and not rows_are_tokens else "tokens"
+        "" if not free else "batch" if place == 0 and not rows_are_tokens else other
         for place, free in enumerate(is_free)
     ]
 
 
-def _set_sizes(path: Path, value: "onnx.ValueInfoProto", batch: int, tokens: int) -> None:
-    sizes = value.type.tensor_type.shape.dim
-    for place, (size, kind) in enumerate(zip(sizes, _free_kinds(value), strict=True)):
-        if not kind:
-            continue
-        if place > 0 and len(sizes) == 4:
-            raise BadInput(f"{path}: input {value.name!r} has no fixed height and width: export it with them")
-        size.ClearField("dim_param")
-        size.dim_value = batch if kind == "batch" else tokens
+def _set_sizes(
+    path: Path, value: "onnx.ValueInfoProto", batch: int, tokens: int, image: tuple[int, int] | None
+) -> None:
+    """Give the free sizes of an input their values, and height and width those of `image`."""
+    wanted = {"batch": batch, "tokens": tokens}
+    for place, (size, kind) in enumerate(
+        zip(value.type.tensor_type.shape.dim, _free_kinds(value), strict=True)
+    ):
+        if image is not None and place >= 2:
+            size.Clear()
+            size.dim_value = image[place - 2]
+        elif kind == "image":
+            raise BadInput(
+                f"{path}: input {value.name!r} has no fixed height and width: export it with them, or give"
+                " --input HxW to a command that has this option"
+                if place >= 2
+                else f"{path}: input {value.name!r} has no fixed number of channels: export it with them"
+            )
+        elif kind:
+            size.Clear()
+            size.dim_value = wanted[kind]
 
 
 def _sizes(value: "onnx.ValueInfoProto") -> tuple[int, ...] | None:
@@ -209,18 +246,32 @@ def product_of(
         return _convolution(name, node, weight, given, out)
     m, k = weight[::-1] if is_transposed else weight
     n = _tokens(name, math.prod(out), m)
+    if math.prod(given) != k * n:
+        raise BadInput(
+            f"{name}: sizes do not fit together: the weight has {k} inputs for {n} tokens, "
+            f"the tensor that it multiplies has the sizes {shape_text(given)}"
+        )
     return Operation(
         name=name, kind="gemm", m=m, k=k, n=n, elements_in=math.prod(given), elements_out=math.prod(out)
     )
 
 
+def groups_of(node: "onnx.NodeProto") -> int:
+    """Return the number of groups of a convolution; 1 for other products."""
+    found = [attribute.i for attribute in node.attribute if attribute.name == "group"]
+    return int(found[0]) if found and node.op_type == "Conv" else 1
+
+
 def _convolution(
     name: str, node: "onnx.NodeProto", weight: tuple[int, ...], given: tuple[int, ...], out: tuple[int, ...]
 ) -> Operation:
-    numbers = {attribute.name: list(attribute.ints) or attribute.i for attribute in node.attribute}
     read, written = math.prod(given), math.prod(out)
-    if numbers.get("group", 1) != 1 or len(given) != 4:
+    if groups_of(node) != 1 or len(given) != 4:
         return Operation(name=name, kind="unknown", elements_in=read, elements_out=written)
+    if given[1] != weight[1]:
+        raise BadInput(
+            f"{name}: sizes do not fit together: filters of {weight[1]} channels, an input of {given[1]}"
+        )
     m = weight[0]
     n = _tokens(name, written, m)
     return Operation(
@@ -229,7 +280,7 @@ def _convolution(
         m=m,
         k=math.prod(weight[1:]),
         n=n,
-        convolution=_square(numbers, weight, given),
+        convolution=_conv_shape(node, weight, given, n),
         elements_in=read,
         elements_out=written,
     )
@@ -243,31 +294,53 @@ def _tokens(name: str, written: int, m: int) -> int:
     return n
 
 
-def _square(
-    numbers: dict[str, list[int] | int], weight: tuple[int, ...], given: tuple[int, ...]
+def _conv_shape(
+    node: "onnx.NodeProto", weight: tuple[int, ...], given: tuple[int, ...], n: int
 ) -> ConvShape | None:
-    """The convolution, where both axes are alike and nothing is dilated."""
-    stride, padding, dilation = (
-        _only(numbers.get(name) or [default])
-        for name, default in (("strides", 1), ("pads", 0), ("dilations", 1))
-    )
-    if stride is None or padding is None or dilation != 1 or weight[2] != weight[3]:
+    """Return the convolution of a node.
+
+    None where a `ConvShape` cannot describe it: filters that are not square, dilation, or a stride or
+    padding that differs between the axes or between the two ends of an axis. N then follows from the sizes
+    of the output alone.
+    """
+    numbers = {attribute.name: list(attribute.ints) for attribute in node.attribute}
+    strides = numbers.get("strides") or [1, 1]
+    dilations = numbers.get("dilations") or [1, 1]
+    pads = _pads(node, weight, given, strides, dilations)
+    if len(set(strides)) != 1 or len(set(pads)) != 1 or set(dilations) != {1} or weight[2] != weight[3]:
         return None
-    return ConvShape(
+    found = ConvShape(
         channels=weight[1],
         height=given[2],
         width=given[3],
         kernel_h=weight[2],
         kernel_w=weight[3],
-        stride=stride,
-        padding=padding,
+        stride=strides[0],
+        padding=pads[0],
         batch=given[0],
     )
+    return found if found.n == n else None
 
 
-def _only(values: list[int] | int) -> int | None:
-    """The number that all of them are."""
-    return values[0] if isinstance(values, list) and len(set(values)) == 1 else None
+def _pads(
+    node: "onnx.NodeProto",
+    weight: tuple[int, ...],
+    given: tuple[int, ...],
+    strides: list[int],
+    dilations: list[int],
+) -> list[int]:
+    """Return the zeros before and after each axis, in pixels, as `pads` or `auto_pad` define them."""
+    said = {a.name: a for a in node.attribute if a.name in ("pads", "auto_pad")}
+    auto_pad = said["auto_pad"].s.decode(errors="replace") if "auto_pad" in said else "NOTSET"
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        pads = list(said["pads"].ints) if "pads" in said and auto_pad != "VALID" else []
+        return pads or [0, 0, 0, 0]
+    found = []
+    for size, kernel, stride, dilation in zip(given[2:], weight[2:], strides, dilations, strict=True):
+        reached = (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1
+        total = max(reached - size, 0)
+        found.append((total // 2, total - total // 2))
+    return [zeros for axis in found for zeros in axis]
 
 
 def _elements(shapes: Shapes, tensor: str) -> int:

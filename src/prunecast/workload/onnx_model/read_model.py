@@ -15,9 +15,13 @@ from prunecast.errors import BadInput
 from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
 from prunecast.workload.graph import ModelGraph, Operation
 from prunecast.workload.onnx_model.operators import (
+    ImageSizes,
     Shapes,
     free_sizes,
+    groups_of,
+    is_image,
     kinds,
+    model_inputs,
     operation_of,
     product_of,
     shapes_of,
@@ -40,20 +44,25 @@ class OnnxModel:
     graph : its operators; products are called like their weights
     unknown : operator type -> how many of them are costed as the memory that they move
     takes : which of `batch` and `tokens` set a size; the file fixes what the others would say
+    untimed : weight of a product that is not timed -> the reason
     """
 
     graph: ModelGraph
     unknown: Mapping[str, int]
     takes: frozenset[str]
+    untimed: Mapping[str, str]
 
 
-def read_onnx_model(path: str | Path, *, batch: int, tokens: int) -> OnnxModel:
+def read_onnx_model(
+    path: str | Path, *, batch: int, tokens: int, images: ImageSizes | None = None
+) -> OnnxModel:
     """Read the graph of a file; its weights are left where they are.
 
     Parameters
     ----------
     batch : first size of every input that leaves it free
     tokens : other free sizes, and the rows of inputs (rows, features)
+    images : input (batch, channels, height, width) -> height and width in place of those of the file
 
     Raises
     ------
@@ -63,20 +72,37 @@ def read_onnx_model(path: str | Path, *, batch: int, tokens: int) -> OnnxModel:
     if batch < 1 or tokens < 1:
         raise BadInput(f"batch and tokens must be at least 1, got {batch} and {tokens}")
     with text_only(file):
-        return _read(file, batch, tokens)
+        return _read(file, batch, tokens, images)
 
 
-def _read(file: Path, batch: int, tokens: int) -> OnnxModel:
+def image_inputs(path: str | Path) -> list[str]:
+    """Return the names of the inputs (batch, channels, height, width) of a file. Raises BadInput."""
+    file = Path(path)
+    with text_only(file):
+        return [value.name for value in model_inputs(open_onnx(file)) if is_image(value)]
+
+
+def _read(file: Path, batch: int, tokens: int, images: ImageSizes | None) -> OnnxModel:
     model = open_onnx(file)
-    builder = _Builder(file, model, shapes_of(file, model, batch=batch, tokens=tokens))
+    builder = _Builder(file, model, shapes_of(file, model, batch=batch, tokens=tokens, images=images))
     for value in model.graph.input:
         builder.add_input(value.name)
     for node in model.graph.node:
         _check_operands(file, node)
         builder.add(node)
     if not builder.model.products:
-        raise BadInput(f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none")
-    return OnnxModel(graph=_fuse(builder.model), unknown=builder.unknown, takes=free_sizes(model))
+        untimed = "".join(f"; {name}: {reason}" for name, reason in [*builder.untimed.items()][:3])
+        raise BadInput(
+            f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none that is timed{untimed}"
+            if untimed
+            else f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none"
+        )
+    return OnnxModel(
+        graph=_fuse(builder.model),
+        unknown=builder.unknown,
+        takes=free_sizes(model),
+        untimed=builder.untimed,
+    )
 
 
 def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
@@ -95,6 +121,7 @@ class _Builder:
         self.path, self.shapes = path, shapes
         self.model = ModelGraph(name=path.stem)
         self.unknown: dict[str, int] = {}
+        self.untimed: dict[str, str] = {}
         self._writer: dict[str, str] = {}
         self._uses = {use.constant: use for use in weight_uses(model)}
         self._constants = {constant.name: tuple(constant.dims) for constant in model.graph.initializer}
@@ -129,6 +156,8 @@ class _Builder:
             name = self._free(use.name)
             weight = self._constants.get(use.constant) or self.shapes.get(use.constant, ())
             operation = product_of(name, node, weight, self.shapes, is_transposed=use.is_transposed)
+            if groups_of(node) != 1:
+                self.untimed[name] = f"groups are not timed: a convolution of {groups_of(node)} groups"
         else:
             operation = operation_of(self._free(node.name or node.output[0]), node, read, self.shapes)
         if operation.kind == "unknown":
