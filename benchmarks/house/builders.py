@@ -25,11 +25,7 @@ class Role(NamedTuple):
 ROLES = {
     "engine loop over SMs": Role(r"while mem\[G_RETIRED\]", "row 24"),
     "GPU timer": Role(r"\belapsed_time\(|get_elapsed_time\(", "row 22"),
-    "seconds of memory-bound work": Role(
-        r"^ *(return|rate =|seconds =) .*dram_copy_bytes_per_s"
-        r"|def (reduction|transpose|padded_copy|zero_row)_seconds\((m|elements|plan)\b",
-        "row 23",
-    ),
+    "seconds of memory-bound work": Role(r"(/|rate =) .*dram_copy_bytes_per_s"),
     "seconds of attention": Role(r"def attention_(seconds|work)\b", "row 23"),
     "record of a convolution": Role(r"class (ConvShape|Convolution)\b", "row 27"),
     "layers of a checkpoint": Role(r"def layers_of_checkpoint\b", "row 7"),

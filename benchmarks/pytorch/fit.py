@@ -19,7 +19,7 @@ from prunecast.validation.torch_models import Case
 from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.shapes import Pass
 from prunecast.workload.graph.torch_form import torch_form
-from prunecast.workload.graph.torch_time import attention_work
+from prunecast.workload.graph.torch_time import MEAN_DUTY, attention_work
 
 RECORD = Path(__file__).parents[1] / "measured" / "h200-sxm-pytorch-models-2026-11-23.json"
 SHARES = {
@@ -83,7 +83,7 @@ def fit_attention(found: list[Point], gpu: GpuSpec) -> dict[str, float]:
     """Entries of attention: begin, keys in whose time a tile starts, and share of the tensor rate."""
     whole = [point for point in found if not point.operation.elements_cached]
     us = np.array([point.us for point in whole])
-    work = [attention_work(point.operation, gpu) for point in whole]
+    work = [attention_work(point.operation, gpu, duty=MEAN_DUTY) for point in whole]
     table = np.stack(
         (np.ones(len(us)), [1e6 * w.multiplying for w in work], [1e6 * w.per_key for w in work]), 1
     )

@@ -9,6 +9,7 @@ saying what is wrong with it. `costs.py` reads what kernels keep beside their so
 from prunecast.hardware.clock import STATES, at_power_limit, sm_clock_hz
 from prunecast.hardware.costs import Cost, Costs, load_costs
 from prunecast.hardware.load import gpu_names, load_gpu
+from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance
 
@@ -19,6 +20,7 @@ __all__ = [
     "Cost",
     "Costs",
     "GpuSpec",
+    "MemoryPass",
     "Occupancy",
     "Provenance",
     "at_power_limit",

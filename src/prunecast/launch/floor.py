@@ -1,5 +1,6 @@
 """Launch floor: what lies between back-to-back launches beside their kernels' own cycles."""
 
+from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.table import has_copied_rows, zero_row_count
 from prunecast.launch.context import LaunchContext, launch_costs
@@ -70,8 +71,13 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     way_s = (gpu.dram_latency_cycles + gpu.store_latency_cycles) / gpu.max_clock_hz
     width = word_bytes(element_bytes, row_bytes)
     words_per_s = launch_costs(gpu)["copy_words_per_clk"] * gpu.sm_count * gpu.max_clock_hz
-    row_s = max(row_bytes / width / words_per_s, 2 * row_bytes / gpu.dram_copy_bytes_per_s)
-    return 2 * (gpu.graph_launch_s + way_s) + (plan.k + plan.m) * row_s
+    moved_bytes = (plan.k + plan.m) * row_bytes
+    return MemoryPass(
+        copied_bytes=2 * moved_bytes,
+        start_s=2 * (gpu.graph_launch_s + way_s),
+        overlapped_s=moved_bytes / width / words_per_s,
+        copy_share=1.0,
+    ).seconds(gpu)
 
 
 def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
@@ -87,6 +93,9 @@ def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     row_bytes = -(-plan.n // ROW_PADDING) * ROW_PADDING * DTYPE_BYTES[plan.dtype]
     rows_per_sm = -(-rows // gpu.sm_count)
     from_sm_s = rows_per_sm * row_bytes / gpu.store_bytes_per_clk_per_sm / gpu.max_clock_hz
-    edges_s = (gpu.block_start_cycles + gpu.store_latency_cycles) / gpu.max_clock_hz
-    stored_s = edges_s + max(from_sm_s, rows * row_bytes / gpu.dram_bytes_per_s)
-    return max(stored_s, rows * gpu.block_interval_s)
+    stores = MemoryPass(
+        one_way_bytes=rows * row_bytes,
+        start_s=(gpu.block_start_cycles + gpu.store_latency_cycles) / gpu.max_clock_hz,
+        overlapped_s=from_sm_s,
+    )
+    return max(stores.seconds(gpu), rows * gpu.block_interval_s)

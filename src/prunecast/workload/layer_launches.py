@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.errors import BadInput
+from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
 from prunecast.kernels.tile.kernel import STSPMM
@@ -110,9 +111,13 @@ def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) ->
     moved = im2col_bytes(conv, dtype)
     if moved == 0:
         return 0.0
-    through_l2 = 2 * conv.k * conv.n * DTYPE_BYTES[dtype]
-    floor_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    return floor_s + max(moved / gpu.dram_copy_bytes_per_s, through_l2 / gpu.l2_bytes_per_s)
+    through_l2 = MemoryPass(l2_bytes=2 * conv.k * conv.n * DTYPE_BYTES[dtype])
+    return MemoryPass(
+        copied_bytes=moved,
+        start_s=gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s,
+        overlapped_s=through_l2.seconds(gpu),
+        copy_share=1.0,
+    ).seconds(gpu)
 
 
 def kernel_dtype(layer: Layer, asked: str | None) -> str:

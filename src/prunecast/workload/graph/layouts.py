@@ -17,7 +17,7 @@ sector at a time.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from prunecast.hardware import GpuSpec
+from prunecast.hardware import GpuSpec, MemoryPass
 from prunecast.hardware.spec import SECTOR_BYTES
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 
@@ -146,17 +146,18 @@ class ImageForm(NamedTuple):
         if o.kind == "relu" and lies:
             return 0.0
         strange = sum(self.model[name].elements_out for name in sources if lies not in self._layouts(name))
-        return self._moved(o.elements_in + o.elements_out) + self._scattered(strange)
+        return self._moving(o.elements_in + o.elements_out, scattered=strange)
 
     def beside(self, o: Operation) -> float:
         """Seconds of the launch beside a convolution: borders are cleared, or images leave their planes."""
         if o.convolution is None:
             return 0.0
         if o.name in self.sparse:
-            return self.gpu.graph_launch_s + self._border_bytes(o) / self.gpu.l2_bytes_per_s
+            cleared = MemoryPass(l2_bytes=self._border_bytes(o), start_s=self.gpu.graph_launch_s)
+            return cleared.seconds(self.gpu)
         if not any(map(self.in_planes, self._sources(o))):
             return 0.0
-        return self._moved(2 * o.elements_in) + self._scattered(o.elements_in)
+        return self._moving(2 * o.elements_in, scattered=o.elements_in)
 
     def laid(self, o: Operation) -> float:
         """Seconds of laying turned images between zeros, for a convolution that reads them."""
@@ -164,22 +165,20 @@ class ImageForm(NamedTuple):
         if conv is None:
             return 0.0
         larger = (conv.height + BORDER) * (conv.width + BORDER) / (conv.height * conv.width)
-        return self._moved(round((1.0 + larger) * o.elements_in))
+        return self._moving(round((1.0 + larger) * o.elements_in))
 
     def _layouts(self, name: str) -> set[bool]:
         """Whether images lie in planes: in both ways where they came into them for a reader."""
         turned = not self.sparse.isdisjoint(self.model.graph.successors(name))
         return {self.in_planes(name), turned or self.in_planes(name)}
 
-    def _moved(self, elements: int) -> float:
-        """A launch that moves so many: through DRAM where L2 does not hold them."""
-        moved, gpu = elements * _ELEMENT_BYTES, self.gpu
-        rate = gpu.l2_bytes_per_s if moved <= gpu.l2_usable_bytes else gpu.dram_copy_bytes_per_s
-        return gpu.graph_launch_s + moved / rate
-
-    def _scattered(self, elements: int) -> float:
-        """What it takes more to read each from a sector of its own."""
-        return elements * (SECTOR_BYTES - _ELEMENT_BYTES) / self.gpu.l2_bytes_per_s
+    def _moving(self, elements: int, *, scattered: int = 0) -> float:
+        """Return the seconds of a launch; each of `scattered` elements fetches a sector."""
+        return MemoryPass(
+            copied_bytes=elements * _ELEMENT_BYTES,
+            l2_bytes=scattered * (SECTOR_BYTES - _ELEMENT_BYTES),
+            start_s=self.gpu.graph_launch_s,
+        ).seconds(self.gpu)
 
     def _border_bytes(self, o: Operation) -> int:
         conv = o.convolution

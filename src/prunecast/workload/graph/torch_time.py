@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from prunecast.hardware import GpuSpec, sm_clock_hz
+from prunecast.hardware import GpuSpec, MemoryPass, sm_clock_hz
 from prunecast.hardware.costs import load_costs
 from prunecast.workload.graph.layouts import PASSES, ImageForm, Transpose
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
@@ -32,65 +32,79 @@ PRODUCT_SHARE = 0.6
 EXPONENTIALS_PER_CLK_PER_SM = 16
 """CUDA C++ Programming Guide, throughput of native arithmetic instructions: 7.5 to 9.0 alike."""
 
-START_KEYS = 230
-"""Keys in whose time a block of queries starts and ends: fitted to J. Shah et al., FlashAttention-3, 2024,
-figure 5, to the fastest kernel at each point."""
-
 
 def other_seconds(operation: Operation, gpu: GpuSpec, *, launch_s: float) -> float:
     """Seconds of an operation that is neither input nor product, one launch of each copy included."""
     if operation.kind == "input":
         return 0.0
-    moved = _traffic_seconds(operation.elements_in, operation.elements_out, ELEMENT_BYTES, gpu)
-    moved += operation.elements_cached * ELEMENT_BYTES / gpu.dram_bytes_per_s
-    return operation.runs * (launch_s + max(moved, _tensor_seconds(operation, gpu)))
+    work = MemoryPass(
+        copied_bytes=(operation.elements_in + operation.elements_out) * ELEMENT_BYTES,
+        one_way_bytes=operation.elements_cached * ELEMENT_BYTES,
+        start_s=launch_s,
+        overlapped_s=_tensor_seconds(operation, gpu),
+    )
+    return operation.runs * work.seconds(gpu)
 
 
 def transpose_seconds(
     elements: int, gpu: GpuSpec, *, element_bytes: int = ELEMENT_BYTES, launch_s: float
 ) -> float:
     """Seconds of changing the layout of a tensor: read once, written once, one launch."""
-    return launch_s + _traffic_seconds(elements, elements, element_bytes, gpu)
+    return MemoryPass(copied_bytes=2 * elements * element_bytes, start_s=launch_s).seconds(gpu)
 
 
-def _traffic_seconds(elements_in: int, elements_out: int, element_bytes: int, gpu: GpuSpec) -> float:
-    bytes_moved = (elements_in + elements_out) * element_bytes
-    rate = gpu.l2_bytes_per_s if bytes_moved <= gpu.l2_usable_bytes else gpu.dram_copy_bytes_per_s
-    return bytes_moved / rate
+def tensor_flops_per_s(gpu: GpuSpec, share: float, *, duty: float | None = None) -> float:
+    """Return `share` of the dense tensor rate, at the burst clock of `duty`, by default that share."""
+    clock_hz = sm_clock_hz(
+        gpu, tensor_duty=share if duty is None else duty, l2_bytes_per_clk_per_sm=0.0, state="burst"
+    )
+    return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
 
 
 def _tensor_seconds(operation: Operation, gpu: GpuSpec) -> float:
     if operation.flops == 0.0:
         return 0.0
     if operation.head_width:
-        return attention_seconds(operation.flops, operation.elements_out, operation.head_width, gpu)
-    return operation.flops / _flops_per_s(gpu, PRODUCT_SHARE)
+        return attention_seconds(operation, gpu)
+    return operation.flops / tensor_flops_per_s(gpu, PRODUCT_SHARE)
 
 
-def attention_seconds(flops: float, elements_out: int, head_width: int, gpu: GpuSpec) -> float:
-    """Seconds of fused attention, launch apart.
+MEAN_DUTY = 0.5
+"""Tensor duty of attention in torch, for the clock. Kind: fitted, with its other numbers."""
 
-    A score takes 4 `head_width` operations of the tensor cores and one exponential; that neither hides the
-    other is what the best kernels reach with 16384 keys: 479, 629 and 746 TFLOP/s for heads of 64, 128 and
-    256 features, where an H100 reached 497, 648 and 756. With 512 keys 335, 440 and 522, measured 340, 497
-    and 482.
+
+class AttentionWork(NamedTuple):
+    """Seconds of fused attention at the whole tensor rate."""
+
+    multiplying: float
+    """Products and exponentials, of which neither hides the other."""
+    per_key: float
+    """Seconds for each of the keys in whose time a tile of queries starts and ends."""
+
+
+def attention_work(o: Operation, gpu: GpuSpec, *, duty: float | None = None) -> AttentionWork:
+    """Return the work of attention. A score needs 4 `head_width` operations of the tensor cores and one
+    exponential.
 
     Parameters
     ----------
-    flops : of both products
-    elements_out : what is written, queries times features
+    duty : tensor duty that sets the clock; None for the share of time that the products need
     """
     per_clk = 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm
-    exponentials = per_clk / (4.0 * head_width * EXPONENTIALS_PER_CLK_PER_SM)
-    starting = 4.0 * START_KEYS * elements_out
+    exponentials = per_clk / (4.0 * o.head_width * EXPONENTIALS_PER_CLK_PER_SM)
     share = 1.0 / (1.0 + exponentials)
-    return (flops + starting) / _flops_per_s(gpu, share)
+    per_flop_s = 1.0 / tensor_flops_per_s(gpu, share, duty=duty)
+    return AttentionWork(o.flops * per_flop_s, 4.0 * o.elements_out * per_flop_s)
 
 
-def _flops_per_s(gpu: GpuSpec, share: float) -> float:
-    """The dense tensor rate times the share of it that is reached, at the clock that goes with it."""
-    clock_hz = sm_clock_hz(gpu, tensor_duty=share, l2_bytes_per_clk_per_sm=0.0, state="burst")
-    return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
+def attention_seconds(operation: Operation, gpu: GpuSpec) -> float:
+    """Return the seconds of fused attention in an engine, its launch excluded.
+
+    With 16384 keys and heads of 64, 128 and 256 features this gives 479, 629 and 746 TFLOP/s, where the best
+    kernels reached 497, 648 and 756 on an H100; with 512 keys 335, 440 and 522, measured 340, 497 and 482.
+    """
+    work, costs = attention_work(operation, gpu), load_costs(__package__, gpu.compute_capability)
+    return work.multiplying + costs["engine_start_keys"] * work.per_key
 
 
 FEW_TURNED_APART = 64
@@ -112,8 +126,6 @@ MOVING = {
 }
 """Kind -> entries for its beginning and its share of the copy rate."""
 NORMS = ("normalise", "rms norm")
-MEAN_DUTY = 0.5
-"""Tensor duty of attention, for the clock."""
 PATCH_TILE = 128
 """Pixels and channels of a tile of cuDNN's convolution of patches."""
 
@@ -124,15 +136,6 @@ class TorchTimes(NamedTuple):
     seconds: dict[str, float]
     transposes: tuple[Transpose, ...]
     turning: dict[str, float]
-
-
-class AttentionWork(NamedTuple):
-    """Seconds of attention at the whole tensor rate."""
-
-    multiplying: float
-    """Products and exponentials, neither hidden behind the other."""
-    per_key: float
-    """Seconds for each of the keys in whose time a tile of queries starts and ends."""
 
 
 class TorchTimer:
@@ -183,7 +186,7 @@ class TorchTimer:
             return 2.0 * gap_s + self._attention(operation)
         if operation.kind == "patches":
             return gap_s + self._patches(operation)
-        return gap_s + self._moved(operation.kind, operation.elements_in + operation.elements_out)
+        return gap_s + self._moving(operation.kind, operation.elements_in + operation.elements_out)
 
     def epilogue(self, operation: Operation) -> float:
         """Seconds by which an activation in the epilogue makes a product longer."""
@@ -196,36 +199,46 @@ class TorchTimer:
 
     def adding(self, norm: Operation) -> float:
         """Seconds by which the sum that a norm reads makes a product longer."""
-        return norm.elements_out * ELEMENT_BYTES / self._gpu.dram_bytes_per_s
+        return MemoryPass(one_way_bytes=norm.elements_out * ELEMENT_BYTES).seconds(self._gpu)
 
     def turning(self, maker: Operation, reader: Operation) -> float:
         """Seconds of turning X, which `maker` makes, for a sparse product."""
         x = reader.elements_in
         if reader.n > FEW_TURNED_APART and x < LEAST_TURNED_APART and maker.kind in NORMS:
-            share = self._costs["turned_norm_share"] * self._gpu.dram_copy_bytes_per_s
-            return 2 * x * ELEMENT_BYTES / share
-        return self._moved("turn", 2 * x)
+            share = self._costs["turned_norm_share"]
+            return MemoryPass(copied_bytes=2 * x * ELEMENT_BYTES, copy_share=share).seconds(self._gpu)
+        return self._moving("turn", 2 * x)
 
-    def _moved(self, kind: str, elements: int) -> float:
-        begin, share = MOVING[kind]
-        rate = self._costs[share] * self._gpu.dram_copy_bytes_per_s
-        return self._costs[begin] + elements * ELEMENT_BYTES / rate
+    def _moving(self, kind: str, elements: int) -> float:
+        """Return the seconds of an element-wise kernel, by the start and the rate measured of its kind."""
+        start, share = MOVING[kind]
+        return MemoryPass(
+            copied_bytes=elements * ELEMENT_BYTES,
+            start_s=self._costs[start],
+            copy_share=self._costs[share],
+        ).seconds(self._gpu)
 
     def _attention(self, o: Operation) -> float:
         """Tensor work of whole sequences; of few new tokens what the cache's bytes take, and partial sums."""
-        costs, work = self._costs, attention_work(o, self._gpu)
+        costs, work = self._costs, attention_work(o, self._gpu, duty=MEAN_DUTY)
         tensor = (work.multiplying + costs["start_keys"] * work.per_key) / costs["attention_share"]
         if not o.elements_cached:
             return costs["attention_s"] + tensor
-        read = o.elements_cached * ELEMENT_BYTES / (costs["cache_read_share"] * self._gpu.dram_bytes_per_s)
-        return costs["split_keys_s"] + max(read, tensor)
+        return MemoryPass(
+            one_way_bytes=o.elements_cached * ELEMENT_BYTES / costs["cache_read_share"],
+            start_s=costs["split_keys_s"],
+            overlapped_s=tensor,
+        ).seconds(self._gpu)
 
     def _patches(self, o: Operation) -> float:
         """Waves of the convolution, and its input and output in the layouts that it wants."""
         tiles = -(-o.elements_out // PATCH_TILE**2)
         waves = -(-tiles // self._gpu.sm_count)
-        rate = self._costs["patch_turn_share"] * self._gpu.dram_copy_bytes_per_s
-        return waves * self._costs["patch_wave_s"] + (o.elements_in + o.elements_out) * ELEMENT_BYTES / rate
+        return MemoryPass(
+            copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
+            start_s=waves * self._costs["patch_wave_s"],
+            copy_share=self._costs["patch_turn_share"],
+        ).seconds(self._gpu)
 
 
 def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = frozenset()) -> dict[str, float]:
@@ -264,15 +277,6 @@ def _lost_planes(model: ModelGraph, timer: TorchTimer, sparse: frozenset[str]) -
 
     convolutions = [name for name in sparse if model[name].convolution is not None]
     return {name: around(sparse - {name}) - around(sparse) for name in convolutions}
-
-
-def attention_work(o: Operation, gpu: GpuSpec) -> AttentionWork:
-    """The work of attention."""
-    clock_hz = sm_clock_hz(gpu, tensor_duty=MEAN_DUTY, l2_bytes_per_clk_per_sm=0.0, state="burst")
-    per_clk = 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm
-    exponentials = per_clk / (4.0 * o.head_width * EXPONENTIALS_PER_CLK_PER_SM)
-    per_flop_s = (1.0 + exponentials) / (per_clk * gpu.sm_count * clock_hz)
-    return AttentionWork(o.flops * per_flop_s, 4.0 * o.elements_out * per_flop_s)
 
 
 def _norms_of_sums(model: ModelGraph, name: str) -> list[Operation]:

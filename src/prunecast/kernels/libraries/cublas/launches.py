@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.costs import Costs, load_costs
+from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,8 +42,9 @@ def reduction_seconds(m: int, n: int, slices: FloatArray | int, gpu: GpuSpec) ->
         ctas = -(-m // costs.whole("reduction_tile_rows")) * -(-n // costs.whole("reduction_tile_tokens"))
         rounds = min(ctas, costs.whole("reduction_most_ctas")) / gpu.sm_count
         cycles += round(rounds * (gpu.block_start_cycles + gpu.l2_latency_cycles))
-    sums_s = 4.0 * m * n * np.asarray(slices, np.float64) / gpu.l2_bytes_per_s
-    return np.where(np.asarray(slices) > 1, launch_s + cycles / gpu.max_clock_hz + sums_s, 0.0)
+    start_s = launch_s + cycles / gpu.max_clock_hz
+    slice_s = MemoryPass(l2_bytes=4.0 * m * n).seconds(gpu)
+    return np.where(np.asarray(slices) > 1, start_s + np.asarray(slices, np.float64) * slice_s, 0.0)
 
 
 MOST_CTAS_IN_LARGE_CLUSTERS = 120
