@@ -204,7 +204,7 @@ def test_explain_and_prune(refused, model, tmp_path):
     assert "explain takes one layer, got 2" in refused("explain", model, *FAST)
     assert "kernel must be one of" in refused("explain", model, *FAST, "--kernel", "cublas")
     assert "must lie in a folder that exists" in refused("prune", model, "-o", "no/such")
-    assert "out must be a folder" in refused("prune", model, "-o", model)
+    assert "-o must be a folder" in refused("prune", model, "-o", model)
     assert "2:4 only has sparsity 0.5" in refused(
         "prune", model, "-o", "out", "--pattern", "2:4", "--sparsity", "0.9"
     )

@@ -23,7 +23,7 @@ def test_the_same_command_writes_the_same_bytes(run, model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-o", "page.pdf"), "-o must name a .html file, got page.pdf"),
+        (("-o", "page.pdf"), "-o must name a .html or .htm file, got page.pdf"),
         (("-o", "no/page.html"), "-o must lie in a folder that exists"),
         (("--gpu", "h201"), "h201"),
     ],

@@ -87,13 +87,15 @@ def test_a_second_run_computes_nothing_and_says_the_same(run, lm, monkeypatch):
         (("--trials", "0"), "trials must be at least 1"),
         (("--seed", "-1"), "seed"),
         (("--storage", "no/study.sqlite"), "folder that exists"),
-        (("--storage", "w.safetensors"), "not a database"),
+        (("--storage", "w.safetensors"), "--storage would overwrite w.safetensors, which is read"),
+        (("--storage", "text"), "not a database"),
         (("--cap", "nobody=0.5"), "nobody"),
         (("-o", "no/out"), "folder that exists"),
         (("--json", "--csv"), "exclude each other"),
     ],
 )
 def test_bad_input_writes_nothing(run, lm, tmp_path, options, told):
+    (tmp_path / "text").write_text("no database, but longer than the header of one " * 100)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     code, out, err = run("search", lm, *SETTINGS, *options)
     assert (code, out, err.count("\n")) == (2, "", 1), err

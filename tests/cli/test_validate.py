@@ -96,3 +96,24 @@ def test_calibrate_writes_a_spec_from_raw_numbers(run, tmp_path):
     code, _, error = run("calibrate", "mine.toml", "--raw", "raw.json")
     assert code == 2
     assert "exists" in error
+
+
+@pytest.mark.parametrize("text", ["no toml", "other = 1", "schema = 2", "[[validated]]\ngpu = 'h200-sxm'"])
+def test_a_file_that_is_no_table_of_intervals_is_refused_before_the_work(run, record, tmp_path, text):
+    (tmp_path / "f").write_text(text)
+    code, out, error = run("validate", "--replay", "missing.csv", "--intervals", "f")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert "f: wanted a table of intervals" in error
+    assert (tmp_path / "f").read_text() == text
+
+
+def test_a_table_of_intervals_is_extended(run, record, tmp_path):
+    for _ in range(2):
+        assert run("validate", "--replay", record, "--engine", "model", "--intervals", "t.toml")[0] == 0
+    assert (tmp_path / "t.toml").read_text().count("schema = 1") == 1
+
+
+def test_a_report_is_a_page_in_markdown(run, record):
+    code, _, error = run("validate", "--replay", record, "--report", record)
+    assert code == 2
+    assert "--report must name a .md file, got" in error

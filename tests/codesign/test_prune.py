@@ -130,7 +130,7 @@ def test_folders_that_cannot_be_used(model, tmp_path):
     with pytest.raises(BadInput, match="out must be a folder, got the file"):
         prune(model[0], pattern=PATTERN, out=model[0])
     prune(model[0], pattern=PATTERN, out=tmp_path / "out")
-    with pytest.raises(BadInput, match="would overwrite the weights"):
+    with pytest.raises(BadInput, match=r"would overwrite .*, which is read"):
         prune(tmp_path / "out" / "weights.safetensors", pattern=PATTERN, out=tmp_path / "out")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prunecast.codesign.write_pruned import checked_folder
+from prunecast.codesign.write_pruned import check_folders
 from prunecast.errors import BadInput
 from prunecast.files import (
     aside,
@@ -187,4 +187,4 @@ def locked(tmp_path):
         check_writable(folder / "out.json", "-o")
     for place in (folder, folder / "new"):
         with pytest.raises(BadInput, match="out must be a folder that can be written"):
-            checked_folder(place, {})
+            check_folders([place], {})

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from prunecast.cli.guard import check_given
 from prunecast.version import tool_version
 
 START = """\
@@ -53,8 +54,8 @@ def _start(
         typer.echo(START)
 
 
-def _flat(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer wants it: every field of its records is an option of its own."""
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as Typer wants it: every field of its records is an option, and the guard comes first."""
     hints = get_type_hints(command, include_extras=True)
     records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[Parameter] = []
@@ -66,6 +67,7 @@ def _flat(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
 
     def run(**given: Any) -> None:
+        check_given(parameters, given)
         made = {
             name: record(**{option.name: given.pop(option.name) for option in fields(record)})
             for name, record in records.items()
@@ -99,7 +101,7 @@ def _with_default(hint: Any) -> Any:
     if not isinstance(words, str):
         return hint
     told.show_default, told.help = False, f"{told.help}  [default: {words}]"
-    return Annotated[hint.__origin__, told]
+    return Annotated[hint.__origin__, told, *hint.__metadata__[1:]]
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
@@ -116,5 +118,5 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     named = next((argument for argument in arguments if not argument.startswith("-")), "")
     for name in (named,) if named in COMMANDS else COMMANDS:
         module = import_module(f"prunecast.cli.{name}")
-        app.command()(_flat(getattr(module, name)))
+        app.command()(flattened(getattr(module, name)))
     return app

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import Reads
 from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Budget(opt.Read):
             help="Mean squares of each layer's inputs (prunecast.torch.input_squares): importance knows them;"
             " or second moments (input_moments): kept weights are updated too.",
         ),
+        Reads(),
     ] = None
     target: opt.Target = None
     ignore: opt.Ignore = None

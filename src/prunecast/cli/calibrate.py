@@ -6,38 +6,53 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import Given, Reads, Writes
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
+from prunecast.files import Output, OutputFile
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
 
 
+RAW = ".raw.json"
+"""Ending of the raw numbers beside a spec."""
+
+
+def _spec_and_raw(what: str, value: str | Path, given: Given) -> list[Output]:
+    """The spec, and the raw numbers where they are measured."""
+    spec = Path(value)
+    raw = OutputFile(what="the raw numbers", path=spec.with_suffix(RAW))
+    written = OutputFile(what=what, path=spec, suffixes=(".toml",), is_new=True)
+    return [written, raw] if given["raw"] is None else [written]
+
+
 def calibrate(
     spec: Annotated[
-        Path, typer.Argument(metavar="SPEC.toml", show_default=False, help="New spec file to write.")
+        Path,
+        typer.Argument(metavar="SPEC.toml", show_default=False, help="New spec file to write."),
+        Writes(_spec_and_raw),
     ],
     *,
     gpu: Annotated[
-        str, typer.Option(metavar="NAME", help="Spec that provides what cannot be measured.")
+        str, typer.Option(metavar="NAME", help="Spec that provides what cannot be measured."), Reads()
     ] = "h200-sxm",
     raw: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", show_default="none", help="Raw numbers of an earlier run; needs no GPU."
         ),
+        Reads(),
     ] = None,
     printed: opt.Printed,
 ) -> None:
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
     to = printed.destination()
-    if spec.suffix != ".toml" or spec.exists():
-        raise BadInput(f"SPEC must be a new .toml file, got {spec}{' which exists' if spec.exists() else ''}")
     from prunecast.files import write_text_aside
     from prunecast.validation.calibration import derive, read_raw, spec_file
 
-    document = _measured(gpu, spec.with_suffix(".raw.json")) if raw is None else read_raw(raw)
+    document = _measured(gpu, spec.with_suffix(RAW)) if raw is None else read_raw(raw)
     write_text_aside(spec, spec_file(gpu, document, name=spec.stem))
     rows: list[dict[str, Any]] = [
         {"quantity": name, "value": found.value, "how": found.how}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import Reads, weight_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
@@ -23,10 +24,13 @@ def compare(
         typer.Argument(
             metavar="A.json B.json | WEIGHTS", show_default=False, help="Two files, or one model."
         ),
+        Reads(weight_files),
     ],
     *,
     gpu: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS.")
+        list[str] | None,
+        typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS."),
+        Reads(),
     ] = None,
     options: opt.Layers,
     printed: opt.Printed,

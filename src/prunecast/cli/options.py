@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import completion
+from prunecast.cli.guard import Reads, file_written, weight_files
 from prunecast.cli.output import Destination, destination
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Weights = Annotated[
         help="Weight matrices (M, K) or filters (out, in, kh, kw): a folder of .safetensors, a file"
         " .safetensors, .npz, .npy, .mtx, .smtx, .onnx or .pt, or the name of a standard model.",
     ),
+    Reads(weight_files),
 ]
 Gpu = Annotated[
     str,
@@ -28,6 +30,7 @@ Gpu = Annotated[
         autocompletion=completion.gpus,
         help="GPU name, see `prunecast gpus`, or path of a spec file.",
     ),
+    Reads(),
 ]
 Sparsity = Annotated[
     float | None,
@@ -89,7 +92,7 @@ class Form:
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False
 
     def destination(self) -> Destination:
-        """Destination of the report; contradicting options are refused before any work is done."""
+        """Return the destination of the report; refuse options that contradict each other."""
         return destination(self.as_json, self.as_csv, None)
 
 
@@ -102,10 +105,11 @@ class Printed(Form):
         typer.Option(
             "--output", "-o", metavar="FILE", show_default=False, help="Also write FILE, .json or .csv."
         ),
+        file_written(".json", ".csv"),
     ] = None
 
     def destination(self) -> Destination:
-        """Destination of the report; `output` is checked before any work is done."""
+        """Return the destination of the report, with its file."""
         return destination(self.as_json, self.as_csv, self.output)
 
 

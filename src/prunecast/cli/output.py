@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.files import check_writable
 from prunecast.text import printable
 
 if TYPE_CHECKING:
@@ -39,14 +38,10 @@ class Report(NamedTuple):
 
 
 def destination(as_json: bool, as_csv: bool, output: str | None) -> Destination:
-    """Check the three output options before any work is done for them."""
+    """Return what the three output options mean; refuse two forms for one stream."""
     if as_json and as_csv:
         raise BadInput("--json and --csv exclude each other; -o writes the second form to a file")
     path = None if output is None else Path(output)
-    if path is not None:
-        if path.suffix not in (".json", ".csv"):
-            raise BadInput(f"-o must name a .json or .csv file, got {output}")
-        check_writable(path, "-o")
     return Destination("json" if as_json else "csv" if as_csv else "table", path)
 
 

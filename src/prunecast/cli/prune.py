@@ -1,14 +1,17 @@
 """`prunecast prune`: write weights with zeros and the recipe, by a sparsity or to fit a latency budget."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.budget import Budget
+from prunecast.cli.guard import Given, Writes
 from prunecast.cli.output import Destination, Report, deliver
 from prunecast.errors import BadInput
+from prunecast.files import Output
 from prunecast.text import microseconds, percent
 
 if TYPE_CHECKING:
@@ -17,11 +20,20 @@ if TYPE_CHECKING:
     from prunecast.codesign.search import PrunedModel
 
 
+def _folders(what: str, value: str | Path, given: Given) -> list[Output]:
+    from prunecast.codesign.search.solutions import numbered_folders
+    from prunecast.codesign.write_pruned import pruned_folder
+
+    return [pruned_folder(folder, what) for folder in numbered_folders(Path(value), given["solutions"])]
+
+
 def prune(
     weights: opt.Weights,
     *,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write.")
+        str,
+        typer.Option("--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write."),
+        Writes(_folders),
     ],
     pattern: Annotated[
         str,

@@ -1,14 +1,12 @@
 """`prunecast report`: one HTML file about a prediction."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import Reads, file_written
 from prunecast.cli.progress import ProgressLines, tell
-from prunecast.errors import BadInput
-from prunecast.files import check_writable
 
 if TYPE_CHECKING:
     from prunecast.report.pictures import MeasuredPoint
@@ -19,7 +17,9 @@ def report(
     weights: opt.Weights,
     *,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.")
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="The HTML file."),
+        file_written(".html", ".htm"),
     ] = "report.html",
     gpu: opt.Gpu = "h200-sxm",
     options: opt.Layers,
@@ -31,10 +31,10 @@ def report(
             help="Also show measured times beside predicted ones: a record of `prunecast validate`, or"
             " `bundled`, whose thousands of rows the simulator takes ten minutes for; can be repeated.",
         ),
+        Reads(),
     ] = None,
 ) -> None:
     """Write one HTML file with pictures. Predicts as `predict` does; the file needs no network."""
-    path = _html_path(output)
     from prunecast.codesign import predict
     from prunecast.report.page import render_page, write_page
 
@@ -42,16 +42,8 @@ def report(
         table = predict(options.source(weights), gpu=gpu, **options.arguments(), progress=progress)
         points = _measured(measured or [], gpu, options.engine, progress)
         page = render_page(table, options.source(weights), gpu=gpu, measured=points, progress=progress)
-        write_page(path, page)
-    tell(f"{path}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
-
-
-def _html_path(output: str) -> Path:
-    path = Path(output)
-    if path.suffix not in (".html", ".htm"):
-        raise BadInput(f"-o must name a .html file, got {output}")
-    check_writable(path, "-o")
-    return path
+        write_page(output, page)
+    tell(f"{output}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
 
 
 def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -> list["MeasuredPoint"]:

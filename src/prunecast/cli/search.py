@@ -1,12 +1,15 @@
 """`prunecast search`: a study of patterns beside the plain allocation, kept in a database."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.budget import Budget
+from prunecast.cli.guard import Given, Writes
 from prunecast.cli.output import Report, deliver
+from prunecast.files import Output
 from prunecast.text import microseconds, percent
 
 if TYPE_CHECKING:
@@ -17,6 +20,18 @@ SHOWN = 10
 """Trials in the table; JSON and CSV hold all."""
 
 
+def _folder(what: str, value: str | Path, given: Given) -> list[Output]:
+    from prunecast.codesign.write_pruned import pruned_folder
+
+    return [pruned_folder(value, what)]
+
+
+def _database(what: str, value: str | Path, given: Given) -> list[Output]:
+    from prunecast.codesign.study.storage import database_outputs
+
+    return database_outputs(str(value), what)
+
+
 def search(
     weights: opt.Weights,
     *,
@@ -25,6 +40,7 @@ def search(
         typer.Option(
             "--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write the best to."
         ),
+        Writes(_folder),
     ] = None,
     sparsity: Annotated[
         float | None,
@@ -34,7 +50,9 @@ def search(
         int, typer.Option(metavar="N", help="Trials that the study has in the end, earlier ones included.")
     ] = 50,
     storage: Annotated[
-        str, typer.Option(metavar="FILE|URL", help="SQLite file, or postgresql+psycopg://user@host/name.")
+        str,
+        typer.Option(metavar="FILE|URL", help="SQLite file, or postgresql+psycopg://user@host/name."),
+        Writes(_database),
     ] = "study.sqlite",
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the order in which patterns are tried.")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import Reads, file_written, folder_written
 from prunecast.cli.progress import tell
 from prunecast.errors import BadInput
-from prunecast.files import check_writable
+from prunecast.files import JOURNALS
 
 if TYPE_CHECKING:
     from prunecast.codesign.sweep import SweepCase, SweepSummary
@@ -27,8 +28,11 @@ def sweep(
             show_default=False,
             help="SQLite file of results, which new ones extend.",
         ),
+        file_written(companions=JOURNALS),
     ],
-    gpu: Annotated[list[str], typer.Option(metavar="NAME", help="GPU; can be repeated.")] = ["h200-sxm"],  # noqa: B006
+    gpu: Annotated[list[str], typer.Option(metavar="NAME", help="GPU; can be repeated."), Reads()] = [  # noqa: B006
+        "h200-sxm"
+    ],
     shape: Annotated[
         list[str] | None,
         typer.Option(metavar="MxKxN", show_default=False, help="A (M, K), N tokens; can be repeated."),
@@ -66,11 +70,14 @@ def sweep(
         int | None, typer.Option(metavar="N", show_default="one per processor", help="Processes.")
     ] = None,
     parquet: Annotated[
-        str | None, typer.Option(metavar="FILE", show_default=False, help="Also write all results there.")
+        str | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also write all results there."),
+        file_written(),
     ] = None,
     pictures: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", show_default=False, help="Also draw heat maps with crossovers."),
+        folder_written("*.svg"),
     ] = None,
 ) -> None:
     """Predict GPUs x patterns x sparsities x shapes. What FILE already holds is not computed again."""
@@ -99,10 +106,6 @@ def sweep(
         raise BadInput("wanted a --shape like 4096x4096x2048 or a --workload, got neither")
     if Path(output).suffix.lower() in OTHER_FORMS:
         raise BadInput(f"-o is an SQLite file, results.sqlite or so, got {output}; --parquet writes a table")
-    if parquet:
-        check_writable(parquet, "--parquet")
-    if pictures and not Path(pictures).absolute().parent.is_dir():
-        raise BadInput(f"--pictures must lie in a folder that exists, got {pictures}")
     with open_executor(executor, workers) as where, SweepStore(output) as store, ProgressLines() as progress:
         summary = run_sweep(cases, store, where, progress)
         rows = store.rows() if parquet or pictures else []

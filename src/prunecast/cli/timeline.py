@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import file_written
 from prunecast.cli.progress import ProgressLines, tell
 from prunecast.errors import BadInput
 
@@ -23,7 +24,9 @@ def timeline(
     ] = 2,
     max_slices: Annotated[int, typer.Option(metavar="COUNT", help="Refuse a larger trace.")] = 200_000,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The trace: .json.gz or .json.")
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="The trace: .json.gz or .json."),
+        file_written(".json.gz", ".json"),
     ] = "trace.json.gz",
 ) -> None:
     """Trace the warps of one layer. For ui.perfetto.dev or chrome://tracing; name the layer with --target."""

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.guard import Given, Reads, Writes, file_written, weight_files
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines, tell
 from prunecast.errors import BadInput
-from prunecast.files import check_writable
+from prunecast.files import Output
 from prunecast.text import percent
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
     from prunecast.validation import Validation
     from prunecast.validation.torch_models.compare import ModelValidation
+
+
+def _page_and_figures(what: str, value: str | Path, given: Given) -> list[Output]:
+    from prunecast.validation.report import report_outputs
+
+    return report_outputs(Path(value), what)
 
 
 def validate(
@@ -28,12 +35,14 @@ def validate(
             metavar="NAME",
             help="Bundled suite to measure, `standard` or a later one, or the path of a TOML file.",
         ),
+        Reads(),
     ] = "standard",
     gpu: Annotated[
         str | None,
         typer.Option(
             metavar="NAME", show_default="h200-sxm, or the records'", help="GPU spec to predict with."
         ),
+        Reads(),
     ] = None,
     replay: Annotated[
         list[str] | None,
@@ -42,10 +51,12 @@ def validate(
             show_default="none",
             help="Record to predict instead of measuring, or `bundled`; can be repeated.",
         ),
+        Reads(),
     ] = None,
     record: Annotated[
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="New file (CSV) for what is measured."),
+        file_written(is_new=True),
     ] = None,
     part: Annotated[
         str, typer.Option(metavar="I/N", help="Measure or replay part I of N, in layers.")
@@ -53,17 +64,21 @@ def validate(
     resume: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", show_default="none", help="Record whose cases are not measured again."),
+        Reads(),
     ] = None,
     seconds: Annotated[
         float, typer.Option(metavar="S", help="Start no layer after this many seconds.")
     ] = 480.0,
     engine: Annotated[str, typer.Option(metavar="TEXT", help="simulator, model, or both.")] = "both",
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the report (.md).")
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also write the report (.md)."),
+        Writes(_page_and_figures),
     ] = None,
     intervals: Annotated[
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="Also write the table of intervals (.toml)."),
+        file_written(),
     ] = None,
     model: Annotated[
         str | None,
@@ -73,6 +88,7 @@ def validate(
             help="Measure a whole model in PyTorch instead, dense and pruned: a standard transformer, or a"
             " folder of Hugging Face's.",
         ),
+        Reads(weight_files),
     ] = None,
     workload: Annotated[
         str,
@@ -108,13 +124,13 @@ def validate(
     numbers = _part(part)
     if replay and record:
         raise BadInput("--record keeps what is measured, and --replay measures nothing")
-    for option, file in (("report", report), ("intervals", intervals)):
-        if file is not None:
-            check_writable(file, f"--{option}")
+    from prunecast.validation.intervals import read_intervals, write_intervals
     from prunecast.validation.suite import load_suite
     from prunecast.validation.validate import bundled_records, record_suite, rows_left
     from prunecast.validation.validate import replay as predict_again
 
+    if intervals is not None:
+        read_intervals(intervals)  # it is extended: one that cannot be read is refused before the work
     with ProgressLines() as progress:
         if replay:
             paths = [path for one in replay for path in (bundled_records(gpu) if one == "bundled" else [one])]
@@ -142,8 +158,6 @@ def validate(
 
         write_report(validation, report)
     if intervals is not None:
-        from prunecast.validation.intervals import write_intervals
-
         write_intervals(validation, intervals)
     rows = validation.row_documents()
     deliver(to, Report(validation.document(), rows, lambda page: _show(validation, page)))

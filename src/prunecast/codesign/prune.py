@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prunecast.choice import fastest_plan
 from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
-from prunecast.codesign.write_pruned import WEIGHTS, checked_folder, pruned_checkpoint, write_folder
+from prunecast.codesign.write_pruned import WEIGHTS, check_folders, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
 from prunecast.patterns.calibration import read_calibration
@@ -133,7 +133,8 @@ def prune(
     rule = parse_pattern(pattern)
     told = sparsity_for(rule, sparsity, natural=False)
     rule.sparsity_to_prune(told)
-    folder = checked_folder(Path(out), weights)
+    folder = Path(out)
+    check_folders([folder], weights, reads=[calibrate, gpu if isinstance(gpu, str) else None])
     loaded = load_layers(weights, target=target, ignore=ignore)
     known = None if calibrate is None else read_calibration(calibrate)
     guide = _guide(loaded, gpu, tokens) if rule.needs_times else None

@@ -1,7 +1,7 @@
 """Folders of pruned models: weights with zeros, their recipe and, where a pattern has tiles, their maps."""
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prunecast.choice import PrunedMap
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
-from prunecast.files import folder_aside
+from prunecast.files import Output, OutputFolder, check_outputs, folder_aside
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
@@ -20,45 +20,43 @@ from prunecast.patterns.sources.numpy_files import read_npz
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.graph import WORKLOADS
-from prunecast.workload.layers import Source, path_of, stored_arrays
+from prunecast.workload.layers import Source, files_of, stored_arrays
 
 WEIGHTS = "weights.safetensors"
 RECIPE, TILES = "recipe.json", "tiles.npz"
 _COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
-def checked_folder(folder: Path, weights: Source) -> Path:
-    """`folder`, refused before any work is done for it.
+def pruned_folder(folder: str | Path, what: str = "out") -> OutputFolder:
+    """The folder as an output, for the guard; `what` begins its messages."""
+    return OutputFolder(what=what, path=Path(folder), names=(WEIGHTS, RECIPE, TILES))
+
+
+def check_folders(
+    folders: Iterable[Path],
+    weights: Source,
+    *,
+    reads: Iterable[str | Path | None] = (),
+    others: Iterable[Output] = (),
+) -> None:
+    """Refuse folders of pruned models before any work is done for them.
+
+    Parameters
+    ----------
+    reads : what is read in addition to the weights: a calibration file, the spec of a GPU
+    others : further outputs of the same call
 
     Raises
     ------
-    BadInput : it is a file, its parent does not exist, it cannot be written, or it holds the very
-        weights that are to be pruned, or any where a standard model has none
+    BadInput : one cannot be written, would replace something that is read, or holds weights where a standard
+        model has none
     """
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"out must be a folder, got the file {folder}")
-    if not folder.absolute().parent.is_dir():
-        raise BadInput(f"out must lie in a folder that exists, got {folder}")
-    final = Path(os.path.realpath(folder))
-    for place in (final.parent, final):
-        if place.exists() and not os.access(place, os.W_OK | os.X_OK):
-            raise BadInput(
-                f"out must be a folder that can be written, got {folder}: no permission in {place}"
-            )
-    source = _file(weights)
-    if source and folder.exists() and folder.samefile(source):
-        raise BadInput(f"out would mix with the weights that it is made from: {folder}")
-    target = folder / WEIGHTS
-    if source and target.exists() and target.samefile(source):
-        raise BadInput(f"out would overwrite the weights that it is made from: {target}")
-    if isinstance(weights, str) and weights in WORKLOADS and target.exists():
-        raise BadInput(f"out holds weights, but {weights} has none: wanted another folder, got {folder}")
-    return folder
-
-
-def _file(weights: Source) -> Path | None:
-    path = path_of(weights)
-    return path if path is not None and path.exists() else None
+    folders = list(folders)
+    known = (path for path in reads if path is not None)
+    check_outputs([*map(pruned_folder, folders), *others], chain(files_of(weights), known))
+    for folder in folders:
+        if isinstance(weights, str) and weights in WORKLOADS and (folder / WEIGHTS).exists():
+            raise BadInput(f"out holds weights, but {weights} has none: wanted another folder, got {folder}")
 
 
 def write_folder(

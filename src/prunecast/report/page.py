@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from importlib import metadata, resources
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import predicted_layers
 from prunecast.codesign.table import PredictionTable, fastest
-from prunecast.files import write_text_aside
+from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import KERNELS
 from prunecast.report import pictures
@@ -26,7 +27,7 @@ from prunecast.report.pictures import PAGE, MeasuredPoint, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
 from prunecast.text import microseconds, percent, printable, significant
 from prunecast.workload.engines import Engine, Progress, silent
-from prunecast.workload.layers import Source
+from prunecast.workload.layers import Source, files_of
 
 
 class Word(NamedTuple):
@@ -139,6 +140,8 @@ FILTERS: dict[str, Callable[..., str]] = {
 
 def write_report(weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Any) -> PredictionTable:
     """Predict, write the page and return the table; `options` are those of `predict`. Raises BadInput."""
+    spec_file = [gpu] if isinstance(gpu, str) else []
+    check_outputs([OutputFile(what="path", path=Path(path))], chain(files_of(weights), spec_file))
     table = predict(weights, gpu=gpu, **options)
     write_page(path, render_page(table, weights, gpu=gpu))
     return table

@@ -15,10 +15,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.files import write_text_aside
+from prunecast.errors import BadInput
+from prunecast.files import MIB, OutputFile, check_outputs, read_text, write_text_aside
 from prunecast.validation.judged import Judged
 from prunecast.validation.validate import Validation
 
+LARGEST_TABLE = 16 * MIB
 FEWEST_CASES = 8
 SHARE = 0.9
 
@@ -149,10 +151,38 @@ def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float
     return ordered[-1][0]
 
 
+def read_intervals(path: Path) -> list[Coverage]:
+    """Read the entries of a table that `write_intervals` wrote; none where there is no file.
+
+    Raises
+    ------
+    BadInput : the file holds something else, which writing would lose
+    """
+    if not path.exists():
+        return []
+    wanted = "a table of intervals, as `prunecast validate --intervals` writes it"
+    text = read_text(path, wanted, most=LARGEST_TABLE)
+    try:
+        document = tomllib.loads(text)
+        if document.keys() - {"schema", "validated"} or document.get("schema", 1) != 1:
+            raise ValueError("it has other keys, or another schema than 1")
+        rows = [Coverage(**row) for row in document.get("validated", ())]
+        for row in rows:
+            _entry(row)
+    except (ValueError, TypeError, LookupError) as error:
+        raise BadInput(f"{path}: wanted {wanted}, but: {' '.join(str(error).split())}") from None
+    return rows
+
+
 def write_intervals(validation: Validation, path: Path) -> None:
-    """Write the table of intervals (`validated.toml`); entries of other GPUs that the file has are kept."""
-    before = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    others = [Coverage(**row) for row in before.get("validated", ()) if row["gpu"] != validation.gpu.name]
+    """Write the table of intervals (`validated.toml`); entries of other GPUs that the file has are kept.
+
+    Raises
+    ------
+    BadInput : the file is a record, holds something else, or cannot be written; it is left as it was
+    """
+    check_outputs([OutputFile(what="the table of intervals", path=path)], validation.records)
+    others = [row for row in read_intervals(path) if row.gpu != validation.gpu.name]
     rows = sorted([*others, *coverages(validation)], key=lambda row: row.gpu)
     write_text_aside(path, _HEAD + "".join(map(_entry, rows)))
 

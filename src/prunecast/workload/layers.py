@@ -7,7 +7,7 @@ last one counts.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,12 +19,13 @@ import numpy.typing as npt
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import Layer, WeightSet, read_weights
-from prunecast.patterns.sources.read import layers_among, open_tensors
+from prunecast.patterns.sources.read import files_read, layers_among, open_tensors
 from prunecast.patterns.sources.roles import seen_as_products, turned
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.workload.graph import WORKLOADS
+from prunecast.workload.graph.config import CONFIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,25 @@ def path_of(weights: Source) -> Path | None:
     while isinstance(weights, Transposed):
         weights = weights.weights
     return Path(weights) if isinstance(weights, str | Path) else None
+
+
+def files_of(weights: Source) -> Iterator[Path]:
+    """All files that loading weights reads, for the guard of outputs; none for arrays.
+
+    Raises
+    ------
+    BadInput : as `load_layers`, for an index or a model that cannot be read
+    """
+    path = path_of(weights)
+    if path is None or not path.exists():
+        return
+    if str(path) in WORKLOADS:
+        # `prune` means the standard model and `predict` the folder of that name
+        yield from path.glob("*.safetensors")
+        return
+    yield from files_read(path)
+    if path.is_dir():
+        yield path / CONFIG
 
 
 def stored_arrays(weights: Source) -> dict[str, StoredTensor]:

@@ -10,12 +10,12 @@ import numpy as np
 from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import as_launched, calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
-from prunecast.codesign.search.solutions import different_solutions
+from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.write_pruned import (
     TILES,
     WEIGHTS,
-    checked_folder,
+    check_folders,
     pruned_checkpoint,
     tiles_of,
     write_folder,
@@ -99,15 +99,14 @@ class PrunedModel:
         """Write `document`, and the weights where they are real, to the folder, if there is one."""
         if self.folder is None:
             return
-        folder = checked_folder(self.folder, weights)
         if not self.has_weights:
-            write_folder(folder, document)
+            write_folder(self.folder, document)
             return
         masks = masks_of(search, self.result)
         tiles = tiles_of(
             {name: parse_pattern(self._patterns[name]).map(mask) for name, mask in masks.items()}
         )
-        write_folder(folder, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
+        write_folder(self.folder, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
 
     @property
     def _patterns(self) -> dict[str, str]:
@@ -198,12 +197,15 @@ def prune_model(
     """
     if solutions < 1:
         raise BadInput(f"solutions must be at least 1, got {solutions}")
-    folder = None if out is None else checked_folder(Path(out), weights)
+    folders: Sequence[Path | None] = [None] * solutions
+    if out is not None:
+        folders = numbered_folders(Path(out), solutions)
+        check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
     search = search_of(weights, gpu=gpu, **options)
     search.prepare()
     found = [
-        PrunedModel.of(search, one.result, targets, folder and _numbered(folder, number), one.offered)
-        for number, one in enumerate(different_solutions(search, targets, solutions), 1)
+        PrunedModel.of(search, one.result, targets, folder, one.offered)
+        for folder, one in zip(folders, different_solutions(search, targets, solutions), strict=False)
     ]
     for pruned in reversed(found):
         pruned.write(search, weights, pruned.document())
@@ -283,9 +285,9 @@ def search_of(
     )
 
 
-def _numbered(folder: Path, number: int) -> Path:
-    """The folder of solution `number`."""
-    return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
+    """What a search reads beside the weights: the spec of a GPU and a calibration file, where there are."""
+    return [gpu if isinstance(gpu, str) else None, options.get("calibrate")]
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:

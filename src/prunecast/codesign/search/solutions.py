@@ -5,6 +5,7 @@ says, and a team may have kernels, or trust, for some patterns alone.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.codesign.search.model_search import ModelSearch
@@ -17,6 +18,12 @@ DIFFERENT = 0.1
 """Share of layers with another pattern or kernel from which a solution is another."""
 GENTLE = (0.75, 0.6)
 """Most sparsity of a layer, in solutions that spread it evenly."""
+
+
+def numbered_folders(folder: Path, most: int) -> list[Path]:
+    """The folders of up to `most` solutions: `folder`, `folder`-2 and so on, no more than there can be."""
+    numbers = range(2, min(most, 1 + len(list(_offers()))) + 1)
+    return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]
 
 
 class Solution(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.prune_model import search_of
+from prunecast.codesign.search.prune_model import read_beside, search_of
 from prunecast.codesign.study.evaluator import FAMILIES as SPACE_FAMILIES
 from prunecast.codesign.study.evaluator import SPACE_VERSION, Evaluator, plain_params
 from prunecast.codesign.study.run_trials import (
@@ -22,9 +22,15 @@ from prunecast.codesign.study.run_trials import (
     patterns_of,
     run_trials,
 )
-from prunecast.codesign.study.storage import StudyStorage, optuna_library, read_result, seeded_sampler
+from prunecast.codesign.study.storage import (
+    StudyStorage,
+    database_outputs,
+    optuna_library,
+    read_result,
+    seeded_sampler,
+)
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
-from prunecast.codesign.write_pruned import checked_folder
+from prunecast.codesign.write_pruned import check_folders
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.version import tool_version
@@ -73,7 +79,13 @@ def search_model(
         not used before, nothing is written to it
     """
     _check(trials, seed)
-    folder = None if out is None else checked_folder(Path(out), weights)
+    folder = None if out is None else Path(out)
+    check_folders(
+        [] if folder is None else [folder],
+        weights,
+        reads=read_beside(gpu, options),
+        others=database_outputs(storage, "storage"),
+    )
     kept_in = StudyStorage(storage)
     search = replace(search_of(weights, gpu=gpu, **options, progress=progress), progress=silent)
     evaluator = Evaluator(search, targets)

@@ -15,7 +15,7 @@ from typing import Any
 
 from prunecast.codesign.search import ChosenLayer, FrontPoint, TargetResult
 from prunecast.errors import BadInput
-from prunecast.files import aside, check_writable
+from prunecast.files import JOURNALS, Output, OutputFile, aside, check_writable
 
 
 def optuna_library() -> Any:
@@ -78,6 +78,18 @@ DATABASE = ("optuna.", "sqlalchemy.")
 """How modules begin that read what is stored."""
 OPTUNA_TABLES = {"alembic_version", "studies", "trials", "version_info"}
 """Some of those that every database of Optuna has."""
+
+
+def database_outputs(place: str, what: str) -> list[Output]:
+    """The database as an output, for the guard; none where a server keeps it. Raises BadInput as below."""
+    from sqlalchemy import make_url
+
+    optuna_library()
+    url = make_url(_url(place)[0])
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return []
+    path = Path(url.database if "://" in place else place)
+    return [OutputFile(what=what, path=path, companions=JOURNALS)]
 
 
 class StudyStorage:

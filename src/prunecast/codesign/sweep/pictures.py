@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.files import aside
+from prunecast.files import aside, folder_aside
 from prunecast.kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -63,21 +63,19 @@ def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
     grids = speedup_grids(rows)
     if not grids:
         raise BadInput("pictures need a pattern at several sparsities and dense beside it; there is none")
-    try:
-        folder.mkdir(exist_ok=True)
-        return [_write(grid, folder) for grid in grids]
-    except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
+    with folder_aside(folder) as unfinished:
+        return [folder / _write(grid, unfinished) for grid in grids]
 
 
-def _write(grid: SpeedupGrid, folder: Path) -> Path:
+def _write(grid: SpeedupGrid, folder: Path) -> str:
+    """Draw one grid into the folder; return the name of the file."""
     from prunecast.axes import new_axes, write_figure
 
     axes = new_axes(7.0, 1.6 + 0.3 * len(grid.shapes))
     draw_grid(grid, axes)
-    path = folder / f"{grid.gpu}-{grid.kernel}-{grid.pattern}.svg".replace(":", "_").replace("/", "_")
-    write_figure(axes, path)
-    return path
+    name = f"{grid.gpu}-{grid.kernel}-{grid.pattern}.svg".replace(":", "_").replace("/", "_")
+    write_figure(axes, folder / name)
+    return name
 
 
 def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:

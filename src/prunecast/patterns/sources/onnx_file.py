@@ -87,6 +87,17 @@ def open_onnx(path: Path) -> "onnx.ModelProto":
     return model
 
 
+def external_files(path: Path) -> set[Path]:
+    """The files of external data that a model names; raises BadInput as `open_onnx`."""
+    with text_only(path):
+        return {
+            path.parent / entry.value
+            for tensor in _constants(open_onnx(path))
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+
+
 @contextmanager
 def text_only(path: Path) -> Iterator[None]:
     """One line where text of the file is no UTF-8, which shows only when it is looked at."""

@@ -4,7 +4,7 @@ A checkpoint in several `.safetensors` files is a folder, or its index, `model.s
 JSON object (Hugging Face) whose `weight_map` says for each tensor the file it lies in, in the same folder.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from prunecast.errors import BadInput
 from prunecast.files import MIB, check_regular, parse_json, read_bytes
 from prunecast.patterns.sources.matrix_market import read_matrix_market, read_smtx
 from prunecast.patterns.sources.numpy_files import read_npy, read_npz
-from prunecast.patterns.sources.onnx_file import read_onnx
+from prunecast.patterns.sources.onnx_file import external_files, read_onnx
 from prunecast.patterns.sources.roles import (
     ExpertLoader,
     expert_counts,
@@ -179,6 +179,24 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
         check_regular(path, "a file of weights")
     with failures_named(path):
         return seen_as_products(path, READERS[path.suffix.lower()](path))
+
+
+def files_read(path: Path) -> Iterator[Path]:
+    """All files that reading tensors of `path` opens, and the folder of a checkpoint in several files.
+
+    Raises
+    ------
+    BadInput : as `open_tensors`, for an index or a model that cannot be read
+    """
+    yield path
+    with failures_named(path):
+        if path.is_dir() or path.name.endswith(INDEX):
+            folder = path if path.is_dir() else path.parent
+            yield folder
+            yield from sorted(folder.glob(f"*{INDEX}"))
+            yield from _files(path)
+        elif path.suffix.lower() == ".onnx":
+            yield from external_files(path)
 
 
 def _unusable(tensor: StoredTensor) -> str | None:

@@ -3,6 +3,6 @@
 Floor: inside validation. Read first: `write.py` (the page), then `sections.py` and `figures.py`.
 """
 
-from prunecast.validation.report.write import write_report
+from prunecast.validation.report.write import report_outputs, write_report
 
-__all__ = ["write_report"]
+__all__ = ["report_outputs", "write_report"]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from prunecast.errors import BadInput
-from prunecast.files import write_text_aside
+from prunecast.files import Output, OutputFile, OutputFolder, aside, check_outputs, folder_aside
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
 from prunecast.text import table_markdown
@@ -29,27 +28,42 @@ NEAR_POINTS = 3
 """Points of density within which a predicted crossover counts as right."""
 
 
+def report_outputs(path: Path, what: str = "the report") -> list[Output]:
+    """The page and the folder of its figures as outputs, for the guard; `what` begins its messages."""
+    return [
+        OutputFile(what=what, path=path, suffixes=(".md",)),
+        OutputFolder(what=what, path=path.with_suffix(""), names=("*.png",)),
+    ]
+
+
 def write_report(validation: Validation, path: Path) -> None:
-    """Write the page to `path` and its figures into a folder of the same name beside it."""
-    folder = path.with_suffix("")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from None
+    """Write the page to `path` and its figures into a folder of the same name beside it.
+
+    Raises
+    ------
+    BadInput : another suffix than `.md`, a place that cannot be written, or a record where an output would
+        be; then nothing is written
+    """
+    check_outputs(report_outputs(path), validation.records)
+    with folder_aside(path.with_suffix("")) as figures, aside(path) as page:
+        page.write_text(_page(validation, figures), encoding="utf-8", errors="backslashreplace")
+
+
+def _page(validation: Validation, figures: Path) -> str:
     parts = [
         _head(validation),
         _families(validation),
         _suites(validation),
         _intervals(validation),
         _boards(validation),
-        _figures(validation, folder),
+        _figures(validation, figures),
         *(_grouping(validation, name) for name in GROUPINGS),
         _worst(validation),
         _crossings(validation),
         _choices(validation),
         _left_out(validation),
     ]
-    write_text_aside(path, "\n\n".join(part for part in parts if part) + "\n")
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _head(validation: Validation) -> str:

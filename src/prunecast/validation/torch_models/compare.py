@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.files import check_writable, write_text_aside
+from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
 from prunecast.workload.engines import Progress, silent
+from prunecast.workload.layers import files_of
 
 SCHEMA_VERSION = 1
 WITH_ZEROS = "zeros"
@@ -95,7 +96,7 @@ def validate_model(
     if dtype not in DTYPES:
         raise BadInput(f"dtype of a model in torch must be fp16 or bf16, got {dtype!r}")
     if record is not None:
-        check_writable(record, "--record")
+        check_outputs([OutputFile(what="--record", path=record, is_new=True)], files_of(case.model))
     spec = load_gpu(gpu)
     check_case(case)
     _check_gpu(spec)

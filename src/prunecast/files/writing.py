@@ -1,141 +1,22 @@
-"""Files: reads that end, and writes that replace regular files alone, whole or not at all.
+"""Writes that replace regular files only, whole or not at all.
 
-What is being written lies in a folder `.NAME.prunecast-HEX` beside its place, which its process keeps locked;
-the next writer of NAME removes such folders that nobody locks, as a killed process leaves them.
+Unfinished files are in a folder `.NAME.prunecast-HEX` beside their destination, which the process keeps
+locked. The next writer of NAME removes such folders that nobody locks: they are what killed processes left.
 """
 
 import fcntl
-import json
-import math
 import os
 import shutil
-import stat
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
 
 from prunecast.errors import BadInput
+from prunecast.files.reading import other_than_regular
 
-MIB = 2**20
 MARK = ".prunecast-"
 """Between the name of a file and the number of its unfinished twin."""
-MOST_DIGITS = 20
-"""Most digits of a whole number in JSON: enough for 2**63, and no million of them."""
-KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device"),
-)
-
-
-def cut(text: str, most: int) -> str:
-    """The text; of a longer one beginning and end."""
-    if len(text) <= most:
-        return text
-    begin = (most - 5) * 3 // 5
-    return f"{text[:begin]} ... {text[len(text) - (most - 5 - begin) :]}"
-
-
-def check_regular(path: str | Path, wanted: str) -> None:
-    """Refuse what is there and is no regular file, or a symbolic link to one: it may never end.
-
-    Raises
-    ------
-    BadInput : missing, unreadable, or a folder, pipe, socket or device
-    """
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError) as error:
-        cause = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"{path}: wanted {wanted}, cannot read it: {cause}") from None
-    kind = _other_than_regular(mode)
-    if kind:
-        raise BadInput(f"{path}: wanted {wanted}, got {kind}")
-
-
-def _other_than_regular(mode: int) -> str:
-    """What a file is, or empty where it is a regular one."""
-    if stat.S_ISREG(mode):
-        return ""
-    return next((name for is_it, name in KINDS if is_it(mode)), "something else")
-
-
-def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
-    """The content of a regular file.
-
-    Parameters
-    ----------
-    wanted : what the file should be, for the message
-    most : bytes
-
-    Raises
-    ------
-    BadInput : unreadable, no regular file, or larger
-    """
-    check_regular(path, wanted)
-    try:
-        with open(path, "rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise BadInput(f"{path}: wanted {wanted}, cannot read it: {error.strerror}") from None
-    if len(content) > most:
-        raise BadInput(f"{path}: wanted {wanted} of at most {most} bytes, got more")
-    return content
-
-
-def read_text(path: str | Path, wanted: str, *, most: int) -> str:
-    """Text of a file in UTF-8, read by `read_bytes`."""
-    try:
-        return read_bytes(path, wanted, most=most).decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: wanted {wanted}, but: {error}") from None
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; the numbers must be finite and of at most 20 digits, the keys of an object different.
-
-    Raises
-    ------
-    ValueError, RecursionError : any other text
-    """
-    return json.loads(
-        text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_object
-    )
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; refuse a key that is there twice, of which readers take either value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"{twice[:80]!r} is there twice")
-    for text in (*found, *found.values()):
-        if isinstance(text, str):
-            # An escape of half a surrogate pair is no text. The halves that stand for a byte of a file's
-            # name may stay: prunecast writes them itself.
-            text.encode("utf-8", "surrogateescape")
-    return found
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text[:20]} is too large a number")
-    return number
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
 
 
 def check_writable(path: str | Path, what: str) -> Path:
@@ -155,7 +36,7 @@ def check_writable(path: str | Path, what: str) -> Path:
             raise BadInput(f"{what} must lie in a folder that exists, got {path}")
         if not os.access(final.parent, os.W_OK | os.X_OK):
             raise BadInput(f"{what} must lie in a folder that can be written, got {path}")
-        kind = _other_than_regular(os.stat(final).st_mode)
+        kind = other_than_regular(os.stat(final).st_mode)
     except FileNotFoundError:
         return final
     except BadInput:
@@ -212,11 +93,12 @@ def write_text_aside(path: str | Path, text: str) -> None:
 
 
 @contextmanager
-def folder_aside(folder: str | Path, *, last: str) -> Iterator[Path]:
+def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
     """A new folder whose files become those of `folder` when the block ends without an error.
 
-    A folder that is not there yet appears with all its files at once. In one that is there, `last` goes
-    first and comes last: whoever finds it finds the files that belong to it, whenever this was killed.
+    A folder that is not there yet appears with all its files at once. In one that is there, the file
+    `last` is removed first and comes last: whoever finds it finds the files that belong to it, whenever this
+    was killed.
 
     Raises
     ------
@@ -233,7 +115,8 @@ def folder_aside(folder: str | Path, *, last: str) -> Iterator[Path]:
                 return
             names = sorted(os.listdir(unfinished), key=lambda name: (name == last, name))
             places = {name: check_writable(final / name, "an output") for name in names}
-            (final / last).unlink(missing_ok=True)
+            if last:
+                (final / last).unlink(missing_ok=True)
             for name, place in places.items():
                 _put_anywhere(unfinished / name, place)
     except OSError as error:

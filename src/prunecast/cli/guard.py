@@ -1,0 +1,90 @@
+"""Marks of parameters that name files, and the guard that every command runs before its work.
+
+A parameter that names something to read carries a `Reads` in its annotation, one that names something to
+write a `Writes`; `check_given` collects both. A test fails where a parameter names a path and has neither.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prunecast.files import Output, OutputFile, OutputFolder, check_outputs
+
+Given = Mapping[str, Any]
+"""Name of each parameter of a command -> its value."""
+
+
+class Reads(NamedTuple):
+    """Mark of a parameter whose value, or each of its values, names something to read."""
+
+    files: Callable[[str], Iterable[str | Path]] = lambda value: (value,)
+    """All files that are read for one value."""
+
+
+class Writes(NamedTuple):
+    """Mark of a parameter whose value names something to write."""
+
+    outputs: Callable[[str, str | Path, Given], Iterable[Output]]
+    """Outputs for the name of the option, its value, and the values of all other parameters."""
+
+
+def weight_files(weights: str) -> Iterator[Path]:
+    """All files of a checkpoint: shards and index, external data of an ONNX model."""
+    from prunecast.workload.layers import files_of
+
+    return files_of(weights)
+
+
+def file_written(*suffixes: str, is_new: bool = False, companions: tuple[str, ...] = ()) -> Writes:
+    """The mark of an option that names one file; the arguments are those of `OutputFile`."""
+    make = partial(OutputFile, suffixes=suffixes, is_new=is_new, companions=companions)
+    return Writes(lambda what, value, given: [make(what=what, path=Path(value))])
+
+
+def folder_written(*names: str) -> Writes:
+    """The mark of an option that names a folder in which files of these names, or patterns, are written."""
+    return Writes(lambda what, value, given: [OutputFolder(what=what, path=Path(value), names=names)])
+
+
+def check_given(parameters: Iterable[Parameter], given: Given) -> None:
+    """Refuse the outputs of a command that cannot be written, are written twice, or are read by it.
+
+    Raises
+    ------
+    BadInput : as `check_outputs`
+    """
+    marked = [(parameter, given[parameter.name]) for parameter in parameters]
+    outputs = [
+        output
+        for parameter, value in marked
+        for mark in marks_of(parameter, Writes)
+        if value is not None
+        for output in mark.outputs(option_name(parameter), value, given)
+    ]
+    check_outputs(
+        outputs,
+        (
+            path
+            for parameter, value in marked
+            for mark in marks_of(parameter, Reads)
+            for one in (value if isinstance(value, list) else [value])
+            if one is not None
+            for path in mark.files(str(one))
+        ),
+    )
+
+
+def marks_of(parameter: Parameter, kind: type[Reads] | type[Writes]) -> list[Any]:
+    """The marks of one kind that the annotation of a parameter carries."""
+    return [mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, kind)]
+
+
+def option_name(parameter: Parameter) -> str:
+    """The shortest spelling of an option, or the name of an argument in capitals."""
+    told = parameter.annotation.__metadata__[0]
+    spellings = getattr(told, "param_decls", None) or ()
+    if type(told).__name__ == "ArgumentInfo":
+        return parameter.name.upper()
+    return min(spellings, key=len, default=f"--{parameter.name.replace('_', '-')}")

@@ -1,0 +1,28 @@
+"""Files: reads that end, writes that replace whole regular files or nothing, and the guard of outputs.
+
+The guard refuses, before any work, an output that is read by the same command or written twice.
+Read first: `guard`.
+"""
+
+from prunecast.files.guard import JOURNALS, Output, OutputFile, OutputFolder, check_outputs, identity_of
+from prunecast.files.reading import MIB, check_regular, cut, parse_json, read_bytes, read_text
+from prunecast.files.writing import aside, check_writable, folder_aside, write_text_aside
+
+__all__ = [
+    "JOURNALS",
+    "MIB",
+    "Output",
+    "OutputFile",
+    "OutputFolder",
+    "aside",
+    "check_outputs",
+    "check_regular",
+    "check_writable",
+    "cut",
+    "folder_aside",
+    "identity_of",
+    "parse_json",
+    "read_bytes",
+    "read_text",
+    "write_text_aside",
+]

@@ -1,0 +1,186 @@
+"""The guard of outputs: no command writes over what it reads, nor one of its outputs over another.
+
+Paths are compared by the files that they lead to (resolved path, device and inode), so symbolic and hard
+links make no difference. `check_outputs` comes before any work, with everything that is written and read.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.files.writing import check_writable
+
+JOURNALS = ("-journal", "-wal", "-shm")
+"""Endings of the files that SQLite keeps beside a database: companions of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFile:
+    """A file that will be written.
+
+    Parameters
+    ----------
+    what : option or argument that names it, with which messages begin: `-o`, `--report`
+    suffixes : endings of which its name must have one; any name without
+    is_new : refuse a file that exists
+    companions : endings of further files that the writer makes beside it, such as the journal of a database
+    """
+
+    what: str
+    path: Path
+    suffixes: tuple[str, ...] = ()
+    is_new: bool = False
+    companions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFolder:
+    """A folder in which files will be written, made if there is none.
+
+    Parameters
+    ----------
+    what : as of `OutputFile`
+    names : names of the files, or patterns of them such as `*.png`
+    """
+
+    what: str
+    path: Path
+    names: tuple[str, ...]
+
+
+Output = OutputFile | OutputFolder
+
+
+class _Target(NamedTuple):
+    """One path that an output replaces or makes."""
+
+    what: str
+    shown: Path
+    real: str
+    identity: tuple[int, int] | None
+    """Device and inode; None where nothing exists."""
+
+
+def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> None:
+    """Refuse outputs that cannot be written, are the same file twice, or are a file or folder that is read.
+
+    Parameters
+    ----------
+    reads : files and folders that are read; asked for only if an output exists already, since listing the
+        files of a checkpoint may mean to parse its index
+
+    Raises
+    ------
+    BadInput : one line that names the output and, where there is one, the input
+    """
+    outputs = list(outputs)
+    targets = [target for output in outputs for target in _targets(output)]
+    _check_different(targets)
+    _check_patterns(outputs, targets)
+    existing = {target.identity: target for target in targets if target.identity is not None}
+    for path in reads if existing else ():
+        identity = identity_of(path)
+        if identity in existing:
+            target = existing[identity]
+            raise BadInput(
+                f"{target.what} would overwrite {target.shown}, which is read{_known_as(path, target)}: "
+                "wanted another path"
+            )
+
+
+def identity_of(path: str | Path) -> tuple[int, int] | None:
+    """Device and inode of the file that a path leads to, None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _known_as(path: str | Path, target: _Target) -> str:
+    """The name under which the input is read, where it is another one."""
+    return "" if Path(path) == target.shown else f" as {path}"
+
+
+def _targets(output: Output) -> Iterator[_Target]:
+    """All paths that an output may replace, checked on the way."""
+    if isinstance(output, OutputFile):
+        _check_file(output)
+        for path in (output.path, *(Path(f"{output.path}{end}") for end in output.companions)):
+            yield _target(output.what, path)
+        return
+    _check_folder(output)
+    yield _target(output.what, output.path)
+    present = sorted(os.listdir(output.path)) if output.path.is_dir() else []
+    for pattern in output.names:
+        for name in [name for name in present if fnmatch(name, pattern)] or [pattern]:
+            check_writable(output.path / name, output.what) if output.path.is_dir() else None
+            yield _target(output.what, output.path / name)
+
+
+def _target(what: str, path: Path) -> _Target:
+    return _Target(what, path, os.path.realpath(path), identity_of(path))
+
+
+def _check_file(output: OutputFile) -> None:
+    what, path = output.what, output.path
+    if output.suffixes and not path.name.endswith(output.suffixes):
+        raise BadInput(f"{what} must name a {' or '.join(output.suffixes)} file, got {path}")
+    check_writable(path, what)
+    if output.is_new and os.path.lexists(path):
+        raise BadInput(f"{what} must be a new file, got {path} which exists")
+
+
+def _check_folder(output: OutputFolder) -> None:
+    what, folder = output.what, output.path
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"{what} must be a folder, got the file {folder}")
+        final = Path(os.path.realpath(folder))
+        if not final.parent.is_dir():
+            raise BadInput(f"{what} must lie in a folder that exists, got {folder}")
+    except BadInput:
+        raise
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{what} cannot be {folder}: {cause}") from None
+    # files become those of the folder by being renamed from beside it
+    for place in (final.parent, final):
+        if place.exists() and not os.access(place, os.W_OK | os.X_OK):
+            raise BadInput(
+                f"{what} must be a folder that can be written, got {folder}: no permission in {place}"
+            )
+
+
+def _check_different(targets: Iterable[_Target]) -> None:
+    """Refuse two outputs of one path, and two options whose files are links to each other."""
+    by_path: dict[str, _Target] = {}
+    by_identity: dict[tuple[int, int], _Target] = {}
+    for target in targets:
+        other = by_path.setdefault(target.real, target)
+        if other is target and target.identity is not None:
+            linked = by_identity.setdefault(target.identity, target)
+            other = target if linked.what == target.what else linked
+        if other is not target:
+            raise BadInput(_same_file(other.what, target))
+
+
+def _check_patterns(outputs: Iterable[Output], targets: Iterable[_Target]) -> None:
+    """Refuse an output whose name is one of those that may be written in the folder of another option."""
+    folders = {os.path.realpath(each.path): each for each in outputs if isinstance(each, OutputFolder)}
+    for target in targets:
+        parent, name = os.path.split(target.real)
+        folder = folders.get(parent)
+        if folder is None or folder.what == target.what:
+            continue
+        if any(fnmatch(name, pattern) for pattern in folder.names):
+            raise BadInput(_same_file(folder.what, target))
+
+
+def _same_file(other: str, target: _Target) -> str:
+    names = f"{other} and {target.what}" if other != target.what else f"two outputs of {other}"
+    return f"{names} would write the same file, {target.shown}: wanted two paths"
