@@ -23,7 +23,7 @@ class Role(NamedTuple):
 
 
 ROLES = {
-    "engine loop over SMs": Role(r"while mem\[G_RETIRED\]", "row 24"),
+    "engine loop over SMs": Role(r"while mem\[G_RETIRED\]"),
     "GPU timer": Role(r"\belapsed_time\(|get_elapsed_time\(", "row 22"),
     "seconds of memory-bound work": Role(r"(/|rate =) .*dram_copy_bytes_per_s"),
     "seconds of attention": Role(r"def attention_(seconds|work)\b", "row 23"),

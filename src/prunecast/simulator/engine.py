@@ -1,9 +1,9 @@
 """The jitted event loop: the warps of all SMs, cycle by cycle.
 
 The rules are docs/reference/engine_rules.md; `tests/naive/simulator.py` follows the same page. One
-file on purpose, and longer than the house's habit: every function here ends up inside the two loops, and
-Numba's cache does not notice edits of functions or constants in other files, so that a loop would go on
-running the old ones. What is not jitted stands elsewhere: records and memory in `engine_state.py`, names and
+file on purpose, and longer than the house's habit: every function here ends up inside the loop, and Numba's
+cache does not notice edits of functions or constants in other files, so that the loop would go on running the
+old ones. What is not jitted stands elsewhere: records and memory in `engine_state.py`, names and
 units in `lower.py` and `simulate.py`. Here are only integers, and nothing is allocated.
 
 All integers of a run lie in one array, `mem`: scalars first, then tables row by row. A row is known by its
@@ -970,71 +970,19 @@ def _issue(mem, column, part, warp, t):
     mem[mem[part + P_STALL] + ISSUING] += length
 
 
-@inlined
-def _take_turn(mem, column, part, t):
-    """One cycle of one sub-partition."""
-    stall = mem[part + P_STALL]
-    while True:
-        warp = _pick_warp(mem, part, t)
-        if warp < 0:
-            break
-        mem[stall + mem[warp + W_REASON]] += mem[mem[warp + W_PLACE]] - mem[warp + W_SINCE]
-        mem[stall + NOT_SELECTED] += t - mem[mem[warp + W_PLACE]]
-        mem[warp + W_SINCE] = t
-        reason = _must_wait(mem, warp, t)
-        if reason == ISSUING:
-            _issue(mem, column, part, warp, t)
-            break
-        mem[warp + W_REASON] = reason
-    mem[mem[part + P_LOOK]] = _next_wake(mem, part)
+# ---- the recorder: what the loop writes if it is given `Events`
 
 
 @inlined
-def _take_turns(mem, column, sm, t):
-    """One cycle of those sub-partitions of an SM that have something to look at."""
-    part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
-    first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
-    for look in range(first, first + mem[M_PARTITIONS]):
-        if mem[look] <= t:
-            _take_turn(mem, column, part, t)
-        part += P_FIELDS
-    soonest = np.int64(FOREVER)
-    for look in range(first, first + mem[M_PARTITIONS]):
-        soonest = min(soonest, mem[look])
-    _set_wake(mem, sm, soonest)
+def _position(mem, warp):
+    """Block, item, segment and step of a warp. Read before an issue, which moves the warp on."""
+    block, item = mem[warp + W_AGE] // mem[M_WARPS], mem[warp + W_ITEM]
+    return block, item, mem[warp + W_SEGMENT], mem[warp + W_STEP]
 
 
 @inlined
-def _begin(mem):
-    """The first blocks of all SMs, in the order of slots."""
-    _build_queue(mem)
-    start = np.int64(0)  # a literal would compile blocks' placement once more
-    for slot in range(mem[M_SLOTS]):
-        for sm in range(mem[M_SMS]):
-            _place_block(mem, sm * mem[M_SLOTS] + slot, start)
-
-
-@njit(error_model="numpy", nogil=True)
-def run_loop(mem, column):
-    """Run all blocks to the end. `mem` is changed in place; 0 done, 1 deadlock, 2 beyond `max_cycles`."""
-    _begin(mem)
-    while mem[G_RETIRED] < mem[N_BLOCKS]:
-        sm = mem[mem[AT_WINNER] + 1]
-        t = mem[mem[AT_WAKE] + 1]
-        if t >= FOREVER:
-            return 1
-        if t > mem[M_MAX_CYCLES]:
-            return 2
-        _take_turns(mem, column, sm, t)
-    return 0
-
-
-# ---- the same loop with a recorder, apart from the one above so that plain runs pay nothing for it
-
-
-@inlined
-def _note(mem, events, warp, kind, start, stop, what, block, item, segment, step):
-    """Write one event, or count it as dropped."""
+def _note(mem, events, warp, kind, start, stop, what, at):
+    """Write one event, or count it as dropped; `at` is the warp's position as of `_position`."""
     sm_index = (mem[warp + W_SM] - mem[AT_SM]) // S_FIELDS
     index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
     if stop <= start or events.begun[index, 1] > events.waves[sm_index]:
@@ -1051,10 +999,10 @@ def _note(mem, events, warp, kind, start, stop, what, block, item, segment, step
     events.rows[n, E_SM] = sm_index
     events.rows[n, E_SLOT] = mem[warp + W_SLOT] - sm_index * mem[M_SLOTS]
     events.rows[n, E_WARP] = mem[warp + W_INDEX]
-    events.rows[n, E_BLOCK] = block
-    events.rows[n, E_ITEM] = item
-    events.rows[n, E_SEGMENT] = segment
-    events.rows[n, E_STEP] = step
+    events.rows[n, E_BLOCK] = at[0]
+    events.rows[n, E_ITEM] = at[1]
+    events.rows[n, E_SEGMENT] = at[2]
+    events.rows[n, E_STEP] = at[3]
 
 
 @inlined
@@ -1067,46 +1015,36 @@ def _count_item(mem, events, warp):
 
 
 @inlined
-def _take_turn_recorded(mem, column, part, t, events):
-    """`_take_turn` with notes of what it found. What a warp was at is read before its issue moves it on."""
-    stall = mem[part + P_STALL]
-    watched = events.waves[mem[part + P_SM]] > 0
-    while True:
-        warp = _pick_warp(mem, part, t)
-        if warp < 0:
-            break
-        since, ready, slept = mem[warp + W_SINCE], mem[mem[warp + W_PLACE]], mem[warp + W_REASON]
-        mem[stall + slept] += ready - since
-        mem[stall + NOT_SELECTED] += t - ready
-        mem[warp + W_SINCE] = t
-        block, item = mem[warp + W_AGE] // mem[M_WARPS], mem[warp + W_ITEM]
-        segment, step = mem[warp + W_SEGMENT], mem[warp + W_STEP]
-        if watched:
-            _count_item(mem, events, warp)
-            for kind in range(2):
-                start, stop = (since, ready) if kind == 0 else (ready, t)
-                what = slept if kind == 0 else NOT_SELECTED
-                _note(mem, events, warp, STALL_EVENT, start, stop, what, block, item, segment, step)
-        reason = _must_wait(mem, warp, t)
-        if reason == ISSUING:
-            op = EXIT_OP if segment == EXITING else mem[mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS + I_OP]
-            row = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS
-            freed = max(t + 1, mem[row + B_STORED]) if op == EXIT_OP and mem[row + B_LIVE] == 1 else t
-            busy = mem[part + P_TENSOR_BUSY]
-            _issue(mem, column, part, warp, t)
-            if watched:
-                done = mem[part + P_TENSOR_FREE]
-                worked = done - (mem[part + P_TENSOR_BUSY] - busy)
-                for kind in range(ISSUE_EVENT, BLOCK_EVENT + 1):
-                    start, stop = t, freed
-                    if kind == ISSUE_EVENT:
-                        stop = mem[part + P_FREE]
-                    elif kind == TENSOR_EVENT:
-                        start, stop = worked, done
-                    _note(mem, events, warp, kind, start, stop, op, block, item, segment, step)
-            break
-        mem[warp + W_REASON] = reason
-    mem[mem[part + P_LOOK]] = _next_wake(mem, part)
+def _note_wait(mem, events, part, warp, t):
+    """Write the sleep of a picked warp, and its wait for the scheduler after it."""
+    if events.waves[mem[part + P_SM]] > 0:
+        _count_item(mem, events, warp)
+        ready, at = mem[mem[warp + W_PLACE]], _position(mem, warp)
+        for kind in range(2):
+            start, stop = (mem[warp + W_SINCE], ready) if kind == 0 else (ready, t)
+            what = mem[warp + W_REASON] if kind == 0 else NOT_SELECTED
+            _note(mem, events, warp, STALL_EVENT, start, stop, what, at)
+
+
+@inlined
+def _issue_and_note(mem, column, part, warp, t, events):
+    """Issue the picked warp's instruction, and write what it keeps busy."""
+    at = _position(mem, warp)
+    op = EXIT_OP if at[2] == EXITING else mem[mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS + I_OP]
+    row = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS
+    freed = max(t + 1, mem[row + B_STORED]) if op == EXIT_OP and mem[row + B_LIVE] == 1 else t
+    busy = mem[part + P_TENSOR_BUSY]
+    _issue(mem, column, part, warp, t)
+    if events.waves[mem[part + P_SM]] > 0:
+        done = mem[part + P_TENSOR_FREE]
+        worked = done - (mem[part + P_TENSOR_BUSY] - busy)
+        for kind in range(ISSUE_EVENT, BLOCK_EVENT + 1):
+            start, stop = t, freed
+            if kind == ISSUE_EVENT:
+                stop = mem[part + P_FREE]
+            elif kind == TENSOR_EVENT:
+                start, stop = worked, done
+            _note(mem, events, warp, kind, start, stop, op, at)
 
 
 @inlined
@@ -1126,9 +1064,62 @@ def _sample(mem, events, t):
         events.counts[K_SAMPLED] += 1
 
 
+# ---- the loop. `events` are arrays to write to, or None. Numba compiles the loop for each of the two types
+# and leaves out what `events is not None` guards, so a run without a recorder pays nothing for it.
+
+
+@inlined
+def _take_turn(mem, column, part, t, events):
+    """One cycle of one sub-partition."""
+    stall = mem[part + P_STALL]
+    while True:
+        warp = _pick_warp(mem, part, t)
+        if warp < 0:
+            break
+        if events is not None:
+            _note_wait(mem, events, part, warp, t)
+        mem[stall + mem[warp + W_REASON]] += mem[mem[warp + W_PLACE]] - mem[warp + W_SINCE]
+        mem[stall + NOT_SELECTED] += t - mem[mem[warp + W_PLACE]]
+        mem[warp + W_SINCE] = t
+        reason = _must_wait(mem, warp, t)
+        if reason == ISSUING:
+            if events is None:
+                _issue(mem, column, part, warp, t)
+            else:
+                _issue_and_note(mem, column, part, warp, t, events)
+            break
+        mem[warp + W_REASON] = reason
+    mem[mem[part + P_LOOK]] = _next_wake(mem, part)
+
+
+@inlined
+def _take_turns(mem, column, sm, t, events):
+    """One cycle of those sub-partitions of an SM that have something to look at."""
+    part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
+    first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
+    for look in range(first, first + mem[M_PARTITIONS]):
+        if mem[look] <= t:
+            _take_turn(mem, column, part, t, events)
+        part += P_FIELDS
+    soonest = np.int64(FOREVER)
+    for look in range(first, first + mem[M_PARTITIONS]):
+        soonest = min(soonest, mem[look])
+    _set_wake(mem, sm, soonest)
+
+
+@inlined
+def _begin(mem):
+    """The first blocks of all SMs, in the order of slots."""
+    _build_queue(mem)
+    start = np.int64(0)  # a literal would compile blocks' placement once more
+    for slot in range(mem[M_SLOTS]):
+        for sm in range(mem[M_SMS]):
+            _place_block(mem, sm * mem[M_SLOTS] + slot, start)
+
+
 @njit(error_model="numpy", nogil=True)
-def run_recorded_loop(mem, column, events):
-    """`run_loop` that also writes events."""
+def run_loop(mem, column, events):
+    """Run all blocks to the end. `mem` is changed in place; 0 done, 1 deadlock, 2 beyond `max_cycles`."""
     _begin(mem)
     while mem[G_RETIRED] < mem[N_BLOCKS]:
         sm = mem[mem[AT_WINNER] + 1]
@@ -1137,16 +1128,9 @@ def run_recorded_loop(mem, column, events):
             return 1
         if t > mem[M_MAX_CYCLES]:
             return 2
-        _sample(mem, events, t)
-        part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
-        first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
-        for look in range(first, first + mem[M_PARTITIONS]):
-            if mem[look] <= t:
-                _take_turn_recorded(mem, column, part, t, events)
-            part += P_FIELDS
-        soonest = np.int64(FOREVER)
-        for look in range(first, first + mem[M_PARTITIONS]):
-            soonest = min(soonest, mem[look])
-        _set_wake(mem, sm, soonest)
-    _sample(mem, events, FOREVER >> TICK_BITS)
+        if events is not None:
+            _sample(mem, events, t)
+        _take_turns(mem, column, sm, t, events)
+    if events is not None:
+        _sample(mem, events, FOREVER >> TICK_BITS)
     return 0

@@ -134,7 +134,7 @@ class Events(NamedTuple):
 
 
 def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: int, every: int) -> Events:
-    """Room for what `run_recorded` writes; `capacity` bounds it, whatever the run does."""
+    """Room for what a recorded run writes; `capacity` bounds it, whatever the run does."""
     begun = np.zeros((machine.sms * machine.slots * machine.warps, 2), np.int64)
     begun[:, 0] = e.NO_ITEM
     rows = np.zeros((capacity, e.E_FIELDS), np.int64)
@@ -225,11 +225,9 @@ def _fill_tables(
     views[e.AT_WAKE][:] = e.FOREVER
 
 
-def run_engine(state: State) -> int:
-    """Run all blocks to the end; a `Status` number. The state is changed in place."""
-    return int(e.run_loop(state.mem, state.column))
+def run_engine(state: State, events: Events | None = None) -> int:
+    """Run all blocks to the end; a `Status` number. The state is changed in place.
 
-
-def run_recorded(state: State, events: Events) -> int:
-    """`run_engine` that also writes events: the same cycles, a few times slower."""
-    return int(e.run_recorded_loop(state.mem, state.column, events))
+    With `events` the run also writes these: the same cycles, a few times slower.
+    """
+    return int(e.run_loop(state.mem, state.column, events))

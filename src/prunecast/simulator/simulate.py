@@ -18,7 +18,7 @@ from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
-from prunecast.simulator.engine_state import State, Status, new_events, new_state, run_engine, run_recorded
+from prunecast.simulator.engine_state import State, Status, new_events, new_state, run_engine
 from prunecast.simulator.launch_gap import launch_gap, launched_cycles, write_back_share
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.result import SimResult, run_result, tensor_cycles
@@ -248,7 +248,7 @@ def record(
     every = max(-(-cycles // SAMPLES), 1)
     samples = -(-cycles // every) + 1
     events = new_events(lowered.machine, watch, capacity=MOST_EVENTS, samples=samples, every=every)
-    run_recorded(run, events)
+    run_engine(run, events)
     parts = gpu.sm_count * gpu.sub_partitions_per_sm
     return Recording(
         cycles=cycles,
