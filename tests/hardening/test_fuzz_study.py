@@ -10,7 +10,7 @@ pytest.importorskip("optuna")
 
 from prunecast.codesign.study.run_trials import (
     RESULT,
-    check_trials,
+    check_study,
     finished_trials,
     is_dead,
     owner,
@@ -56,7 +56,7 @@ def read(path):
     kept_in = StudyStorage(str(path))
     with kept_in.errors():
         study = optuna_library().load_study(storage=kept_in.open(), study_name="s")
-        check_trials(study)
+        check_study(study)
         for trial in finished_trials(study):
             patterns_of(trial, ("g",))
             is_dead(trial.user_attrs.get("process"))

@@ -2,8 +2,12 @@
 
 A trial that fails is one whose process died, or one more than was asked for. If its settings are complete
 and no other trial has them, it is owed and is enqueued again; a kill at any point leaves it owed.
+
+The loop ends on every database: a process begins at most twice as many trials as are requested, and it waits
+only for processes of this host that exist and for those of other hosts that send heartbeats.
 """
 
+import math
 import os
 import socket
 import time
@@ -14,7 +18,7 @@ from typing import Any
 
 from prunecast.codesign.search import TargetResult
 from prunecast.codesign.study.evaluator import patterns_from
-from prunecast.codesign.study.storage import GRACE_S, optuna_library, standing
+from prunecast.codesign.study.storage import GRACE_S, database_of, optuna_library, standing
 from prunecast.errors import BadInput
 
 RESULT = "result"
@@ -40,8 +44,13 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
     groups : of layers
     evaluate : patterns by group -> what they are worth; BadInput where nothing meets the targets
     told : called with the number of finished trials
+
+    Raises
+    ------
+    BadInput : the database does not keep the trials that are stored in it
     """
-    computed = 0
+    computed = begun = 0
+    heartbeats = _Heartbeats()
 
     def objective(trial: Any) -> float:
         nonlocal computed
@@ -58,16 +67,28 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
         computed += 1
         return _tried(trial, evaluate, patterns)
 
-    while True:
-        _take_back(study, groups)
+    # At most `trials` trials of this process finish. A surplus one means that another process began a trial
+    # at the same moment, which is rarer. Beyond twice as many, the database loses them.
+    while begun <= 2 * trials:
+        _take_back(study, groups, heartbeats)
         done = len(finished_trials(study))
         told(done)
         if done >= trials:
             return computed
         if _taken(study) < trials:
-            study.optimize(objective, n_trials=1, catch=(_SurplusTrial,))
+            begun += 1
+            study.optimize(objective, n_trials=1, catch=(_SurplusTrial,), callbacks=[_check_end])
         else:
             time.sleep(POLL_S)
+    raise BadInput(f"the study is damaged: it holds {done} finished trials after {begun} were run")
+
+
+def _check_end(study: Any, trial: Any) -> None:
+    """Refuse a database that takes neither the result of a trial nor the heartbeats during it."""
+    surplus = trial.user_attrs.get(REASON) == SURPLUS
+    if trial.state.name not in ("COMPLETE", "PRUNED") and not surplus:
+        raise BadInput(f"the study is damaged: trial {trial.number} was computed and is {trial.state.name}")
+    database_of(study).raise_heartbeat_error()
 
 
 def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float:
@@ -86,21 +107,52 @@ def finished_trials(study: Any) -> list[Any]:
     return [t for t in study.get_trials(deepcopy=False) if t.state.name in ("COMPLETE", "PRUNED")]
 
 
-def check_trials(study: Any) -> None:
-    """Refuse trials that no run of ours has written, as a damaged database holds them. Raises BadInput."""
-    for trial in study.get_trials(deepcopy=False):
-        for what, held, kinds in (
-            ("value", trial.values[0] if trial.values else 0.0, (int, float)),
-            (OWNER, trial.user_attrs.get(OWNER, {}), (dict,)),
-            (REASON, trial.user_attrs.get(REASON, ""), (str,)),
-            (RESULT, trial.user_attrs.get(RESULT, {}), (dict,)),
-            ("fixed_params", trial.system_attrs.get("fixed_params", {}), (dict,)),
-            *((name, text, (str,)) for name, text in trial.params.items()),
-        ):
-            if not isinstance(held, kinds) or held != held:
-                raise BadInput(f"trial {trial.number} of the study is damaged: {what} is {held!r:.40}")
-        if trial.state.name == "COMPLETE" and not (trial.values and RESULT in trial.user_attrs):
-            raise BadInput(f"trial {trial.number} of the study is damaged: it has no result")
+def trial_numbers(study: Any) -> dict[int, int]:
+    """Optuna's number of every trial that counts -> its number without the failed ones before it.
+
+    A trial that was killed and repeated has the number that it would have had without the kill.
+    """
+    counted = (t for t in study.get_trials(deepcopy=False) if t.state.name != "FAIL")
+    return {trial.number: number for number, trial in enumerate(counted)}
+
+
+def check_study(study: Any) -> None:
+    """Refuse a study that no run of ours has written, as a damaged database holds it. Raises BadInput."""
+    directions = [direction.name for direction in study.directions]
+    if directions != ["MAXIMIZE"]:
+        raise BadInput(f"the study is damaged: its directions are {directions}, not ['MAXIMIZE']")
+    trials = study.get_trials(deepcopy=False)
+    if [trial.number for trial in trials] != list(range(len(trials))):
+        raise BadInput("the study is damaged: its trials must be numbered 0, 1, 2, ... without a gap")
+    complete = {trial.number for trial in trials if trial.state.name == "COMPLETE"}
+    for trial in trials:
+        _check_trial(trial)
+        same_as = trial.user_attrs.get(SAME_AS)
+        if same_as is not None and same_as not in complete:
+            raise BadInput(f"trial {trial.number} of the study is damaged: trial {same_as} has no result")
+
+
+def _check_trial(trial: Any) -> None:
+    expected: tuple[tuple[str, Any, tuple[type, ...]], ...] = (
+        ("value", trial.values[0] if trial.values else 0.0, (int, float)),
+        ("datetime_start", trial.datetime_start, (datetime, type(None))),
+        (OWNER, trial.user_attrs.get(OWNER, {}), (dict,)),
+        (REASON, trial.user_attrs.get(REASON, ""), (str,)),
+        (RESULT, trial.user_attrs.get(RESULT, {}), (dict,)),
+        (SAME_AS, trial.user_attrs.get(SAME_AS, 0), (int,)),
+        ("fixed_params", trial.system_attrs.get("fixed_params", {}), (dict,)),
+        *((name, text, (str,)) for name, text in trial.params.items()),
+    )
+    for what, held, kinds in expected:
+        if not isinstance(held, kinds) or held != held:
+            raise BadInput(f"trial {trial.number} of the study is damaged: {what} is {held!r:.40}")
+    state = trial.state.name
+    if state == "COMPLETE" and not (trial.values and RESULT in trial.user_attrs):
+        raise BadInput(f"trial {trial.number} of the study is damaged: it has no result")
+    if trial.values and not math.isfinite(trial.values[0]):
+        raise BadInput(f"trial {trial.number} of the study is damaged: its value is {trial.values[0]}")
+    if state == "RUNNING" and trial.datetime_start is None:
+        raise BadInput(f"trial {trial.number} of the study is damaged: it runs and has not started")
 
 
 def _taken(study: Any) -> int:
@@ -123,18 +175,36 @@ def _known(study: Any, patterns: Mapping[str, str], groups: Sequence[str]) -> An
     return next((t for t in complete if patterns_of(t, groups) == patterns), None)
 
 
-def _is_abandoned(trial: Any) -> bool:
-    if OWNER in trial.user_attrs:
-        return is_dead(trial.user_attrs[OWNER])
-    silent_s: float = (datetime.now() - trial.datetime_start).total_seconds()
-    return silent_s > GRACE_S  # died before its first word
+class _Heartbeats:
+    """Last heartbeats of running trials, and when this process first saw each of them by its own clock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Any, float]] = {}
+
+    def stopped(self, study: Any, number: int) -> bool:
+        """Return True if the heartbeat of a trial has not changed for `GRACE_S` seconds."""
+        last = database_of(study).heartbeat(study, number)
+        now = time.monotonic()
+        if number not in self._seen or self._seen[number][0] != last:
+            self._seen[number] = (last, now)
+        return now - self._seen[number][1] > GRACE_S
 
 
-def _take_back(study: Any, groups: Sequence[str]) -> None:
-    """Fail the trials of dead processes of this host, and enqueue all that is owed."""
+def _is_abandoned(study: Any, trial: Any, heartbeats: _Heartbeats) -> bool:
+    if OWNER not in trial.user_attrs:  # the process died before it wrote its name, or is about to write it
+        silent_s: float = (datetime.now() - trial.datetime_start).total_seconds()
+        return abs(silent_s) > GRACE_S
+    process = trial.user_attrs[OWNER]
+    if process.get("host") == socket.gethostname():
+        return is_dead(process)
+    return heartbeats.stopped(study, trial.number)
+
+
+def _take_back(study: Any, groups: Sequence[str], heartbeats: _Heartbeats) -> None:
+    """Fail the trials of dead processes, and enqueue all that is owed."""
     optuna = optuna_library()
     for trial in study.get_trials(deepcopy=False):
-        if trial.state.name == "RUNNING" and _is_abandoned(trial):
+        if trial.state.name == "RUNNING" and _is_abandoned(study, trial, heartbeats):
             try:
                 study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
@@ -160,7 +230,8 @@ def is_dead(stored: Any) -> bool:
     if not isinstance(stored, dict) or stored.get("host") != socket.gethostname():
         return False
     pid = stored.get("pid")
-    return isinstance(pid, int) and _started(pid) != stored.get("started")
+    started = _started(pid) if isinstance(pid, int) else None
+    return started is None or started != stored.get("started")
 
 
 def _started(pid: int) -> str | None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,11 @@ from prunecast.codesign.study.run_trials import (
     REASON,
     RESULT,
     SAME_AS,
-    check_trials,
+    check_study,
     finished_trials,
     patterns_of,
     run_trials,
+    trial_numbers,
 )
 from prunecast.codesign.study.storage import (
     StudyStorage,
@@ -155,10 +156,10 @@ def _run(kept_in: StudyStorage, evaluator: Evaluator, trials: int, seed: int, pr
         trials,
         lambda done: progress(STAGE, min(done, trials), trials),
     )
-    finished = finished_trials(opened.study)
-    results = {t.number: _result(t) for t in finished if RESULT in t.user_attrs}
-    rows = tuple(_finished(t, groups, results.get(t.number)) for t in finished)
-    return _Run(name, computed, opened.trial, rows, results)
+    finished, numbers = finished_trials(opened.study), trial_numbers(opened.study)
+    results = {numbers[t.number]: _result(t) for t in finished if RESULT in t.user_attrs}
+    rows = tuple(_finished(t, groups, numbers, results.get(numbers[t.number])) for t in finished)
+    return _Run(name, computed, numbers[opened.trial], rows, results)
 
 
 def _open(
@@ -175,9 +176,9 @@ def _open(
         sampler=seeded_sampler(seed),
         load_if_exists=True,
     )
+    check_study(study)
     if not finished_trials(study):
         _add_plain(study, plain or evaluator.plain(), groups)  # a kill may leave a study without trials
-    check_trials(study)
     first = finished_trials(study)[0]
     return _Opened(study, first.number, _result(first))
 
@@ -199,14 +200,17 @@ def _result(trial: Any) -> TargetResult:
     return read_result(trial.user_attrs.get(RESULT), f"trial {trial.number}")
 
 
-def _finished(trial: Any, groups: Sequence[str], result: TargetResult | None) -> FinishedTrial:
+def _finished(
+    trial: Any, groups: Sequence[str], numbers: Mapping[int, int], result: TargetResult | None
+) -> FinishedTrial:
+    same_as = trial.user_attrs.get(SAME_AS)
     return FinishedTrial(
-        trial=trial.number,
+        trial=numbers[trial.number],
         patterns=patterns_of(trial, groups) or {},
         seconds=None if result is None else result.seconds,
         retained_importance=None if result is None else result.retained_importance,
         sparsity=None if result is None else result.sparsity,
-        same_as=trial.user_attrs.get(SAME_AS),
+        same_as=None if same_as is None else numbers[same_as],
         reason=trial.user_attrs.get(REASON, ""),
     )
 

@@ -67,6 +67,46 @@ def seeded_sampler(seed: int) -> Any:
     return SeededSampler()
 
 
+def database_class() -> Any:
+    """Optuna's `RDBStorage` with heartbeats that can be read and whose errors are kept."""
+    optuna = optuna_library()
+
+    class Database(optuna.storages.RDBStorage):  # type: ignore[misc, name-defined]
+        heartbeat_error: Exception | None = None
+
+        def record_heartbeat(self, trial_id: int) -> None:
+            # Optuna calls this in a thread of its own, where an error would only be printed.
+            try:
+                super().record_heartbeat(trial_id)
+                self.heartbeat_error = None
+            except Exception as error:
+                self.heartbeat_error = error
+
+        def raise_heartbeat_error(self) -> None:
+            """Raise the error of the last heartbeat, if it had one."""
+            if self.heartbeat_error is not None:
+                raise self.heartbeat_error
+
+        def heartbeat(self, study: Any, number: int) -> Any:
+            """Return the time of a trial's last heartbeat as it is stored; None before the first."""
+            from sqlalchemy import text
+
+            query = text(
+                "SELECT heartbeat FROM trial_heartbeats JOIN trials USING (trial_id) "
+                "WHERE trials.study_id = :study AND trials.number = :number"
+            )
+            with self.engine.connect() as connection:
+                asked = {"study": study._study_id, "number": number}
+                return connection.execute(query, asked).scalar()
+
+    return Database
+
+
+def database_of(study: Any) -> Any:
+    """The `Database` of a study, which Optuna wraps in a cache."""
+    return study._storage._backend
+
+
 HEARTBEAT_S = 10
 GRACE_S = 60
 """A process of another machine that has said nothing for so long is taken for dead."""
@@ -131,7 +171,7 @@ class StudyStorage:
             ) from None
 
     def open(self) -> Any:
-        """An Optuna `RDBStorage`; its tables are made if the database has none. Raises BadInput as above."""
+        """A `Database`; its tables are made if the database has none. Raises BadInput as above."""
         for left in reversed(range(CREATION_TRIES)):
             ready = self._look()
             try:
@@ -162,7 +202,7 @@ class StudyStorage:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
-                return optuna.storages.RDBStorage(
+                return database_class()(
                     url.replace("{", "{{").replace("}", "}}"),
                     engine_kwargs={"connect_args": self._connect_args()},
                     heartbeat_interval=HEARTBEAT_S,

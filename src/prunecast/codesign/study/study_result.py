@@ -64,7 +64,11 @@ class FinishedTrial(NamedTuple):
     """One trial."""
 
     trial: int
-    """Number of the trial in the study; 0 is the plain allocation."""
+    """Number of the trial, 0 is the plain allocation.
+
+    A trial that was killed has none, its repetition takes it: a study that was killed and resumed has the
+    numbers of one that was not. The database and `optuna-dashboard` count killed trials too.
+    """
     patterns: Mapping[str, str]
     """Group of layers -> the pattern that it could choose besides."""
     seconds: float | None
