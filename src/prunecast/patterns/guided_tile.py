@@ -120,6 +120,7 @@ def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: 
     order = np.argsort(-step_scores(ranked, heights, edges), axis=None, kind="stable")
     ends = edges[1:][order % (edges.size - 1)]
     limit, fall = int(edges[-1]), 0
+    # Ends: no count exceeds the limit, and each round lowers it by at least `step` below the largest count.
     while True:
         taken = order[ends <= limit]
         retained = np.cumsum(gains[taken])

@@ -73,6 +73,7 @@ class Workers:
             future.cancel()
 
     def _work(self) -> None:
+        # A daemon thread: it waits for tasks until the process ends.
         while True:
             future, call = self._tasks.get()
             if not future.set_running_or_notify_cancel():

@@ -189,6 +189,7 @@ def _results(
     """Groups with their rows, in the order in which they are finished."""
     waiting = iter(_parts(todo))
     running: dict[Future[list[dict[str, Any]]], list[SweepCase]] = {}
+    # Ends: every round waits for at least one of the parts, and each is submitted once.
     while True:
         for part in itertools.islice(waiting, IN_FLIGHT - len(running)):
             running[executor.submit(predict_group, part)] = part
