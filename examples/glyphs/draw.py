@@ -45,11 +45,17 @@ def font_folder() -> Path:
 
 def shared_characters(folder: Path) -> list[str]:
     """Characters of `RANGES` that every face has."""
-    from fontTools.ttLib import TTFont
-
-    known = [set(TTFont(folder / f"{face}.ttf", lazy=True).getBestCmap()) for face in FACES]
+    known = [_characters(folder / f"{face}.ttf") for face in FACES]
     wanted = (code for first, last in RANGES for code in range(first, last + 1))
     return [chr(code) for code in wanted if all(code in each for each in known)]
+
+
+def _characters(file: Path) -> set[int]:
+    from fontTools.ttLib import TTFont
+
+    # A lazy font keeps its file open: closed by the garbage collector, it warns in whatever runs then.
+    with TTFont(file, lazy=True) as font:
+        return set(font.getBestCmap())
 
 
 def draw_face(file: Path, characters: list[str]) -> npt.NDArray[np.uint8]:

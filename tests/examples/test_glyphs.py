@@ -1,5 +1,7 @@
 """The study of glyphs: which characters count, what is timed, and that the whole runs in small."""
 
+import gc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,18 @@ def test_cells_without_ink_or_alike_are_left_out(scripts):
     cells = np.zeros((5, 4, 4), np.uint8)
     cells[0, 0], cells[1, 0], cells[2, 1], cells[4] = 200, 100, 255, 9
     assert apart(cells) == [0, 2, 4]
+
+
+def test_fonts_are_closed(scripts):
+    from draw import FACES, font_folder, shared_characters
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        characters = shared_characters(font_folder())
+        gc.collect()
+    assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
+    assert {"A", "e", "\N{GREEK SMALL LETTER BETA}"} <= set(characters)
+    assert len(FACES) == 16
 
 
 def test_distorted_images_follow_from_the_generator_alone(scripts):
