@@ -87,6 +87,9 @@ def test_a_result_is_consistent_in_itself(kernel: str, gpu_name: str) -> None:
     assert sum(result.stalls.values()) == pytest.approx(1.0, abs=1e-12)
     assert list(result.utilisation) == list(PIPES)
     assert max(result.utilisation.values()) <= 1.0
+    # A warp instruction takes one issue slot of one sub-partition
+    slots = result.cycles * gpu.sm_count * gpu.sub_partitions_per_sm
+    assert result.utilisation["issue"] * slots == pytest.approx(result.warp_instructions)
     assert result.sm_items.sum() == plan.item_count
     assert np.all(result.sm_busy_cycles <= result.cycles)
     assert np.all(result.sm_tensor_cycles <= result.cycles)

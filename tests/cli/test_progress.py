@@ -50,18 +50,40 @@ def then(function, after):
     return both
 
 
-def test_the_time_left_is_told_where_it_is_asked_for(capsys, monkeypatch):
+class SilentTimer:
+    """A timer that never fires: only calls write lines."""
+
+    def start(self):
+        pass
+
+    def cancel(self):
+        pass
+
+
+def test_the_time_left_follows_the_pace_since_the_first_line(capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
-    seconds = itertools.count()
-    with ProgressLines(time_left=True, delay_s=0.0, clock=lambda: float(next(seconds))) as tell:
-        tell._cancel = lambda: None
-        for done in (20, 30):
+    monkeypatch.setattr(progress.threading, "Timer", lambda delay_s, function: SilentTimer())
+    now = [0.0]
+    with ProgressLines(time_left=True, delay_s=0.0, clock=lambda: now[0]) as tell:
+        for seconds, done in ((0.0, 20), (7.0, 20), (10.0, 30), (30.0, 49), (31.0, 50), (32.0, 51)):
+            now[0] = seconds
             tell("trials", done, 50)
-    lines = capsys.readouterr().err.splitlines()
-    assert "prunecast: trials: 20 of 50" in lines
-    assert any(
-        line.startswith("prunecast: trials: 30 of 50, ") and line.endswith(" s left") for line in lines
-    )
+    assert capsys.readouterr().err.splitlines() == [
+        "prunecast: trials: 20 of 50",
+        "prunecast: trials: 20 of 50",
+        "prunecast: trials: 30 of 50, 20 s left",
+        "prunecast: trials: 49 of 50, 1 s left",
+        "prunecast: trials: 50 of 50",
+        "prunecast: trials: 51 of 50",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"), (9000, "2.5 h")],
+)
+def test_durations(seconds, text):
+    assert progress._duration(seconds) == text
 
 
 def test_the_environment_says_when_and_whether(capsys, monkeypatch):

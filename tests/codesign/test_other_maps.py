@@ -53,3 +53,25 @@ def test_a_last_narrow_block_is_no_more_than_the_matrix_has():
     mask = np.repeat([[True] * 20, [False] * 20], 4, axis=0)
     even = evened(tile_map_from_mask(mask, height=4, pattern="block:4x16"), 16)
     assert even.column_index.max() < 20
+
+
+@given(kept=st.lists(st.integers(0, 200), min_size=1, max_size=6), multiple=st.sampled_from([8, 32, 64]))
+def test_rounding_moves_as_few_columns_as_it_can(kept, multiple):
+    tiles = tiles_keeping(kept, k=200)
+    after = rounded(tiles, multiple)
+    for before, now in zip(columns_of(tiles), columns_of(after), strict=True):
+        assert before <= now or now <= before
+        assert len(now) % multiple == 0 or len(now) == 200
+        assert abs(len(now) - len(before)) <= multiple / 2
+
+
+@given(kept=st.lists(st.integers(0, 12), min_size=1, max_size=6), width=st.sampled_from([1, 4, 16]))
+def test_evening_moves_as_few_columns_as_it_can(kept, width):
+    tiles = tiles_keeping([width * count for count in kept], k=12 * width)
+    for before, now in zip(columns_of(tiles), columns_of(evened(tiles, width)), strict=True):
+        assert before <= now or now <= before
+
+
+def columns_of(tiles):
+    """Kept columns of each tile."""
+    return [set(part.tolist()) for part in np.split(tiles.column_index, tiles.column_start[1:-1])]

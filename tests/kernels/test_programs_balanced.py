@@ -264,3 +264,17 @@ def test_the_closed_form_sees_the_same_waits() -> None:
     few, many = (fastest_plan("balanced", balanced_map(512, 2048, kept), 1, "fp16", H200) for kept in (6, 32))
     waited = estimate(many, H200).cycles - estimate(few, H200).cycles
     assert waited > H200.dram_latency_cycles
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("chunks", [1, 3, 5, 16])
+def test_issue_slots_of_the_chunks_written_out(chunks: int, rows: int, dtype: str) -> None:
+    """A row's part of a chunk takes 34 slots; its request 17 more, and two for the loads themselves, except
+    for the chunks that were requested before B was spread. Reads of B in shared memory issue nothing besides.
+    """
+    (worker,) = vector_programs(VectorLayout(32, 64, chunks), 2048, rows, dtype)
+    spread = next(i for i, instruction in enumerate(worker.begin) if instruction.op is Op.SYNC)
+    early = [i for i in worker.begin[:spread] if i.op is Op.LOAD_A]
+    slots = sum(i.issue for i in worker.begin[spread + 1 :] if i.op is not Op.WAIT_LOAD)
+    assert slots == rows * (34 * chunks + (17 + 2) * (chunks - len(early)))

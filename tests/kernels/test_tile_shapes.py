@@ -1,5 +1,7 @@
 """Configs of the tile kernel: they fit the GPU, and have the sizes of the kernel that was measured."""
 
+from dataclasses import replace
+
 import pytest
 
 from prunecast.errors import BadInput
@@ -107,3 +109,16 @@ def test_a_smaller_shared_memory_drops_the_variants_that_need_more():
 def test_a_height_below_one_is_refused():
     with pytest.raises(BadInput, match="tile height must be at least 1, got 0"):
         tile_configs(toy_gpu(), "fp16", 0)
+
+
+@pytest.mark.parametrize("part", [(32, 64), (64, 32), (16, 32), (64, 64)])
+def test_reads_of_a_warp_on_cuda_cores_written_out(part):
+    """Of the 32 lanes 4 lie along the rows and 8 along the tokens. A lane reads its rows and tokens of each
+    of 16 columns four at a time, and every read takes four cycles of a port of 128 bytes.
+    """
+    part_m, part_n = part
+    v = next(c for c in tile_configs(toy_gpu(), "fp32", 10_000))
+    v = replace(v, part_m=part_m, part_n=part_n)
+    reads = len(range(0, part_m // 4, 4)) + len(range(0, part_n // 8, 4))
+    assert v.tensor == "none"
+    assert v.operand_bytes_per_warp_per_k16 == 16 * reads * 4 * 128

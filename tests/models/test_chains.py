@@ -279,3 +279,16 @@ def test_steps_may_ask_for_any_step_ahead():
     run_steps([warp], chain, ring, 6)
     assert min(warp.arrived.size, ring.landed.size, ring.released.size) > 8 + 6 + 1000
     assert walk_block(chain).step == 3
+
+
+@pytest.mark.parametrize("op", [Op.COPY_A, Op.COPY_B, Op.GATHER_B])
+@pytest.mark.parametrize("late", [1, 100, 5000])
+def test_copies_that_memory_delivers_later_land_later_by_as_much(op, late):
+    def lead(cycles, latency):
+        fill = (Instruction(op, 512, late=cycles),)
+        step = (Instruction(Op.WAIT_FULL), Instruction(Op.SYNC), Instruction(Op.FMA))
+        return walk_block(
+            chain_of(latency, programs=(WarpProgram(role="w", warps=4, fill=fill, step=step),))
+        ).lead
+
+    assert lead(late, 500) - lead(0, 500) == late

@@ -1,6 +1,7 @@
 """Sweeps: all cases once, kept through reruns and dying workers, the same on every executor."""
 
 import contextlib
+import inspect
 import itertools
 import json
 import os
@@ -271,3 +272,18 @@ def test_an_executor_that_is_not_there_is_an_error_in_one_line() -> None:
     for address in ("dask://127.0.0.1:9", "cluster"):
         with pytest.raises(BadInput), open_executor(address):
             pass
+
+
+def test_defaults_of_the_function_are_those_of_the_command() -> None:
+    def defaults(function, **other_names):  # type: ignore[no-untyped-def]
+        found = inspect.signature(function).parameters.values()
+        given = {other_names.get(p.name, p.name): p.default for p in found if p.default is not p.empty}
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+
+    command = import_module("prunecast.cli.sweep").sweep
+    asked = defaults(command, gpu="gpus", pattern="patterns", sparsity="sparsities")
+    for function in (predicting.sweep, expand):
+        given = defaults(function)
+        shared = given.keys() & asked.keys()
+        assert shared
+        assert {name: given[name] for name in shared} == {name: asked[name] for name in shared}
