@@ -150,3 +150,30 @@ def test_the_dashboard_reads_it(tmp_path, monkeypatch):
     body = b"".join(app(environment, lambda status, headers, _=None: answered.append(status)))
     assert answered == ["200 OK"]
     assert len(json.loads(body)["trials"]) == 3
+
+
+def test_no_connection_is_left_open(tmp_path, monkeypatch):
+    """Since Python 3.13 one that the garbage collector closes warns, in whatever runs then."""
+    monkeypatch.delenv("PRUNECAST_TEST_DATABASE", raising=False)
+    from sqlalchemy import event
+    from sqlalchemy.pool import Pool
+
+    from tests.codesign.study.toy_study import run_toy
+
+    opened, closed = [], []
+
+    def note_opened(connection, _record):
+        opened.append(connection)
+
+    def note_closed(connection, _record):
+        closed.append(connection)
+
+    event.listen(Pool, "connect", note_opened)
+    event.listen(Pool, "close", note_closed)
+    try:
+        run_toy(tmp_path, 4, seed=0)
+    finally:
+        event.remove(Pool, "connect", note_opened)
+        event.remove(Pool, "close", note_closed)
+    assert opened
+    assert [one for one in opened if one not in closed] == []

@@ -204,7 +204,7 @@ class StudyStorage:
             try:
                 return database_class()(
                     url.replace("{", "{{").replace("}", "}}"),
-                    engine_kwargs={"connect_args": self._connect_args()},
+                    engine_kwargs={"connect_args": self._connect_args(), **self._pool()},
                     heartbeat_interval=HEARTBEAT_S,
                     grace_period=GRACE_S,
                     skip_table_creation=ready,
@@ -246,6 +246,12 @@ class StudyStorage:
             return tables
         finally:
             engine.dispose()
+
+    def _pool(self) -> dict[str, Any]:
+        # A pool would keep SQLite's connections open until the garbage collector finds it.
+        from sqlalchemy import NullPool
+
+        return {"poolclass": NullPool} if self._url.startswith("sqlite") else {}
 
     def _connect_args(self) -> dict[str, Any]:
         return {"timeout": LOCKED_S} if self._url.startswith("sqlite") else {}
