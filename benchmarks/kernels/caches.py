@@ -171,7 +171,7 @@ def _forms(
 def judge(files: list[Path]) -> None:
     """Errors of both engines by kernel and state, and what each state was and was said to be worth."""
     errors = defaultdict(list)
-    for row in (row for path in files for row in csv.DictReader(path.open())):
+    for row in (row for path in files for row in csv.DictReader(path.read_text().splitlines())):
         gpu, l2 = load_gpu(row["gpu"]), CacheState(row["l2"])
         product = Product(row["kernel"], int(row["side"]), int(row["tokens"]))
         plan = plan_of(product, gpu)

@@ -206,7 +206,7 @@ def plan_of(product: Product, gpu: GpuSpec) -> KernelPlan:
 def judge(files: list[Path]) -> None:
     """Errors of the closed form by GPU, kernel, dtype and use, the fastest form of each product."""
     best: dict[tuple[str, Product], float] = {}
-    for row in (row for path in files for row in csv.DictReader(path.open())):
+    for row in (row for path in files for row in csv.DictReader(path.read_text().splitlines())):
         sizes = (int(row["m"]), int(row["k"]), int(row["n"]))
         key = row["gpu"], Product(row["kernel"], row["dtype"], *sizes)
         best[key] = min(best.get(key, float("inf")), float(row["us"]))

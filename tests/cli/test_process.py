@@ -15,6 +15,20 @@ import pytest
 from prunecast.cli import entry
 
 PRUNECAST = [sys.executable, "-m", "prunecast"]
+INTERRUPTED = """
+import os, signal, sys
+from prunecast.cli import main
+from prunecast.cli.progress import ProgressLines
+def tell(self, stage, done, total, real=ProgressLines.__call__):
+    real(self, stage, done, total)
+    if stage == "predicting" and done > 0 or sys.argv[1] == "predict":
+        ProgressLines.__call__ = real
+        os.killpg(os.getpid(), signal.SIGINT)
+ProgressLines.__call__ = tell
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+"""The command which sends itself Ctrl-C, as a terminal does to all processes of a job, when it has begun."""
 FAST = ["--engine", "model", "-n", "64", "--no-crossovers"]
 
 
@@ -87,23 +101,29 @@ def test_a_terminal_without_unicode_is_no_error(model):
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
-def test_ctrl_c_ends_quietly(model, tmp_path):
-    started = subprocess.Popen(
-        [*PRUNECAST, "predict", model, "-n", str(2**21), "-o", "out.json"],
+def interrupted(*arguments):
+    """(stdout, stderr) of a command during which Ctrl-C is pressed."""
+    started = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments],
         # A job that a shell starts in the background ignores the signal, and so would all that it starts.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "PRUNECAST_PROGRESS": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=1800,
+        start_new_session=True,
     )
-    assert started.stderr.readline().startswith("prunecast: ")  # it has begun to work
-    started.send_signal(signal.SIGINT)
-    out, err = started.communicate(timeout=1800)
-    assert started.returncode == 130
+    assert started.returncode == 130, started.stderr
+    assert started.stderr.splitlines()[-1] == "prunecast: interrupted"
+    assert "Traceback" not in started.stderr
+    return started.stdout, started.stderr
+
+
+def test_ctrl_c_ends_quietly(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, err = interrupted("predict", model, "-n", str(2**21), "-o", "out.json")
     assert out == ""
-    assert err.splitlines()[-1] == "prunecast: interrupted"
-    assert "Traceback" not in err
+    assert err.startswith("prunecast: ")
     assert not (tmp_path / "out.json").exists()
 
 
@@ -111,19 +131,7 @@ def test_ctrl_c_in_a_sweep_waits_for_no_worker(tmp_path, monkeypatch):
     """In a terminal all processes get the signal: the workers are silent, what is stored stays."""
     monkeypatch.chdir(tmp_path)
     shapes = [f"--shape={m}x2048x{n}" for m in range(2048, 6144, 256) for n in (512, 1024)]
-    started = subprocess.Popen(
-        [*PRUNECAST, "sweep", "-o", "s.sqlite", "--workers", "2", *shapes],
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-        env={**os.environ, "PRUNECAST_PROGRESS": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert started.stderr.readline().startswith("prunecast: predicting")  # a group of cases is stored
-    os.killpg(started.pid, signal.SIGINT)
-    out, err = started.communicate(timeout=1800)
-    assert (started.returncode, out, err.splitlines()[-1]) == (130, "", "prunecast: interrupted")
-    assert "Traceback" not in err
+    out, _ = interrupted("sweep", "-o", "s.sqlite", "--workers", "2", *shapes)
+    assert out == ""
     with closing(sqlite3.connect("s.sqlite")) as store:
         assert 0 < store.execute("select count(*) from results").fetchone()[0] < 10 * len(shapes)

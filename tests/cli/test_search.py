@@ -51,9 +51,10 @@ def test_a_kill_in_the_middle_of_a_trial_loses_and_changes_nothing(run, lm, tmp_
     assert code == 0
     resumed = json.loads(out)
     whole = json.loads(run(*arguments, "--storage", "whole.sqlite")[1])
-    keys = ("patterns", "seconds", "retained_importance", "sparsity")
+    keys = ("trial", "same_as", "patterns", "seconds", "retained_importance", "sparsity")
     told = [[[t[key] for key in keys] for t in d["study"]["trials"]] for d in (resumed, whole)]
     assert told[0] == told[1]
+    assert resumed["study"]["best_trial"] == whole["study"]["best_trial"]
     check_written(tmp_path / "out", resumed)
 
 

@@ -125,8 +125,8 @@ def test_sweep_killed_goes_on(tmp_path):
 
 def stored(folder):
     try:
-        connection = sqlite3.connect(f"file:{folder / 's.sqlite'}?mode=ro", uri=True)
-        return connection.execute("SELECT count(*) FROM results").fetchone()[0]
+        with contextlib.closing(sqlite3.connect(f"file:{folder / 's.sqlite'}?mode=ro", uri=True)) as store:
+            return store.execute("SELECT count(*) FROM results").fetchone()[0]
     except sqlite3.Error:
         return 0
 
