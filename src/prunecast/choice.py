@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, Kernel, KernelPlan, PlanDoesNotFit, grid_plan
@@ -108,6 +109,7 @@ def product_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -
     return Product(kernel=record, kept=kept, n=n, dtype=dtype, gpu=gpu, inside=inside)
 
 
+@checked
 def fastest_plan(
     kernel: str,
     kept: PrunedMap,
@@ -139,6 +141,8 @@ def fastest_plan(
     BadInput : the kernel cannot run this kind of map, the format or the GPU
     PlanDoesNotFit : no block fits on an SM
     """
+    if most is not None and most < 1:
+        raise BadInput(f"most must be at least 1, got {most}")
     product = product_of(kernel, kept, n, dtype, gpu)
     if product.kernel.times is None:
         return product.plan(**options)

@@ -8,6 +8,7 @@ RuntimeError
 """
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 
@@ -28,3 +29,11 @@ def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.4)
     hint = f"; nearest: {', '.join(near)}" if near else ""
     raise BadInput(f"{what} must be one of {', '.join(known)}, got {name!r}{hint}")
+
+
+def short_text(value: object) -> str:
+    """Return a value in some 40 characters; Python refuses to write integers of thousands of digits."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"

@@ -255,7 +255,7 @@ def test_progress_counts_every_kernel_of_every_layer():
         ({"tokens": 2**40}, "tokens must be at most"),
         ({"sparsity": 1.0}, r"sparsity must be in \[0, 1\), got 1.0"),
         ({"sparsity": -0.1}, "sparsity must be in"),
-        ({"sparsity": float("nan")}, "sparsity must be in"),
+        ({"sparsity": float("nan")}, "sparsity must be a number, got nan"),
         ({"pattern": "2:4", "sparsity": 0.75}, "2:4 only has sparsity 0.5"),
         ({"pattern": "dense", "sparsity": 0.5}, "dense only has sparsity 0"),
         ({"gpu": "h2000"}, "unknown GPU"),

@@ -56,7 +56,7 @@ def test_one_selector_is_not_a_list_of_letters():
 
 @pytest.mark.parametrize("tokens", [1.5, "5", [3]])
 def test_tokens_are_whole_numbers(tokens):
-    with pytest.raises(BadInput, match="tokens must be a whole number, got"):
+    with pytest.raises(TypeError, match="tokens must be a whole number or None, got"):
         predict({"a": ONE}, gpu="h200-sxm", tokens=tokens)
 
 

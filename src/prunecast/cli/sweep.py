@@ -102,8 +102,6 @@ def sweep(
         state=state,
         launch=launch,
     )
-    if not cases:
-        raise BadInput("wanted a --shape like 4096x4096x2048 or a --workload, got neither")
     if Path(output).suffix.lower() in OTHER_FORMS:
         raise BadInput(f"-o is an SQLite file, results.sqlite or so, got {output}; --parquet writes a table")
     with open_executor(executor, workers) as where, SweepStore(output) as store, ProgressLines() as progress:

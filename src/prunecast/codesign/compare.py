@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prunecast.arguments import checked
 from prunecast.codesign.predict import predict
 from prunecast.codesign.provenance import SCHEMA_VERSION, read_document
 from prunecast.codesign.table import PredictionTable
@@ -92,6 +93,7 @@ SHORTEST_S, LONGEST_S = 1e-12, 1e9
 _NEEDED = {"layer": str, "kernel": str, "n": int, "pattern": str, "seconds": float}
 
 
+@checked
 def compare(first: str | Path, second: str | Path) -> Comparison:
     """Compare two files of `predict --json`; the ratio is the second's time over the first's.
 
@@ -119,8 +121,16 @@ def _different(labels: Sequence[str]) -> list[str]:
     ]
 
 
+@checked
 def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Comparison:
-    """Predict the same layers on several GPUs; `options` are those of `predict`."""
+    """Predict the same layers on several GPUs; `options` are those of `predict`.
+
+    Raises
+    ------
+    BadInput : as `predict`, or fewer than two GPUs
+    """
+    if len(gpus) < 2:
+        raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
     tables = [predict(weights, gpu=gpu, crossovers=False, **options) for gpu in gpus]
     names = _different([table.provenance.gpu for table in tables])
     return _side_by_side(names, [_rows_of_table(table) for table in tables])

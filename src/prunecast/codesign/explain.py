@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, Case, advise
 from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import LayerJob
@@ -51,6 +52,7 @@ class Explanation:
         }
 
 
+@checked
 def explain(
     weights: Source,
     *,

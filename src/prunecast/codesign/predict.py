@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from prunecast.arguments import checked
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
 from prunecast.codesign.prediction import Prediction
@@ -22,6 +23,7 @@ LAYERS_AHEAD = 2
 """Layers of a large checkpoint whose plans wait for the engine."""
 
 
+@checked
 def predict(
     weights: Source,
     *,
@@ -39,8 +41,8 @@ def predict(
     power_limit: float | None = None,
     dtype: str | None = None,
     scope: str = "layer",
-    target: Sequence[str] = (),
-    ignore: Sequence[str] = (),
+    target: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
     convolutions: ConvSettings | None = None,
     experts_per_token: int = 2,
     crossovers: bool = True,

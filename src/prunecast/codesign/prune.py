@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.arguments import checked
 from prunecast.choice import fastest_plan
 from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
 from prunecast.codesign.write_pruned import WEIGHTS, check_folders, pruned_checkpoint, write_folder
@@ -21,8 +22,9 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
 from prunecast.workload.contestants import tile_kernels
 from prunecast.workload.engines import Engine
+from prunecast.workload.graph.model_graph import check_tokens
 from prunecast.workload.layer_launches import kernel_dtype
-from prunecast.workload.layers import LoadedLayers, Skipped, Source, load_layers
+from prunecast.workload.layers import Skipped, Source, load_layers
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
 
 EXPERTS_PER_TOKEN = 2
@@ -96,6 +98,7 @@ class Recipe:
         }
 
 
+@checked
 def prune(
     weights: Source,
     *,
@@ -106,8 +109,8 @@ def prune(
     gpu: str | GpuSpec = "h200-sxm",
     tokens: int = 4096,
     calibrate: str | Path | None = None,
-    target: Sequence[str] = (),
-    ignore: Sequence[str] = (),
+    target: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
 ) -> Recipe:
     """Prune layers by magnitude and write `out/weights.safetensors` and `out/recipe.json`.
 
@@ -131,13 +134,14 @@ def prune(
     BadInput : input that cannot be used, or a folder that cannot be written; then nothing is written
     """
     rule = parse_pattern(pattern)
+    spec, tokens = load_gpu(gpu) if isinstance(gpu, str) else gpu, check_tokens(tokens)
     told = sparsity_for(rule, sparsity, natural=False)
     rule.sparsity_to_prune(told)
     folder = Path(out)
     check_folders([folder], weights, reads=[calibrate, gpu if isinstance(gpu, str) else None])
     loaded = load_layers(weights, target=target, ignore=ignore)
     known = None if calibrate is None else read_calibration(calibrate)
-    guide = _guide(loaded, gpu, tokens) if rule.needs_times else None
+    guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None
     timed = rule if guide is None else rule.timed_by(guide.seconds)
     masks, digest, rows = PackedMasks(), WeightsDigest(), []
     for names in [[name] for name in loaded.layers] if scope == "layer" else [list(loaded.layers)]:
@@ -212,8 +216,3 @@ class _Guide(NamedTuple):
         """What a recipe says of it."""
         gpu = self.engine.gpu
         return {"gpu": gpu.name, "spec_hash": gpu.fingerprint, "tokens": self.tokens}
-
-
-def _guide(loaded: LoadedLayers, gpu: str | GpuSpec, tokens: int) -> _Guide:
-    spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    return _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens)

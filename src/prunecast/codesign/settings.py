@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from prunecast.arguments import check_fields
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.errors import BadInput, check_choice
@@ -27,7 +27,7 @@ from prunecast.workload.contestants import (
 from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
 from prunecast.workload.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
-from prunecast.workload.graph.model_graph import MOST_TOKENS
+from prunecast.workload.graph.model_graph import check_tokens
 from prunecast.workload.graph.torch_form import torch_form
 from prunecast.workload.graph.workloads import build_transformer
 from prunecast.workload.layers import (
@@ -76,17 +76,15 @@ class Settings:
     power_limit: float | None = None
     dtype: str | None = None
     scope: str = "layer"
-    target: Sequence[str] = ()
-    ignore: Sequence[str] = ()
+    target: str | Sequence[str] = ()
+    ignore: str | Sequence[str] = ()
     convolutions: ConvSettings = field(default_factory=ConvSettings)
     experts_per_token: int = 2
 
     def __post_init__(self) -> None:
-        _check_whole("tokens", self.tokens)
-        if self.tokens is not None and self.tokens < 1:
-            raise BadInput(f"tokens must be at least 1, got {self.tokens}")
-        if self.tokens is not None and self.tokens > MOST_TOKENS:
-            raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {self.tokens}")
+        check_fields(self, "predict")
+        if self.tokens is not None:
+            check_tokens(self.tokens)
         if self.tokens is not None and self.workload is not None:
             raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
         check_choice("runtime", self.runtime, RUNTIMES)
@@ -125,12 +123,6 @@ class Settings:
         if self.workload is not None:
             return max(run.columns for run in parse_workload(self.workload))
         return TOKENS if self.tokens is None else self.tokens
-
-
-def _check_whole(name: str, number: Any) -> None:
-    """Refuse what is neither a whole number nor None. Raises BadInput."""
-    if number is not None and not isinstance(number, Integral):
-        raise BadInput(f"{name} must be a whole number, got {number!r:.80}")
 
 
 class Prepared(NamedTuple):

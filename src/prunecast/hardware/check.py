@@ -3,13 +3,12 @@
 Messages are one line: file, quantity, what was wanted and what came.
 """
 
-import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, short_text
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance, quantity_units
 
 KEYS = ("value", "unit", "kind", "source")
@@ -194,14 +193,6 @@ def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: must not rise with activity, got {list(clocks)}"
         if clocks[0] > values["max_clock_hz"]:
             yield f"{name}: {clocks[0]:g} exceeds max_clock_hz, {values['max_clock_hz']:g}"
-
-
-def short_text(value: object) -> str:
-    """A value in at most some 40 characters; Python refuses to write integers of thousands of digits."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
 
 
 _TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in quantity_units()}

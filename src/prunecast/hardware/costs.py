@@ -15,8 +15,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
-from prunecast.errors import BadInput
-from prunecast.hardware.check import check_kind, check_number, check_text, short_text
+from prunecast.errors import BadInput, short_text
+from prunecast.hardware.check import check_kind, check_number, check_text
 from prunecast.hardware.spec import KINDS
 
 COST_KINDS = (*KINDS, "as-compiled")

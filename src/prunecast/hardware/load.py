@@ -18,9 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from prunecast.errors import BadInput
+from prunecast.arguments import checked
+from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, read_bytes
-from prunecast.hardware.check import LARGEST, check_ranges, check_together, read_quantity, short_text
+from prunecast.hardware.check import LARGEST, check_ranges, check_together, read_quantity
 from prunecast.hardware.spec import GpuSpec, optional_quantities, quantity_units
 
 OWN = (
@@ -113,6 +114,7 @@ def gpu_names() -> list[str]:
     )
 
 
+@checked
 def load_gpu(name_or_path: str) -> GpuSpec:
     """Read the spec of one GPU.
 

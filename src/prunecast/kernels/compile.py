@@ -6,8 +6,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.errors import BadInput
+from prunecast.arguments import checked
+from prunecast.errors import BadInput, check_choice
 from prunecast.kernels.device.conv_input import ConvOperator, grid_of
+from prunecast.kernels.device.form import ACTIVATIONS
 from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan
@@ -47,6 +49,7 @@ class Operator(Protocol):
         """A copy with device memory of its own, to be used on another stream."""
 
 
+@checked
 def compile(
     plan: KernelPlan,
     weights: npt.NDArray[np.floating[Any]],
@@ -70,6 +73,7 @@ def compile(
         the kernel runs on
     prunecast.kernels.device.build.KernelBuildError : the kernel cannot be built
     """
+    check_choice("activation", activation, ACTIVATIONS)
     grid = grid_of(plan)
     if grid is not None:
         _check_conv(plan)

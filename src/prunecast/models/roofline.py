@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.arguments import checked
 from prunecast.errors import check_choice
 from prunecast.hardware.clock import STATES, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
@@ -54,6 +55,7 @@ class _Settled(NamedTuple):
     clock_hz: float
 
 
+@checked
 def estimate(
     plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph", l2: CacheState = COLD
 ) -> Estimate:

@@ -6,6 +6,7 @@ A string is a family, then, behind a colon, its sizes. `2:4` and `64x64` do with
 import re
 from difflib import get_close_matches
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTile2DPattern, AdaptiveTilePattern
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
@@ -58,6 +59,7 @@ ALIASES = {
 """Other name -> family."""
 
 
+@checked
 def parse_pattern(text: str) -> Pattern:
     """The pattern that `text` names; `parse_pattern(text).canonical` is its one spelling.
 

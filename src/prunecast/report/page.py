@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
+from prunecast.arguments import checked
 from prunecast.axes import new_axes
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.pictures.plots import draw_roofline, draw_sm_work
@@ -138,6 +139,7 @@ FILTERS: dict[str, Callable[..., str]] = {
 """Filters of the template."""
 
 
+@checked
 def write_report(weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Any) -> PredictionTable:
     """Predict, write the page and return the table; `options` are those of `predict`. Raises BadInput."""
     spec_file = [gpu] if isinstance(gpu, str) else []

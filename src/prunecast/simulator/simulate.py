@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
@@ -117,6 +118,7 @@ def _caused_clock(
     )
 
 
+@checked
 def simulate(
     plan: KernelPlan,
     gpu: GpuSpec,

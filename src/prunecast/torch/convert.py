@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
@@ -65,6 +66,7 @@ class _Launch(NamedTuple):
     epilogue: Epilogue = PLAIN
 
 
+@checked
 def sparsify(
     model: nn.Module,
     recipe: "str | Path | Mapping[str, Any] | Recipe",
@@ -73,8 +75,8 @@ def sparsify(
     max_tokens: int,
     sparsity: float | None = None,
     squares: Mapping[str, Any] | None = None,
-    target: Sequence[str] = (),
-    ignore: Sequence[str] = (),
+    target: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
     few_tokens: bool = True,
     fuse: bool = True,
     trainable: bool = False,

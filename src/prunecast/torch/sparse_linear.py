@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.torch.find import find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.packed import PackedProduct, Rows
@@ -176,6 +177,7 @@ class DensePart(nn.Module):  # type: ignore[misc]
                 own.copy_(new)
 
 
+@checked
 def fuse_dense(model: nn.Module) -> nn.Module:
     """Queries, keys and values, gate and up that are all dense become one product each, in place.
 

@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.errors import BadInput
+from prunecast.arguments import checked
+from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.hardware.load import parse_spec, spec_text
 
@@ -31,6 +32,7 @@ class Derived(NamedTuple):
     """What was done, for the source."""
 
 
+@checked
 def derive(raw: Raw) -> dict[str, Derived]:
     """Quantities of a spec from raw numbers, those whose group did not run left out.
 
@@ -48,6 +50,7 @@ def derive(raw: Raw) -> dict[str, Derived]:
     ):
         if group not in raw or "failed" in raw[group]:
             continue
+        _check_numbers(group, raw[group], "raw numbers")
         try:
             found |= rules(raw[group])
         except KeyError as missing:
@@ -195,14 +198,14 @@ def read_raw(path: str | Path) -> dict[str, Any]:
         raise BadInput(
             f"{path}: raw numbers must be of schema {RAW_SCHEMA}, got {document.get('schema')!r:.80}"
         )
-    if "raw" not in document:
-        raise BadInput(f"{path}: wanted raw numbers of a calibration under the key raw, which is missing")
     _check_raw(document, f"{path}")
     return document
 
 
 def _check_raw(document: Mapping[str, Any], where: str) -> None:
     """Texts are texts, groups hold numbers above 0 or say why they failed."""
+    if "raw" not in document:
+        raise BadInput(f"{where}: wanted raw numbers of a calibration under the key raw, which is missing")
     for name in ("date", "driver", "commit"):
         text = document.get(name)
         if not isinstance(text, str) or not text.isprintable() or len(text) > LONGEST_TEXT:
@@ -213,11 +216,17 @@ def _check_raw(document: Mapping[str, Any], where: str) -> None:
     if not isinstance(raw, dict) or not all(isinstance(group, dict) for group in raw.values()):
         raise BadInput(f"{where}: raw must be a table of groups of numbers, got {raw!r:.80}")
     for group, numbers in raw.items():
-        for name, value in {} if "failed" in numbers else numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
-                raise BadInput(f"{where}: {group}.{name} must be a number from 0, got {value!r:.80}")
+        if "failed" not in numbers:
+            _check_numbers(group, numbers, where)
 
 
+def _check_numbers(group: str, numbers: Mapping[str, Any], where: str) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
+            raise BadInput(f"{where}: {group}.{name} must be a number from 0, got {short_text(value)}")
+
+
+@checked
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     """The text of a complete spec: the base's, with every derived quantity replaced, kind and source too.
 
@@ -233,6 +242,7 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     """
     if not name.isprintable():
         raise BadInput(f"the name of a spec must be printable, got {name!r:.80}")
+    _check_raw(document, "document")
     text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
     for quantity, (value, how) in derive(document["raw"]).items():

@@ -20,9 +20,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, read_text
-from prunecast.hardware.check import short_text
 from prunecast.kernels import KERNELS
 from prunecast.patterns import parse_pattern
 from prunecast.validation.case import Case, check_case, use_by_rule

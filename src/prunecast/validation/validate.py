@@ -6,11 +6,12 @@ its times, and what each board said stays beside it.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.builds import build_of
@@ -93,6 +94,7 @@ def bundled_records(gpu: str | None = None) -> list[str]:
     return [recorded[name]]
 
 
+@checked
 def replay(
     paths: Sequence[str],
     *,
@@ -113,9 +115,11 @@ def replay(
     ------
     BadInput : a record cannot be read, or was measured on another GPU
     """
+    if not engines:
+        raise BadInput(f"engines must be some of {', '.join(ENGINES)}, got none")
     runs = [run for path in paths for run in read_runs(path)]
     if not runs:
-        raise BadInput("replay needs at least one record")
+        raise BadInput("replay needs at least one record: paths names none")
     names = sorted({run.header.gpu for run in runs})
     spec = load_gpu(names[0]) if gpu is None else load_gpu(gpu) if isinstance(gpu, str) else gpu
     if names != [spec.name]:
@@ -127,6 +131,7 @@ def replay(
     return Validation(gpu=spec, engines=tuple(engines), rows=tuple(rows), records=tuple(map(str, paths)))
 
 
+@checked
 def record_suite(
     suite: str | Suite,
     *,
@@ -136,7 +141,7 @@ def record_suite(
     resume: Sequence[str] = (),
     seconds: float = 480.0,
     commit: str = "unknown",
-    log: Any = print,
+    log: Callable[[str], None] = print,
 ) -> Path:
     """Measure a suite on the GPU at hand into the new record `out`.
 

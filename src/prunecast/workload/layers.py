@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.arguments import check_fields
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import Layer, WeightSet, read_weights
@@ -23,7 +24,7 @@ from prunecast.patterns.sources.read import files_read, layers_among, open_tenso
 from prunecast.patterns.sources.roles import seen_as_products, turned
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
-from prunecast.patterns.sources.weight_set import select_names
+from prunecast.patterns.sources.weight_set import listed, select_names
 from prunecast.workload.graph import WORKLOADS
 from prunecast.workload.graph.config import CONFIG
 
@@ -64,7 +65,15 @@ class Transposed:
     names: Sequence[str]
 
 
-Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed
+@runtime_checkable
+class Module(Protocol):
+    """A module of torch, or another object that gives its tensors by name."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the tensors by name."""
+
+
+Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed | Module
 """Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
 dictionary of a torch module is, the module, or one matrix, which is named `weights`. Masked arrays are
 refused with a TypeError: a masked weight may be pruned or unknown, which `array.filled(0)` decides."""
@@ -132,7 +141,7 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
         return _transposed(weights)
     if isinstance(weights, str | Path):
         return open_tensors(Path(weights))
-    if hasattr(weights, "state_dict"):
+    if isinstance(weights, Module):
         weights = weights.state_dict()
     named = weights if isinstance(weights, Mapping) else {ONLY_LAYER: weights}
     for name in named:
@@ -234,13 +243,14 @@ class ConvSettings:
 
     """
 
-    input_size: Sequence[str] = ()
-    stride: Sequence[str] = ()
-    padding: Sequence[str] = ()
+    input_size: str | Sequence[str] = ()
+    stride: str | Sequence[str] = ()
+    padding: str | Sequence[str] = ()
     batch: int | None = None
     product: str = "best"
 
     def __post_init__(self) -> None:
+        check_fields(self, "ConvSettings")
         if self.batch is not None and self.batch < 1:
             raise BadInput(f"batch must be at least 1, got {self.batch}")
         check_choice("convolution", self.product, PRODUCTS)
@@ -263,9 +273,9 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
 
     """
     names = [layer.name for layer in layers if layer.filters is not None]
-    sizes = [_said("input", text, r"(\d+)x(\d+)", names) for text in settings.input_size]
-    strides = [_said("stride", text, r"(\d+)", names) for text in settings.stride]
-    paddings = [_said("padding", text, r"(\d+)", names) for text in settings.padding]
+    sizes = [_said("input", text, r"(\d+)x(\d+)", names) for text in listed(settings.input_size)]
+    strides = [_said("stride", text, r"(\d+)", names) for text in listed(settings.stride)]
+    paddings = [_said("padding", text, r"(\d+)", names) for text in listed(settings.padding)]
     found = {}
     for layer in layers:
         size = _last(sizes, layer.name)

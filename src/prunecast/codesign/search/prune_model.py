@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from prunecast.arguments import checked
 from prunecast.codesign.provenance import SCHEMA_VERSION
 from prunecast.codesign.search.layer_sets import as_launched, calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
@@ -20,7 +21,7 @@ from prunecast.codesign.write_pruned import (
     tiles_of,
     write_folder,
 )
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.importance import check_ranks
@@ -169,6 +170,7 @@ class PrunedModel:
         }
 
 
+@checked
 def prune_model(
     weights: Source,
     targets: Targets,
@@ -212,6 +214,7 @@ def prune_model(
     return replace(found[0], others=tuple(found[1:]))
 
 
+@checked
 def search_of(
     weights: Source,
     *,
@@ -228,8 +231,8 @@ def search_of(
     workload: str | None = None,
     runtime: str = "engine",
     calibrate: str | Path | None = None,
-    target: Sequence[str] = (),
-    ignore: Sequence[str] = (),
+    target: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
     progress: Progress = silent,
 ) -> ModelSearch:
     """A search of a model, its menus not yet made.
@@ -257,6 +260,11 @@ def search_of(
     BadInput : input that cannot be used
     """
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    for family in families:
+        check_choice("families", family, FAMILIES)
+    for name, most in {"most_sparsity": most_sparsity, **(caps or {})}.items():
+        if not 0.0 <= most < 1.0:
+            raise BadInput(f"{name}: caps and most_sparsity must be in [0, 1), got {most}")
     layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
     if calibrate is not None:
         layers = calibrated(layers, weights, calibrate)

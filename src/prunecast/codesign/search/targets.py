@@ -1,9 +1,11 @@
 """`Targets`: what the pruned model must meet, read from what people write; `TargetResult`: what meets it."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from prunecast.arguments import check_fields
 from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.workload.graph import ModelTime
@@ -31,11 +33,12 @@ class Targets:
     sparsity: float | None = None
 
     def __post_init__(self) -> None:
-        if self.latency_share is not None and not self.latency_share > 0.0:
+        check_fields(self, "Targets")
+        if self.latency_share is not None and not 0.0 < self.latency_share < math.inf:
             raise BadInput(f"latency must be above 0 %, got {self.latency_share:.0%}")
-        if self.latency_s is not None and not self.latency_s > 0.0:
+        if self.latency_s is not None and not 0.0 < self.latency_s < math.inf:
             raise BadInput(f"latency must be above 0, got {self.latency_s * 1e6:g} us")
-        if self.speedup is not None and not self.speedup > 0.0:
+        if self.speedup is not None and not 0.0 < self.speedup < math.inf:
             raise BadInput(f"speedup must be above 0, got {self.speedup:g}")
         if self.sparsity is not None:
             check_sparsity(self.sparsity)

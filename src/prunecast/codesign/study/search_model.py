@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prunecast.arguments import checked
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
@@ -50,6 +51,7 @@ class _Opened(NamedTuple):
     plain: TargetResult
 
 
+@checked
 def search_model(
     weights: Source,
     targets: Targets,

@@ -13,10 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import check_writable
 from prunecast.hardware import STATES, load_gpu
 from prunecast.kernels import DTYPE_BYTES, KERNELS
+from prunecast.launch import LAUNCHES
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
@@ -84,6 +86,7 @@ class Shape(NamedTuple):
     n: int
 
 
+@checked
 def expand(
     *,
     gpus: Sequence[str],
@@ -109,14 +112,21 @@ def expand(
     ------
     BadInput : an unknown name, or a number out of range
     """
+    if not gpus:
+        raise BadInput("gpus must name at least one GPU, got none")
     for gpu in gpus:
         load_gpu(gpu)
     check_choice("engine", engine, ENGINES)
     check_choice("state", state, STATES)
     check_choice("dtype", dtype, DTYPE_BYTES)
+    check_choice("launch", launch, LAUNCHES)
+    if not 0 <= seed < 2**32:
+        raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     for kernel in kernels:
         check_choice("kernel", kernel, [name for name, known in KERNELS.items() if not known.parts])
     sizes = [_shape(shape) for shape in shapes]
+    if not sizes:
+        raise BadInput("shapes: wanted a --shape like 4096x4096x2048 or a --workload, got neither")
     kinds = list(dict.fromkeys(_kinds(patterns, sparsities, kernels)))
     common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch, "seed": seed}
     return [

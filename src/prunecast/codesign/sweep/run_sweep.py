@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from prunecast.arguments import checked
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.sweep.cases import GroupKey, SweepCase, SweepStore, expand, groups_of
 from prunecast.errors import BadInput
@@ -154,6 +155,7 @@ def run_sweep(
     return SweepSummary(len(cases), known, done, refused)
 
 
+@checked
 def sweep(
     output: str | Path,
     *,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.arguments import checked
 from prunecast.codesign.timeline.slices import IntColumns, Slices, Track, slices_of
 from prunecast.errors import BadInput
 from prunecast.files import aside, check_writable
@@ -127,6 +128,7 @@ class TimelineSummary(NamedTuple):
     """End of the last slice."""
 
 
+@checked
 def write_timeline(
     plan: KernelPlan,
     gpu: GpuSpec,
@@ -155,6 +157,8 @@ def write_timeline(
     path = Path(path)
     if not path.name.endswith((".json.gz", ".json")):
         raise BadInput(f"a timeline needs a file .json.gz or .json, got {path}")
+    if most_slices < 1:
+        raise BadInput(f"most_slices must be at least 1, got {most_slices}")
     check_writable(path, "a timeline")
     recording = record(plan, gpu, sms=sms, waves=first_waves, state=state)
     groups = list(slices_of(recording))

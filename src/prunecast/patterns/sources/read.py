@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.files import MIB, check_regular, parse_json, read_bytes
 from prunecast.patterns.sources.matrix_market import read_matrix_market, read_smtx
@@ -62,6 +63,7 @@ INDEX = ".safetensors.index.json"
 LARGEST_INDEX = 64 * MIB
 
 
+@checked
 def read_weights(
     path: str | Path, target: str | Sequence[str] = (), ignore: str | Sequence[str] = ()
 ) -> WeightSet:

@@ -1,0 +1,195 @@
+"""Checks of the arguments of public functions: their annotated types; NumPy scalars become plain numbers.
+
+A wrong type is a TypeError, `predict: sparsity must be a number or None, got 'x'`. A wrong value, NaN among
+them, is a `BadInput` of the same form, which the function itself raises wherever it knows the range.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache, wraps
+from inspect import Parameter, signature
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from prunecast.errors import BadInput, short_text
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LARGEST_WHOLE = 2**63
+WORDS = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("a text", "texts"),
+    bool: ("True or False", "True or False"),
+    Path: ("a path", "paths"),
+    NoneType: ("None", "None"),
+    Any: ("anything", "anything"),
+}
+"""Type -> its words in a message, of one value and of several."""
+
+
+class _Unfit(Exception):
+    """A value is not of the annotated type."""
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the types of the arguments of a public function at every call.
+
+    Raises
+    ------
+    TypeError : an argument is not of its annotated type
+    BadInput : a number is NaN, or a whole number of 2^63 or more
+    """
+    parameters = signature(function).parameters.values()
+    places = [one.name for one in parameters if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        kinds = _kinds(function)
+        # Too many or too few arguments, and unknown names, are a TypeError of Python's own that names them
+        given = [
+            _plain_argument(function.__name__, name, value, kinds[name])
+            for name, value in zip(places, args, strict=False)
+        ]
+        named = {
+            name: _plain_argument(function.__name__, name, value, kinds[name]) if name in kinds else value
+            for name, value in kwargs.items()
+        }
+        return function(*given, *args[len(places) :], **named)  # type: ignore[arg-type]
+
+    return call
+
+
+def check_fields(record: Any, owner: str) -> None:
+    """Check the fields of a frozen dataclass as `checked` checks arguments; `owner` begins the message."""
+    kind: Any = type(record)
+    kinds = _kinds(kind)
+    for one in fields(record):
+        value = _plain_argument(owner, one.name, getattr(record, one.name), kinds[one.name])
+        object.__setattr__(record, one.name, value)
+
+
+@cache
+def _kinds(owner: Any) -> dict[str, Any]:
+    """Return the annotated types of a function or a class, less the keywords that it hands on."""
+    hints = get_type_hints(owner)
+    if not isinstance(owner, type):
+        handed_on = (
+            one.name for one in signature(owner).parameters.values() if one.kind is Parameter.VAR_KEYWORD
+        )
+        for name in (*handed_on, "return"):
+            hints.pop(name, None)
+    return hints
+
+
+def _plain_argument(owner: str, name: str, value: Any, kind: Any) -> Any:
+    try:
+        return _plain(value, kind)
+    except _Unfit:
+        *first, last = dict.fromkeys(_words(kind))
+        words = f"{', '.join(first)} or {last}" if first else last
+        raise TypeError(f"{owner}: {name} must be {words}, got {short_text(value)}") from None
+    except ValueError as error:
+        raise BadInput(f"{owner}: {name} must be {error}, got {short_text(value)}") from None
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """Return a value of the annotated type `kind`, NumPy scalars in it as numbers of Python.
+
+    Raises
+    ------
+    _Unfit : another type
+    ValueError : NaN or a huge whole number; says what was wanted
+    """
+    origin, inside = get_origin(kind), get_args(kind)
+    if kind is Any or isinstance(kind, TypeVar):
+        return value
+    if origin in (Union, UnionType):
+        for one in inside:
+            try:
+                return _plain(value, one)
+            except _Unfit:
+                continue
+        raise _Unfit
+    if kind in (int, float, bool):
+        return _plain_number(value, kind)
+    if origin is None:
+        if not isinstance(value, os.PathLike if kind is Path else kind):
+            raise _Unfit
+        if kind is not str:
+            return value
+        if "\0" in str(value):
+            raise ValueError("a text without null characters")
+        return str(value)
+    if origin.__name__ == "ndarray":
+        # Arrays of other libraries serve as well: the functions convert them
+        return _fits(value, hasattr(value, "shape") and hasattr(value, "dtype"))
+    if issubclass(origin, Callable):  # type: ignore[arg-type]
+        return _fits(value, callable(value))
+    if issubclass(origin, Mapping):
+        _fits(value, isinstance(value, Mapping))
+        if _is_array(inside[1]):
+            return value  # the arrays of a checkpoint are read one at a time, by those who check them
+        return {_plain(key, inside[0]): _plain(each, inside[1]) for key, each in value.items()}
+    if issubclass(origin, tuple) and Ellipsis not in inside:
+        _fits(value, isinstance(value, tuple | list) and len(value) == len(inside))
+        return tuple(_plain(each, one) for each, one in zip(value, inside, strict=True))
+    if issubclass(origin, Iterable):
+        # An iterator serves where each value is read once
+        wanted = Iterable if origin is Iterable else Collection
+        _fits(value, isinstance(value, wanted) and not isinstance(value, str | bytes | Mapping))
+        return tuple(_plain(one, inside[0]) for one in value)
+    return _fits(value, isinstance(value, origin))
+
+
+def _plain_number(value: Any, kind: type) -> Any:
+    dtype = getattr(value, "dtype", None)
+    is_bool = isinstance(value, bool) or (getattr(dtype, "kind", "") == "b" and not value.shape)
+    if kind is bool:
+        return bool(_fits(value, is_bool))
+    if is_bool or not isinstance(value, Integral if kind is int else Real):
+        raise _Unfit
+    if isinstance(value, Integral):
+        if abs(int(value)) >= LARGEST_WHOLE:
+            raise ValueError("a whole number below 2^63")
+        return int(value)
+    if value != value:
+        raise ValueError("a number")
+    return float(value)
+
+
+def _fits(value: Any, does: bool) -> Any:
+    if not does:
+        raise _Unfit
+    return value
+
+
+def _is_array(kind: Any) -> bool:
+    return getattr(get_origin(kind), "__name__", "") == "ndarray"
+
+
+def _words(kind: Any, *, several: bool = False) -> Iterator[str]:
+    """Yield the words of each type that an annotation allows."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        for one in inside:
+            yield from _words(one, several=several)
+    elif kind in WORDS:
+        yield WORDS[kind][several]
+    elif _is_array(kind):
+        yield "arrays" if several else "an array"
+    elif origin is None:
+        yield f"{kind.__name__}s" if several else f"a {kind.__name__}"
+    elif issubclass(origin, Callable):  # type: ignore[arg-type]
+        yield "functions" if several else "a function"
+    elif issubclass(origin, Mapping):
+        keys, values = (" or ".join(_words(one, several=True)) for one in inside)
+        yield f"{'mappings' if several else 'a mapping'} of {keys} to {values}"
+    else:
+        count = "" if Ellipsis in inside or not issubclass(origin, tuple) else f"{len(inside)} "
+        each = " or ".join(dict.fromkeys(word for one in inside for word in _words(one, several=True)))
+        yield f"{'lists' if several else 'a list'} of {count}{each}"
