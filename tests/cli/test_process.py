@@ -62,13 +62,24 @@ def test_the_installed_command_is_the_module(tmp_path):
     assert installed.stdout == process("gpus").stdout
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 def test_a_folder_that_is_gone_is_not_the_output(capsys):
     """`os.getcwd` raises so, without a file name."""
     assert entry._report(FileNotFoundError(errno.ENOENT, "No such file or directory"), ()) == 2
     assert capsys.readouterr().err == "prunecast: error: No such file or directory: the current folder\n"
 
 
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+
+
+@FULL
+@pytest.mark.parametrize(("arguments", "code"), [(["gpus", "none"], 2), (["gpus", "t4"], 0)])
+def test_the_exit_code_does_not_depend_on_who_reads_stderr(arguments, code):
+    with open("/dev/full", "w") as full:
+        left = subprocess.run([*PRUNECAST, *arguments], stdout=subprocess.PIPE, stderr=full, timeout=1800)
+    assert (left.returncode, bool(left.stdout)) == (code, code == 0)
+
+
+@FULL
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
         left = subprocess.run(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from safetensors.numpy import load_file
 
+from prunecast.codesign.search import Targets, prune_model
 from prunecast.codesign.write_pruned import read_tile_maps, tiles_of, write_folder, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
@@ -82,3 +83,21 @@ def test_files_that_are_no_tile_maps_are_refused(tmp_path):
     np.savez(tmp_path / "half.npz", **{"w/shape": np.array([2, 2])})
     with pytest.raises(BadInput, match="cannot read tile maps"):
         read_tile_maps(tmp_path / "half.npz")
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a/../b", "\u00e4", "x" * 60_000])
+def test_weights_and_tiles_give_a_layer_one_name(tmp_path, name):
+    """A file's name, and so that of its only matrix, may have bytes that are no text."""
+    weights, kept = pruned("tile-wise:16")
+    folder = write_folder(tmp_path / "out", {}, Checkpoint(arrays={name: weights}, metadata={}), {name: kept})
+    (stored,) = load_file(folder / "weights.safetensors")
+    (found,) = read_tile_maps(folder / "tiles.npz").items()
+    assert (found[0], found[1].fingerprint()) == (stored, kept.fingerprint())
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 60_001])
+def test_names_that_tiles_cannot_have_are_refused_before_the_search(tmp_path, name):
+    weights = {name: np.ones((128, 128), np.float16)}
+    with pytest.raises(BadInput, match=r"tiles.npz cannot hold a layer whose name has a zero byte"):
+        prune_model(weights, Targets(speedup=1000.0), gpu="t4", engine="model", out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,16 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from prunecast.cli.progress import BAD_INPUT, DONE, FAULT, INTERRUPTED, PROGRESS, one_line
+from prunecast.cli.progress import (
+    BAD_INPUT,
+    DONE,
+    FAULT,
+    INTERRUPTED,
+    PROGRESS,
+    discard,
+    one_line,
+    tell_stderr,
+)
 from prunecast.errors import BadInput
 
 ANYWHERE = ("--debug", "--quiet")
@@ -31,8 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _run([argument for argument in arguments if argument not in ANYWHERE])
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        return _reader_is_gone()
+    except BrokenPipeError:  # `prunecast ... | head`: nothing failed
+        discard(sys.stdout)
+        return DONE
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
     except Exception as error:
@@ -62,7 +72,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         return _say(f"error: {error}", BAD_INPUT)
     if isinstance(error, OSError) and error.errno:
         if error.errno == errno.ENOSPC:
-            _forget_what_is_left()
+            discard(sys.stdout)
         nameless = "the current folder" if error.errno == errno.ENOENT else "standard output"
         where = os.fsdecode(error.filename) if error.filename else nameless
         return _say(f"error: {os.strerror(error.errno)}: {where}", BAD_INPUT)
@@ -94,7 +104,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 def _say(message: str, code: int) -> int:
     """One line on stderr of at most 500 characters, whatever the message holds."""
-    sys.stderr.write(one_line(f"prunecast: {message}") + "\n")
+    tell_stderr(one_line(f"prunecast: {message}") + "\n")
     return code
 
 
@@ -109,14 +119,3 @@ def _let_streams_print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _reader_is_gone() -> int:
-    """`prunecast ... | head`: nothing failed."""
-    _forget_what_is_left()
-    return DONE
-
-
-def _forget_what_is_left() -> None:
-    """Keep the interpreter's last flush of standard output from failing too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TextIO
 
 from prunecast.errors import BadInput
 from prunecast.files import cut
@@ -35,8 +36,21 @@ def one_line(text: str) -> str:
 
 def tell(text: str, *, err: bool = False) -> None:
     """A line about what was done, which may name files; `err`: on stderr."""
-    stream = sys.stderr if err else sys.stdout
-    stream.write(printable(text) + "\n")
+    (tell_stderr if err else sys.stdout.write)(printable(text) + "\n")
+
+
+def tell_stderr(text: str) -> None:
+    """Write to stderr; the work, its files and its exit code do not depend on whether that can be read."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is left in a stream nowhere, so that the interpreter's last flush of it does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 PROGRESS = "PRUNECAST_PROGRESS"
@@ -89,7 +103,7 @@ class ProgressLines:
     ) -> None:
         self._cancel()
         if self._rewrites and self._line:
-            sys.stderr.write("\r\x1b[K")
+            tell_stderr("\r\x1b[K")
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Say that `done` of `total` parts of `stage` are finished."""
@@ -126,8 +140,7 @@ class ProgressLines:
             if not self._rewrites and self._clock() - self._last_print_s < SECONDS_PER_LINE:
                 return
             self._line = one_line(self._text)
-            sys.stderr.write(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
-            sys.stderr.flush()
+            tell_stderr(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
             self._last_print_s = self._clock()
 
 

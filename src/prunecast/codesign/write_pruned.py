@@ -17,6 +17,7 @@ from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.sources.numpy_files import read_npz
+from prunecast.patterns.sources.safetensors import utf8_name
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.graph import WORKLOADS
@@ -24,6 +25,8 @@ from prunecast.workload.layers import Source, files_of, stored_arrays
 
 WEIGHTS = "weights.safetensors"
 RECIPE, TILES = "recipe.json", "tiles.npz"
+LONGEST_NAME = 60_000
+"""Bytes; a zip archive counts those of a name, and what is added to it here, with 16 bits."""
 _COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
@@ -79,13 +82,23 @@ def write_folder(
     ------
     BadInput : a folder that cannot be written; what was there is still there
     """
-    with folder_aside(Path(folder), last=RECIPE) as aside:
-        if pruned is not None:
-            write_weights(aside / WEIGHTS, pruned.arrays, pruned.metadata)
-        if tiles:
-            write_tile_maps(aside / TILES, tiles)
-        (aside / RECIPE).write_text(json_text({**recipe}), encoding="utf-8")
+    with folder_aside(Path(folder), last=RECIPE) as unfinished:
+        fill_folder(unfinished, recipe, pruned, tiles)
     return Path(folder)
+
+
+def fill_folder(
+    unfinished: Path,
+    recipe: Mapping[str, Any],
+    pruned: Checkpoint | None = None,
+    tiles: Mapping[str, TileMap] | None = None,
+) -> None:
+    """Write the files of `write_folder` into a folder that `folder_aside` gave."""
+    if pruned is not None:
+        write_weights(unfinished / WEIGHTS, pruned.arrays, pruned.metadata)
+    if tiles:
+        write_tile_maps(unfinished / TILES, tiles)
+    (unfinished / RECIPE).write_text(json_text({**recipe}), encoding="utf-8")
 
 
 def pruned_checkpoint(
@@ -101,6 +114,21 @@ def pruned_checkpoint(
     return Checkpoint(arrays=arrays, metadata={})
 
 
+def check_layer_names(names: Iterable[str]) -> None:
+    """Refuse names of layers that `tiles.npz` cannot hold, as a zip archive ends names at a zero byte.
+
+    Raises
+    ------
+    BadInput : a name with a zero byte, or of more than 60,000 bytes
+    """
+    for name in names:
+        if "\0" in name or len(utf8_name(name).encode()) > LONGEST_NAME:
+            raise BadInput(
+                f"{TILES} cannot hold a layer whose name has a zero byte or more than {LONGEST_NAME} bytes, "
+                f"got {name[:80]!r}"
+            )
+
+
 def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
     """The maps that are tiles, and the tiles around the elements of nested maps."""
     found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
@@ -108,9 +136,13 @@ def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
 
 
 def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
-    """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text."""
+    """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text.
+
+    Layers have the names that `weights.safetensors` gives them.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
-    for name, tiles in maps.items():
+    for layer, tiles in maps.items():
+        name = utf8_name(layer)
         arrays |= {f"{name}/{column}": getattr(tiles, column) for column in _COLUMNS}
         arrays[f"{name}/shape"] = np.array([tiles.m, tiles.k], dtype=np.int32)
         arrays[f"{name}/pattern"] = np.array(tiles.pattern)

@@ -6,7 +6,14 @@ Read first: `guard`.
 
 from prunecast.files.guard import JOURNALS, Output, OutputFile, OutputFolder, check_outputs, identity_of
 from prunecast.files.reading import MIB, check_regular, cut, parse_json, read_bytes, read_text
-from prunecast.files.writing import aside, check_writable, folder_aside, write_text_aside
+from prunecast.files.writing import (
+    aside,
+    asked_path,
+    check_writable,
+    folder_aside,
+    put_unless_filled,
+    write_text_aside,
+)
 
 __all__ = [
     "JOURNALS",
@@ -15,6 +22,7 @@ __all__ = [
     "OutputFile",
     "OutputFolder",
     "aside",
+    "asked_path",
     "check_outputs",
     "check_regular",
     "check_writable",
@@ -22,6 +30,7 @@ __all__ = [
     "folder_aside",
     "identity_of",
     "parse_json",
+    "put_unless_filled",
     "read_bytes",
     "read_text",
     "write_text_aside",

@@ -6,6 +6,7 @@ locked. The next writer of NAME removes such folders that nobody locks: they are
 
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +18,13 @@ from prunecast.files.reading import other_than_regular
 
 MARK = ".prunecast-"
 """Between the name of a file and the number of its unfinished twin."""
+UNFINISHED = re.compile(r"\..*\.prunecast-[0-9a-f]{32}", re.DOTALL)
+"""Names of the hidden folders."""
+
+
+def asked_path(path: str | Path) -> Path:
+    """The path that a user knows for one inside the hidden folder of unfinished files."""
+    return Path(*(part for part in Path(path).parts if not UNFINISHED.fullmatch(part)))
 
 
 def check_writable(path: str | Path, what: str) -> Path:
@@ -56,6 +64,14 @@ def _put(unfinished: Path, final: Path) -> None:
     os.replace(unfinished, final)
 
 
+def put_unless_filled(unfinished: Path, final: Path) -> None:
+    """Move a database to where none is; raises FileExistsError where another process was faster."""
+    if final.exists() and final.stat().st_size == 0:
+        os.replace(unfinished, final)
+    else:
+        os.link(unfinished, final)
+
+
 @contextmanager
 def aside(path: str | Path, *, put: Callable[[Path, Path], None] = _put) -> Iterator[Path]:
     """A place to write to that becomes `path` when the block ends without an error.
@@ -77,7 +93,7 @@ def aside(path: str | Path, *, put: Callable[[Path, Path], None] = _put) -> Iter
     except FileExistsError:
         raise
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror or error}") from None
+        raise BadInput(f"cannot write {asked_path(path)}: {error.strerror or error}") from None
 
 
 def write_text_aside(path: str | Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """`prune_model`: from a file or the name of a standard model to pruned weights that meet targets."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,14 +15,17 @@ from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, Mode
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.write_pruned import (
+    RECIPE,
     TILES,
     WEIGHTS,
     check_folders,
+    check_layer_names,
+    fill_folder,
     pruned_checkpoint,
     tiles_of,
-    write_folder,
 )
 from prunecast.errors import BadInput, check_choice
+from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.importance import check_ranks
@@ -96,18 +100,16 @@ class PrunedModel:
             **search.origin._asdict(),
         )
 
-    def write(self, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
-        """Write `document`, and the weights where they are real, to the folder, if there is one."""
-        if self.folder is None:
-            return
+    def fill(self, unfinished: Path, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
+        """Write `document`, and the weights where they are real, to a folder that `folder_aside` gave."""
         if not self.has_weights:
-            write_folder(self.folder, document)
+            fill_folder(unfinished, document)
             return
         masks = masks_of(search, self.result)
         tiles = tiles_of(
             {name: parse_pattern(self._patterns[name]).map(mask) for name, mask in masks.items()}
         )
-        write_folder(self.folder, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
+        fill_folder(unfinished, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
 
     @property
     def _patterns(self) -> dict[str, str]:
@@ -204,13 +206,18 @@ def prune_model(
         folders = numbered_folders(Path(out), solutions)
         check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
     search = search_of(weights, gpu=gpu, **options)
+    if out is not None:
+        check_layer_names(search.layers.shapes)
     search.prepare()
     found = [
         PrunedModel.of(search, one.result, targets, folder, one.offered)
         for folder, one in zip(folders, different_solutions(search, targets, solutions), strict=False)
     ]
-    for pruned in reversed(found):
-        pruned.write(search, weights, pruned.document())
+    with ExitStack() as folders_aside:  # all are written before any takes its place, the first last
+        for pruned in found:
+            if pruned.folder is not None:
+                unfinished = folders_aside.enter_context(folder_aside(pruned.folder, last=RECIPE))
+                pruned.fill(unfinished, search, weights, pruned.document())
     return replace(found[0], others=tuple(found[1:]))
 
 

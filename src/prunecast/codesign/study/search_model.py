@@ -32,8 +32,9 @@ from prunecast.codesign.study.storage import (
     seeded_sampler,
 )
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
-from prunecast.codesign.write_pruned import check_folders
+from prunecast.codesign.write_pruned import RECIPE, check_folders, check_layer_names
 from prunecast.errors import BadInput
+from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec
 from prunecast.version import tool_version
 from prunecast.workload.engines import Progress, silent
@@ -91,6 +92,8 @@ def search_model(
     )
     kept_in = StudyStorage(storage)
     search = replace(search_of(weights, gpu=gpu, **options, progress=progress), progress=silent)
+    if folder is not None:
+        check_layer_names(search.layers.shapes)
     evaluator = Evaluator(search, targets)
     with kept_in.errors():
         run = _run(kept_in, evaluator, trials, seed, progress)
@@ -114,7 +117,9 @@ def search_model(
             run.dense_s,
         ),
     )
-    best.write(search, weights, found.document())
+    if folder is not None:
+        with folder_aside(folder, last=RECIPE) as unfinished:
+            best.fill(unfinished, search, weights, found.document())
     return found
 
 

@@ -4,7 +4,6 @@ Optuna is imported when a study is opened: it is optional and slow to import.
 """
 
 import importlib
-import os
 import time
 import traceback
 import warnings
@@ -15,7 +14,7 @@ from typing import Any
 
 from prunecast.codesign.search import ChosenLayer, FrontPoint, TargetResult
 from prunecast.errors import BadInput
-from prunecast.files import JOURNALS, Output, OutputFile, aside, check_writable
+from prunecast.files import JOURNALS, Output, OutputFile, aside, check_writable, put_unless_filled
 
 
 def optuna_library() -> Any:
@@ -192,7 +191,7 @@ class StudyStorage:
         from sqlalchemy import URL, make_url
 
         path = Path(make_url(self._url).database or "")
-        with suppress(FileExistsError), aside(path, put=_put_unless_filled) as unfinished:
+        with suppress(FileExistsError), aside(path, put=put_unless_filled) as unfinished:
             made = self._open(URL.create("sqlite", database=str(unfinished)).render_as_string(), False)
             made.remove_session()
             made.engine.dispose()
@@ -271,14 +270,6 @@ def _url(place: str) -> tuple[str, str]:
         raise BadInput(
             "storage must be a file or a URL like postgresql+psycopg://user@host/name, got neither"
         ) from None
-
-
-def _put_unless_filled(unfinished: Path, final: Path) -> None:
-    """Move a database to where none is; raises FileExistsError where another process was faster."""
-    if final.exists() and final.stat().st_size == 0:
-        os.replace(unfinished, final)
-    else:
-        os.link(unfinished, final)
 
 
 def _sqlite_exists(path: str, shown: str) -> bool:

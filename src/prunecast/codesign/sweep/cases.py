@@ -8,6 +8,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
-from prunecast.files import check_writable
+from prunecast.files import aside, check_writable, put_unless_filled
 from prunecast.hardware import STATES, load_gpu
 from prunecast.kernels import DTYPE_BYTES, KERNELS
 from prunecast.launch import LAUNCHES
@@ -214,11 +215,13 @@ class SweepStore:
         self._path = Path(path)
         check_writable(path, "results")
         try:
+            if not self._path.exists() or self._path.stat().st_size == 0:
+                self._make_file()
             self._connection = sqlite3.connect(self._path)
             self._connection.execute("PRAGMA trusted_schema = OFF")
             # asked of SQLite and not of the file's size: a run killed in here leaves a journal to roll back
             if not self._objects():
-                self._create()
+                _create_table(self._connection)
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             columns = [row[1] for row in self._connection.execute("PRAGMA table_info(results)")]
             # views and triggers would run what a stranger wrote
@@ -282,9 +285,19 @@ class SweepStore:
     def _objects(self) -> list[tuple[str, str]]:
         return self._connection.execute("SELECT type, name FROM sqlite_master").fetchall()
 
-    def _create(self) -> None:
-        columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS[1:])
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")  # Python begins none for what is no INSERT
-            self._connection.execute(f"CREATE TABLE results (key TEXT PRIMARY KEY, {columns})")
-            self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+    def _make_file(self) -> None:
+        """Make the file aside, so that a full disk leaves none without its table."""
+        with suppress(FileExistsError), aside(self._path, put=put_unless_filled) as unfinished:
+            try:
+                with closing(sqlite3.connect(unfinished)) as connection:
+                    _create_table(connection)
+            except sqlite3.Error as error:
+                raise BadInput(f"cannot write {self._path}: {error}") from None
+
+
+def _create_table(connection: sqlite3.Connection) -> None:
+    columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS[1:])
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")  # Python begins none for what is no INSERT
+        connection.execute(f"CREATE TABLE results (key TEXT PRIMARY KEY, {columns})")
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")

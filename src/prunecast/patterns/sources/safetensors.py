@@ -111,7 +111,7 @@ def write_safetensors(
         if dtype.name not in WRITTEN:
             raise ValueError(f"tensor {name!r} of dtype {dtype.name}")
         end = place + math.prod(shape) * dtype.itemsize
-        header[_utf8(name)] = {
+        header[utf8_name(name)] = {
             "dtype": WRITTEN[dtype.name],
             "shape": list(shape),
             "data_offsets": [place, end],
@@ -129,8 +129,8 @@ def write_safetensors(
             file.write(little.reshape(-1).view(np.uint8).data)
 
 
-def _utf8(name: str) -> str:
-    """The name, bytes spelled out that are no text: a tensor may be called like its file."""
+def utf8_name(name: str) -> str:
+    """Return the name under which a tensor is stored: a file's name in it may have bytes that are no text."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 

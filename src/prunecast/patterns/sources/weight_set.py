@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.files import aside
+from prunecast.files import aside, asked_path
 from prunecast.patterns.sources.safetensors import Form, write_safetensors
 from prunecast.patterns.tile_map import MaskArray, WeightArray
 
@@ -143,8 +143,9 @@ def write_weights(
     with aside(final) as unfinished:
         try:
             write_safetensors(unfinished, arrays, forms, texts)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{final}: cannot be written: {' '.join(str(error).split())}") from error
+        except ValueError as error:
+            why = " ".join(str(error).split())
+            raise BadInput(f"{asked_path(final)}: cannot be written: {why}") from error
 
 
 REGEX = "re:"
