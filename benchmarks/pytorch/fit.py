@@ -16,10 +16,11 @@ from scipy.optimize import nnls
 
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.torch_models import Case
+from prunecast.workload.graph.attention import attention_work
 from prunecast.workload.graph.model_graph import Operation
+from prunecast.workload.graph.runtimes import MEAN_DUTY, torch_costs, torch_elements
 from prunecast.workload.graph.shapes import Pass
-from prunecast.workload.graph.torch_form import torch_form
-from prunecast.workload.graph.torch_time import MEAN_DUTY, attention_work
+from prunecast.workload.graph.workloads import transformer_graph
 
 RECORD = Path(__file__).parents[1] / "measured" / "h200-sxm-pytorch-models-2026-11-23.json"
 SHARES = {
@@ -44,7 +45,7 @@ class Point(NamedTuple):
     def mb(self) -> float:
         """Megabytes that it moves."""
         o = self.operation
-        return 2.0 * (o.elements_in + o.elements_out + o.elements_cached) / MEGA
+        return 2.0 * (torch_elements(o, torch_costs(load_gpu("h200-sxm"))) + o.elements_cached) / MEGA
 
 
 def points(models: list[dict[str, Any]], kind: str) -> list[Point]:
@@ -52,7 +53,9 @@ def points(models: list[dict[str, Any]], kind: str) -> list[Point]:
     found = []
     for model in models:
         run = Pass(**model["run"])
-        graph = torch_form(model["model"], Case(model["model"], run, blocks=model["blocks"]).shape, run)
+        graph = transformer_graph(
+            model["model"], Case(model["model"], run, blocks=model["blocks"]).shape, run, "torch"
+        )
         own = [o for o in graph if o.kind == ("gemm" if kind == "transpose" else kind)]
         variant = "sparse compiled" if kind == "transpose" else "dense compiled"
         if kind == "activation":
@@ -83,7 +86,12 @@ def fit_attention(found: list[Point], gpu: GpuSpec) -> dict[str, float]:
     """Entries of attention: begin, keys in whose time a tile starts, and share of the tensor rate."""
     whole = [point for point in found if not point.operation.elements_cached]
     us = np.array([point.us for point in whole])
-    work = [attention_work(point.operation, gpu, duty=MEAN_DUTY) for point in whole]
+    shapes = [(point.operation.elements_out, point.operation.attention) for point in whole]
+    work = [
+        attention_work(shape.flops_of_tiles, out, shape.head_width, gpu, duty=MEAN_DUTY)
+        for out, shape in shapes
+        if shape is not None
+    ]
     table = np.stack(
         (np.ones(len(us)), [1e6 * w.multiplying for w in work], [1e6 * w.per_key for w in work]), 1
     )

@@ -18,10 +18,11 @@ from prunecast.torch.forms import halved_map
 from prunecast.torch.packed import stacked_tiles
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import ModelGraph, model_time
+from prunecast.workload.graph.joins import launched_together, together
 from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.model_time import LayerPass
-from prunecast.workload.graph.torch_form import launched_together, together
-from prunecast.workload.graph.torch_time import TorchTimer
+from prunecast.workload.graph.rewrites import transpose_for
+from prunecast.workload.graph.runtimes import torch_seconds
 
 
 class Predictor:
@@ -73,7 +74,8 @@ class Predictor:
     def _turn_seconds(self, name: str) -> float:
         """Each launch turns x for itself, of which the model counts one."""
         (maker,) = self.apart.graph.predecessors(name)
-        return TorchTimer(self.engine.gpu).turning(self.apart[maker], self.matrices[name])
+        gpu, transpose = self.engine.gpu, transpose_for(self.apart[maker], self.matrices[name])
+        return torch_seconds(transpose, gpu, gpu.graph_launch_s)
 
     def _launch_seconds(self, first: str, maps: list[PrunedMap]) -> float:
         """Seconds of what is one launch, once for the same maps."""

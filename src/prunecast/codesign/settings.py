@@ -28,8 +28,7 @@ from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, WORKLOADS, ModelGraph, Pass, load_pass, parse_workload
 from prunecast.workload.graph.config import CONFIG, KINDS, checkpoint_shape, shape_of_config
 from prunecast.workload.graph.model_graph import check_tokens
-from prunecast.workload.graph.torch_form import torch_form
-from prunecast.workload.graph.workloads import build_transformer
+from prunecast.workload.graph.workloads import transformer_graph
 from prunecast.workload.layers import (
     ConvSettings,
     Skipped,
@@ -215,7 +214,7 @@ def _graphs(weights: Source, runtime: str) -> Callable[[Pass], ModelGraph]:
     shape = shape_of_config(Path(name))
     if shape is None:
         raise BadInput(f"{name}: its model_type is none of {', '.join(KINDS)}")
-    return partial(torch_form if runtime == "torch" else build_transformer, name, shape)
+    return partial(transformer_graph, name, shape, runtime=runtime)
 
 
 def _workload(weights: Source, settings: Settings) -> WorkloadLayers | None:

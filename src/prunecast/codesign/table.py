@@ -11,10 +11,10 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance, json_text
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
+from prunecast.hardware import MemoryPass
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
 from prunecast.text import table_html, table_text
 from prunecast.workload.graph import ModelTime
-from prunecast.workload.graph.torch_time import transpose_seconds
 from prunecast.workload.layers import Skipped
 
 if TYPE_CHECKING:
@@ -111,12 +111,9 @@ class PredictionTable(Sequence[Prediction]):
         """What transposes of B and C add around the fastest kernels where a model has features together."""
         return sum(
             self.runs.get(row.layer, 1)
-            * transpose_seconds(
-                size * row.n,
-                row.gpu,
-                element_bytes=DTYPE_BYTES[row.dtype],
-                launch_s=row.gpu.graph_launch_s,
-            )
+            * MemoryPass(
+                copied_bytes=2 * size * row.n * DTYPE_BYTES[row.dtype], start_s=row.gpu.graph_launch_s
+            ).seconds(row.gpu)
             for row in map(fastest, self.layers())
             if KERNELS[row.kernel].prunes
             for size in (row.m, row.k)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from prunecast.errors import BadInput
-from prunecast.workload.graph import torch_form
+from prunecast.workload.graph import joins
 
 _ADAPTER = "lora_A"
 GRID_FILTERS = "odd square filters, half of that as padding, one group"
@@ -59,7 +59,7 @@ def sibling_groups(found: list[Found]) -> list[list[Found]]:
     """The layers again, those together that read the same x; all of them have the same K then."""
     by_name = {layer.name: layer for layer in found}
     columns = {layer.name: matrix_of(layer.module).shape[1] for layer in found}
-    return [[by_name[name] for name in group] for group in torch_form.sibling_groups(columns)]
+    return [[by_name[name] for name in group] for group in joins.sibling_groups(columns)]
 
 
 def matrix_of(module: nn.Module) -> torch.Tensor:

@@ -23,8 +23,8 @@ from prunecast.workload.graph import (
     Pass,
 )
 from prunecast.workload.graph.config import graph_of_tensors
+from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.shapes import Transformer
-from prunecast.workload.graph.torch_form import joint_name, launched_together, together
 from prunecast.workload.layers import LoadedLayers, Skipped
 from prunecast.workload.onnx_model.read_model import OnnxModel
 

@@ -67,7 +67,9 @@ def test_what_cannot_be_measured_is_one_line_and_writes_nothing(monkeypatch, tmp
 
 
 SHAPES = {
-    "tiny-llama": (Transformer(layers=1, hidden=64, heads=4, key_heads=2, feed_forward=128, gated=True)),
+    "tiny-llama": Transformer(
+        layers=1, hidden=64, heads=4, key_heads=2, feed_forward=128, gated=True, rms_norm=True, rotary=True
+    ),
     "tiny-bert": Transformer(layers=1, hidden=64, heads=4, feed_forward=128, norm_first=False, causal=False),
     "tiny-vit": Transformer(layers=1, hidden=64, heads=4, feed_forward=128, causal=False, patch=32),
     "tiny-gpt": Transformer(layers=1, hidden=64, heads=4, feed_forward=128),

@@ -229,7 +229,7 @@ def test_a_folder_in_torch_has_the_launches_of_torch_under_the_names_of_its_tens
         [
             "norm0",
             "layer.0.norm2",
-            *(f"layer.{i}.{name}" for i in range(2) for name in ("norm1", "attention", "activation")),
+            *(f"layer.{i}.{name}" for i in range(2) for name in ("norm1", "attention", "gating")),
         ]
     )
 

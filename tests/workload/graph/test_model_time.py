@@ -3,9 +3,10 @@
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.hardware import load_gpu
+from prunecast.hardware import MemoryPass, load_gpu
 from prunecast.workload.graph import ModelGraph, Operation, load_workload, model_time
-from prunecast.workload.graph.torch_time import attention_seconds, other_seconds, transpose_seconds
+from prunecast.workload.graph.attention import Attention
+from prunecast.workload.graph.runtimes import engine_seconds
 
 GPU = load_gpu("h200-sxm")
 
@@ -28,7 +29,7 @@ def test_one_stream_adds_up_and_the_critical_path_is_the_longest() -> None:
 def test_a_tensor_with_two_sparse_readers_is_transposed_once() -> None:
     seconds = {"a": 3e-6, "b": 5e-6, "c": 2e-6}
     times = model_time(diamond(), GPU, seconds, sparse=frozenset("abc"), launch="stream")
-    once = transpose_seconds(100, GPU, element_bytes=2, launch_s=GPU.stream_launch_s)
+    once = MemoryPass(copied_bytes=2 * 100 * 2, start_s=GPU.stream_launch_s).seconds(GPU)
     assert times.transpose_seconds == pytest.approx(once)
     assert len(times.transposes) == 2
 
@@ -37,14 +38,14 @@ def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
     cost = {"launch_s": 0.0}
     small, large = 1000, GPU.l2_usable_bytes
     norm = [Operation(name="n", kind="normalise", elements_in=e, elements_out=e) for e in (small, large)]
-    assert other_seconds(norm[0], GPU, **cost) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
-    assert other_seconds(norm[1], GPU, **cost) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
+    assert engine_seconds(norm[0], GPU, **cost) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
+    assert engine_seconds(norm[1], GPU, **cost) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
 
 
 def test_long_attention_is_bound_by_arithmetic() -> None:
     model = load_workload("llama-2-7b", batch=1, sequence=4096)
     mixing = model["layer.0.attention"]
-    seconds = other_seconds(mixing, GPU, launch_s=0.0)
+    seconds = engine_seconds(mixing, GPU, launch_s=0.0)
     # 2 x 4096^3 operations, half of 989 TFLOP/s at most: at least 0.139 ms; FlashAttention-3 shows 0.2 to 0.3
     assert 0.139e-3 < seconds < 0.4e-3
 
@@ -63,14 +64,21 @@ def test_attention_is_as_fast_as_the_fastest_published(width: int) -> None:
     out = 16384 * 2048
     for keys, best in zip((512, 1024, 2048, 4096, 8192, 16384), BEST_TFLOPS[width], strict=True):
         flops = 4.0 * out * keys
-        mixing = Operation(name="a", kind="attention", flops=flops, head_width=width, elements_out=out)
-        assert flops / attention_seconds(mixing, GPU) / 1e12 == pytest.approx(best, rel=0.125)
+        mixing = Operation(
+            name="a",
+            kind="attention",
+            flops=flops,
+            attention=Attention(1, 16384, keys, 2048, width, is_causal=False),
+            elements_out=out,
+        )
+        seconds = engine_seconds(mixing, GPU, launch_s=0.0)
+        assert flops / seconds / 1e12 == pytest.approx(best, rel=0.125)
 
 
 def test_attention_of_bert_is_not_faster_than_a_library_and_not_much_slower() -> None:
     """Torch took 24.5 us on an H200 (benchmarks/measured, 2026-11-21), with a kernel that others better."""
     mixing = load_workload("bert-base")["layer.0.attention"]
-    seconds = other_seconds(mixing, GPU, launch_s=GPU.graph_launch_s)
+    seconds = engine_seconds(mixing, GPU, launch_s=GPU.graph_launch_s)
     assert 0.75 * 24.5e-6 < seconds < 24.5e-6
 
 

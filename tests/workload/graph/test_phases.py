@@ -7,9 +7,10 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.workload.graph import Pass, load_pass, load_workload, parse_workload
-from prunecast.workload.graph.blocks import active_experts, mean_keys
+from prunecast.workload.graph.attention import mean_keys
+from prunecast.workload.graph.blocks import active_experts
+from prunecast.workload.graph.runtimes import engine_seconds
 from prunecast.workload.graph.shapes import transformers
-from prunecast.workload.graph.torch_time import other_seconds
 
 GPU = load_gpu("h200-sxm")
 
@@ -99,7 +100,7 @@ def test_a_token_reads_keys_and_values_of_all_before_it() -> None:
     attention = found["layer.0.attention"]
     cached_bytes = 2 * 1024 * 4096 * 16 * 2
     assert attention.elements_cached * 2 == cached_bytes
-    seconds = other_seconds(attention, GPU, launch_s=0.0)
+    seconds = engine_seconds(attention, GPU, launch_s=0.0)
     assert seconds >= cached_bytes / GPU.dram_peak_bytes_per_s
     assert {product.n for product in found.products.values()} == {16}
 
@@ -122,7 +123,7 @@ def test_attention_within_a_window() -> None:
 def test_mean_keys_is_the_mean_over_tokens(cached: int, tokens: int, window: int) -> None:
     """A token counts as half: the closed form integrates over places."""
     counted = [min(cached + place + 0.5, window or 1e9) for place in range(tokens)]
-    found = mean_keys(Pass(1, tokens, cached), window)
+    found = mean_keys(cached, tokens, window)
     assert found == pytest.approx(sum(counted) / tokens, abs=0.25)
 
 
@@ -145,7 +146,7 @@ def test_layers_alike_of_large_models_take_as_long_as_one_after_the_other() -> N
     large = load_workload("llama-3-70b", batch=1, sequence=64)
     attention = large["layers.attention"]
     assert attention.copies == 80
-    whole = other_seconds(attention, GPU, launch_s=2e-6)
+    whole = engine_seconds(attention, GPU, launch_s=2e-6)
     assert whole >= 80 * 2e-6
 
 

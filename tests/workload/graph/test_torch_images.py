@@ -7,9 +7,10 @@ import pytest
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.workload.graph import ModelGraph, model_time
-from prunecast.workload.graph.layouts import ImageForm
 from prunecast.workload.graph.model_graph import Operation, convolved
-from prunecast.workload.graph.torch_time import TorchTimer, lost_epilogues
+from prunecast.workload.graph.model_time import lost_epilogues
+from prunecast.workload.graph.rewrites import transpose_for
+from prunecast.workload.graph.runtimes import torch_seconds
 
 GPU = load_gpu("h200-sxm")
 IMAGES, CHANNELS, SIDE = 64, 32, 14
@@ -51,7 +52,8 @@ def test_launches_of_a_block_by_hand() -> None:
     dense = {"stem": 0.0, "one": 0.0, "two": 0.0, **relus, "sum": passed(3)}
     assert beside_products() == pytest.approx(dense)
     cleared = GPU.graph_launch_s + (CHANNELS + 1) * (SIDE + 2) * IMAGES * 2 / GPU.l2_bytes_per_s
-    turned = TorchTimer(GPU).turning(block()["stem.relu"], block()["one"])
+    transpose = transpose_for(block()["stem.relu"], block()["one"])
+    turned = torch_seconds(transpose, GPU, GPU.graph_launch_s)
     laid = passed(1 + (SIDE + 1) ** 2 / SIDE**2)
     one_each = ELEMENTS * 30 / GPU.l2_bytes_per_s  # the rest of a sector
     assert beside_products("one", "two") == pytest.approx(
@@ -71,8 +73,7 @@ def test_what_is_cleared_lies_between_the_planes_that_the_kernel_writes() -> Non
     o = block()["one"]
     grid = ConvGrid(conv=o.convolution)
     output = grid.output(o.m)
-    form = ImageForm(block(), frozenset(["one"]), GPU)
-    cleared_s = form.beside(o) - GPU.graph_launch_s
+    cleared_s = beside_products("one")["one"] - GPU.graph_launch_s
     assert cleared_s == pytest.approx((o.m + 1) * output.first * IMAGES * 2 / GPU.l2_bytes_per_s)
 
 

@@ -28,10 +28,10 @@ from prunecast.workload.graph import (
     parse_workload,
 )
 from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors
+from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.model_graph import Member
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.shapes import SEQUENCE, Transformer
-from prunecast.workload.graph.torch_form import joint_name, launched_together, together
 from prunecast.workload.layers import Source, load_layers
 from prunecast.workload.onnx_model.read_model import read_onnx_model
 from prunecast.workload.workload_layers import (

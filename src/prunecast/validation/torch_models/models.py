@@ -16,7 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
-from prunecast.workload.graph.torch_form import PIXELS
+from prunecast.workload.graph.workloads import PIXELS
 
 VOCABULARY = 512
 WITHOUT_MASK = "sdpa_without_mask"

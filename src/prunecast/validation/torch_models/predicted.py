@@ -16,7 +16,7 @@ from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.config import CONFIG, shape_of_config
 from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
-from prunecast.workload.graph.torch_form import torch_form
+from prunecast.workload.graph.workloads import transformer_graph
 
 
 class Case(NamedTuple):
@@ -84,7 +84,7 @@ def predict_case(
     ------
     BadInput : a model whose form in torch is not known, or a pattern without tiles
     """
-    graph = torch_form(case.model, case.shape, case.run)
+    graph = transformer_graph(case.model, case.shape, case.run, "torch")
     runner = Engine(name=engine, gpu=gpu, state="burst", launch="graph", progress=progress)
     products = graph.products
     dense = {name: runner.run(_dense_plan(o, dtype, gpu)).seconds for name, o in products.items()}
@@ -124,7 +124,7 @@ def _kept(case: Case, m: int, k: int) -> PrunedMap:
 
 def check_case(case: Case) -> None:
     """Refuse a case that cannot be predicted. Raises BadInput as `predict_case`, in no time."""
-    torch_form(case.model, case.shape, case.run)
+    transformer_graph(case.model, case.shape, case.run, "torch")
     if case.blocks is not None and case.model not in transformers():
         raise BadInput(f"blocks are of models by name, {case.model!r:.80} has its own")
     _kept(case, SAMPLE, SAMPLE)

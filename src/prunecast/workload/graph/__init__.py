@@ -5,14 +5,16 @@ a product with a weight matrix (attention, norms, element-wise work, transposes)
 no kernel: the time of a weight's product is handed in by its caller.
 
 Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name),
-`model_time.py` (the end-to-end time). What torch launches of them: `torch_form.py` and `torch_time.py`.
+`rewrites.py` (what runtimes fuse), `runtimes.py` (which rewrites, and seconds by kind), `model_time.py` (the
+end-to-end time).
 """
 
 from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
 from prunecast.workload.graph.model_graph import KINDS, ModelGraph, Operation
 from prunecast.workload.graph.model_time import ModelTime, model_time
+from prunecast.workload.graph.runtimes import RUNTIMES
 from prunecast.workload.graph.shapes import Pass, parse_workload
-from prunecast.workload.graph.workloads import RUNTIMES, WORKLOADS, load_pass, load_workload
+from prunecast.workload.graph.workloads import WORKLOADS, load_pass, load_workload, transformer_graph
 
 __all__ = [
     "KINDS",
@@ -28,5 +30,6 @@ __all__ = [
     "load_workload",
     "model_time",
     "parse_workload",
+    "transformer_graph",
     "turned_by_dense",
 ]

@@ -1,5 +1,6 @@
 """`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
 
+from prunecast.workload.graph.attention import Attention
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.shapes import Pass, Transformer
 
@@ -30,9 +31,11 @@ class Blocks:
         if shape.fused_qkv:
             parts = {"qkv": shape.width + 2 * shape.key_width}
         read = [self.product(f"{layer}.{part}", m, shape.hidden, [stream]) for part, m in parts.items()]
+        if shape.rotary:
+            read = self._rotary(layer, read)
         cached = min(run.cached, window or run.cached)
-        keys = mean_keys(run, window) if shape.causal else float(run.tokens)
-        mixed = self._mixing(f"{layer}.attention", read, keys, 2 * shape.key_width * run.columns, cached)
+        seen = self._attention(run.cached + run.tokens, window)
+        mixed = self._mixing(f"{layer}.attention", read, seen, 2 * shape.key_width * run.columns, cached)
         output = self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
         return self._residual(f"{layer}.norm1", output, stream)
 
@@ -44,7 +47,7 @@ class Blocks:
         mixed = self._mixing(
             f"{layer}.attention",
             [query, *keys],
-            tokens,
+            self._attention(tokens)._replace(is_causal=False),
             of_others if keys else 0,
             0 if keys else tokens,
         )
@@ -64,12 +67,12 @@ class Blocks:
         hidden = self._shape.hidden
         if self._shape.fused_gate:
             both = self.product(f"{layer}.gate_up", 2 * wide, hidden, after)
-            return self._elementwise(f"{layer}.gating", 2 * wide, wide, [both])
+            return self._elementwise(f"{layer}.gating", 2 * wide, wide, [both], kind="gated unit")
         up = self.product(f"{layer}.up", wide, hidden, after)
         if not self._shape.gated:
-            return up
+            return self._elementwise(f"{layer}.activation", wide, wide, [up], kind="activation")
         gate = self.product(f"{layer}.gate", wide, hidden, after)
-        return self._elementwise(f"{layer}.gating", 2 * wide, wide, [gate, up])
+        return self._elementwise(f"{layer}.gating", 2 * wide, wide, [gate, up], kind="gated unit")
 
     def _experts(self, layer: str, stream: str) -> str:
         """Tokens go to their experts' columns and back, which reads and writes them once each way.
@@ -88,7 +91,7 @@ class Blocks:
         read = [
             self._expert(f"{layer}.experts.{name}", wide, hidden, n, active, apart) for name in ("gate", "up")
         ]
-        mixed = self._elementwise(f"{layer}.gating", 2 * wide, wide, read, columns=sent)
+        mixed = self._elementwise(f"{layer}.gating", 2 * wide, wide, read, columns=sent, kind="gated unit")
         down = self._expert(f"{layer}.experts.down", hidden, wide, n, active, mixed)
         together = self._elementwise(
             f"{layer}.from_experts", hidden * shape.experts_per_token, hidden, [down]
@@ -111,24 +114,56 @@ class Blocks:
             [after],
         )
 
-    def _mixing(self, name: str, after: list[str], keys: float, elements_of_keys: int, cached: int) -> str:
+    def _rotary(self, layer: str, after: list[str]) -> list[str]:
+        """Queries and keys are turned; keys and values go into the cache, where there is one."""
+        shape = self._shape
+        width = shape.width + shape.key_width
+        turned = self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary")
+        if self._run.cached:
+            width = 2 * shape.key_width
+            turned = self._elementwise(f"{layer}.cache", width, width, [turned], kind="cache")
+        return [turned]
+
+    def _attention(self, keys: int, window: int = 0) -> Attention:
+        shape, run = self._shape, self._run
+        head_width = shape.width // shape.heads
+        return Attention(run.batch, run.tokens, keys, shape.width, head_width, shape.causal, window)
+
+    def _mixing(
+        self, name: str, after: list[str], attention: Attention, elements_of_keys: int, cached: int
+    ) -> str:
         """Scores, softmax and weighted sum in one kernel."""
         shape, run = self._shape, self._run
         return self._add(
             name,
             "attention",
             after,
-            flops=4.0 * run.columns * keys * shape.width,
-            head_width=shape.width // shape.heads,
+            flops=attention.flops,
+            attention=attention,
             elements_in=shape.width * run.columns + elements_of_keys,
             elements_cached=2 * shape.key_width * run.batch * cached,
             elements_out=shape.width * run.columns,
             layout="tokens",
         )
 
-    def _elementwise(self, name: str, read: int, written: int, after: list[str], *, columns: int = 0) -> str:
+    def first_norm(self, stream: str) -> str:
+        """The norm of the first layer's input, where a part begins with its norm."""
+        hidden = self._shape.hidden
+        kind = "rms norm" if self._shape.rms_norm else "normalise"
+        return self._elementwise("norm0", hidden, hidden, [stream], kind=kind)
+
+    def _elementwise(
+        self,
+        name: str,
+        read: int,
+        written: int,
+        after: list[str],
+        *,
+        columns: int = 0,
+        kind: str = "elementwise",
+    ) -> str:
         n = columns or self._run.columns
-        return self._add(name, "elementwise", after, elements_in=read * n, elements_out=written * n)
+        return self._add(name, kind, after, elements_in=read * n, elements_out=written * n)
 
     def _residual(self, name: str, branch: str, stream: str) -> str:
         """Sum and norm in one pass: two tensors in; the norm out, and the sum where it goes on beside it."""
@@ -136,24 +171,16 @@ class Blocks:
         tensors = 2 if self._shape.norm_first else 1
         return self._add(
             name,
-            "normalise",
+            "rms norm" if self._shape.rms_norm else "normalise",
             [branch, stream],
             elements_in=2 * each,
             elements_out=tensors * each,
             tensors_out=tensors,
         )
 
-    def _add(self, name: str, kind: str, after: list[str], **sizes: int | float | str) -> str:
+    def _add(self, name: str, kind: str, after: list[str], **sizes: int | float | str | Attention) -> str:
         operation = Operation(name=name, kind=kind, copies=self._copies, **sizes)  # type: ignore[arg-type]
         return self._model.add(operation, after)
-
-
-def mean_keys(run: Pass, window: int) -> float:
-    """Keys that a new token sees under a causal mask, on average: those before it, `window` at most."""
-    first, last = run.cached, run.cached + run.tokens
-    full = min(max(window or last, first), last)
-    before = (full**2 - first**2) / 2.0 if full > first else 0.0
-    return (before + (window or last) * (last - full)) / run.tokens
 
 
 def active_experts(experts: int, per_token: int, tokens: int) -> int:

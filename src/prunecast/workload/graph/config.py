@@ -13,8 +13,7 @@ from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.workload.graph.model_graph import ModelGraph, linear
 from prunecast.workload.graph.shapes import Pass, Transformer
-from prunecast.workload.graph.torch_form import torch_form
-from prunecast.workload.graph.workloads import PIXELS, build_transformer
+from prunecast.workload.graph.workloads import PIXELS, transformer_graph
 
 CONFIG = "config.json"
 LLAMAS = (
@@ -141,6 +140,8 @@ def _llama(kind: str, numbers: _Numbers) -> Transformer:
         key_heads=numbers.get("num_key_value_heads", default=heads),
         feed_forward=numbers.get(*wide),
         gated=True,
+        rms_norm=True,
+        rotary=True,
         experts=experts,
         experts_per_token=min(experts, numbers.get("num_experts_per_tok", default=2)) if experts else 0,
         fused_qkv=kind == "phi3",
@@ -199,8 +200,7 @@ def graph_of_tensors(
     -------
     the graph, or None where a matrix has another shape than the configuration says
     """
-    make = torch_form if runtime == "torch" else build_transformer
-    model = make(name, shape, run, apart=True)
+    model = transformer_graph(name, shape, run, runtime, by_matrix=True)
     tensors: dict[str, list[str]] = {}
     counted: set[str] = set()
     for tensor, size in matrices.items():

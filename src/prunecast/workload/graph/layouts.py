@@ -5,20 +5,11 @@ cheapest set of transposes is a minimum cut between the two camps, which network
 
 A dense linear product reads in one layout and writes in the other as well as not: libraries take each operand
 transposed, and the transposed product gives the transposed result.
-
-`ImageForm`: what torch launches around convolutions, dense ones of cuDNN and sparse ones in planes. A bias
-and ReLU are a pass over memory behind a dense convolution, and the epilogue of a sparse one. A sparse one
-reads planes that another one wrote, or a sum added to in place; channels-last images come into planes by two
-launches: they are turned as a matrix, then laid between zeros. One more clears the borders of what each
-sparse one writes. A dense one behind planes, and a sum of tensors in both layouts, move one element of a
-sector at a time.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from prunecast.hardware import GpuSpec, MemoryPass
-from prunecast.hardware.spec import SECTOR_BYTES
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 
 if TYPE_CHECKING:
@@ -45,8 +36,10 @@ class LayoutChoice(NamedTuple):
 
 
 def turns(operation: Operation, wanted: Mapping[str, str]) -> bool:
-    """Whether an operation may write another layout than it reads: a dense linear product."""
+    """Whether an operation may write another layout than it reads: a transpose, or a dense linear product."""
     is_linear = operation.kind == "gemm" and operation.convolution is None
+    if operation.kind == "transpose":
+        return True
     return is_linear and operation.layout is None and operation.name not in wanted
 
 
@@ -116,75 +109,3 @@ def _transposes(
         for source, target, elements in model.graph.edges(data="elements")
         if writes[source] != reads[target]
     )
-
-
-PASSES = ("relu", "elementwise")
-"""Kinds that work in place, on the first tensor that they read."""
-BORDER = 1
-"""Zeros around images, in pixels. Kind: choice, `prunecast.torch.TileSparseConv2d`."""
-_ELEMENT_BYTES = 2
-
-
-class ImageForm(NamedTuple):
-    """A pass over images with some of its convolutions sparse."""
-
-    model: ModelGraph
-    sparse: frozenset[str]
-    gpu: GpuSpec
-
-    def in_planes(self, name: str) -> bool:
-        """Whether an operation writes planes."""
-        o = self.model[name]
-        if o.kind == "gemm":
-            return name in self.sparse
-        sources = self._sources(o)
-        return o.kind in PASSES and bool(sources) and self.in_planes(sources[0])
-
-    def passing(self, o: Operation) -> float:
-        """Seconds of a sum, or of a bias and ReLU."""
-        sources, lies = self._sources(o), self.in_planes(o.name)
-        if o.kind == "relu" and lies:
-            return 0.0
-        strange = sum(self.model[name].elements_out for name in sources if lies not in self._layouts(name))
-        return self._moving(o.elements_in + o.elements_out, scattered=strange)
-
-    def beside(self, o: Operation) -> float:
-        """Seconds of the launch beside a convolution: borders are cleared, or images leave their planes."""
-        if o.convolution is None:
-            return 0.0
-        if o.name in self.sparse:
-            cleared = MemoryPass(l2_bytes=self._border_bytes(o), start_s=self.gpu.graph_launch_s)
-            return cleared.seconds(self.gpu)
-        if not any(map(self.in_planes, self._sources(o))):
-            return 0.0
-        return self._moving(2 * o.elements_in, scattered=o.elements_in)
-
-    def laid(self, o: Operation) -> float:
-        """Seconds of laying turned images between zeros, for a convolution that reads them."""
-        conv = o.convolution
-        if conv is None:
-            return 0.0
-        larger = (conv.height + BORDER) * (conv.width + BORDER) / (conv.height * conv.width)
-        return self._moving(round((1.0 + larger) * o.elements_in))
-
-    def _layouts(self, name: str) -> set[bool]:
-        """Whether images lie in planes: in both ways where they came into them for a reader."""
-        turned = not self.sparse.isdisjoint(self.model.graph.successors(name))
-        return {self.in_planes(name), turned or self.in_planes(name)}
-
-    def _moving(self, elements: int, *, scattered: int = 0) -> float:
-        """Return the seconds of a launch; each of `scattered` elements fetches a sector."""
-        return MemoryPass(
-            copied_bytes=elements * _ELEMENT_BYTES,
-            l2_bytes=scattered * (SECTOR_BYTES - _ELEMENT_BYTES),
-            start_s=self.gpu.graph_launch_s,
-        ).seconds(self.gpu)
-
-    def _border_bytes(self, o: Operation) -> int:
-        conv = o.convolution
-        assert conv is not None
-        between = BORDER * (conv.width_out + BORDER) + BORDER
-        return (o.m + 1) * between * o.n // (conv.height_out * conv.width_out) * _ELEMENT_BYTES
-
-    def _sources(self, o: Operation) -> list[str]:
-        return list(self.model.graph.predecessors(o.name))

@@ -1,11 +1,12 @@
 """`ModelGraph`: the operations of a model and who waits for whom."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.plan.conv_shape import ConvShape
+from prunecast.workload.graph.attention import Attention
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -13,11 +14,13 @@ if TYPE_CHECKING:
 
 KINDS = (
     *("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown"),
-    *("rms norm", "activation", "gated unit", "rotary", "cache", "patches", "relu"),
+    *("rms norm", "activation", "gated unit", "rotary", "cache", "relu"),
+    *("patches", "transpose", "transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
 )
-"""What an operation is; `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic. The
-second line are launches in torch: `patches` a `torch_form`'s convolution of an image, `relu` a bias and ReLU
-behind another one."""
+"""Kinds of operations. `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic. The
+second line are kinds that runtimes fuse or time apart; `relu` is a bias and ReLU after a convolution. The
+third line are made by rewrites: `patches` a convolution without overlap that no sparse kernel runs,
+`transpose` a change of layout, and work in the epilogue of the product before it."""
 
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.
@@ -34,6 +37,20 @@ def check_tokens(tokens: int) -> int:
     if tokens > MOST_TOKENS:
         raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {tokens}")
     return tokens
+
+
+class Moved(NamedTuple):
+    """Elements that move beside an operation, in the epilogue of its kernel or by a launch of their own."""
+
+    copied: int = 0
+    """Elements read plus elements written, each tensor contiguous."""
+    scattered: int = 0
+    """Those of the copied ones that are read one by one, each from a sector of its own."""
+    in_l2: int = 0
+    """Elements that are written to L2 only."""
+    one_way: int = 0
+    """Elements that DRAM delivers only."""
+    is_launch: bool = True
 
 
 class Member(NamedTuple):
@@ -55,14 +72,17 @@ class Operation:
     m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; else 0
     convolution : what the product computes, or None for a linear layer
     flops : floating-point operations on the tensor cores for other kinds; a product's follow from m, k, n
-    head_width : features of a head of fused attention; 0 for a product of two activations that stands alone
+    attention : what fused attention attends to; None for a product of two activations by itself
     elements_in, elements_out : numbers read and written, weights apart
     elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
     copies : operations alike that this one stands for: experts, layers of a large model. Sizes are of one
     idle : how many of them a pass leaves out, on average: experts that no token goes to
     tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
     layout : one of `LAYOUTS`, or None where both will do
-    members : matrices below each other that are this product, see `torch_form.py`; empty for one matrix
+    members : matrices below each other that are this product, see `joins.py`; empty for one matrix
+    beside : what moves beside it, see `rewrites.py`
+    is_sparse : a sparse kernel runs the product
+    gates : its kernel can have a gated unit as epilogue
 
     Raises
     ------
@@ -76,7 +96,7 @@ class Operation:
     n: int = 0
     convolution: ConvShape | None = None
     flops: float = 0.0
-    head_width: int = 0
+    attention: Attention | None = None
     elements_in: int = 0
     elements_out: int = 0
     elements_cached: int = 0
@@ -85,6 +105,9 @@ class Operation:
     tensors_out: int = 1
     layout: str | None = None
     members: tuple[Member, ...] = ()
+    beside: tuple[Moved, ...] = ()
+    is_sparse: bool = False
+    gates: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -148,7 +171,7 @@ class ModelGraph:
     name : e.g. `bert-base`
     graph : a `networkx.DiGraph` of operation names; each node holds its `operation`, each edge the `elements`
         of the tensor that goes along it
-    runtime : `engine`, operators as an inference engine would run them, or `torch`, see `torch_form`
+    runtime : `engine`, operators as an inference engine would run them, or `torch`, see `runtimes.py`
     """
 
     name: str
@@ -177,11 +200,8 @@ class ModelGraph:
         return operation
 
     def __iter__(self) -> Iterator[Operation]:
-        """Operations in an order in which they can run."""
-        import networkx as nx
-
-        place = {name: place for place, name in enumerate(self.graph)}
-        return (self[name] for name in nx.lexicographical_topological_sort(self.graph, key=place.__getitem__))
+        """Operations in an order in which they can run, that in which they were added."""
+        return (self[name] for name in self.graph)
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -190,6 +210,42 @@ class ModelGraph:
     def products(self) -> dict[str, Operation]:
         """The operations with weights, by name, in order."""
         return {operation.name: operation for operation in self if operation.kind == "gemm"}
+
+    def sources(self, name: str) -> list[Operation]:
+        """The operations whose tensors an operation reads."""
+        return [self[source] for source in self.graph.predecessors(name)]
+
+    def readers(self, name: str) -> list[Operation]:
+        """The operations that read what an operation writes."""
+        return [self[reader] for reader in self.graph.successors(name)]
+
+    def changed(self, change: Callable[[Operation], Operation]) -> "ModelGraph":
+        """Return the graph with every operation replaced by `change` of it, names and edges as they are."""
+        return self.merged({}, {operation.name: change(operation) for operation in self})
+
+    def merged(
+        self, into: Mapping[str, str], operations: Mapping[str, Operation], *, runtime: str = ""
+    ) -> "ModelGraph":
+        """Return the graph with several operations as one.
+
+        Parameters
+        ----------
+        into : operation -> name of the one that it becomes a part of, which may be an operation of the graph
+            or a new one of `operations`; it reads what its parts read from others
+        operations : name -> operation, of those that change
+        runtime : what it then runs on, if that changes
+        """
+        found = ModelGraph(name=self.name, runtime=runtime or self.runtime)
+        reads: dict[str, dict[str, None]] = {}
+        for one in self.graph:
+            own = into.get(one, one)
+            before = (into.get(source, source) for source in self.graph.predecessors(one))
+            reads.setdefault(own, {}).update(dict.fromkeys(source for source in before if source != own))
+        for one in self.graph:
+            own = into.get(one, one)
+            if own not in found.graph and all(source in found.graph for source in reads[own]):
+                found.add(operations.get(own) or self[own], list(reads[own]))
+        return found
 
     def has_product(self, name: str) -> bool:
         """Whether an operation of this name has weights; `products` sorts the graph, this does not."""

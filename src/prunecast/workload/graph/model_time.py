@@ -3,15 +3,24 @@ each of its passes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.workload.graph.layouts import Transpose, choose_layouts, turned_by_dense
-from prunecast.workload.graph.model_graph import ModelGraph
-from prunecast.workload.graph.torch_time import TorchTimer, lost_epilogues, other_seconds, transpose_seconds
+from prunecast.workload.graph.layouts import Transpose, turned_by_dense
+from prunecast.workload.graph.model_graph import ModelGraph, Operation
+from prunecast.workload.graph.rewrites import (
+    EPILOGUES,
+    TRANSPOSES,
+    added_elements,
+    after_sum,
+    may_be_epilogue,
+    sums_after,
+    transpose_for,
+)
+from prunecast.workload.graph.runtimes import RUNTIMES, moved_seconds, with_sparse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,25 +94,23 @@ def model_time(
     if missing:
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
-    if model.runtime == "torch":
-        timer = TorchTimer(gpu)
-        seconds, changed, turning = timer.times(model, product_seconds, sparse, ungated)
-    else:
-        seconds = {
-            o.name: product_seconds[o.name] if o.kind == "gemm" else other_seconds(o, gpu, launch_s=launch_s)
-            for o in model
-        }
-        changed = choose_layouts(model, dict.fromkeys(sparse, "features")).transposes
-        turning = {
-            change.source: model[change.source].runs
-            * transpose_seconds(change.elements, gpu, launch_s=launch_s)
-            for change in changed
-        }
+    runtime = RUNTIMES[model.runtime]
+    launched = with_sparse(model, sparse, ungated)
+    seconds, turning, changed = {}, {}, []
+    for o in launched:
+        own = product_seconds[o.name] if o.kind == "gemm" else runtime.seconds(o, gpu, launch_s)
+        own += sum(moved_seconds(moved, gpu) for moved in o.beside)
+        if o.kind not in TRANSPOSES:
+            seconds[o.name] = own
+            continue
+        (source,) = launched.graph.predecessors(o.name)
+        turning[source] = own
+        changed += [Transpose(source, reader, o.elements_in) for reader in launched.graph.successors(o.name)]
     path = _longest_path(model, seconds)
     return ModelTime(
         seconds_of=seconds,
         kind_of={o.name: o.kind for o in model},
-        transposes=changed,
+        transposes=tuple(changed),
         turning_seconds=turning,
         critical_path=path,
         critical_seconds=sum(seconds[name] for name in path),
@@ -202,3 +209,45 @@ class PassTimes(NamedTuple):
                 if name in sparse:
                     saved[name] = saved.get(name, 0.0) - share * seconds
         return saved
+
+
+def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = frozenset()) -> dict[str, float]:
+    """Product -> seconds that a pass takes longer if it alone is dense, all others sparse, beside its own.
+
+    An activation between two sparse products is the first one's epilogue, and else a kernel; behind a dense
+    product X of the second one must be transposed too. A large sum is a sparse product's epilogue. Images
+    leave their planes for a dense convolution and come back. Empty for models that torch does not run.
+
+    Parameters
+    ----------
+    sparse : products that may be, of which convolutions are looked at
+    """
+    lost: dict[str, float] = {}
+    if model.runtime != "torch":
+        return lost
+
+    def seconds(o: Operation) -> float:
+        return RUNTIMES["torch"].seconds(o, gpu, gpu.graph_launch_s)
+
+    for o in (each for each in model if may_be_epilogue(model, each)):
+        apart = seconds(o) - seconds(replace(o, kind=EPILOGUES[o.kind]))
+        readers = model.readers(o.name)
+        lost |= {reader.name: apart for reader in readers}
+        turned = sum(seconds(transpose_for(o, reader)) for reader in readers)
+        lost |= dict.fromkeys(model.graph.predecessors(o.name), apart + turned)
+    for name, product in model.products.items():
+        for norm in sums_after(model, product):
+            added = moved_seconds(added_elements(norm), gpu)
+            lost[name] = lost.get(name, 0.0) + seconds(norm) - seconds(after_sum(norm)) - added
+    return lost | _lost_planes(model, gpu, sparse & model.products.keys())
+
+
+def _lost_planes(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str]) -> dict[str, float]:
+    nothing = dict.fromkeys(model.products, 0.0)
+    convolutions = [name for name in sparse if model[name].convolution is not None]
+    if not convolutions:
+        return {}
+    every = model_time(model, gpu, nothing, sparse=sparse).seconds
+    return {
+        name: model_time(model, gpu, nothing, sparse=sparse - {name}).seconds - every for name in convolutions
+    }

@@ -95,6 +95,8 @@ class Transformer:
     head_width : features of a head where that is not hidden / heads (Qwen 3, Gemma), else 0
     feed_forward : width between the two products of a feed-forward part, or of one expert
     gated : three products (gate, up, down) in the feed-forward part
+    rms_norm : norms divide by the root mean square only
+    rotary : positions are turned into queries and keys
     experts, experts_per_token : feed-forward parts, of which a token goes through some; 0 for one for all
     fused_qkv, fused_gate : one product for queries, keys and values; for gate and up
     norm_first : a part begins with its norm, so that the sum goes on beside it; else the norm alone goes on
@@ -113,6 +115,8 @@ class Transformer:
     key_heads: int = 0
     head_width: int = 0
     gated: bool = False
+    rms_norm: bool = False
+    rotary: bool = False
     experts: int = 0
     experts_per_token: int = 0
     fused_qkv: bool = False

@@ -14,8 +14,8 @@ from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
 from prunecast.workload.graph.image_nets import CONV_NETS, UNETS, build_conv_net, build_unet
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
+from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
-from prunecast.workload.graph.torch_form import torch_form
 
 MOST_APART = 2**33
 """Weights above which layers that are alike are one node of the graph, and pruned alike."""
@@ -24,12 +24,29 @@ FRAMES, HEARD = 3000, 1500
 """Frames that Whisper's encoder reads of 30 s of sound, and its tokens."""
 
 
-def build_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = False) -> ModelGraph:
-    """The graph of one forward pass; with `apart` every layer has nodes of its own, however large the model.
+def transformer_graph(
+    name: str, shape: Transformer, run: Pass, runtime: str = "engine", *, by_matrix: bool = False
+) -> ModelGraph:
+    """The graph of one forward pass of a transformer, as a runtime runs it.
 
-    Raises BadInput for a decode where no text is generated.
+    Parameters
+    ----------
+    by_matrix : products are matrices as files hold them, and every layer has its own, however large the model
+
+    Raises
+    ------
+    BadInput : a decode where no text is generated, or a model whose launches in torch are not known
     """
     check_phase(name, shape, run.cached)
+    if runtime == "torch" and (shape.experts or shape.mels or shape.window):
+        what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
+        raise BadInput(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
+    apart = by_matrix or runtime == "torch" or shape.weights <= MOST_APART
+    return rewritten(unfused_transformer(name, shape, run, apart=apart), runtime, by_matrix=by_matrix)
+
+
+def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = True) -> ModelGraph:
+    """Every operation of a transformer by itself, before any rewrite; layers alike as one unless `apart`."""
     model = ModelGraph(name=name)
     if shape.mels:
         return _whisper(model, shape, run)
@@ -37,6 +54,8 @@ def build_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool =
         run = run._replace(tokens=(PIXELS // shape.patch) ** 2 + 1, all_logits=False)
     blocks = Blocks(model, shape, run)
     stream = _patches(model, shape, run) if shape.patch else _input(model, "embedding", shape, run)
+    if shape.norm_first:
+        stream = blocks.first_norm(stream)
     for layer, copies, window in _layers(shape, apart=apart):
         own = Blocks(model, shape, run, copies)
         stream = own.feed_forward(layer, own.attention(layer, stream, window))
@@ -51,7 +70,7 @@ def _input(model: ModelGraph, name: str, shape: Transformer, run: Pass) -> str:
 
 def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:
     """Name, number of layers that it stands for, window of each node."""
-    if apart or shape.weights <= MOST_APART:
+    if apart:
         yield from ((f"layer.{layer}", 1, shape.window_of(layer)) for layer in range(shape.layers))
         return
     windows = Counter(shape.window_of(layer) for layer in range(shape.layers))
@@ -109,9 +128,6 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
 
 WORKLOADS = (*CONV_NETS, *UNETS, *transformers())
 """Names that `load_workload` takes."""
-RUNTIMES = ("engine", "torch")
-"""What runs a model: operators as inference engines fuse them, around kernels that take features first; or
-torch.compile, with the layers that `prunecast.torch.sparsify` makes."""
 
 
 def load_workload(
@@ -149,16 +165,14 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     """
     check_choice("workload", name, WORKLOADS)
     check_choice("runtime", runtime, RUNTIMES)
-    if runtime == "torch":
-        if name not in transformers():
-            raise BadInput(f"{name} is no transformer, of which alone the form in torch is known")
-        return torch_form(name, transformers()[name], run)
     if name in transformers():
-        return build_transformer(name, transformers()[name], run)
+        return transformer_graph(name, transformers()[name], run, runtime)
+    if runtime == "torch":
+        raise BadInput(f"{name} is no transformer, of which alone the form in torch is known")
     if run.cached:
         raise BadInput(
             f"{name} generates no tokens one by one: wanted batch:B, got {run.label or 'a decode'}"
         )
     if name in UNETS:
-        return build_unet(name, UNETS[name], batch=run.batch)
-    return build_conv_net(name, CONV_NETS[name], batch=run.batch)
+        return rewritten(build_unet(name, UNETS[name], batch=run.batch), runtime)
+    return rewritten(build_conv_net(name, CONV_NETS[name], batch=run.batch), runtime)

@@ -10,21 +10,28 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.workload.graph import Pass, load_pass, model_time
-from prunecast.workload.graph.shapes import Transformer, transformers
-from prunecast.workload.graph.torch_form import torch_form
-from prunecast.workload.graph.torch_time import (
+from prunecast.workload.graph import ModelGraph, Operation, Pass, load_pass, model_time, transformer_graph
+from prunecast.workload.graph.model_time import lost_epilogues
+from prunecast.workload.graph.rewrites import (
     FEW_TURNED_APART,
     LEAST_ADDED,
     LEAST_TURNED_APART,
-    TorchTimer,
-    lost_epilogues,
 )
+from prunecast.workload.graph.runtimes import torch_seconds
+from prunecast.workload.graph.shapes import Transformer, transformers
 
 GPU = load_gpu("h200-sxm")
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "feed_forward": 128}
-LLAMA = Transformer(**SMALL, gated=True)
+LLAMA = Transformer(**SMALL, gated=True, rms_norm=True, rotary=True)
 BERT = Transformer(**SMALL, norm_first=False, causal=False)
+
+
+def torch_form(name: str, shape: Transformer, run: Pass, *, by_matrix: bool = False) -> ModelGraph:
+    return transformer_graph(name, shape, run, "torch", by_matrix=by_matrix)
+
+
+def seconds_of(o: Operation) -> float:
+    return torch_seconds(o, GPU, GPU.graph_launch_s)
 
 
 def kinds(shape: Transformer, run: Pass) -> Counter[str]:
@@ -83,19 +90,21 @@ def test_an_activation_is_an_epilogue_only_between_two_sparse_products() -> None
 def test_a_gated_unit_is_one_only_where_gate_and_up_are_one_product() -> None:
     """As two matrices they are pruned one by one, and have other tiles."""
     run, parts = Pass(16, 128), ("qkv", "output", "gate", "up", "down")
-    graph = torch_form("x", LLAMA, run, apart=True)
+    graph = torch_form("x", LLAMA, run, by_matrix=True)
     sparse = frozenset(name for name in graph.products if name.rpartition(".")[2] in parts)
     found = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=sparse)
     dense = model_time(graph, GPU, dict.fromkeys(graph.products, 1e-6), sparse=frozenset())
-    assert found.seconds_of["layer.0.activation"] == dense.seconds_of["layer.0.activation"]
-    assert "layer.0.activation" in found.turning_seconds
+    assert found.seconds_of["layer.0.gating"] == dense.seconds_of["layer.0.gating"]
+    assert "layer.0.gating" in found.turning_seconds
     assert lost_epilogues(graph, GPU) == {}
 
 
 @pytest.mark.parametrize("batch", [8, 32])
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool, batch: int) -> None:
-    shape = Transformer(layers=2, hidden=512, heads=8, feed_forward=2048, gated=gated)
+    shape = Transformer(
+        layers=2, hidden=512, heads=8, feed_forward=2048, gated=gated, rms_norm=gated, rotary=gated
+    )
     model, gpu = torch_form("small", shape, Pass(batch, 512)), load_gpu("h200-sxm")
     lost, nothing = lost_epilogues(model, gpu), dict.fromkeys(model.products, 0.0)
     for name in model.products:
@@ -137,8 +146,8 @@ def test_a_large_sum_is_its_products_and_the_norm_reads_one_tensor() -> None:
     run = Pass(1, LEAST_ADDED // LLAMA.hidden)
     every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "gate_up", "down")}
     alone, sparse = times(LLAMA, run, set()), times(LLAMA, run, every)
-    graph, timer = torch_form("x", LLAMA, run), TorchTimer(GPU)
-    first = timer.seconds(graph["norm0"])  # reads and writes a tensor
+    graph = torch_form("x", LLAMA, run)
+    first = seconds_of(graph["norm0"])  # reads and writes a tensor
     for norm in ("layer.0.norm1", "layer.1.norm2"):
         assert alone[norm] > sparse[norm] == pytest.approx(first)
     read_s = 2 * LEAST_ADDED / GPU.dram_bytes_per_s
@@ -150,7 +159,6 @@ def test_a_large_sum_is_its_products_and_the_norm_reads_one_tensor() -> None:
 @given(st.integers(1, 64), st.integers(1, 2048), st.booleans(), st.booleans())
 def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cached: bool) -> None:
     shape = LLAMA if gated or cached else BERT
-    timer = TorchTimer(GPU)
     behind = 100 if cached else 0
     for less, more in zip(
         torch_form("x", shape, Pass(batch, tokens, behind)),
@@ -158,14 +166,13 @@ def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cache
         strict=True,
     ):
         if less.kind != "gemm":
-            assert 0.0 < timer.seconds(less) <= timer.seconds(more)
+            assert 0.0 < seconds_of(less) <= seconds_of(more)
 
 
 @given(st.integers(1, 4000), st.integers(1, 4000))
 def test_a_longer_cache_takes_no_less(one: int, other: int) -> None:
-    timer = TorchTimer(GPU)
     short, long = (torch_form("x", LLAMA, Pass(4, 1, n)) for n in sorted((one, other)))
-    assert timer.seconds(short["layer.0.attention"]) <= timer.seconds(long["layer.0.attention"])
+    assert seconds_of(short["layer.0.attention"]) <= seconds_of(long["layer.0.attention"])
 
 
 def test_behind_products_that_gate_nothing_a_gated_unit_stays_a_kernel():

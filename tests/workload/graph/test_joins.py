@@ -7,18 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
-from prunecast.workload.graph import Pass, load_pass, model_time
-from prunecast.workload.graph.shapes import Transformer
-from prunecast.workload.graph.torch_form import (
+from prunecast.workload.graph import ModelGraph, Pass, load_pass, model_time, transformer_graph
+from prunecast.workload.graph.joins import (
     joint_name,
     launched_together,
     sibling_groups,
     together,
-    torch_form,
 )
+from prunecast.workload.graph.shapes import Transformer
 
 GPU = load_gpu("h200-sxm")
-LLAMA = Transformer(layers=2, hidden=256, heads=4, key_heads=2, feed_forward=512, gated=True)
+LLAMA = Transformer(
+    layers=2, hidden=256, heads=4, key_heads=2, feed_forward=512, gated=True, rms_norm=True, rotary=True
+)
 PARTS = (
     "self_attn.q_proj",
     "self_attn.k_proj",
@@ -28,6 +29,10 @@ PARTS = (
     "mlp.up_proj",
 )
 NAMES = [f"layers.{layer}.{part}.weight" for layer in (0, 1) for part in PARTS]
+
+
+def torch_graph(shape: Transformer, run: Pass, *, by_matrix: bool = False) -> ModelGraph:
+    return transformer_graph("x", shape, run, "torch", by_matrix=by_matrix)
 
 
 @given(st.permutations(NAMES))
@@ -57,7 +62,7 @@ def named_form() -> tuple[object, object]:
         Pass(4, 512),
         {"query": "self_attn.q_proj", "key": "self_attn.k_proj", "value": "self_attn.v_proj"},
     )
-    apart = torch_form("x", LLAMA, run, apart=True)
+    apart = torch_graph(LLAMA, run, by_matrix=True)
     parts |= {"gate": "mlp.gate_proj", "up": "mlp.up_proj"}
     named = replace(apart, graph=type(apart.graph)())
     called = {
@@ -68,7 +73,7 @@ def named_form() -> tuple[object, object]:
     for operation in apart:
         before = [called.get(each, each) for each in apart.graph.predecessors(operation.name)]
         named.add(replace(operation, name=called.get(operation.name, operation.name)), before)
-    return named, torch_form("x", LLAMA, run)
+    return named, torch_graph(LLAMA, run)
 
 
 def test_the_graph_of_launches_is_that_of_fused_matrices() -> None:
@@ -90,6 +95,6 @@ def test_only_what_is_pruned_and_has_whole_tiles_is_one() -> None:
     assert [len(group) for group in groups] == [2, 2, 2, 2]
     assert joint_name(groups[0]).endswith(".self_attn.q_proj+k_proj.weight")
     assert [each.m for each in together(named, groups)[joint_name(groups[0])].members] == [256, 128]
-    narrow = torch_form("x", replace(LLAMA, hidden=96, heads=4, key_heads=1), Pass(4, 512), apart=True)
+    narrow = torch_graph(replace(LLAMA, hidden=96, heads=4, key_heads=1), Pass(4, 512), by_matrix=True)
     assert launched_together(narrow, narrow.products) == []
     assert launched_together(load_pass("bert-small", Pass(4, 512)), some) == []

@@ -1,0 +1,213 @@
+"""Runtimes: which rewrites each applies to a model's graph, and the seconds of what it launches.
+
+`engine` fuses as inference engines do. Work without weights needs the larger of its traffic and its
+arithmetic, by general rules. `torch` is `torch.compile` with the layers that `prunecast.torch.sparsify`
+makes: its kernels have a start and a share of the GPU's copy rate by kind, fitted to traces
+(`costs/sm_90.toml`), and its attention is cuDNN's.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from prunecast.errors import check_choice
+from prunecast.hardware import Costs, GpuSpec, MemoryPass, load_costs
+from prunecast.hardware.spec import SECTOR_BYTES
+from prunecast.workload.graph import rewrites
+from prunecast.workload.graph.attention import attention_work, tensor_flops_per_s
+from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
+
+ELEMENT_BYTES = 2
+"""Tensors of whole models are of half precision."""
+PRODUCT_SHARE = 0.6
+"""Share of the dense tensor rate that a product of two activations reaches, of one head after the other."""
+MEAN_DUTY = 0.5
+"""Tensor duty of attention in torch, for the clock. Kind: fitted, with its other numbers."""
+PATCH_TILE = 128
+"""Pixels and channels of a tile of cuDNN's convolution of patches."""
+
+Rewrite = Callable[[ModelGraph], ModelGraph]
+
+
+class Runtime(NamedTuple):
+    """What runs a model."""
+
+    rewrites: tuple[Rewrite, ...]
+    """Applied to the graph that a model is built as."""
+    joins: tuple[Rewrite, ...]
+    """Applied before them, except where products must stay the matrices of a file."""
+    sparse_rewrites: tuple[Rewrite, ...]
+    """Applied to the graph with its sparse products marked."""
+    seconds: Callable[[Operation, GpuSpec, float], float]
+    """(operation that is no product, GPU, seconds of a launch) -> seconds of all its copies that run."""
+
+
+def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> ModelGraph:
+    """Return the graph as a runtime runs it; with `by_matrix` no products are joined.
+
+    Raises
+    ------
+    BadInput : no runtime of this name
+    """
+    runtime = RUNTIMES[check_choice("runtime", name, RUNTIMES)]
+    for rewrite in runtime.rewrites if by_matrix else (*runtime.joins, *runtime.rewrites):
+        model = rewrite(model)
+    return model.merged({}, {}, runtime=name)
+
+
+def with_sparse(
+    model: ModelGraph, sparse: frozenset[str], ungated: frozenset[str] = frozenset()
+) -> ModelGraph:
+    """Return the launches of a pass with some products sparse, `ungated` ones by a kernel without gates."""
+    if not sparse:
+        return model
+    model = rewrites.mark_sparse(model, sparse, ungated)
+    for rewrite in RUNTIMES[model.runtime].sparse_rewrites:
+        model = rewrite(model)
+    return model
+
+
+def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
+    """Seconds by general rules: traffic or arithmetic, one launch of each copy included."""
+    if o.kind == "input":
+        return 0.0
+    work = MemoryPass(
+        copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
+        one_way_bytes=o.elements_cached * ELEMENT_BYTES,
+        start_s=launch_s,
+        overlapped_s=_tensor_seconds(o, gpu),
+    )
+    return o.runs * work.seconds(gpu)
+
+
+def _tensor_seconds(o: Operation, gpu: GpuSpec) -> float:
+    """Seconds of the tensor cores. With 16384 keys and heads of 64, 128 and 256 features attention reaches
+    479, 629 and 746 TFLOP/s, where the best kernels reached 497, 648 and 756 on an H100; with 512 keys 335,
+    440 and 522, measured 340, 497 and 482.
+    """
+    if o.attention is None:
+        return o.flops / tensor_flops_per_s(gpu, PRODUCT_SHARE) if o.flops else 0.0
+    work = attention_work(o.flops, o.elements_out, o.attention.head_width, gpu)
+    return work.multiplying + torch_costs(gpu)["engine_start_keys"] * work.per_key
+
+
+def torch_costs(gpu: GpuSpec) -> Costs:
+    """Fitted numbers of launches around products."""
+    return load_costs(__package__, gpu.compute_capability)
+
+
+class Moving(NamedTuple):
+    """Entries of the costs of an element-wise kernel: its start, and its share of the copy rate."""
+
+    start: str
+    share: str
+
+
+TORCH_MOVING: Mapping[str, Moving] = {
+    "input": Moving("layer_norm_s", "layer_norm_share"),
+    "normalise": Moving("layer_norm_s", "layer_norm_share"),
+    "rms norm": Moving("rms_norm_s", "rms_norm_share"),
+    "activation": Moving("activation_s", "activation_share"),
+    "gated unit": Moving("gated_s", "gated_share"),
+    "rotary": Moving("rotary_s", "rotary_share"),
+    "cache": Moving("cache_s", "turn_share"),
+    "transpose": Moving("turn_s", "turn_share"),
+}
+OVERLAPPED = ("transpose",)
+"""Kinds whose launch overlaps with the one before: no gap lies between them."""
+EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
+"""Kind -> entry for the cycles that an element makes a product longer."""
+
+
+def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
+    """Seconds as fitted to traces, the launch in a CUDA graph included; general rules for other kinds."""
+    costs = torch_costs(gpu)
+    if o.kind == "attention":
+        return 2.0 * costs["gap_s"] + _torch_attention(o, gpu, costs)
+    if o.kind == "patches":
+        return costs["gap_s"] + _torch_patches(o, gpu, costs)
+    if o.kind == "relu epilogue":
+        return 0.0
+    if o.kind in EPILOGUE_CLK:
+        return costs[EPILOGUE_CLK[o.kind]] * o.elements_out / gpu.sm_count / gpu.clock_burst_hz[0]
+    moved = torch_elements(o, costs)
+    if o.kind == "transpose epilogue":
+        share = costs["turned_norm_share"]
+        return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, copy_share=share).seconds(gpu)
+    if o.kind not in TORCH_MOVING:
+        return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, start_s=gpu.graph_launch_s).seconds(gpu)
+    entry = TORCH_MOVING[o.kind]
+    kernel = MemoryPass(
+        copied_bytes=moved * ELEMENT_BYTES, start_s=costs[entry.start], copy_share=costs[entry.share]
+    )
+    return kernel.seconds(gpu) + (0.0 if o.kind in OVERLAPPED else costs["gap_s"])
+
+
+def torch_elements(o: Operation, costs: Costs) -> int:
+    """Elements that a kernel reads and writes: where the sum goes on beside a norm, not in each norm."""
+    if o.kind in rewrites.NORMS and o.tensors_out > 1:
+        return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
+    return o.elements_in + o.elements_out
+
+
+def _torch_attention(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
+    """Tensor work of whole sequences; of few new tokens the cache's bytes, and partial sums."""
+    assert o.attention is not None
+    work = attention_work(
+        o.attention.flops_of_tiles, o.elements_out, o.attention.head_width, gpu, duty=MEAN_DUTY
+    )
+    tensor = (work.multiplying + costs["start_keys"] * work.per_key) / costs["attention_share"]
+    if not o.elements_cached:
+        return costs["attention_s"] + tensor
+    return MemoryPass(
+        one_way_bytes=o.elements_cached * ELEMENT_BYTES / costs["cache_read_share"],
+        start_s=costs["split_keys_s"],
+        overlapped_s=tensor,
+    ).seconds(gpu)
+
+
+def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
+    """Waves of the convolution, and its input and output in the layouts that it wants."""
+    tiles = -(-o.elements_out // PATCH_TILE**2)
+    waves = -(-tiles // gpu.sm_count)
+    return MemoryPass(
+        copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
+        start_s=waves * costs["patch_wave_s"],
+        copy_share=costs["patch_turn_share"],
+    ).seconds(gpu)
+
+
+def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
+    """Seconds of what moves beside an operation."""
+    return MemoryPass(
+        copied_bytes=moved.copied * ELEMENT_BYTES,
+        l2_bytes=moved.in_l2 * ELEMENT_BYTES + moved.scattered * (SECTOR_BYTES - ELEMENT_BYTES),
+        one_way_bytes=moved.one_way * ELEMENT_BYTES,
+        start_s=gpu.graph_launch_s if moved.is_launch else 0.0,
+    ).seconds(gpu)
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    "engine": Runtime(
+        rewrites=(
+            rewrites.fold_first_norm,
+            rewrites.fold_rotary,
+            rewrites.fold_activations,
+            rewrites.generalise_kinds,
+        ),
+        joins=(),
+        sparse_rewrites=(rewrites.transpose_at_the_cut,),
+        seconds=engine_seconds,
+    ),
+    "torch": Runtime(
+        rewrites=(rewrites.convolve_patches,),
+        joins=(rewrites.join_qkv, rewrites.join_gate_and_up),
+        sparse_rewrites=(
+            rewrites.fuse_activations,
+            rewrites.add_residuals,
+            rewrites.lay_images,
+            rewrites.transpose_inputs,
+        ),
+        seconds=torch_seconds,
+    ),
+}
+"""What runs a model, by name."""
