@@ -4,12 +4,15 @@
 every `--simulated`-th for the simulator (0: none). Both sides are refitted: predictions of a kernel and state
 may become `factor * seconds + floor`, which stand for its rates and its launch floor, with least mean error.
 What is below 0.1 points on every kernel and state, in both engines, does not stay.
+
+`--jointly` looks for the largest set that can be taken out of the closed form together: corrections correct
+one another, so what each is worth alone does not tell. Half of the fit rows (`--every 2`) take some minutes.
 """
 
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -18,16 +21,21 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.golden import sample
+from benchmarks.house.tasks import forget_results
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.launch import LaunchContext
-from prunecast.models import estimate
+from prunecast.models import chip, estimate
 from prunecast.simulator import simulate
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 from prunecast.validation.records import Measurement
 
 Function = Callable[..., Any]
+LEAST_ROWS = 20
+"""Rows of a kernel and state below which a mean says nothing."""
+MOST_LOST = 0.2
+"""Points of MAPE that a kernel may lose to corrections taken out together."""
 
 
 class Correction(NamedTuple):
@@ -52,6 +60,11 @@ def never(*_: Any, **__: Any) -> bool:
 def one(*_: Any, **__: Any) -> float:
     """In place of a factor."""
     return 1.0
+
+
+def no_cycles(case: Any, steps: Any) -> Any:
+    """In place of cycles of kinds of items."""
+    return np.zeros_like(case.amounts.step_count)
 
 
 def _read_latency(context: LaunchContext) -> int:
@@ -79,6 +92,14 @@ CORRECTIONS = (
     Correction("first ring at DRAM", "models.prefetch.first_weights_share", zero),
     Correction("rounds of blocks", "models.chip._between_cycles", zero),
     Correction("crowd waits together", "models.starts._begun_together", zero),
+    Correction("first wave reads most", "models.chip._wave_shares", lambda waves, cycles: chip._ONE_WAVE),
+    Correction("behind weights", "models.starts._behind_weights", zero),
+    Correction("clock by busy share", "hardware.clock.busy_share", one),
+    Correction("ring in turns", "models.starts._ring_in_turns", zero),
+    Correction("begin in turns", "models.starts._begin_in_turns", zero),
+    Correction("last rows of a ring", "models.item_costs._last_rows", no_cycles),
+    Correction("last step behind fetch", "models.item_costs._last_step", no_cycles),
+    Correction("early starts", "launch.overlap.early_starts", zero),
     Correction("greedy scheduler", "models.in_turns.greedy_cycles", lambda alone, issue, warps: alone),
 )
 
@@ -96,9 +117,13 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=3, help="fit rows of a kernel for the closed form")
     parser.add_argument("--simulated", type=int, default=24, help="fit rows of a kernel for the simulator")
     parser.add_argument("--only", default="", help="corrections whose name has this text")
+    parser.add_argument("--jointly", action="store_true", help="look for the largest set instead")
     options = parser.parse_args()
     gpu = load_gpu("h200-sxm")
     chosen = [correction for correction in CORRECTIONS if options.only in correction.name]
+    if options.jointly:
+        _report_jointly(_planned(options.every, gpu), chosen, gpu)
+        return 0
     for engine, every in ((estimate, options.every), (simulate, options.simulated)):
         if every:
             _report(engine, _planned(every, gpu), chosen, gpu)
@@ -137,6 +162,43 @@ def _report(engine: Function, rows: list[Row], corrections: list[Correction], gp
         told = "".join(f"{worse[members].mean():14.2f}" for members in groups.values())
         most = max(abs(worse[members].mean()) for members in groups.values())
         print(f"{correction.name:24}{told}{'   below 0.1' if most < 0.1 else ''}", flush=True)
+
+
+def _report_jointly(rows: list[Row], corrections: list[Correction], gpu: GpuSpec) -> None:
+    groups = {name: members for name, members in _groups(rows).items() if members.size >= LEAST_ROWS}
+    base = _errors(estimate, rows, gpu, groups)
+
+    def lost(removed: Sequence[Correction]) -> dict[str, float]:
+        with ExitStack() as stack:
+            for correction in removed:
+                stack.enter_context(without(correction))
+            worse = _errors(estimate, rows, gpu, groups) - base
+        return {name: float(worse[members].mean()) for name, members in groups.items()}
+
+    removed = removable(corrections, lambda chosen: max(lost(chosen).values()))
+    print(f"{len(removed)} of {len(corrections)} corrections can go together, {len(rows)} rows:")
+    print("\n".join(f"  {correction.name}" for correction in removed))
+    print("points lost:", ", ".join(f"{name} {points:.2f}" for name, points in lost(removed).items()))
+
+
+def removable(
+    corrections: Sequence[Correction], lost: Callable[[Sequence[Correction]], float]
+) -> list[Correction]:
+    """Find corrections that can be taken out together, the cheapest first, until none more can.
+
+    Parameters
+    ----------
+    lost : points of MAPE that the kernel that suffers most loses without a set of corrections
+    """
+    removed: list[Correction] = []
+    order = sorted(corrections, key=lambda correction: lost([correction]))
+    while True:
+        before = len(removed)
+        for correction in order:
+            if correction not in removed and lost([*removed, correction]) <= MOST_LOST:
+                removed.append(correction)
+        if len(removed) == before:
+            return removed
 
 
 def _groups(rows: list[Row]) -> dict[str, np.ndarray]:
@@ -179,6 +241,8 @@ def without(correction: Correction) -> Iterator[None]:
         for module in list(sys.modules.values()):
             if module and module.__name__.startswith("prunecast") and vars(module).get(name) is function:
                 stack.enter_context(mock.patch.object(module, name, correction.instead))
+        forget_results()
+        stack.callback(forget_results)
         yield
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.house.__main__ import ROOT, source_counts
 from benchmarks.house.builders import ROLES, builders
+from benchmarks.house.engines import most_apart, step_times
 from benchmarks.house.limits import above, lowered, read_limits
 from benchmarks.house.sources import PACKAGE, Source, granularity, is_text, read_sources, token_lines
 from benchmarks.house.tasks import CHEAP, counted, task_counts
@@ -46,6 +47,10 @@ def test_no_counter_of_the_sources_is_above_its_limit(sources: list[Source]) -> 
 
 def test_a_command_enters_no_more_functions_than_its_limit() -> None:
     assert above({"tasks": task_counts(CHEAP)}, LIMITS) == []
+
+
+def test_step_times_of_the_engines_are_no_further_apart_than_their_limit() -> None:
+    assert above({"engines": most_apart(list(step_times()))}, LIMITS) == []
 
 
 def test_limits_are_of_roles_that_exist() -> None:

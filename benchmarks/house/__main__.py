@@ -25,13 +25,16 @@ def main() -> int:
         from benchmarks.house.tasks import TASKS, task_counts
 
         counts["tasks"] = {title: n for task in TASKS for title, n in task_counts(task).items()}
+    if options.engines:
+        from benchmarks.house.engines import most_apart, print_step_times, step_times
+
+        times = list(step_times())
+        counts["engines"] = most_apart(times)
     project = ROOT / "pyproject.toml"
     limits = read_limits(project.read_text(encoding="utf-8"))
     _print(counts, limits)
     if options.engines:
-        from benchmarks.house.engines import report
-
-        report()
+        print_step_times(times)
     if options.lower:
         project.write_text(lowered(project.read_text(encoding="utf-8"), counts), encoding="utf-8")
     return 0

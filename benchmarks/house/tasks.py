@@ -51,7 +51,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         command = partial(main_of_prunecast, [name, str(WEIGHTS), *arguments])
         _quietly(command)
-        _forget_results()
+        forget_results()
         counts = counted(command)
     print(json.dumps(counts))
     return 0
@@ -100,7 +100,7 @@ def _quietly(run: Callable[[], int]) -> None:
         raise RuntimeError(f"the command ended with exit code {code}: {told.getvalue()}")
 
 
-def _forget_results() -> None:
+def forget_results() -> None:
     """Clear what functions of the package keep of earlier calls."""
     for kept in gc.get_objects():
         if isinstance(kept, _lru_cache_wrapper) and kept.__module__.startswith("prunecast"):
