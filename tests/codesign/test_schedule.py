@@ -52,14 +52,6 @@ def test_gradual_updates_come_at_equal_steps():
     assert run.finished
 
 
-@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 5), st.integers(0, 40))
-def test_sparsity_at_says_what_the_run_does(updates, every, delay, step):
-    schedule = gradual(0.8, updates=updates, every=every, delay_steps=delay)
-    _, found = run_through(schedule, step)
-    reached = [update.sparsity for update in found.values()]
-    assert schedule.sparsity_at(step) == (reached[-1] if reached else 0.0)
-
-
 def test_stages_without_floors_prune_all_groups_together():
     _, updates = run_through(staged([0.3, 0.6], steps=4), 10, groups=("a", "b"))
     assert updates == {0: Update(0.3, ("a", "b")), 4: Update(0.6, ("a", "b"))}

@@ -1,14 +1,14 @@
 import json
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import read_weights
-from prunecast.validation.records import read_runs, write_runs
+from prunecast.validation.records import read_runs
 from prunecast.validation.validate import bundled_records
+from tests.naive.record_files import write_run
 
 
 @pytest.fixture
@@ -65,5 +65,5 @@ def matrices():
 def record(tmp_path):
     """A short record of real measurements."""
     run = read_runs(bundled_records()[0])[0]
-    write_runs(tmp_path / "short.csv", [replace(run, rows=run.rows[:3])])
+    write_run(tmp_path / "short.csv", run.header, run.rows[:3])
     return "short.csv"

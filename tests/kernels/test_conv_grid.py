@@ -14,7 +14,7 @@ from prunecast.kernels import ConvGrid, ConvShape, compile, grid_plan
 from prunecast.kernels.device.conv_input import ConvOperator
 from prunecast.kernels.device.launch import Place
 from prunecast.patterns import parse_pattern
-from tests.naive.convolution import convolve
+from tests.naive.convolution import convolve, images_of, in_border, planes_of_images
 
 H200 = load_gpu("h200-sxm")
 
@@ -42,16 +42,16 @@ def test_overlapping_rows_give_the_convolution(grid, seed):
     random, conv = np.random.default_rng(seed), grid.conv
     filters = random.normal(size=(2, conv.channels, conv.kernel_h, conv.kernel_w))
     images = random.normal(size=(conv.channels, conv.height, conv.width, conv.batch))
-    b = grid.rows_of_input(grid.source.of_images(images))
+    b = grid.rows_of_input(planes_of_images(grid.source, images))
     wanted = convolve(filters, images, conv.stride, conv.padding)
-    np.testing.assert_allclose(grid.images_of(filters.reshape(2, -1) @ b), wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(images_of(grid, filters.reshape(2, -1) @ b), wanted, rtol=1e-12, atol=1e-12)
 
 
 @given(grid=grids())
 def test_columns_of_the_border_are_those_that_images_leave_out(grid):
     conv = grid.conv
-    assert grid.in_border().sum() == conv.height_out * grid.border * conv.batch
-    assert not grid.images_of(grid.in_border()[None]).any()
+    assert in_border(grid).sum() == conv.height_out * grid.border * conv.batch
+    assert not images_of(grid, in_border(grid)[None]).any()
 
 
 @settings(deadline=None)
@@ -66,13 +66,13 @@ def test_c_with_zeros_in_its_border_is_an_input_again(grid, seed):
     for m in range(2):
         at = output.first + m * output.plane
         written[at : at + grid.n // conv.batch] = c[m].reshape(-1, conv.batch)
-    np.testing.assert_array_equal(written, output.of_images(images))
+    np.testing.assert_array_equal(written, planes_of_images(output, images))
 
 
 @given(grid=grids())
 def test_with_a_stride_of_one_rows_lie_in_one_run(grid):
     """Its kernel adds nothing to the place of a token but that of the row."""
-    inside = ~grid.in_border()[:: grid.conv.batch]
+    inside = ~in_border(grid)[:: grid.conv.batch]
     if grid.conv.stride == 1:
         np.testing.assert_array_equal(grid.places()[inside], np.arange(inside.size)[inside])
 

@@ -8,7 +8,7 @@ from prunecast.hardware import gpu_names, load_gpu
 from prunecast.kernels.libraries.cublas.kernel import CUBLAS
 from prunecast.kernels.libraries.cusparse.kernel import CUSPARSE
 from prunecast.kernels.libraries.cusparselt.kernel import CUSPARSELT_LIBRARY
-from prunecast.kernels.libraries.surrogate import numbers, table
+from prunecast.kernels.libraries.surrogate import numbers, rows_for, table
 from prunecast.kernels.table import KERNELS
 
 SURROGATES = (CUBLAS, CUSPARSE, CUSPARSELT_LIBRARY)
@@ -18,13 +18,13 @@ KINDS = {"measured", "fitted", "vendor", "guess"}
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda surrogate: surrogate.library)
 @pytest.mark.parametrize("name", gpu_names())
 def test_every_gpu_has_families_that_say_where_they_come_from(surrogate, name):
-    learnt = surrogate.learnt(load_gpu(name))
-    assert learnt
-    for row in learnt:
-        assert row.kind in KINDS
-        assert row.version
-        assert row.source
-        assert datetime.date.fromisoformat(row.date)
+    rows = rows_for(surrogate.families, load_gpu(name).compute_capability)
+    assert rows
+    for row in rows:
+        assert row["kind"] in KINDS
+        assert row["version"]
+        assert row["source"]
+        assert datetime.date.fromisoformat(row["date"])
 
 
 def test_every_kernel_of_cublas_belongs_to_a_family():

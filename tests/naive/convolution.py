@@ -32,3 +32,25 @@ def pixels_read(conv):
                     if 0 <= row < conv.height and 0 <= column < conv.width:
                         read.add((row, column))
     return len(read)
+
+
+def in_border(grid):
+    """(N,): whether a column of C is no pixel."""
+    pixel = np.arange(grid.n) // grid.conv.batch % grid.line
+    return pixel >= grid.conv.width_out
+
+
+def images_of(grid, c):
+    """Images (M, height, width, batch) of C (M, N), without the border."""
+    conv = grid.conv
+    return c.reshape(-1, conv.height_out, grid.line, conv.batch)[:, :, : conv.width_out]
+
+
+def planes_of_images(layout, images):
+    """(pixels, batch) float64 of images (planes, height, width, batch), with zeros in the borders."""
+    batch = images.shape[3]
+    planes = np.zeros((layout.planes, layout.height + layout.border, layout.line, batch))
+    planes[:, : layout.height, : layout.width] = images
+    found = np.zeros((layout.pixels, batch))
+    found[layout.first : layout.first + layout.planes * layout.plane] = planes.reshape(-1, batch)
+    return found

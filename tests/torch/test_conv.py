@@ -13,6 +13,7 @@ from prunecast.kernels import run_reference  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import Pruner, TileSparseConv2d, TileSparseLinear, sparsify  # noqa: E402
 from prunecast.torch.conv import images_in, planes_of  # noqa: E402
+from tests.naive.convolution import planes_of_images  # noqa: E402
 
 GPU = "h200-sxm"
 
@@ -33,7 +34,7 @@ def test_planes_are_those_that_the_grid_describes():
     x = torch.randn(5, 12, 7, 9)
     images = np.zeros((12, 7, 9, 8))
     images[..., :5] = x.permute(1, 2, 3, 0).numpy()
-    wanted = grid.source.of_images(images).astype(np.float32)
+    wanted = planes_of_images(grid.source, images).astype(np.float32)
     np.testing.assert_array_equal(planes_of(x, 8, 1).numpy(), wanted)
     for lies in (x.to(memory_format=torch.channels_last), torch.randn(5, 12, 9, 7).transpose(2, 3).copy_(x)):
         np.testing.assert_array_equal(planes_of(lies, 8, 1).numpy(), wanted)

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.validation.records import COLUMNS, Measurement, Run, RunWriter, read_runs, write_runs
+from prunecast.validation.records import COLUMNS, Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite
 from prunecast.validation.validate import replay, rows_left
 from tests.validation.tiny_run import CASE, HEADER
@@ -32,7 +32,11 @@ def test_what_is_written_is_read(tmp_path):
 def test_several_runs_share_a_file(tmp_path):
     later = dataclasses.replace(HEADER, date="2026-11-21T00:00:00+00:00")
     runs = Run(header=HEADER, rows=(ROW,)), Run(header=later, rows=(dataclasses.replace(ROW, samples=9),))
-    write_runs(tmp_path / "a.csv", runs)
+    files = [write(tmp_path / f"{run.rows[0].samples}.csv", *run.rows, header=run.header) for run in runs]
+    lines = [file.read_text().splitlines() for file in files]
+    (kind, head, columns, row), (_, later_head, _, later_row) = lines
+    both = [kind, head, later_head.replace("run 1", "run 2"), columns, row, later_row.replace("1,", "2,", 1)]
+    (tmp_path / "a.csv").write_text("\n".join([*both, ""]))
     assert read_runs(tmp_path / "a.csv") == runs
 
 

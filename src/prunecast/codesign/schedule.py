@@ -68,16 +68,6 @@ class Schedule:
         """Whether a metric will be asked for."""
         return any(stage.floor is not None for stage in self.stages)
 
-    def sparsity_at(self, step: int) -> float:
-        """Sparsity after `step` training steps, if no floor is missed and none has to be tried twice."""
-        reached, begins = 0.0, self.delay_steps
-        for stage in self.stages:
-            if step < begins:
-                break
-            reached = stage.sparsity
-            begins += stage.steps
-        return reached
-
     def document(self) -> dict[str, Any]:
         """The JSON object that a recipe holds."""
         return {

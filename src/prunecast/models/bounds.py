@@ -7,16 +7,12 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, launch_context
 from prunecast.models.amounts import Amounts, launch_amounts, units_of
-from prunecast.models.case import LEVELS
 from prunecast.models.chain import SmRates, sm_rates
 from prunecast.models.loops import busiest_sm
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.misaligned import gather_line_cost, store_cost
-
-SM_LEVELS = LEVELS[:4]
-"""Levels that every SM has for itself."""
 
 
 def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, float]:

@@ -122,16 +122,6 @@ class ConvGrid:
         rows = source.astype(np.float64)[self.offsets()[:, None] + self.places()]
         return np.asarray(rows.reshape(self.k, self.n))
 
-    def in_border(self) -> npt.NDArray[np.bool_]:
-        """(N,): columns of C that are no pixels."""
-        pixel = np.arange(self.n) // self.conv.batch % self.line
-        return np.asarray(pixel >= self.conv.width_out)
-
-    def images_of(self, c: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """Images (M, height, width, batch) of C (M, N), without the border."""
-        conv = self.conv
-        return c.reshape(-1, conv.height_out, self.line, conv.batch)[:, :, : conv.width_out]
-
 
 class PlaneLayout(NamedTuple):
     """Layout of the pixels of images, in pixels of `batch` elements."""
@@ -160,14 +150,3 @@ class PlaneLayout(NamedTuple):
     def pixels(self) -> int:
         """Pixels of all planes, borders included."""
         return self.planes * self.plane + self.first + self.border
-
-    def of_images(self, images: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """(pixels, batch) float64 of images (planes, height, width, batch). BadInput: another shape."""
-        if images.ndim != 4 or images.shape[:3] != self[:3]:
-            raise BadInput(f"convolution: wanted images of shape {self[:3]} and a batch, got {images.shape}")
-        batch = images.shape[3]
-        planes = np.zeros((self.planes, self.height + self.border, self.line, batch))
-        planes[:, : self.height, : self.width] = images
-        found = np.zeros((self.pixels, batch))
-        found[self.first : self.first + self.planes * self.plane] = planes.reshape(-1, batch)
-        return found

@@ -100,9 +100,6 @@ class SimResult:
         return busiest if highest >= 0.5 else "latency"
 
 
-IntColumn = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Account:
     """What the attribution reads off a finished run, in cycles.

@@ -9,7 +9,7 @@ import csv
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TextIO, get_args, get_origin, get_type_hints
@@ -125,7 +125,7 @@ class RunWriter:
 
     def __init__(self, path: Path, header: RunHeader) -> None:
         self._file = _opened(path)
-        self._file.write(_head([header]))
+        self._file.write(_head(header))
         self._table = csv.writer(self._file, lineterminator="\n")
 
     def add(self, row: Measurement) -> None:
@@ -138,20 +138,6 @@ class RunWriter:
         self._file.close()
 
 
-def write_runs(path: Path, runs: Iterable[Run]) -> None:
-    """Write several runs into one new file, oldest first, rows of one case beside each other."""
-    runs = list(runs)
-    numbered = [(number, row) for number, run in enumerate(runs, 1) for row in run.rows]
-    numbered.sort(key=lambda one: (*_size_and_pattern(one[1].case), one[1].kernel, one[0]))
-    with _opened(path) as file:
-        file.write(_head([run.header for run in runs]))
-        csv.writer(file, lineterminator="\n").writerows(_cells(*one) for one in numbered)
-
-
-def _size_and_pattern(case: Case) -> tuple[Any, ...]:
-    return case.m, case.k, case.n, case.dtype, case.pattern, case.sparsity, case.name, case.state
-
-
 def _opened(path: Path) -> TextIO:
     try:
         return path.open("x", encoding="utf-8", newline="")
@@ -162,11 +148,9 @@ def _opened(path: Path) -> TextIO:
         raise BadInput(f"{path}: cannot write records: {reason}") from None
 
 
-def _head(headers: Iterable[RunHeader]) -> str:
-    lines = [f"{KIND}{RECORD_SCHEMA}"]
-    for number, header in enumerate(headers, 1):
-        lines.append(f"# run {number}: {json.dumps(asdict(header), separators=(',', ':'))}")
-    return "\n".join([*lines, ",".join(COLUMNS), ""])
+def _head(header: RunHeader) -> str:
+    run = f"# run 1: {json.dumps(asdict(header), separators=(',', ':'))}"
+    return "\n".join([f"{KIND}{RECORD_SCHEMA}", run, ",".join(COLUMNS), ""])
 
 
 def _cells(run: int, row: Measurement) -> list[str]:

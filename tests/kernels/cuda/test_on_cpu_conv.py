@@ -18,7 +18,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
 from tests.kernels.cuda.on_cpu.tile_run import run_tiles
 from tests.kernels.cuda.plans import GPU, plan_of
-from tests.naive.convolution import convolve
+from tests.naive.convolution import convolve, images_of, in_border, planes_of_images
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 
@@ -46,7 +46,7 @@ def tiles_of(grid: ConvGrid, m: int, height: int) -> TileMap:
 def operands_of(plan: KernelPlan, grid: ConvGrid, images: np.ndarray, weights: np.ndarray) -> Operands:
     """The input, and C as the planes of an output that holds no numbers yet."""
     output = grid.output(plan.m)
-    source = np.ascontiguousarray(grid.source.of_images(images), np.float16)
+    source = np.ascontiguousarray(planes_of_images(grid.source, images), np.float16)
     out = np.full((output.pixels, grid.conv.batch), np.nan, np.float16)
     step = output.plane * grid.conv.batch * 2
     planes = np.lib.stride_tricks.as_strided(out[output.first :], (plan.m, plan.n), (step, 2))
@@ -69,8 +69,8 @@ def check(plan: KernelPlan, grid: ConvGrid, folder: Path, run) -> None:
         convolve(filters, images, conv.stride, conv.padding) + operands.bias[:, None, None, None], 0
     )
     c = operands.c.matrix.copy()
-    np.testing.assert_allclose(grid.images_of(c), wanted, rtol=2e-3, atol=2e-3)
-    assert not c[:, grid.in_border()].any()
+    np.testing.assert_allclose(images_of(grid, c), wanted, rtol=2e-3, atol=2e-3)
+    assert not c[:, in_border(grid)].any()
     operands.c.matrix[...] = np.nan
     assert np.isnan(operands.c.whole.astype(np.float32)).all()
 

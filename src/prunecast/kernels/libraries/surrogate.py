@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
@@ -48,18 +48,6 @@ def numbers(entry: str) -> tuple[int, ...]:
     return tuple(int(number) for number in entry.replace("-", " ").split())
 
 
-class _Learnt(NamedTuple):
-    """Source of a row of a library's table."""
-
-    family: str
-    version: str
-    """Version of the library."""
-    date: str
-    kind: str
-    """Kind of the source, as for quantities of a GPU: `measured`, `fitted`, `guess`, ..."""
-    source: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surrogate:
     """A library behind the interface of the project's own kernels.
@@ -80,11 +68,6 @@ class Surrogate:
     configs: Callable[..., Iterable[Any]]
     plan: Callable[..., KernelPlan]
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits]
-
-    def learnt(self, gpu: GpuSpec) -> list[_Learnt]:
-        """What is known of the library on the GPU's architecture, or on the nearest older one."""
-        rows = rows_for(self.families, gpu.compute_capability)
-        return [_Learnt(*(row[name] for name in _Learnt._fields)) for row in rows]
 
     def kernel(self, name: str, meaning: str, **attributes: Any) -> Kernel:
         """The record of a kernel that this library runs.

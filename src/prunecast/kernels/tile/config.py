@@ -15,8 +15,6 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
 
 CONSUMER_WARPGROUPS = 2
 """Warpgroups that multiply. Kind: CUDA source, `tile_shape.cuh`."""
-MMA_WARPS = 8
-"""Warps of a block that multiply by mma.sync. Kind: CUDA source, `mma_shape.cuh`."""
 WGMMA_ROWS, WGMMA_MOST_COLUMNS = 64, 256
 """Rows, and most columns, of one instruction. Kind: definition, PTX ISA, wgmma.mma_async m64nNk16."""
 

@@ -16,8 +16,6 @@ from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.validation.judged import ErrorSummary, Judged, summarise
 from prunecast.validation.records import read_runs
 
-LAUNCH_SHARE = 0.3
-
 
 class SuiteErrors(NamedTuple):
     """Errors of one kernel's rows of one suite."""
