@@ -2,11 +2,18 @@
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.hardware.placement import block_places, expected_places
+from prunecast.hardware.placement import (
+    block_places,
+    burst_placements,
+    expected_places,
+    resident_share,
+)
 from prunecast.launch import launch_context
 from prunecast.patterns import ElementMap
 from tests.naive.from_plan import unequal_places
@@ -74,3 +81,58 @@ def test_the_heaviest_blocks_do_not_lie_together() -> None:
     beside = [c for c, s in zip(columns[1:], sm[1:], strict=True) if s == sm[0]]
     assert 120 <= len(set(sm.tolist())) < 128
     assert sum(beside) < 500
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fit"), [(16, 4), (24, 3), (25, 4), (32, 4), (40, 3), (48, 3), (60, 2), (130, 3)]
+)
+def test_placements_of_a_burst_are_ways_to_lie(blocks: int, fit: int) -> None:
+    """Each block has its own place; equal blocks lie alone but for some SMs that are full to one depth."""
+    placements = burst_placements(blocks, fit, 132)
+    assert not placements or sum(one.share for one in placements) == pytest.approx(1.0)
+    assert len(placements) != 1
+    depths = []
+    for share, places in placements:
+        assert 0.05 <= share < 0.8
+        on_sm = np.arange(blocks) if places is None else places % 132
+        lie = np.bincount(on_sm, minlength=132)
+        if places is not None:
+            assert len(set(places.tolist())) == blocks
+            assert 0 <= places.min() <= places.max() < fit * 132
+        assert lie.sum() == blocks
+        assert set(lie.tolist()) - {0, 1, int(lie.max())} == set()
+        depths.append(int(lie.max()))
+    assert depths == sorted(set(depths))
+
+
+@given(
+    columns=st.lists(st.integers(1, 100), min_size=1, max_size=30),
+    fit=st.integers(1, 4),
+    sms=st.integers(2, 12),
+)
+def test_blocks_have_places_of_their_own_where_they_all_fit(columns, fit, sms):
+    blocks = len(columns)
+    assume(blocks <= fit * sms)
+    places = block_places(tuple(columns), fit, sms)
+    assert places.size == len(set(places.tolist())) == blocks
+    assert 0 <= places.min() <= places.max() < fit * sms
+    known = expected_places(tuple(columns), fit, sms)
+    on_sm = np.bincount(places % sms, minlength=sms)
+    assert on_sm.max() <= fit
+    # Told only where some SM has a block more than if blocks had filled SMs in turn
+    assert known is None or places.max() >= min(blocks, sms)
+
+
+@given(
+    columns=st.lists(st.integers(1, 100), min_size=1, max_size=20),
+    fit=st.integers(1, 3),
+    sms=st.integers(2, 12),
+    start=st.floats(0.0, 2000.0),
+)
+def test_the_share_of_blocks_that_start_early_is_a_share(columns, fit, sms, start):
+    share = [
+        resident_share(tuple(columns), fit, sms, column_cycles=10.0, start_cycles=cycles)
+        for cycles in (0.0, start, 1e9)
+    ]
+    assert all(0.0 <= one <= 1.0 for one in share)
+    assert share == sorted(share, reverse=True)  # who must start earlier finds fewer slots

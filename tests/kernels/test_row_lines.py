@@ -4,13 +4,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
-from prunecast.plan.misaligned import in_sector_share, store_cost, two_line_share
-from prunecast.plan.program import WHOLE_LINES, Op
+from prunecast.plan.misaligned import (
+    copied_row_bytes,
+    gather_line_cost,
+    in_sector_share,
+    row_bytes_of,
+    store_cost,
+    two_line_share,
+    word_bytes,
+)
+from prunecast.plan.program import WHOLE_LINES, Instruction, Op, WarpProgram
 from prunecast.simulator import simulate
 
 H200 = load_gpu("h200-sxm")
@@ -105,3 +115,31 @@ def test_rows_that_begin_within_sectors_take_much_longer(engine):
     """Measured 12 to 48 % longer with 6280 tokens than with 6272 (0007)."""
     aligned, unaligned = (engine(plan_of(tokens), H200).seconds for tokens in (6272, 6280))
     assert 1.10 * aligned < unaligned < 1.60 * aligned
+
+
+@given(tokens=st.integers(1, 2000), element_bytes=st.sampled_from([1, 2, 4]))
+def test_copied_rows_are_the_shortest_that_begin_with_a_sector_and_lie_in_the_fewest_lines(
+    tokens, element_bytes
+):
+    """Whole lines, or below a line a power of two from 16 bytes on: pieces then never lie in two lines."""
+    needed, found = tokens * element_bytes, copied_row_bytes(tokens, element_bytes)
+    allowed = [16, 32, 64, *range(128, 2 * 128 + needed, 128)]
+    assert found == next(size for size in allowed if size >= needed)
+    assert two_line_share(found) == 0.0
+    assert row_bytes_of(tokens, element_bytes) == (needed if needed % 16 == 0 else found)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=3), element_bytes=st.sampled_from([1, 2, 4])
+)
+def test_words_of_copies_are_the_widest_that_fit(lengths, element_bytes):
+    whole = [length * element_bytes for length in lengths]
+    widest = max(size for size in (1, 2, 4, 8) if all(length % size == 0 for length in whole))
+    assert word_bytes(element_bytes, *whole) == widest >= element_bytes
+
+
+@pytest.mark.parametrize("costs", [[], [WHOLE_LINES], [WHOLE_LINES, 2 * WHOLE_LINES]])
+def test_the_dearest_gather_says_what_rows_cost(costs):
+    step = (*(Instruction(Op.GATHER_B, 64, line_cost=cost) for cost in costs), Instruction(Op.FMA))
+    program = WarpProgram(role="w", warps=1, step=step)
+    assert gather_line_cost((program,)) == max([1.0, *(cost / WHOLE_LINES for cost in costs)])

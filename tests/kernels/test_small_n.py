@@ -1,5 +1,6 @@
 """Plans of the kernel for few tokens: what they mean, what they take, what they refuse."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.placement import block_places
-from prunecast.kernels.small_n.configs import SmallConfig
+from prunecast.kernels.small_n.configs import SmallConfig, small_configs
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.kernels.table import zero_row_count
@@ -362,3 +363,29 @@ def test_rows_land_in_parts_of_passes(n: int, passes: int, read: int) -> None:
 def _wide(n: int) -> WarpProgram:
     form = SmallConfig(32, 32, 2, 16)
     return _plan_small_n(tiles_keeping([512], height=32, k=1024), n, "fp16", GPU, config=form).programs[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8, 12, 16, 20, 24, 32, 33, 40, 48, 63, 64])
+def test_copies_of_a_lane_bring_its_tokens_wherever_rows_begin(n: int) -> None:
+    """Rows of B begin at multiples of their unit. A copy brings 16, 8 or 4 bytes that are aligned to as many;
+    4-byte words reach beyond tokens that begin in the middle of one."""
+    for config in small_configs(n):
+        wanted, unit = 2 * config.tokens, math.gcd(2 * n, 16)
+        size = 4 if unit < 4 or config.tokens == 1 else min(unit, wanted)
+        starts = range(0, 16, min(unit, wanted))
+        copies = max((start + wanted - 1) // size - start // size + 1 for start in starts)
+        assert config.copies_per_row(n) == copies
+        assert config.row_slot_bytes(n) == 32 * size * copies >= 4 * config.block_n * 2
+        assert config.by_words(n) == (size == 4 and (unit == 2 or config.tokens == 1))
+        assert config.shape == (config.block_m, config.block_n, 16 * config.warps)
+
+
+@pytest.mark.parametrize("n", range(1, 65))
+def test_a_block_holds_all_tokens_in_the_narrowest_width(n: int) -> None:
+    found = list(small_configs(n))
+    assert {config.block_n for config in found} == {min(width for width in (8, 16, 32, 64) if width >= n)}
+    assert {config.block_m for config in found} == {64, 32, 16}
+    assert len(set(found)) == len(found)
+    for config in found:
+        assert config.registers(n) <= 255
+        assert SmallConfig.of_shape(config.shape, config.resources(n)) == config
