@@ -8,13 +8,13 @@ import time
 
 from prunecast.choice import fastest_plan
 from prunecast.codesign.search import Targets
-from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload import Engine
-from prunecast.workload.graph import WORKLOADS, Pass, load_workload
+from prunecast.workload.graph import Pass
+from prunecast.workload.workload import Workload, is_standard, load_workload
 
 ALTERNATIVES = (
     ("uniform tile-wise", "tile-wise:128", "stspmm", 0.5),
@@ -32,25 +32,25 @@ ALTERNATIVES = (
 class Alternative:
     """Every layer pruned alike: its time and what it retains."""
 
-    def __init__(self, layers: LayerSet, engine: Engine, pattern: str, kernel: str, sparsity: float | None):
+    def __init__(self, workload: Workload, engine: Engine, pattern: str, kernel: str, sparsity: float | None):
         rule = parse_pattern(pattern)
         self.seconds: dict[str, float] = {}
         kept = total = 0.0
-        for name in layers.shapes:
-            importance = layers.importance(name)
+        for name, layer in workload.layers.items():
+            importance = workload.importance(name)
             mask = rule.prune({name: importance}, sparsity)[name]
-            plan = fastest_plan(kernel, rule.map(mask), n=layers.tokens[name], dtype="fp16", gpu=engine.gpu)
+            plan = fastest_plan(kernel, rule.map(mask), n=layer.n, dtype="fp16", gpu=engine.gpu)
             self.seconds[name] = engine.run(plan).seconds
             kept += float(importance.sum(where=mask, dtype=float))
             total += float(importance.sum(dtype=float))
         self.retained = kept / total
 
 
-def read_layers(source: str, tokens: int, batch: int) -> LayerSet:
+def read_layers(source: str, tokens: int, batch: int) -> Workload:
     """Layers of a standard model or of a file."""
-    if source in WORKLOADS:
-        return layers_of_workload(load_workload(source, batch=batch, sequence=tokens))
-    return layers_of_file(source, [Pass(1, tokens)], ignore=["re:embed", "re:positions"])
+    if is_standard(source):
+        return load_workload(source, [Pass(batch, tokens)])
+    return load_workload(source, [Pass(1, tokens)], ignore=["re:embed", "re:positions"])
 
 
 def main() -> None:
@@ -63,10 +63,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     options = parser.parse_args()
     gpu = load_gpu(options.gpu)
-    layers = read_layers(options.source, options.tokens, options.batch)
+    workload = read_layers(options.source, options.tokens, options.batch)
     engine = Engine(name=options.engine, gpu=gpu)
     begin = time.perf_counter()
-    search = ModelSearch(layers=layers, engine=engine, dtype="fp16")
+    search = ModelSearch(workload=workload, engine=engine, dtype="fp16")
     search.prepare()
     result = prune_to_targets(search, Targets(latency_share=0.6))
     took = time.perf_counter() - begin
@@ -76,8 +76,8 @@ def main() -> None:
     print(f"{result.seconds / result.dense_seconds:.1%}, keeps {result.retained_importance:.1%}")
     print(f"{'alternative':28}{'pattern':16}{'sparsity':>9}{'time us':>10}{'keeps':>8}{'ours keeps':>12}")
     for name, pattern, kernel, sparsity in ALTERNATIVES:
-        other = Alternative(layers, engine, pattern, kernel, sparsity)
-        seconds = search.total(other.seconds, frozenset(layers.shapes))
+        other = Alternative(workload, engine, pattern, kernel, sparsity)
+        seconds = search.total(other.seconds, frozenset(workload.layers))
         ours = prune_to_targets(search, Targets(latency_s=seconds))
         asked = "own" if sparsity is None else f"{sparsity:.0%}"
         print(

@@ -6,23 +6,23 @@ import re
 from collections.abc import Mapping, Sequence
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.search.layer_sets import LayerSet, as_launched
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, plan_dense
 from prunecast.patterns import NestedMap, Pattern, TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources import Layer
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.conv import implicit_plan
 from prunecast.torch.forms import halved_map
 from prunecast.torch.packed import stacked_tiles
 from prunecast.workload.engines import Engine
-from prunecast.workload.graph import ModelGraph, model_time
+from prunecast.workload.graph import ModelGraph, Pass, model_time
 from prunecast.workload.graph.joins import launched_together, together
 from prunecast.workload.graph.model_graph import Operation
-from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.rewrites import transpose_for
 from prunecast.workload.graph.runtimes import torch_seconds
+from prunecast.workload.workload import stacked_as_launched, workload_in_graphs
 
 
 class Predictor:
@@ -100,13 +100,17 @@ class Predictor:
 
     def search(self, importance: Mapping[str, ImportanceArray], families: Sequence[str]) -> ModelSearch:
         """The search of `prunecast prune --latency --runtime torch` over these layers, prepared."""
-        layers = LayerSet(
-            {name: (scores.shape[0], scores.shape[1]) for name, scores in importance.items()},
-            lambda name: importance[name],
-            (LayerPass({name: self.matrices[name].n for name in importance}, self.apart),),
-        )
+        layers = {
+            name: Layer(
+                name=name,
+                shape=(scores.shape[0], scores.shape[1]),
+                load=lambda scores=scores: scores,  # type: ignore[misc]
+                dtype="fp32",
+            )
+            for name, scores in importance.items()
+        }
         search = ModelSearch(
-            layers=as_launched(layers),
+            workload=stacked_as_launched(workload_in_graphs(layers, [self.apart], [Pass(1)])),
             engine=self.engine,
             dtype=self.dtype,
             families=families,

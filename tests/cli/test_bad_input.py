@@ -144,7 +144,7 @@ def test_prune_refuses_what_only_a_budget_needs(refused, model, option):
 
 def test_a_batch_that_nothing_has(refused, model):
     budget = ("-o", "out", "--latency", "60%", "--batch", "3")
-    assert "batch 3 is of a standard model" in refused("prune", model, *budget)
+    assert "batch 3 is of images: convolutions need --input" in refused("prune", model, *budget)
     assert "exclude each other" in refused("prune", "bert-small", *budget, "--workload", "batch:2")
     assert "exclude each other" in refused("predict", "bert-small", "--batch", "3", *FAST)
     assert "--scope global and a time" in refused("prune", model, *budget[:4], "--scope", "global")

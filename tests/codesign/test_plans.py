@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference
 from prunecast.patterns import NestedMap, parse_pattern
-from prunecast.workload.contestants import kernels_of
+from prunecast.workload.candidates import kernels_of
 from tests.kernels.layouts import whole_numbers
 from tests.toy_gpu import toy_gpu
 

@@ -14,7 +14,7 @@ from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.report.page import words_of
 from prunecast.simulator import simulate
-from prunecast.workload import contestants, kernels_of
+from prunecast.workload import candidates, kernels_of
 
 H200 = load_gpu("h200-sxm")
 
@@ -89,7 +89,7 @@ def toy(tmp_path, monkeypatch):
 def test_it_is_offered_where_its_record_says(toy):
     assert "toy" in kernels_of("tile-wise:32")
     assert "toy" not in kernels_of("unstructured")
-    assert ("toy", "tile-wise:32") in contestants()
+    assert ("toy", "tile-wise:32") in candidates()
 
 
 def test_its_plan_means_the_product_and_both_engines_time_it(toy):

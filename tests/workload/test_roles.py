@@ -106,8 +106,8 @@ def test_experts_in_files_of_their_own_share_tokens_too():
     named = {f"layers.{n}.experts.{e}.w1.weight": normal(128, 128) for e in range(4) for n in range(2)}
     layers = load_layers(named).layers.values()
     assert {layer.experts for layer in layers} == {4}
-    assert {layer.tokens(4096, 1) for layer in layers} == {1024}
-    assert {layer.tokens(1, 2) for layer in layers} == {1}
+    assert {layer.share_of(4096, 1) for layer in layers} == {1024}
+    assert {layer.share_of(1, 2) for layer in layers} == {1}
 
 
 def test_experts_are_pruned_where_they_lie(tmp_path):

@@ -50,8 +50,13 @@ class Budget(opt.Read):
         ),
     ] = None
     batch: Annotated[
-        int, typer.Option(metavar="N", help="Images or sequences, where WEIGHTS names a standard model.")
-    ] = 8
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default="8",
+            help="Images or sequences, where WEIGHTS names a standard model.",
+        ),
+    ] = None
     workload: opt.Workload = None
     runtime: opt.Runtime = "engine"
     engine: opt.Engine = "simulator"

@@ -22,7 +22,7 @@ def patterns(printed: opt.Printed) -> None:
 
 def _rows() -> list[Row]:
     from prunecast.patterns import PATTERNS
-    from prunecast.workload.contestants import kernels_of
+    from prunecast.workload.candidates import kernels_of
 
     return [
         {

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources import Layer
-from prunecast.workload.contestants import Contestant
+from prunecast.workload.candidates import Candidate
 from prunecast.workload.layer_launches import LayerLaunches, seconds_of
 from prunecast.workload.pruned_maps import MapMaker, sparsity_for, sparsity_range
+from prunecast.workload.workload import WorkloadLayer
 
 HIGHEST = 0.99
 """Sparsities above this are not looked at."""
@@ -50,7 +50,7 @@ class Crossover:
 
 
 def layer_crossovers(
-    launches: LayerLaunches, layer: Layer, contestants: Sequence[Contestant]
+    launches: LayerLaunches, layer: WorkloadLayer, candidates: Sequence[Candidate]
 ) -> list[Crossover]:
     """Crossovers of all kernels with a choice of sparsity, by the closed-form model.
 
@@ -58,17 +58,17 @@ def layer_crossovers(
     its points is a search.
     """
     alone = MapMaker({layer.name: layer}, "layer", remember=True)
-    dense_seconds = seconds_of(launches.ways(layer, (launches.dense_plan(layer),)), launches.engine)
+    dense_seconds = seconds_of(launches.sequences(layer, (launches.dense_plan(layer),)), launches.engine)
     found = []
-    for contestant in contestants:
-        pattern = launches.maker.fit(layer.name, contestant.pattern, natural=launches.natural).pattern
+    for candidate in candidates:
+        pattern = launches.maker.fit(layer.name, candidate.pattern, natural=launches.natural).pattern
         if sparsity_for(pattern, None, natural=launches.natural) is None or pattern.needs_times:
             continue
         with contextlib.suppress(BadInput):
             allowed, name = sparsity_range(pattern), pattern.canonical
-            alike = (contestant.kernel, name, layer.shape, dense_seconds)
+            alike = (candidate.kernel, name, layer.shape, dense_seconds)
             sparsity = crossing(
-                launches.seconds_at(alone, contestant),
+                launches.seconds_at(alone, layer, candidate),
                 dense_seconds,
                 lowest=allowed.low,
                 highest=allowed.high,
@@ -77,7 +77,7 @@ def layer_crossovers(
             if sparsity is not None:
                 launches.likely_crossings[alike] = sparsity
             found.append(
-                Crossover(layer=layer.name, kernel=contestant.kernel, pattern=name, sparsity=sparsity)
+                Crossover(layer=layer.name, kernel=candidate.kernel, pattern=name, sparsity=sparsity)
             )
     return found
 

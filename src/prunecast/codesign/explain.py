@@ -6,20 +6,21 @@ from typing import Any
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, Case, advise
 from prunecast.codesign.explain_sections import Section, sections_of
-from prunecast.codesign.layer_job import LayerJob
+from prunecast.codesign.layer_job import LayerJob, start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.settings import Settings, prepare, provenance_of
+from prunecast.codesign.settings import Settings, layer_job, provenance_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
-from prunecast.workload.contestants import kernels_of
+from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import ConvSettings, Source
 from prunecast.workload.pruned_maps import MapMaker
+from prunecast.workload.workload import WorkloadLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,10 +79,10 @@ def explain(
         convolutions=convolutions or ConvSettings(),
         **options,
     ).said_of(weights)
-    job = prepare(weights, settings, progress).job
+    job = layer_job(weights, settings, progress)
     layer = _only_layer(job)
     progress("predicting", 0, 1)
-    prediction = job.collect(job.start(layer), tick=lambda: None).predictions[-1]
+    prediction = start_layer(job, layer)().predictions[-1]
     progress("trying changes", 0, 1)
     # What is planned and changed there is a product
     advice: tuple[Advice, ...] = ()
@@ -99,8 +100,8 @@ def _first_kernel(pattern: str | None) -> str:
     return TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
 
 
-def _only_layer(job: LayerJob) -> Layer:
-    layers = list(job.maker.layers.values())
+def _only_layer(job: LayerJob) -> WorkloadLayer:
+    layers = list(job.launches.layers.values())
     if len(layers) > 1:
         names = ", ".join(layer.name for layer in layers[:3])
         raise BadInput(f"explain takes one layer, got {len(layers)} ({names}, ...): name one with target")
@@ -110,8 +111,8 @@ def _only_layer(job: LayerJob) -> Layer:
 def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
     kept = None
     if KERNELS[prediction.kernel].prunes:
-        wanted = job.contestants[-1].pattern
-        kept = job.maker.map_of(layer.name, wanted, job.sparsity, natural=job.natural).kept
+        wanted = job.candidates[-1].pattern
+        kept = job.launches.maker.map_of(layer.name, wanted, job.sparsity, natural=job.launches.natural)
     return Case(
         kernel=prediction.kernel,
         m=prediction.m,
@@ -129,5 +130,5 @@ def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
         return None
     sparsity = prediction.sparsity if KERNELS[prediction.kernel].prunes else None
     maker = MapMaker({layer.name: layer}, "layer")
-    kept = maker.map_of(layer.name, STSPMM.natural_pattern, sparsity, natural=True).kept
+    kept = maker.map_of(layer.name, STSPMM.natural_pattern, sparsity, natural=True)
     return kept if isinstance(kept, TileMap) else None

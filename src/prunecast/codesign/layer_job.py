@@ -9,19 +9,19 @@ from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.interval import guessed_share, interval_s
 from prunecast.codesign.prediction import Prediction
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
 from prunecast.kernels.table import zero_row_count
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
-from prunecast.workload.contestants import Contestant, zeros_note
-from prunecast.workload.layer_launches import LayerLaunches, RunningWay, fastest, kernel_dtype, start_way
+from prunecast.workload.candidates import Candidate, zeros_note
+from prunecast.workload.engines import Engine
+from prunecast.workload.layer_launches import LayerLaunches, kernel_dtype
 from prunecast.workload.layers import Skipped
 from prunecast.workload.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.workload.two_parts import remainder_note
-from prunecast.workload.workload_layers import UNEVEN
+from prunecast.workload.workload import UNEVEN, Workload, WorkloadLayer
 
 FAR_FROM_WANTED = 0.05
 """Difference between wanted and achieved sparsity that deserves a note."""
@@ -34,228 +34,244 @@ WORTH_PADDING = 0.9
 
 
 class LayerRows(NamedTuple):
-    """What one layer adds to the table."""
+    """The rows that one layer adds to the table."""
 
     predictions: list[Prediction]
     skipped: list[Skipped]
 
 
-class _Run(NamedTuple):
-    """One kernel of one layer."""
-
-    contestant: Contestant
-    pattern: str
-    density: float
-    ways: list[RunningWay]
-    """The fastest one counts."""
-    note: str
-
-
-class _Planned(NamedTuple):
-    """What a kernel keeps of a layer, None for dense, and what it launches."""
-
-    kept: PrunedMap | TwoParts | None
-    launches: tuple[KernelPlan, ...]
-
-
-class StartedLayer(NamedTuple):
-    """A layer whose kernels are being run."""
-
-    layer: Layer
-    runs: list[_Run | BadInput]
-    """One per contestant; BadInput says why it cannot run this layer."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayerJob(LayerLaunches):
+class LayerJob:
     """All kernels that are compared on each layer.
 
     Parameters
     ----------
-    contestants : kernels and patterns, dense first
+    workload : the layers and the passes
+    launches : the rows of the table, the engine, and the settings of the launches
+    candidates : kernels and patterns, dense first
     sparsity : as asked for, or None
     strict : a kernel that cannot run a layer is an error; else it is skipped
+    tokens : N of layers that are no convolution, as asked for, for notes
+    experts_per_token : experts that each token goes to, of those that share a layer's tokens
     holds_plans : predictions hold their plans; else they plan again when they are asked
     """
 
-    contestants: tuple[Contestant, ...]
+    workload: Workload
+    launches: LayerLaunches
+    candidates: tuple[Candidate, ...]
     sparsity: float | None
     strict: bool
+    tokens: int
+    experts_per_token: int = 2
     holds_plans: bool = True
 
-    def start(self, layer: Layer) -> StartedLayer:
-        """Plan all kernels of one layer and begin their runs. Raises BadInput if one that must run cannot."""
-        runs = [self._start(layer, contestant) for contestant in self.contestants]
-        for contestant, run in zip(self.contestants, runs, strict=True):
-            if isinstance(run, BadInput) and self._must_run(contestant):
-                raise _named(layer, run) from run
-        return StartedLayer(layer, runs)
+    @property
+    def engine(self) -> Engine:
+        """The engine that predicts."""
+        return self.launches.engine
 
-    def collect(self, started: StartedLayer, tick: Callable[[], None]) -> LayerRows:
-        """Wait for the runs of one layer; `tick` is called after each."""
-        layer, rows = started.layer, LayerRows([], [])
-        for contestant, run in zip(self.contestants, started.runs, strict=True):
+    def must_run(self, candidate: Candidate) -> bool:
+        """Return whether it is an error that a kernel cannot run a layer."""
+        return self.strict or not KERNELS[candidate.kernel].prunes
+
+    def plan(
+        self, layer: WorkloadLayer, candidate: Candidate
+    ) -> tuple[PrunedMap | TwoParts | None, tuple[KernelPlan, ...]]:
+        """Return what a kernel keeps of a layer, None for dense, and what it launches."""
+        if not KERNELS[candidate.kernel].prunes:
+            return None, (self.launches.dense_plan(layer),)
+        kept = self.launches.kept(self.launches.maker, layer, candidate, self.sparsity)
+        if kept.density == 0.0:
+            raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")
+        return kept, self.launches.launches(layer, candidate.kernel, kept)
+
+
+def start_layer(
+    job: LayerJob, layer: WorkloadLayer, tick: Callable[[], None] = lambda: None
+) -> Callable[[], LayerRows]:
+    """Plan all kernels of one layer, and start the runs of the engine.
+
+    Plans share the importance and the maps of a layer, so that they are made in the calling thread;
+    simulations run in the threads of the engine while the next layers are planned.
+
+    Parameters
+    ----------
+    tick : called after each kernel whose time is there
+
+    Returns
+    -------
+    function that waits for the runs and returns the rows
+
+    Raises
+    ------
+    BadInput : a kernel that must run cannot run the layer
+    """
+    runs: list[Callable[[float | None], Prediction] | BadInput] = []
+    for candidate in job.candidates:
+        try:
+            runs.append(_start_kernel(job, layer, candidate))
+        except BadInput as error:
+            runs.append(error)
+    for candidate, run in zip(job.candidates, runs, strict=True):
+        if isinstance(run, BadInput) and job.must_run(candidate):
+            raise _named(layer, run) from run
+
+    def rows() -> LayerRows:
+        found = LayerRows([], [])
+        for candidate, run in zip(job.candidates, runs, strict=True):
             try:
                 if isinstance(run, BadInput):
                     raise run
-                way = fastest(run.ways)
-                seconds = way.seconds
+                found.predictions.append(run(found.predictions[0].seconds if found.predictions else None))
             except BadInput as error:
-                if self._must_run(contestant):
+                if job.must_run(candidate):
                     raise _named(layer, error) from error
-                rows.skipped.append(Skipped(layer=layer.name, kernel=contestant.kernel, reason=str(error)))
-            else:
-                dense = rows.predictions[0].seconds if rows.predictions else seconds
-                rows.predictions.append(self._prediction(layer, run, way, dense))
+                reason = str(error)
+                found.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=reason))
             tick()
-        return rows
+        return found
 
-    def _must_run(self, contestant: Contestant) -> bool:
-        return self.strict or not KERNELS[contestant.kernel].prunes
+    return rows
 
-    def _start(self, layer: Layer, contestant: Contestant) -> _Run | BadInput:
-        """Plan one kernel and begin its run, or say why it cannot run this layer."""
-        try:
-            return self._begin(layer, contestant)
-        except BadInput as error:
-            return error
 
-    def _begin(self, layer: Layer, contestant: Contestant) -> _Run:
-        dtype = kernel_dtype(layer, self.dtype)
-        notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
-        notes += [self._experts_note(layer)]
-        is_dense = not KERNELS[contestant.kernel].prunes and contestant.pattern == "dense"
-        if is_dense and len(self.contestants) > 1:
-            notes.append(zeros_note(layer))
-        kept, launches = self._planned(layer, contestant)
-        pattern, density = ("dense", 1.0) if kept is None else (kept.pattern, kept.density)
-        if kept is not None:
-            fitted = self.maker.fit(layer.name, contestant.pattern, natural=self.natural)
-            notes.append(fitted.note)
-            notes.append(self._sparsity_note(kept))
-            notes.append(remainder_note(launches, kept) if KERNELS[contestant.kernel].parts else None)
-            notes.append(self._padding_note(layer, contestant.kernel, kept, launches))
-            notes += [_zero_rows_note(launches[0]), _copies_note(launches[0], self.engine.gpu)]
-            notes.append(KERNELS[contestant.kernel].why_predicted_only(launches[0], self.engine.gpu))
-        if is_dense:
-            notes.append(self._odd_rows_note(layer, launches[0]))
-        has_size = layer.name in self.convolutions or UNEVEN in (layer.note or "")
-        if layer.filters is not None and not has_size:
-            notes.append(f"product with {self.n} tokens: no input size given")
-        ways = [start_way(way, self.engine) for way in self.ways(layer, launches)]
-        note = "; ".join(note for note in notes if note)
-        return _Run(contestant, pattern, density, ways, note)
+def _start_kernel(
+    job: LayerJob, layer: WorkloadLayer, candidate: Candidate
+) -> Callable[[float | None], Prediction]:
+    """Plan one kernel and start its runs. The function that is returned takes the dense seconds, if known."""
+    engine = job.engine
+    kept, launches = job.plan(layer, candidate)
+    note = _note(job, layer, candidate, kept, launches)
+    sequences = job.launches.sequences(layer, launches)
+    started = [tuple(engine.start(plan) for plan in each.launches) for each in sequences]
 
-    def _planned(self, layer: Layer, contestant: Contestant) -> _Planned:
-        if not KERNELS[contestant.kernel].prunes:
-            return _Planned(None, (self.dense_plan(layer),))
-        kept = self.kept(self.maker, layer, contestant, self.sparsity)
-        if kept.density == 0.0:
-            raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")
-        return _Planned(kept, self.launches(layer, contestant.kernel, kept))
-
-    def _plan_again(self, layer: Layer, contestant: Contestant, way: int) -> KernelPlan:
-        return self.ways(layer, self._planned(layer, contestant).launches)[way].launches[0]
-
-    def _odd_rows_note(self, layer: Layer, dense: KernelPlan) -> str | None:
-        """Says what rows that are not padded would cost: cuBLAS loads these two or four bytes at a time."""
-        m, k = (-(-size // TOKENS_TOGETHER) * TOKENS_TOGETHER for size in layer.shape)
-        if (m, k) == layer.shape or layer.filters is not None:
-            return None
-        as_is = plan_dense(*layer.shape, dense.n, dense.dtype, self.engine.gpu, is_padded=False)
-        seconds = self.engine.estimate(as_is).seconds
-        if self.engine.estimate(dense).seconds > WORTH_PADDING * seconds:
-            return None
-        return f"rows padded to {m}x{k}: not aligned as they are, {1e6 * seconds:.3g} us (closed form)"
-
-    def _padding_note(
-        self,
-        layer: Layer,
-        kernel: str,
-        kept: PrunedMap | TwoParts,
-        launches: tuple[KernelPlan, ...],
-    ) -> str | None:
-        """Says what padded tokens would save, where that is worth a line: odd N loads one by one."""
-        n = self.tokens_of(layer)
-        padded = -(-n // TOKENS_TOGETHER) * TOKENS_TOGETHER
-        if n == padded or isinstance(kept, TwoParts) or KERNELS[kernel].most_tokens is None:
-            return None
-        plan = fastest_plan(kernel, kept, n=padded, dtype=launches[0].dtype, gpu=self.engine.gpu)
-        seconds = self.engine.estimate(plan).seconds
-        if seconds > WORTH_PADDING * self.engine.estimated_seconds(launches):
-            return None
-        return f"padded to {padded} tokens it would take {1e6 * seconds:.3g} us (closed-form model)"
-
-    def _experts_note(self, layer: Layer) -> str | None:
-        if layer.experts is None:
-            return None
-        got, shared = self.tokens_of(layer), f"{self.experts_per_token} of {layer.experts} experts"
-        return f"each token goes to {shared}, evenly: {got} of {self.n} tokens (--experts-per-token)"
-
-    def _sparsity_note(self, kept: PrunedMap | TwoParts) -> str:
-        """Says where a pattern is too coarse for a layer."""
-        removed = 1.0 - kept.density
-        wanted = sparsity_for(parse_pattern(kept.pattern), self.sparsity, natural=False)
-        if wanted is None and self.natural:
-            wanted = DEFAULT_SPARSITY
-        if wanted is None or abs(removed - wanted) <= FAR_FROM_WANTED:
-            return ""
-        return f"{kept.pattern} removes {removed:.0%}, not {wanted:.0%}"
-
-    def _prediction(self, layer: Layer, run: _Run, way: RunningWay, dense_seconds: float) -> Prediction:
-        plan, seconds = way.way.launches[0], way.seconds
-        again = partial(self._plan_again, layer, run.contestant, run.ways.index(way))
-        engine = self.engine
-        guessed = max(KERNELS[launch.kernel].guessed_costs(engine.gpu) for launch in way.way.launches)
+    def prediction(dense_seconds: float | None) -> Prediction:
+        times = [
+            each.before_s + sum(outcome.result().seconds for outcome in outcomes)
+            for each, outcomes in zip(sequences, started, strict=True)
+        ]
+        seconds, place = min((seconds, place) for place, seconds in enumerate(times))
+        fastest, outcomes = sequences[place], [outcome.result() for outcome in started[place]]
+        plan = fastest.launches[0]
         interval = interval_s(
-            run.contestant.kernel,
+            candidate.kernel,
             seconds,
             gpu=engine.gpu.name,
             engine=engine.name,
             state=engine.state,
             tokens=plan.n,
-            guessed_costs=guessed,
+            guessed_costs=max(KERNELS[each.kernel].guessed_costs(engine.gpu) for each in fastest.launches),
             guessed_gpu=guessed_share(engine.gpu),
         )
+
+        def plan_again() -> KernelPlan:
+            return job.launches.sequences(layer, job.plan(layer, candidate)[1])[place].launches[0]
+
         return Prediction(
             layer=layer.name,
             m=plan.m,
             k=plan.k,
-            n=self.tokens_of(layer) if isinstance(plan.source, ConvGrid) else plan.n,
+            n=layer.n if isinstance(plan.source, ConvGrid) else plan.n,
             dtype=plan.dtype,
-            pattern=run.pattern,
-            sparsity=1.0 - run.density,
-            kernel=run.contestant.kernel,
-            engine=self.engine.name,
-            state=self.engine.state,
+            pattern="dense" if kept is None else kept.pattern,
+            sparsity=0.0 if kept is None else 1.0 - kept.density,
+            kernel=candidate.kernel,
+            engine=engine.name,
+            state=engine.state,
             seconds=seconds,
             seconds_low=interval.low_s,
             seconds_high=interval.high_s,
-            speedup_over_dense=dense_seconds / seconds,
-            bound=way.longest.bound,
-            note="; ".join(note for note in (run.note, way.way.note, interval.warning) if note),
-            planned=partial(_itself, plan) if self.holds_plans else again,
-            result=way.outcomes[0].result(),
+            speedup_over_dense=(seconds if dense_seconds is None else dense_seconds) / seconds,
+            bound=max(outcomes, key=lambda outcome: outcome.seconds).bound,
+            note="; ".join(text for text in (note, fastest.note, interval.warning) if text),
+            planned=partial(_itself, plan) if job.holds_plans else plan_again,
+            result=outcomes[0],
             gpu=engine.gpu,
         )
+
+    return prediction
 
 
 def _itself(plan: KernelPlan) -> KernelPlan:
     return plan
 
 
-def _zero_rows_note(plan: KernelPlan) -> str:
-    rows = zero_row_count(plan)
-    return f"a second launch writes {rows} rows of zeros, its time included" if rows else ""
+def _note(
+    job: LayerJob,
+    layer: WorkloadLayer,
+    candidate: Candidate,
+    kept: PrunedMap | TwoParts | None,
+    launches: tuple[KernelPlan, ...],
+) -> str:
+    """Return what a user should know about the run of a kernel on a layer."""
+    kernel, gpu = KERNELS[candidate.kernel], job.engine.gpu
+    dtype = kernel_dtype(layer, job.launches.dtype)
+    notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
+    if layer.experts is not None:
+        shared = f"{job.experts_per_token} of {layer.experts} experts"
+        got = f"{layer.n} of {job.tokens} tokens (--experts-per-token)"
+        notes.append(f"each token goes to {shared}, evenly: {got}")
+    is_dense = not kernel.prunes and candidate.pattern == "dense"
+    if is_dense and len(job.candidates) > 1:
+        notes.append(zeros_note(layer))
+    if kept is not None:
+        notes.append(job.launches.maker.fit(layer.name, candidate.pattern, natural=job.launches.natural).note)
+        notes.append(_sparsity_note(job, kept))
+        notes.append(remainder_note(launches, kept) if kernel.parts else None)
+        notes.append(_padding_note(job, layer, candidate.kernel, kept, launches))
+        if rows := zero_row_count(launches[0]):
+            notes.append(f"a second launch writes {rows} rows of zeros, its time included")
+        if padded_copy_seconds(launches[0], gpu):
+            notes.append(f"copies of B and C to padded rows, their time included (N = {launches[0].n})")
+        notes.append(kernel.why_predicted_only(launches[0], gpu))
+    if is_dense:
+        notes.append(_odd_rows_note(job.engine, layer, launches[0]))
+    if layer.filters is not None and layer.convolution is None and UNEVEN not in (layer.note or ""):
+        notes.append(f"product with {job.tokens} tokens: no input size given")
+    return "; ".join(note for note in notes if note)
 
 
-def _copies_note(plan: KernelPlan, gpu: GpuSpec) -> str:
-    if not padded_copy_seconds(plan, gpu):
+def _sparsity_note(job: LayerJob, kept: PrunedMap | TwoParts) -> str:
+    """Say where a pattern is too coarse for a layer."""
+    removed = 1.0 - kept.density
+    wanted = sparsity_for(parse_pattern(kept.pattern), job.sparsity, natural=False)
+    if wanted is None and job.launches.natural:
+        wanted = DEFAULT_SPARSITY
+    if wanted is None or abs(removed - wanted) <= FAR_FROM_WANTED:
         return ""
-    return f"copies of B and C to padded rows, their time included (N = {plan.n})"
+    return f"{kept.pattern} removes {removed:.0%}, not {wanted:.0%}"
+
+
+def _padding_note(
+    job: LayerJob,
+    layer: WorkloadLayer,
+    kernel: str,
+    kept: PrunedMap | TwoParts,
+    launches: tuple[KernelPlan, ...],
+) -> str | None:
+    """Say what padded tokens would save, where that is worth a line: odd N loads one by one."""
+    padded = -(-layer.n // TOKENS_TOGETHER) * TOKENS_TOGETHER
+    if layer.n == padded or isinstance(kept, TwoParts) or KERNELS[kernel].most_tokens is None:
+        return None
+    plan = fastest_plan(kernel, kept, n=padded, dtype=launches[0].dtype, gpu=job.engine.gpu)
+    seconds = job.engine.estimate(plan).seconds
+    if seconds > WORTH_PADDING * job.engine.estimated_seconds(launches):
+        return None
+    return f"padded to {padded} tokens it would take {1e6 * seconds:.3g} us (closed-form model)"
+
+
+def _odd_rows_note(engine: Engine, layer: Layer, dense: KernelPlan) -> str | None:
+    """Say what rows that are not padded would cost: cuBLAS loads these two or four bytes at a time."""
+    m, k = (-(-size // TOKENS_TOGETHER) * TOKENS_TOGETHER for size in layer.shape)
+    if (m, k) == layer.shape or layer.filters is not None:
+        return None
+    as_is = plan_dense(*layer.shape, dense.n, dense.dtype, engine.gpu, is_padded=False)
+    seconds = engine.estimate(as_is).seconds
+    if engine.estimate(dense).seconds > WORTH_PADDING * seconds:
+        return None
+    return f"rows padded to {m}x{k}: not aligned as they are, {1e6 * seconds:.3g} us (closed form)"
 
 
 def _named(layer: Layer, error: BadInput) -> BadInput:
-    """Raises an error again with the name of its layer."""
+    """Return the error with the name of its layer."""
     text = str(error)
     return error if layer.name in text else type(error)(f"{layer.name}: {text}")

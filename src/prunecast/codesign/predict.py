@@ -1,23 +1,22 @@
 """`predict`: how long each layer takes with each kernel that can run it."""
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
+from itertools import count
 
 from prunecast.arguments import checked
 from prunecast.codesign.crossover import Crossover, layer_crossovers
-from prunecast.codesign.layer_job import LayerJob, LayerRows, StartedLayer
+from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.settings import Settings, prepare, provenance_of
+from prunecast.codesign.settings import Settings, layer_job, provenance_of
 from prunecast.codesign.table import PredictionTable, WholeModel
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, plan_dense
 from prunecast.workload.engines import Progress, silent
-from prunecast.workload.graph import ModelTime, Operation, model_time
+from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.model_time import mixed_time
 from prunecast.workload.layers import ConvSettings, Source
-from prunecast.workload.workload_layers import WorkloadLayers
 
 LAYERS_AHEAD = 2
 """Layers of a large checkpoint whose plans wait for the engine."""
@@ -105,100 +104,84 @@ def predict(
         convolutions=convolutions or ConvSettings(),
         experts_per_token=experts_per_token,
     ).said_of(weights)
-    job, skipped, workload_layers = prepare(weights, settings, progress)
-    job = replace(job, engine=replace(job.engine, quick_lists=True))
+    job = layer_job(weights, settings, progress, quick_lists=True)
+    layers, loaded = job.launches.layers, job.workload
+    ticks = count(1)
+
+    def tick() -> None:
+        progress("predicting", next(ticks), len(layers) * len(job.candidates))
+
+    waiting: deque[Callable[[], LayerRows]] = deque()
+    found: list[LayerRows] = []
     try:
-        # The simulations run in threads of their own while this one looks for crossovers.
-        running = _Running(job, progress)
-        found = _find_crossovers(job, progress) if crossovers else ()
-        rows = running.collect()
-        predictions = tuple(row for part in rows for row in part.predictions)
-        whole = _whole_model(job, workload_layers, predictions)
+        # The simulations run in threads of their own while this one plans and looks for crossovers.
+        for layer in layers.values():
+            waiting.append(start_layer(job, layer, tick))
+            if not job.holds_plans and len(waiting) > LAYERS_AHEAD:
+                found.append(waiting.popleft()())
+        crossed = _find_crossovers(job, progress) if crossovers else ()
+        found += [collect() for collect in waiting]
+        predictions = tuple(row for part in found for row in part.predictions)
+        in_model = loaded.form in ("standard", "checkpoint")
+        whole = _whole_model(job, predictions) if in_model else None
     finally:
         job.engine.stop()
+    counts = in_model or settings.workload is not None
     return PredictionTable(
         predictions=predictions,
-        crossovers=found,
-        skipped=(*skipped, *(row for part in rows for row in part.skipped)),
+        crossovers=crossed,
+        skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
         provenance=provenance_of(job, settings),
-        convolutions=job.convolutions,
-        runs={} if workload_layers is None else workload_layers.runs,
+        convolutions={
+            name: layer.convolution for name, layer in layers.items() if layer.convolution is not None
+        },
+        runs={name: layer.runs for name, layer in layers.items()} if counts else {},
         whole=whole,
     )
 
 
-def _whole_model(
-    job: LayerJob, layers: WorkloadLayers | None, rows: Sequence[Prediction]
-) -> WholeModel | None:
-    """The standard model around the layers: dense, and with the fastest kernel for each."""
-    if layers is None or not layers.passes:
-        return None
+def _whole_model(job: LayerJob, predictions: Sequence[Prediction]) -> WholeModel:
+    """Return the model around the layers: dense, and with the fastest kernel for each."""
     best: dict[str, Prediction] = {}
-    for row in rows:
+    for row in predictions:
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
-    dense = {row.layer: row.seconds for row in rows if not KERNELS[row.kernel].prunes}
+    dense = {row.layer: row.seconds for row in predictions if not KERNELS[row.kernel].prunes}
     sparse = {name for name, row in best.items() if KERNELS[row.kernel].prunes}
     ungated = frozenset(name for name in sparse if not KERNELS[best[name].kernel].gates_in_torch)
     engine = job.engine
 
     @cache
-    def seconds_of(m: int, k: int, n: int) -> float:
-        return engine.run(plan_dense(m, k, n, job.dtype or "fp16", engine.gpu)).seconds
-
-    def other(product: Operation) -> float:
-        return seconds_of(product.m, product.k, product.n)
+    def dense_seconds(m: int, k: int, n: int) -> float:
+        return engine.run(plan_dense(m, k, n, job.launches.dtype or "fp16", engine.gpu)).seconds
 
     def whole(seconds: Mapping[str, float], sparse: Collection[str]) -> ModelTime:
-        return mixed_time(
-            [
-                (
-                    one.share,
-                    model_time(
-                        one.graph,
-                        engine.gpu,
-                        one.seconds(seconds, other),
-                        sparse=one.those_of(sparse),
-                        ungated=ungated,
-                        launch=engine.launch,
-                    ),
-                )
-                for one in layers.passes
-            ]
-        )
+        times = []
+        for place, run in enumerate(job.workload.passes):
+            assert run.graph is not None
+            rows = (row for row in job.launches.layers.values() if row.in_pass == place)
+            row_of = {name: row.name for row in rows for name in row.stands_for}
+            products = {
+                name: p.runs * (seconds[row_of[name]] if name in row_of else dense_seconds(p.m, p.k, p.n))
+                for name, p in run.graph.products.items()
+            }
+            time = model_time(
+                run.graph,
+                engine.gpu,
+                products,
+                sparse=frozenset(name for name, row in row_of.items() if row in sparse),
+                ungated=ungated,
+                launch=engine.launch,
+            )
+            times.append((run.share, time))
+        return mixed_time(times)
 
     return WholeModel(dense=whole(dense, ()), best=whole({n: r.seconds for n, r in best.items()}, sparse))
 
 
-class _Running:
-    """Layers whose kernels are being run, all of them or, where plans are not held, few at a time."""
-
-    def __init__(self, job: LayerJob, progress: Progress) -> None:
-        self._job, self._progress = job, progress
-        self._started: deque[StartedLayer] = deque()
-        self._rows: list[LayerRows] = []
-        self._done = 0
-        for layer in job.maker.layers.values():
-            self._started.append(job.start(layer))
-            if not job.holds_plans and len(self._started) > LAYERS_AHEAD:
-                self._collect_first()
-
-    def collect(self) -> list[LayerRows]:
-        """Wait for all that run."""
-        while self._started:
-            self._collect_first()
-        return self._rows
-
-    def _collect_first(self) -> None:
-        self._rows.append(self._job.collect(self._started.popleft(), self._tick))
-
-    def _tick(self) -> None:
-        self._done += 1
-        self._progress("predicting", self._done, len(self._job.maker.layers) * len(self._job.contestants))
-
-
 def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]:
     found: list[Crossover] = []
-    for done, layer in enumerate(job.maker.layers.values()):
-        progress("finding crossovers", done, len(job.maker.layers))
-        found.extend(layer_crossovers(job, layer, job.contestants[1:]))
+    layers = job.launches.layers
+    for done, layer in enumerate(layers.values()):
+        progress("finding crossovers", done, len(layers))
+        found.extend(layer_crossovers(job.launches, layer, job.candidates[1:]))
     return tuple(found)

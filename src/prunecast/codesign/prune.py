@@ -20,7 +20,7 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import tool_version
-from prunecast.workload.contestants import tile_kernels
+from prunecast.workload.candidates import tile_kernels
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph.model_graph import check_tokens
 from prunecast.workload.layer_launches import kernel_dtype
@@ -208,7 +208,7 @@ class _Guide(NamedTuple):
     def seconds(self, name: str, tiles: TileMap) -> float:
         """Time of a layer that keeps these tiles."""
         layer, gpu = self.layers[name], self.engine.gpu
-        n, dtype = layer.tokens(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
+        n, dtype = layer.share_of(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
         plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]
         return min(self.engine.estimate(plan).seconds for plan in plans)
 

@@ -20,7 +20,7 @@ from prunecast.patterns import NestedMap, TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.simulator import SimResult
 from prunecast.workload.engines import Engine
-from prunecast.workload.layer_launches import conv_ways, seconds_of
+from prunecast.workload.layer_launches import seconds_of, sequences_of
 from prunecast.workload.pruned_maps import MapMaker
 
 SPARSITIES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -77,7 +77,7 @@ def _points(
 ) -> list[CurvePoint]:
     """The point at one sparsity; none where the pattern or the kernel cannot have it."""
     with contextlib.suppress(BadInput):
-        kept = maker.map_of(layer.name, row.pattern, wanted, natural=True).kept
+        kept = maker.map_of(layer.name, row.pattern, wanted, natural=True)
         if kept.density == 0.0:
             return []
         plan = fastest_plan(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
@@ -87,7 +87,7 @@ def _points(
 
 
 def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:
-    return seconds_of(conv_ways((plan,), conv, "best", engine), engine)
+    return seconds_of(sequences_of((plan,), conv, "best", engine), engine)
 
 
 def _retained(maker: MapMaker, layer: Layer, pattern: str, kept: PrunedMap) -> float:
@@ -210,6 +210,6 @@ def _adaptive(tiles: TileMap, layer: Layer) -> TileMap | None:
         return None
     with contextlib.suppress(BadInput):
         maker = MapMaker({layer.name: layer}, "layer")
-        kept = maker.map_of(layer.name, f"atp:{height}", 1.0 - tiles.density, natural=True).kept
+        kept = maker.map_of(layer.name, f"atp:{height}", 1.0 - tiles.density, natural=True)
         return kept if isinstance(kept, TileMap) else None
     return None

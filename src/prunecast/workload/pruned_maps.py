@@ -23,13 +23,6 @@ class FittedPattern(NamedTuple):
     """What had to be changed, or empty."""
 
 
-class FittedMap(NamedTuple):
-    """What a layer keeps, and what had to be changed about the pattern."""
-
-    kept: PrunedMap
-    note: str
-
-
 def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
     """The pattern, heights above M, widths and quanta above K cut to the largest power of two that fits."""
     pattern = parse_pattern(text)
@@ -114,7 +107,7 @@ class MapMaker:
 
     def map_of(
         self, name: str, wanted: str, sparsity: float | None, *, natural: bool, guide: Guide | None = None
-    ) -> FittedMap:
+    ) -> PrunedMap:
         """Map of one layer under a pattern; only one that came with the kernel is cut to fit the layer.
 
         Parameters
@@ -140,7 +133,7 @@ class MapMaker:
                 if self._remember and isinstance(kept, TileMap)
             }
             self._made[key] = fitted.pattern.map(masks[name])
-        return FittedMap(self._made[key], fitted.note)
+        return self._made[key]
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
         """The pattern that a layer is pruned to."""

@@ -63,7 +63,7 @@ def result(search: ModelSearch) -> TargetResult:
 def test_what_is_priced_is_what_sparsify_launches(search: ModelSearch, result: TargetResult) -> None:
     """Slowly and obviously: the map of every matrix, stacked where they are one launch, timed alone."""
     masks, engine = masks_of(search, result), Engine(name="model", gpu=GPU)
-    (run,) = search.layers.passes
+    (run,) = search.workload.passes
     assert run.graph is not None
     seconds, sparse = search.dense_seconds(), set()
     every = {name: search.dense_seconds().get(name, 0.0) for name in run.graph.products}
@@ -126,8 +126,8 @@ def test_a_folder_as_torch_runs_it_is_predicted_as_it_was_found(
 def test_a_matrix_with_a_cap_is_a_launch_of_its_own(folder: Path) -> None:
     name = "model.layers.0.self_attn.k_proj.weight"
     found = search_of(folder, families=["atp"], caps={name: 0.25}, **OPTIONS)
-    assert name in found.layers.shapes
-    assert "model.layers.0.self_attn.q_proj+v_proj.weight" in found.layers.shapes
+    assert name in found.workload.layers
+    assert "model.layers.0.self_attn.q_proj+v_proj.weight" in found.workload.layers
     with pytest.raises(BadInput, match="a cap names"):
         search_of(folder, caps={"model.layers.0.k_proj": 0.25}, **OPTIONS).prepare()
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from prunecast.codesign.search import Targets, prune_model
-from prunecast.codesign.search.layer_sets import layers_of_workload
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import Option, mixed_options
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload.engines import Engine
-from prunecast.workload.graph import load_pass, parse_workload
+from prunecast.workload.graph import parse_workload
+from prunecast.workload.workload import load_workload, standard_workload
 
 GPU = load_gpu("h200-sxm")
 MIX = "prefill:8x448=1,decode:8@200=40"
@@ -25,7 +25,7 @@ def search_of(workload, name="whisper-tiny"):
     runs = parse_workload(workload)
     model = Engine(name="model", gpu=GPU)
     search = ModelSearch(
-        layers=layers_of_workload(*(load_pass(name, r) for r in runs), shares=[r.share for r in runs]),
+        workload=load_workload(name, runs),
         engine=model,
         dtype="fp16",
         families=("2:4",),
@@ -107,12 +107,14 @@ def test_layers_alike_are_pruned_alike_and_count_as_often_as_they_are():
             )
             last = graph.add(product, [last])
         model = Engine(name="model", gpu=GPU)
-        search = ModelSearch(layers=layers_of_workload(graph), engine=model, dtype="fp16", families=("2:4",))
+        search = ModelSearch(
+            workload=standard_workload([graph]), engine=model, dtype="fp16", families=("2:4",)
+        )
         search.prepare()
         return search
 
     alike, apart = searched(["a"], 3), searched(["a", "b", "c"], 1)
-    assert alike.layers.weights == apart.layers.weights
+    assert alike.workload.weights == apart.workload.weights
     assert alike.dense_seconds()["a"] == pytest.approx(sum(apart.dense_seconds().values()))
     (option,) = (o for o in alike.options["a"] if o.pattern == "2:4")
     assert option.kept == 3 * apart.options["a"][1].kept

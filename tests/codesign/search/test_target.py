@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from prunecast.codesign.search import floor
-from prunecast.codesign.search.layer_sets import LayerSet, layers_of_file, layers_of_workload
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
@@ -19,26 +18,28 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
 from prunecast.workload import Engine
-from prunecast.workload.graph import Pass, load_workload
+from prunecast.workload.graph import Pass
+from prunecast.workload.graph import load_workload as load_graph
 from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.workload import Workload, load_workload, standard_workload
 
 GPU = load_gpu("h200-sxm")
 TOKENS = 8192
 
 
-def two_layers() -> LayerSet:
+def two_layers() -> Workload:
     rng = np.random.default_rng(7)
     scales = np.exp(rng.standard_normal(1024))
     weights = {
         "wide": (rng.standard_normal((1024, 1024)) * scales).astype(np.float16),
         "flat": rng.standard_normal((512, 1024)).astype(np.float16),
     }
-    return layers_of_file(weights, [Pass(1, TOKENS)])
+    return load_workload(weights, [Pass(1, TOKENS)])
 
 
-def prepared(layers: LayerSet, **changes: object) -> ModelSearch:
+def prepared(workload: Workload, **changes: object) -> ModelSearch:
     model = Engine(name="model", gpu=GPU)
-    search = ModelSearch(layers=layers, engine=model, dtype="fp16", **changes)  # type: ignore[arg-type]
+    search = ModelSearch(workload=workload, engine=model, dtype="fp16", **changes)  # type: ignore[arg-type]
     search.prepare()
     return search
 
@@ -82,7 +83,7 @@ class CostlyDense(ModelSearch):
 
 def test_a_choice_with_dense_layers_sets_no_floor() -> None:
     model = Engine(name="model", gpu=GPU)
-    search = CostlyDense(layers=two_layers(), engine=model, dtype="fp16", families=("atp",))
+    search = CostlyDense(workload=two_layers(), engine=model, dtype="fp16", families=("atp",))
     search.prepare()
     result = prune_to_targets(search, Targets(latency_share=0.9))
     assert all(layer.pattern != "dense" for layer in result.layers)
@@ -92,7 +93,7 @@ def test_a_choice_with_dense_layers_sets_no_floor() -> None:
 def test_what_is_reported_is_what_the_masks_hold(search: ModelSearch) -> None:
     result = prune_to_targets(search, Targets(latency_share=0.8))
     for chosen in (layer for layer in result.layers if layer.pattern != "dense"):
-        importance = search.layers.importance(chosen.layer)
+        importance = search.workload.importance(chosen.layer)
         mask = search.mask(chosen.layer, chosen.pattern, chosen.sparsity, chosen.kernel)
         assert chosen.removed == pytest.approx(1.0 - mask.mean())
         kept = importance.sum(where=mask, dtype=np.float64) / importance.sum(dtype=np.float64)
@@ -124,8 +125,8 @@ def test_the_front_rises_with_time(search: ModelSearch) -> None:
 
 
 def test_a_whole_model_counts_what_cannot_be_pruned() -> None:
-    graph = load_workload("bert-small", batch=16)
-    search = prepared(layers_of_workload(graph), families=("atp",))
+    graph = load_graph("bert-small", batch=16)
+    search = prepared(standard_workload([graph]), families=("atp",))
     result = prune_to_targets(search, Targets(latency_share=0.8))
     assert result.seconds <= 0.8 * result.dense_seconds
     assert result.time is not None
@@ -134,8 +135,8 @@ def test_a_whole_model_counts_what_cannot_be_pruned() -> None:
 
 
 def test_random_weights_depend_on_the_seed_alone() -> None:
-    graph = load_workload("bert-small")
-    one, same, other = (layers_of_workload(graph, seed=seed) for seed in (0, 0, 1))
+    graph = load_graph("bert-small")
+    one, same, other = (standard_workload([graph], seed=seed) for seed in (0, 0, 1))
     name = "layer.1.up"
     assert np.array_equal(one.importance(name), same.importance(name))
     assert not np.array_equal(one.importance(name), other.importance(name))
@@ -147,7 +148,7 @@ def test_a_target_below_the_floor_says_what_sets_it(search: ModelSearch) -> None
 
 
 def test_the_refusal_of_a_model_lists_operators_and_layers_that_add_up_to_the_floor() -> None:
-    search = prepared(layers_of_workload(load_workload("bert-small")), families=("atp",))
+    search = prepared(standard_workload([load_graph("bert-small")]), families=("atp",))
     with pytest.raises(BadInput, match="the floor is") as refused:
         prune_to_targets(search, Targets(latency_share=0.2))
     head, parts = str(refused.value).split(" of dense: ")
@@ -163,7 +164,7 @@ def test_the_refusal_of_many_shapes_names_the_largest_parts() -> None:
     weights = {f"w{m}": np.random.default_rng(m).random((m, 256)) for m in range(64, 704, 64)}
     with pytest.raises(BadInput, match="3 smaller parts") as refused:
         prune_to_targets(
-            prepared(layers_of_file(weights, [Pass(1, 512)]), families=("atp",)), Targets(latency_share=0.1)
+            prepared(load_workload(weights, [Pass(1, 512)]), families=("atp",)), Targets(latency_share=0.1)
         )
     seconds = [float(part.split(" us ")[0]) for part in str(refused.value).split(": ")[1].split(", ")]
     assert seconds[:7] == sorted(seconds[:7], reverse=True)
@@ -172,7 +173,7 @@ def test_the_refusal_of_many_shapes_names_the_largest_parts() -> None:
 
 def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> None:
     """What the search adds up is the time of the model, whichever layers are sparse."""
-    search = prepared(layers_of_workload(load_workload("bert-small")), families=("atp",))
+    search = prepared(standard_workload([load_graph("bert-small")]), families=("atp",))
     dense = [menu.seconds[0] for menu in search.menus({})]
     names = list(search.options)
     for every in (1, 2, 3, 5):
@@ -186,8 +187,8 @@ def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> No
 def test_blocks_of_bert_base_reach_60_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     known = transformers()
     monkeypatch.setitem(known, "bert-base", replace(known["bert-base"], layers=3))
-    layers = layers_of_workload(load_workload("bert-base"))
-    assert len(layers.shapes) == 3 * 4
+    layers = standard_workload([load_graph("bert-base")])
+    assert len(layers.layers) == 3 * 4
     result = prune_to_targets(prepared(layers), Targets(latency_share=0.6))
     assert 0.98 * 0.6 <= result.seconds / result.dense_seconds <= 0.6
     assert result.retained_importance > 0.35
@@ -273,6 +274,6 @@ def test_zeros_in_one_of_several_matrices_of_a_launch_are_refused_by_their_name(
     """Torch launches gate and up as one product: the name is that of the file's matrix."""
     weights = {"ffn.gate": np.ones((4, 8)), "ffn.up": np.zeros((4, 8))}
     search = search_of(weights, gpu=GPU, tokens=64, engine="model")
-    assert search.layers.importance("ffn.gate").all()
+    assert search.workload.importance("ffn.gate").all()
     with pytest.raises(BadInput, match=r"'ffn\.up'"):
-        search.layers.importance("ffn.up")
+        search.workload.importance("ffn.up")

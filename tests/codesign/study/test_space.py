@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.codesign.search import FrontPoint, Targets
-from prunecast.codesign.search.layer_sets import layers_of_file
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.study.evaluator import groups_of, patterns_from, plain_params
 from prunecast.codesign.study.search_model import study_name
@@ -14,6 +13,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import Pass
+from prunecast.workload.workload import load_workload
 from tests.codesign.weights import uneven
 
 
@@ -44,7 +44,7 @@ def test_groups_follow_the_shape():
 def name_of(weights, *, gpu="h200-sxm", latency=0.6, tokens=64, **settings):
     spec = load_gpu(gpu)
     search = ModelSearch(
-        layers=layers_of_file(weights, [Pass(1, tokens)]),
+        workload=load_workload(weights, [Pass(1, tokens)]),
         engine=Engine(name="model", gpu=spec),
         dtype="fp16",
         **settings,

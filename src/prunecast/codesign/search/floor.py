@@ -60,7 +60,7 @@ def _fastest(search: ModelSearch, menus: Sequence[Menu]) -> dict[str, float]:
     """Shape -> seconds of all its layers with the fastest option that their caps allow."""
     own: dict[tuple[int, int], list[float]] = {}
     for name, menu in zip(search.options, menus, strict=True):
-        own.setdefault(search.layers.shapes[name], []).append(float(menu.seconds.min()))
+        own.setdefault(search.workload.layers[name].shape, []).append(float(menu.seconds.min()))
     return {f"{_layers(len(s))} of {m} x {k} at their fastest": sum(s) for (m, k), s in own.items()}
 
 
@@ -122,4 +122,5 @@ def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scale
 
 def _shape(search: ModelSearch, name: str) -> tuple[int, int, int]:
     """(M, K, N) of a layer."""
-    return (*search.layers.shapes[name], search.layers.tokens[name])
+    layer = search.workload.layers[name]
+    return (*layer.shape, layer.n)

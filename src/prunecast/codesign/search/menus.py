@@ -23,7 +23,7 @@ from prunecast.patterns.dense_block import FEWEST_ROWS
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.workload.contestants import tile_kernels
+from prunecast.workload.candidates import tile_kernels
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.layer_sets import MOST_REMEMBERED_WEIGHTS, LayerSet, grids_of
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,
@@ -30,6 +29,7 @@ from prunecast.workload.engines import Engine, Outcome, Progress, silent
 from prunecast.workload.graph import ModelTime
 from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
 from prunecast.workload.two_parts import launches_in_two
+from prunecast.workload.workload import MOST_REMEMBERED_WEIGHTS, Workload, grids_of
 
 FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95
@@ -68,7 +68,7 @@ class ModelSearch:
 
     Parameters
     ----------
-    layers : what is to be pruned
+    workload : the layers to prune, and the passes that run them
     engine : predicts the layers that are really pruned
     dtype : of A, B and C
     families : what the menus offer
@@ -79,7 +79,7 @@ class ModelSearch:
     options : layer -> menu, made by `prepare`
     """
 
-    layers: LayerSet
+    workload: Workload
     engine: Engine
     dtype: str
     families: Sequence[str] = FAMILIES
@@ -103,15 +103,15 @@ class ModelSearch:
         ------
         BadInput : a cap for a layer that is not there
         """
-        unknown = sorted(set(self.caps) - set(self.layers.shapes))
+        unknown = sorted(set(self.caps) - set(self.workload.layers))
         if unknown:
             raise BadInput(
-                f"a cap names {unknown[0]!r}, which is not among the {len(self.layers.shapes)} layers"
+                f"a cap names {unknown[0]!r}, which is not among the {len(self.workload.layers)} layers"
             )
-        members = sum(len(each) - 1 for each in self.layers.members.values())
-        few = len(self.layers.shapes) + members <= MOST_GUIDED_LAYERS
+        matrices = sum(len(layer.members) or 1 for layer in self.workload.layers.values())
+        few = matrices <= MOST_GUIDED_LAYERS
         families = [family for family in self.families if few or family not in SLOW]
-        self._grids.update(grids_of(self.layers.passes))
+        self._grids.update(grids_of(self.workload))
         times = OptionTimes(
             engine=self.engine,
             dtype=self.dtype,
@@ -120,7 +120,7 @@ class ModelSearch:
         )
 
         def make(name: str) -> tuple[Option, ...]:
-            importance = self.layers.importance(name)
+            importance = self.workload.importance(name)
             sums = TileSums.of(importance, SUMMED_HEIGHT)
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
@@ -137,13 +137,13 @@ class ModelSearch:
                 for run in self._passes_of(name)
                 for n in (run.tokens[name],)
             ]
-            return mixed_options(menus, self.layers.copies.get(name, 1))
+            return mixed_options(menus, self.workload.layers[name].count)
 
         # The first of a shape fills its times, which two threads would otherwise both compute.
         first = list(self._first_of_shapes().values())
         made = self._for_all("menus by shape", make, first)
-        made |= self._for_all("menus", make, (name for name in self.layers.shapes if name not in made))
-        self.options.update({name: made[name] for name in self.layers.shapes})
+        made |= self._for_all("menus", make, (name for name in self.workload.layers if name not in made))
+        self.options.update({name: made[name] for name in self.workload.layers})
         self._two_of_four.update(
             ((name, o.kernel), Tried(o.seconds, o.importance, o.kept))
             for name, options in made.items()
@@ -199,8 +199,8 @@ class ModelSearch:
         if last is not None and last[0] == asked:
             return last[1]
         rule = self._timed(name, parse_pattern(pattern), kernel)
-        mask = rule.prune({name: self.layers.importance(name)}, sparsity)[name]
-        if self.layers.weights <= MOST_REMEMBERED_WEIGHTS:
+        mask = rule.prune({name: self.workload.importance(name)}, sparsity)[name]
+        if self.workload.weights <= MOST_REMEMBERED_WEIGHTS:
             self._masks[name] = asked, mask
         return mask
 
@@ -250,10 +250,10 @@ class ModelSearch:
 
     @property
     def _whole(self) -> PassTimes:
-        return PassTimes(self.layers.passes, self.engine.gpu, self.engine.launch)
+        return PassTimes(self.workload.passes, self.engine.gpu, self.engine.launch)
 
     def _passes_of(self, name: str) -> list[LayerPass]:
-        return [run for run in self.layers.passes if name in run.tokens]
+        return [run for run in self.workload.passes if name in run.tokens]
 
     def _weight(self, run: LayerPass, name: str) -> float:
         """How often a pass runs a layer, times its share."""
@@ -262,10 +262,10 @@ class ModelSearch:
     def _dense(self, times: OptionTimes) -> dict[str, float]:
         """Dense seconds of every product in all passes, those that are not pruned too."""
         found: dict[str, float] = {}
-        for run in self.layers.passes:
+        for run in self.workload.passes:
             products = {} if run.graph is None else run.graph.products
             others = {name: (p.m, p.k, p.n) for name, p in products.items()}
-            own = {name: (*self.layers.shapes[name], n) for name, n in run.tokens.items()}
+            own = {name: (*self.workload.layers[name].shape, n) for name, n in run.tokens.items()}
             for name, sizes in {**others, **own}.items():
                 seconds = times.dense(*sizes)
                 found[name] = found.get(name, 0.0) + self._weight(run, name) * seconds
@@ -282,13 +282,13 @@ class ModelSearch:
         pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
         pruned = self._prune(name, pattern, option)
         seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)
-        copies = self.layers.copies.get(name, 1)
+        copies = self.workload.layers[name].count
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
 
     def _fits(self, name: str, pattern: str) -> bool:
         """Whether the tiles of a pattern end where the members of a layer end."""
         height = 1 if pattern == "dense" else parse_pattern(pattern).parameters.get("height", 1)
-        return all(each.m % height == 0 for each in self.layers.members.get(name, ())[:-1])
+        return all(each.shape[0] % height == 0 for each in self.workload.layers[name].members[:-1])
 
     def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
         """The pattern, guided by closed-form times in all passes if it asks for times."""
@@ -301,18 +301,18 @@ class ModelSearch:
         if sums_say_all(pattern, sums):
             return PrunedLayer.of_sums(pattern, sums, option.sparsity)
         mask = self.mask(name, option.pattern, option.sparsity, option.kernel)
-        return PrunedLayer.of_mask(pattern, self.layers.importance(name), mask)
+        return PrunedLayer.of_mask(pattern, self.workload.importance(name), mask)
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The importance of the first layer of each shape."""
         return {
-            shape: partial(self.layers.importance, name) for shape, name in self._first_of_shapes().items()
+            shape: partial(self.workload.importance, name) for shape, name in self._first_of_shapes().items()
         }
 
     def _first_of_shapes(self) -> dict[tuple[int, int], str]:
         first: dict[tuple[int, int], str] = {}
-        for name, shape in self.layers.shapes.items():
-            first.setdefault(shape, name)
+        for name, layer in self.workload.layers.items():
+            first.setdefault(layer.shape, name)
         return first
 
     def _for_all(

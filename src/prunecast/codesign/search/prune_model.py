@@ -10,7 +10,6 @@ import numpy as np
 
 from prunecast.arguments import checked
 from prunecast.codesign.provenance import SCHEMA_VERSION
-from prunecast.codesign.search.layer_sets import as_launched, calibrated, is_standard, layers_to_prune
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
@@ -28,12 +27,22 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.importance import check_ranks
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
+from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
+from prunecast.workload.graph.shapes import SEQUENCE
 from prunecast.workload.layers import Source, path_of
+from prunecast.workload.workload import (
+    BATCH,
+    TOKENS,
+    calibrated,
+    check_batch,
+    is_onnx,
+    is_standard,
+    load_workload,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,7 +118,8 @@ class PrunedModel:
         tiles = tiles_of(
             {name: parse_pattern(self._patterns[name]).map(mask) for name, mask in masks.items()}
         )
-        fill_folder(unfinished, document, pruned_checkpoint(weights, masks, search.layers.known), tiles)
+        known = search.workload.calibration
+        fill_folder(unfinished, document, pruned_checkpoint(weights, masks, known), tiles)
 
     @property
     def _patterns(self) -> dict[str, str]:
@@ -207,7 +217,7 @@ def prune_model(
         check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
     search = search_of(weights, gpu=gpu, **options)
     if out is not None:
-        check_layer_names(search.layers.shapes)
+        check_layer_names(search.workload.layers)
     search.prepare()
     found = [
         PrunedModel.of(search, one.result, targets, folder, one.offered)
@@ -234,7 +244,7 @@ def search_of(
     families: Sequence[str] = FAMILIES,
     caps: Mapping[str, float] | None = None,
     most_sparsity: float = MOST_SPARSITY,
-    batch: int = 8,
+    batch: int | None = None,
     workload: str | None = None,
     runtime: str = "engine",
     calibrate: str | Path | None = None,
@@ -254,7 +264,7 @@ def search_of(
     families : what layers are offered beside dense: `atp`, `guided`, `shuffled`,
         `dense-block`, `2:4`, `tvw`
     caps, most_sparsity : most sparsity by layer, and of layers that `caps` does not name
-    batch : images or sequences of a standard model; the free first size of inputs of `.onnx`
+    batch : images or sequences of a standard model; the free first size of inputs of `.onnx`; None for 8
     workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
         mean time counts; see `graph.parse_workload`
     runtime : what runs a standard model: `engine`, or `torch`, whose layers take no rows from anywhere
@@ -272,18 +282,23 @@ def search_of(
     for name, most in {"most_sparsity": most_sparsity, **(caps or {})}.items():
         if not 0.0 <= most < 1.0:
             raise BadInput(f"{name}: caps and most_sparsity must be in [0, 1), got {most}")
-    layers = layers_to_prune(weights, tokens, batch, target, ignore, workload, runtime)
+    check_choice("runtime", runtime, RUNTIMES)
+    stated = {"tokens": tokens, "batch": batch}
+    loaded = load_workload(
+        weights,
+        passes_of(weights, tokens, batch, workload),
+        stated={name: size for name, size in stated.items() if size is not None},
+        runtime=runtime,
+        target=target,
+        ignore=ignore,
+        apart=caps or (),
+    )
     if calibrate is not None:
-        layers = calibrated(layers, weights, calibrate)
-    scores = layers.importance
-    # Checked by matrix, before several become one launch: a message then names what the file names
-    layers = layers._replace(importance=lambda name: check_ranks(name, scores(name)))
-    layers = as_launched(layers, apart=caps or ())
-    around = layers.weights_around
-    in_model = runtime == "engine" and (workload is not None or around > 0)
-    l2 = cache_state(None, around or layers.weights, dtype, in_model=in_model)
+        loaded = calibrated(loaded, calibrate)
+    in_model = runtime == "engine" and (workload is not None or loaded.has_graph)
+    l2 = cache_state(None, loaded.model_weights, dtype, in_model=in_model)
     return ModelSearch(
-        layers=layers,
+        workload=loaded,
         engine=Engine(name=engine, gpu=spec, state=state, launch=launch, l2=l2, progress=progress),
         dtype=dtype,
         families=families_of(runtime, families),
@@ -303,6 +318,22 @@ def search_of(
 def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
     """What a search reads beside the weights: the spec of a GPU and a calibration file, where there are."""
     return [gpu if isinstance(gpu, str) else None, options.get("calibrate")]
+
+
+def passes_of(
+    weights: Source, tokens: int | None, batch: int | None, workload: str | None
+) -> tuple[Pass, ...]:
+    """Return the passes of which the time counts. Raises BadInput for settings that contradict each other."""
+    if tokens is not None and (tokens < 1 or workload is not None):
+        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
+    check_batch(weights, batch, other=workload)
+    if is_onnx(weights) and workload is not None:
+        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}")
+    if workload is not None:
+        return parse_workload(workload)
+    if is_standard(weights) or is_onnx(weights):
+        return (Pass(BATCH if batch is None else batch, SEQUENCE if tokens is None else tokens),)
+    return (Pass(1, TOKENS if tokens is None else tokens),)
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:

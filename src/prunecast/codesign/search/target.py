@@ -64,14 +64,14 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
     """
     dense_s = search.total(search.dense_seconds(), frozenset())
     most_s = targets.most_seconds(dense_s)
-    most_kept = targets.most_kept(search.layers.weights)
+    most_kept = targets.most_kept(search.workload.weights)
     best = _search(search, most_s, most_kept)
     return _result(search, best, dense_s)
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     scales: Scales = {name: {} for name in search.options}
-    large = search.layers.weights > MOST_REFINED_WEIGHTS
+    large = search.workload.weights > MOST_REFINED_WEIGHTS
     fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)
     # A first choice just above its target would cost a large model another round
     aim, found = most_s * (1.0 - 0.5 * near) if large else most_s, []
@@ -182,12 +182,12 @@ def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
 
 def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
     option, tried = search.options[name][best.choice[name]], best.tried[name]
-    m, k = search.layers.shapes[name]
+    layer = search.workload.layers[name]
     return ChosenLayer(
         layer=name,
-        m=m,
-        k=k,
-        n=search.layers.tokens[name],
+        m=layer.shape[0],
+        k=layer.shape[1],
+        n=layer.n,
         pattern=option.pattern,
         kernel=option.kernel,
         sparsity=option.sparsity,
@@ -195,21 +195,23 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
         retained_importance=tried.importance / search.options[name][0].importance,
         seconds=tried.seconds,
         dense_seconds=search.dense_seconds()[name],
-        copies=search.layers.copies.get(name, 1),
+        copies=layer.count,
         members=_members(search, name, option),
     )
 
 
 def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMember, ...]:
     """What is left of each matrix of a launch."""
-    members = search.layers.members.get(name, ())
+    members = search.workload.layers[name].members
     if option.pattern == "dense" or not members:
-        return tuple(ChosenMember(each.name, each.m, 0.0, 1.0) for each in members)
+        return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
     mask = search.mask(name, option.pattern, option.sparsity, option.kernel)
-    ends = np.cumsum([each.m for each in members])[:-1]
-    parts = zip(members, np.split(mask, ends), np.split(search.layers.importance(name), ends), strict=True)
+    ends = np.cumsum([each.shape[0] for each in members])[:-1]
+    parts = zip(members, np.split(mask, ends), np.split(search.workload.importance(name), ends), strict=True)
     return tuple(
-        ChosenMember(each.name, each.m, 1.0 - float(own.mean()), retained(scores, own) / float(scores.sum()))
+        ChosenMember(
+            each.name, each.shape[0], 1.0 - float(own.mean()), retained(scores, own) / float(scores.sum())
+        )
         for each, own, scores in parts
     )
 

@@ -15,7 +15,7 @@ from prunecast.codesign.search.option_times import Option, joined
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, parse_pattern
-from prunecast.workload.contestants import kernels_of, tile_kernels
+from prunecast.workload.candidates import kernels_of, tile_kernels
 
 SPACE_VERSION = 1
 """Counted up with every change of names, choices or meaning: it is part of a study's name."""
@@ -101,7 +101,7 @@ class Evaluator:
 
     def __init__(self, search: ModelSearch, targets: Targets) -> None:
         self.search = search
-        self.groups = groups_of(search.layers.shapes)
+        self.groups = groups_of({name: layer.shape for name, layer in search.workload.layers.items()})
         self.targets = targets
         self._maker: _OptionMaker | None = None
 
@@ -175,11 +175,11 @@ class _OptionMaker:
 
     def _option(self, layer: str, pattern: Pattern, sparsity: float) -> Option:
         search = self._search
-        importance = search.layers.importance(layer)
+        importance = search.workload.importance(layer)
         mask = pattern.prune({layer: importance}, sparsity)[layer]
         kept = pattern.map(mask)
         kernels = search.fastest(layer, kept, partial(_kernels, pattern.canonical))
-        copies = search.layers.copies.get(layer, 1)
+        copies = search.workload.layers[layer].count
         return Option(
             pattern=pattern.canonical,
             sparsity=sparsity,

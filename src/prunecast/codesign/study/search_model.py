@@ -93,7 +93,7 @@ def search_model(
     kept_in = StudyStorage(storage)
     search = replace(search_of(weights, gpu=gpu, **options, progress=progress), progress=silent)
     if folder is not None:
-        check_layer_names(search.layers.shapes)
+        check_layer_names(search.workload.layers)
     evaluator = Evaluator(search, targets)
     with kept_in.errors():
         run = _run(kept_in, evaluator, trials, seed, progress)
@@ -232,7 +232,7 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
     numbers = {
         "weights": _weights(search),
         "graph": _graph(search),
-        "tokens": [[run.share, run.tokens] for run in search.layers.passes],
+        "tokens": [[run.share, run.tokens] for run in search.workload.passes],
         "spec": engine.gpu.fingerprint,
         "engine": [engine.name, engine.state, engine.launch, engine.l2.name],
         "dtype": search.dtype,
@@ -249,11 +249,11 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
 
 def _weights(search: ModelSearch) -> str:
     digest = WeightsDigest()
-    for name in search.layers.shapes:
-        digest.add(name, search.layers.importance(name))
+    for name in search.workload.layers:
+        digest.add(name, search.workload.importance(name))
     return digest.hexdigest()
 
 
 def _graph(search: ModelSearch) -> list[str]:
-    graphs = [run.graph for run in search.layers.passes if run.graph is not None]
+    graphs = [run.graph for run in search.workload.passes if run.graph is not None]
     return [repr(operation) for graph in graphs for operation in graph]

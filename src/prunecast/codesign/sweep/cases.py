@@ -23,7 +23,7 @@ from prunecast.launch import LAUNCHES
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
-from prunecast.workload.contestants import kernels_of, takes
+from prunecast.workload.candidates import kernels_of, takes
 from prunecast.workload.engines import ENGINES
 
 

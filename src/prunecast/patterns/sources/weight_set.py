@@ -51,7 +51,7 @@ class Layer:
     experts: int | None = None
     parts: int = 1
 
-    def tokens(self, tokens: int, experts_per_token: int) -> int:
+    def share_of(self, tokens: int, experts_per_token: int) -> int:
         """Tokens that reach this matrix of all that the model gets: experts share them evenly."""
         if self.experts is None:
             return tokens

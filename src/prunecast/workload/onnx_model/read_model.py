@@ -6,7 +6,7 @@ node for each, and would seem to move far more memory than it does.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +54,11 @@ class OnnxModel:
 
 
 def read_onnx_model(
-    path: str | Path, *, batch: int, tokens: int, images: ImageSizes | None = None
+    path: str | Path,
+    *,
+    batch: int,
+    tokens: int,
+    images: Callable[[Sequence[str]], ImageSizes] | None = None,
 ) -> OnnxModel:
     """Read the graph of a file; its weights are left where they are.
 
@@ -62,7 +66,8 @@ def read_onnx_model(
     ----------
     batch : first size of every input that leaves it free
     tokens : other free sizes, and the rows of inputs (rows, features)
-    images : input (batch, channels, height, width) -> height and width in place of those of the file
+    images : names of the inputs (batch, channels, height, width) -> heights and widths that replace those of
+        the file, for some of them
 
     Raises
     ------
@@ -75,16 +80,12 @@ def read_onnx_model(
         return _read(file, batch, tokens, images)
 
 
-def image_inputs(path: str | Path) -> list[str]:
-    """Return the names of the inputs (batch, channels, height, width) of a file. Raises BadInput."""
-    file = Path(path)
-    with text_only(file):
-        return [value.name for value in model_inputs(open_onnx(file)) if is_image(value)]
-
-
-def _read(file: Path, batch: int, tokens: int, images: ImageSizes | None) -> OnnxModel:
+def _read(
+    file: Path, batch: int, tokens: int, images: Callable[[Sequence[str]], ImageSizes] | None
+) -> OnnxModel:
     model = open_onnx(file)
-    builder = _Builder(file, model, shapes_of(file, model, batch=batch, tokens=tokens, images=images))
+    sizes = images([value.name for value in model_inputs(model) if is_image(value)]) if images else None
+    builder = _Builder(file, model, shapes_of(file, model, batch=batch, tokens=tokens, images=sizes))
     for value in model.graph.input:
         builder.add_input(value.name)
     for node in model.graph.node:

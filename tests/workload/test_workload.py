@@ -1,13 +1,17 @@
 """Standard models and files as a workload runs them."""
 
 import numpy as np
+import onnx
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.search.prune_model import search_of
+from prunecast.codesign.settings import Settings, workload_of
 from prunecast.errors import BadInput
-from prunecast.workload import workload_layers
+from prunecast.workload import workload
 from prunecast.workload.graph import load_pass, parse_workload
 from prunecast.workload.layers import ConvSettings
+from tests import onnx_files
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}
 
@@ -137,15 +141,15 @@ def test_bad_workloads(source, said, words):
 
 @pytest.mark.parametrize(("normals", "drawn"), [(2**26, 300), (7000, 40)])
 def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals, drawn):
-    monkeypatch.setattr(workload_layers, "MOST_NORMALS", normals)
-    monkeypatch.setattr(workload_layers, "SCALED_AT_A_TIME", 3500)
+    monkeypatch.setattr(workload, "MOST_NORMALS", normals)
+    monkeypatch.setattr(workload, "SCALED_AT_A_TIME", 3500)
     rng = np.random.default_rng((4, 2))
     of_weight = np.resize(rng.standard_normal((drawn, 175), np.float32), (300, 175))
     of_column = np.exp(0.5 * rng.standard_normal(175, np.float32))
     of_row = np.exp(0.3 * rng.standard_normal((300, 1), np.float32))
     want = np.abs(of_weight * of_column * of_row)
-    np.testing.assert_array_equal(workload_layers.heavy_tailed((300, 175), (4, 2)), want)
-    half = workload_layers.heavy_tailed((300, 175), (4, 2), np.float16)
+    np.testing.assert_array_equal(workload.heavy_tailed((300, 175), (4, 2)), want)
+    half = workload.heavy_tailed((300, 175), (4, 2), np.float16)
     np.testing.assert_array_equal(half, want.astype(np.float16))
 
 
@@ -156,3 +160,38 @@ def test_a_batch_is_that_of_the_model(batch):
     assert table.provenance.workload == f"batch:{images}"
     assert {row.n % images for row in table} == {0}
     assert min(row.n for row in table) == 7 * 7 * images
+
+
+def test_predict_and_prune_load_the_same_layers(tmp_path):
+    """The rows of `predict` are the layers of a search, with the tokens of its passes."""
+    onnx.save(onnx_files.attention(64), tmp_path / "m.onnx")
+    sources = {
+        "whisper-tiny": {"workload": "batch:2=1,decode:2@100=3"},
+        "resnet50": {"batch": 4},
+        str(tmp_path / "m.onnx"): {"batch": 2, "tokens": 32},
+    }
+    for source, asked in sources.items():
+        found = search_of(source, gpu="h200-sxm", engine="model", **asked).workload
+        batch = asked.get("batch")
+        settings = Settings(
+            gpu="h200-sxm",
+            **{name: value for name, value in asked.items() if name != "batch"},
+            convolutions=ConvSettings(batch=batch),
+        ).said_of(source)
+        predicted = workload_of(source, settings)
+        assert list(predicted.layers) == list(found.layers)
+        for name, layer in predicted.layers.items():
+            other = found.layers[name]
+            assert (layer.shape, layer.tokens, layer.count) == (other.shape, other.tokens, other.count)
+            assert layer.convolution == other.convolution
+        assert predicted.model_weights == found.model_weights
+
+
+def test_a_row_runs_as_often_as_its_products(tmp_path):
+    (graph,) = [load_pass("whisper-tiny", run) for run in parse_workload("decode:2@100")]
+    found = workload.load_workload("whisper-tiny", parse_workload("decode:2@100"))
+    rows = workload.rows_of(found)
+    assert sorted(name for row in rows.values() for name in row.stands_for) == sorted(found.layers)
+    for row in rows.values():
+        assert row.runs == sum(graph[name].runs for name in row.stands_for)
+        assert {(graph[p].m, graph[p].k, graph[p].n) for p in row.stands_for} == {(*row.shape, row.n)}

@@ -3,7 +3,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS
 from prunecast.patterns import PATTERNS, parse_pattern
-from prunecast.workload.contestants import contestants, kernels_of
+from prunecast.workload.candidates import candidates, kernels_of
 
 
 def test_every_kernel_has_a_pattern_of_its_own():
@@ -22,11 +22,11 @@ def test_every_pattern_runs_somewhere():
 
 def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_be_named():
     usual = [(name, k.natural_pattern) for name, k in KERNELS.items() if not k.on_request]
-    assert [(c.kernel, c.pattern) for c in contestants()] == usual
+    assert [(c.kernel, c.pattern) for c in candidates()] == usual
     assert usual[0] == ("dense", "dense")
     for name, kernel in KERNELS.items():
         if kernel.on_request:
-            assert contestants([name])[1:] == ((name, kernel.natural_pattern),)
+            assert candidates([name])[1:] == ((name, kernel.natural_pattern),)
 
 
 @pytest.mark.parametrize(
@@ -44,25 +44,25 @@ def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_
     ],
 )
 def test_a_pattern_goes_to_the_kernels_that_can_run_it(pattern, kernels):
-    chosen = contestants("all", pattern)
+    chosen = candidates("all", pattern)
     assert [c.kernel for c in chosen] == kernels
     assert {c.pattern for c in chosen[1:]} <= {pattern}
 
 
 def test_kernels_for_few_tokens_are_left_out_of_all_where_there_are_many():
-    assert "small-n" in [c.kernel for c in contestants(tokens=64)]
-    assert "small-n" not in [c.kernel for c in contestants(tokens=65)]
-    assert [c.kernel for c in contestants("small-n", tokens=65)] == ["dense", "small-n"]
+    assert "small-n" in [c.kernel for c in candidates(tokens=64)]
+    assert "small-n" not in [c.kernel for c in candidates(tokens=65)]
+    assert [c.kernel for c in candidates("small-n", tokens=65)] == ["dense", "small-n"]
 
 
 def test_dense_is_always_there_and_first():
-    assert [c.kernel for c in contestants(["csr"])] == ["dense", "csr"]
-    assert [c.kernel for c in contestants(["csr", "dense", "csr"])] == ["dense", "csr"]
-    assert [c.kernel for c in contestants("stspmm")] == ["dense", "stspmm"]
+    assert [c.kernel for c in candidates(["csr"])] == ["dense", "csr"]
+    assert [c.kernel for c in candidates(["csr", "dense", "csr"])] == ["dense", "csr"]
+    assert [c.kernel for c in candidates("stspmm")] == ["dense", "stspmm"]
 
 
 def test_refusals_name_what_would_work():
     with pytest.raises(BadInput, match="got 'tilewise'; nearest: tile-wise"):
-        contestants(["tilewise"])
+        candidates(["tilewise"])
     with pytest.raises(BadInput, match="2:4, cusparselt, csr can"):
-        contestants(["stspmm"], "2:4")
+        candidates(["stspmm"], "2:4")

@@ -14,7 +14,7 @@ from prunecast.patterns.sources import Layer
 _DENSE = tuple(name for name, kernel in KERNELS.items() if not kernel.prunes)
 
 
-class Contestant(NamedTuple):
+class Candidate(NamedTuple):
     """A kernel and the pattern that the weights are pruned to for it."""
 
     kernel: str
@@ -60,8 +60,8 @@ def check_rows_stay(pattern: Pattern | None) -> None:
         )
 
 
-def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contestant, ...]:
-    """The contestants whose kernel runs in torch. BadInput: one that was asked for does not."""
+def run_in_torch(chosen: Sequence[Candidate], *, asked: bool) -> tuple[Candidate, ...]:
+    """The candidates whose kernel runs in torch. BadInput: one that was asked for does not."""
     runs = [name for name, kernel in KERNELS.items() if kernel.in_torch]
     others = [one.kernel for one in chosen if not KERNELS[one.kernel].in_torch]
     if others and asked:
@@ -69,9 +69,9 @@ def run_in_torch(chosen: Sequence[Contestant], *, asked: bool) -> tuple[Contesta
     return tuple(one for one in chosen if KERNELS[one.kernel].in_torch)
 
 
-def contestants(
+def candidates(
     kernels: Sequence[str] | str = "all", pattern: str | None = None, tokens: int = 1
-) -> tuple[Contestant, ...]:
+) -> tuple[Candidate, ...]:
     """Kernels to predict, dense first: it is always there, as what the others are measured against.
 
     Parameters
@@ -94,7 +94,7 @@ def contestants(
                 f"kernel {kernel} cannot run pattern {pattern}; {', '.join(kernels_of(pattern or ''))} can"
             )
     chosen = [KERNELS[kernel] for kernel in able if kernel in asked or not KERNELS[kernel].prunes]
-    return tuple(Contestant(k.name, pattern if k.prunes and pattern else k.natural_pattern) for k in chosen)
+    return tuple(Candidate(k.name, pattern if k.prunes and pattern else k.natural_pattern) for k in chosen)
 
 
 def _asked(kernels: Sequence[str] | str) -> tuple[str, ...]:
@@ -126,8 +126,8 @@ def _fits_two_of_four(layer: Layer) -> bool:
     return bool(whole) and bool((counts <= 2).all())
 
 
-def zeros_contestants(tokens: int) -> tuple[Contestant, ...]:
+def zeros_candidates(tokens: int) -> tuple[Candidate, ...]:
     """Kernels that may run the zeros of a file: of elements, 2:4, and of tiles that hold them."""
-    found = contestants("all", "zeros", tokens)
-    tiles = [Contestant(kernel, IN_TILES) for kernel in TILE_KERNELS if takes(kernel, tokens)]
-    return (*found, *tiles, Contestant("2:4", "zeros"))
+    found = candidates("all", "zeros", tokens)
+    tiles = [Candidate(kernel, IN_TILES) for kernel in TILE_KERNELS if takes(kernel, tokens)]
+    return (*found, *tiles, Candidate("2:4", "zeros"))

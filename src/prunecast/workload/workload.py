@@ -1,0 +1,534 @@
+"""`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them.
+
+Rows and columns of trained matrices differ in scale by factors (outlier features); in random ones a lognormal
+factor per column and row stands for that. Without it all columns would be alike, every pattern equally good.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels import ConvGrid, ConvShape
+from prunecast.patterns import weigh
+from prunecast.patterns.calibration import Calibration, read_calibration
+from prunecast.patterns.importance import ImportanceArray, check_ranks, even_parts
+from prunecast.patterns.sources import FilterShape, Layer
+from prunecast.patterns.sources.read import matrix_sizes, open_tensors
+from prunecast.patterns.sources.weight_set import select_names
+from prunecast.workload.candidates import check_has_form
+from prunecast.workload.graph import WORKLOADS, ModelGraph, Pass, load_pass
+from prunecast.workload.graph.config import (
+    CONFIG,
+    KINDS,
+    checkpoint_shape,
+    graph_of_tensors,
+    shape_of_config,
+)
+from prunecast.workload.graph.joins import joint_name, launched_together, together
+from prunecast.workload.graph.model_time import LayerPass
+from prunecast.workload.graph.workloads import transformer_graph
+from prunecast.workload.layers import (
+    ConvSettings,
+    LoadedLayers,
+    Skipped,
+    Source,
+    Transposed,
+    conv_shapes,
+    image_sizes,
+    load_layers,
+    path_of,
+)
+from prunecast.workload.onnx_model.read_model import read_onnx_model
+
+TOKENS = 4096
+"""N of layers without a model around them, where nothing says how many."""
+BATCH = 8
+"""Images or sequences of a standard model, where nothing says how many."""
+KEPT_DENSE = ("stem", "classifier", "head", "fc8")
+"""First and last layers of the standard models: they are customarily not pruned."""
+ROUTER = ".router"
+"""Products that choose the experts of a token are not pruned either."""
+SCALED_AT_A_TIME = 2**17
+"""Elements that a cache holds while they are scaled."""
+MOST_NORMALS = 2**26
+"""Normal numbers that are drawn for one matrix: a second and a half."""
+MOST_DRAWN = 2**28
+"""Elements of a matrix in a table of predictions: a gigabyte while they are drawn."""
+MOST_REMEMBERED_WEIGHTS = 2**27
+"""Random weights, and masks, of larger models are made again when they are wanted: half a gigabyte."""
+RANDOM = "random weights with heavy tails"
+UNEVEN = "timed as a product after im2col: dilation, or a stride or padding that differs between sides"
+"""Note on a convolution of an ONNX file that no `ConvShape` describes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkloadLayer(Layer):
+    """A matrix (M, K) of a workload, or several that are stacked along M and launched as one.
+
+    Parameters
+    ----------
+    tokens : N in each pass, 0 in a pass that does not run the layer; of a row of a table one number
+    runs : of a row: times that a pass runs it, on average over all passes
+    in_pass : of a row: the place of its pass
+    stands_for : of a row: the layers that take its time
+    count : matrices alike that it stands for, as experts, or layers of a large model
+    members : the matrices that are stacked; empty for one matrix
+    convolution : the convolution that the product computes, None for a linear layer
+    """
+
+    tokens: tuple[int, ...]
+    runs: float = 1.0
+    in_pass: int = 0
+    stands_for: tuple[str, ...] = ()
+    count: int = 1
+    members: tuple[Layer, ...] = ()
+    convolution: ConvShape | None = None
+
+    @property
+    def n(self) -> int:
+        """N, the most of all passes."""
+        return max(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """The layers of a model that are predicted or pruned, and the passes that run them.
+
+    Parameters
+    ----------
+    layers : by name; their weights are read, or drawn, when they are asked for
+    passes : with the model around the layers, where it is known
+    labels : name of each pass, empty where there is only one
+    skipped : tensors that are no layer
+    form : `standard` (random weights), `checkpoint` (a Hugging Face folder), `onnx` or `matrices`
+    calibration : known about the inputs of the layers, where importance counts it
+    """
+
+    layers: dict[str, WorkloadLayer]
+    passes: tuple[LayerPass, ...]
+    labels: tuple[str, ...]
+    skipped: tuple[Skipped, ...] = ()
+    form: str = "matrices"
+    calibration: Calibration | None = None
+
+    @classmethod
+    def of(
+        cls,
+        layers: dict[str, WorkloadLayer],
+        passes: Sequence[Pass],
+        graphs: Sequence[ModelGraph | None],
+        **rest: Any,
+    ) -> Self:
+        """Return the workload of layers with the graph of each pass, where it is known."""
+        seen = [
+            LayerPass(
+                {name: n for name, layer in layers.items() if (n := layer.tokens[place])}, graph, run.share
+            )
+            for place, (run, graph) in enumerate(zip(passes, graphs, strict=True))
+        ]
+        labels = ("",) if len(passes) == 1 else tuple(run.label for run in passes)
+        return cls(layers=layers, passes=tuple(seen), labels=labels, **rest)
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether the model around the layers is known."""
+        return any(run.graph is not None for run in self.passes)
+
+    @property
+    def weights(self) -> int:
+        """Elements of all layers."""
+        return sum(layer.size * layer.count for layer in self.layers.values())
+
+    @property
+    def model_weights(self) -> int:
+        """Elements of all matrices of the model; those of the layers where no model is known."""
+        around = max((run.graph.weights for run in self.passes if run.graph is not None), default=0)
+        return around or self.weights
+
+    def importance(self, name: str) -> ImportanceArray:
+        """(M, K): importance of the weights of a layer, read or drawn now."""
+        layer = self.layers[name]
+        parts = [self._importance(each) for each in layer.members or (layer,)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _importance(self, layer: Layer) -> ImportanceArray:
+        scores = even_parts(weigh(layer.name, layer.weights), layer.parts)
+        if self.calibration is not None:
+            scores = self.calibration.weigh(layer.name, scores)
+        # Checked by matrix, before several become one launch: a message then names what the file names.
+        return check_ranks(layer.name, scores)
+
+
+def load_workload(
+    source: Source,
+    passes: Sequence[Pass],
+    *,
+    stated: Mapping[str, int] | None = None,
+    runtime: str = "engine",
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    convolutions: ConvSettings | None = None,
+    experts_per_token: int = 2,
+    apart: Collection[str] = (),
+    seed: int = 0,
+) -> Workload:
+    """Load the layers of a source, and the model around them where the source says it.
+
+    Parameters
+    ----------
+    source : name or `config.json` of a standard model, Hugging Face folder, weight file, or matrices
+    passes : forward passes; an ONNX file has one, whose batch and tokens set the sizes that the file leaves
+        free
+    stated : `tokens` and `batch` as far as a user gave them; refused where an ONNX file fixes these sizes
+    runtime : `engine` or `torch`, which launches some matrices as one
+    target, ignore : selectors of layers
+    convolutions : input sizes of convolutions, and their strides and padding where the source has none
+    experts_per_token : experts that each token goes to, for matrices without a model around them
+    apart : layers that are a launch of their own although torch could join them
+    seed : of random weights
+
+    Raises
+    ------
+    BadInput : an unreadable source, a selector without a match, or settings that contradict the source
+    """
+    settings = convolutions or ConvSettings()
+    if is_standard(source):
+        _check_no_input(source, settings)
+        graphs = [graph_of_standard(f"{source}", run, runtime) for run in passes]
+        found = standard_workload(graphs, passes, target=target, ignore=ignore, seed=seed)
+    elif is_onnx(source):
+        check_has_form(runtime, source)
+        found = _of_onnx(source, passes, stated or {}, settings, target, ignore)
+    else:
+        loaded = load_layers(source, target=target, ignore=ignore)
+        known = _of_checkpoint(source, loaded, passes, runtime)
+        if known is None:
+            check_has_form(runtime, source)
+            known = _of_matrices(loaded, passes, settings, experts_per_token)
+        else:
+            _check_no_input(source, settings)
+        found = known
+    return stacked_as_launched(found, apart)
+
+
+def is_standard(source: Source) -> bool:
+    """Return whether this is the name of a standard model, or the configuration of one."""
+    if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
+        return True
+    return isinstance(source, str) and source in WORKLOADS and not Path(source).exists()
+
+
+def is_onnx(source: Source) -> bool:
+    """Return whether this is an ONNX file, whose graph says how its weights are stored and used."""
+    path = path_of(source)
+    if path is None or path.suffix.lower() != ".onnx":
+        return False
+    if isinstance(source, Transposed):
+        raise BadInput(f"{path}: an .onnx file says which weights are (K, M): leave out --transpose")
+    return True
+
+
+def check_batch(
+    source: Source, batch: int | None, *, other: str | int | None, has_images: bool = False
+) -> None:
+    """Refuse a batch that nothing would have.
+
+    Parameters
+    ----------
+    other : tokens or workload that were given and contradict a batch of a standard model
+    has_images : convolutions have input sizes
+    """
+    if batch is None or is_onnx(source):
+        return
+    if is_standard(source) and other is not None:
+        raise BadInput(f"batch and tokens or a workload exclude each other, got {batch} and {other}")
+    if not is_standard(source) and not has_images:
+        raise BadInput(
+            f"batch {batch} is of images: convolutions need --input, matrices --tokens or --workload"
+        )
+
+
+def _check_no_input(source: Source, settings: ConvSettings) -> None:
+    if settings.input_size:
+        raise BadInput(f"{source} says the sizes of its inputs: leave out --input")
+
+
+def is_pruned(name: str) -> bool:
+    """Return whether a product of a standard model is one that is customarily pruned."""
+    return name not in KEPT_DENSE and not name.endswith(ROUTER)
+
+
+def heavy_tailed(
+    shape: tuple[int, int], seed: Sequence[int], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
+    """Magnitudes of a matrix (M, K) that depend on the seed alone, rounded from float32 to `dtype`.
+
+    What the rows of a matrix above `MOST_NORMALS` elements are scaled from repeats.
+    """
+    rng = np.random.default_rng(seed)
+    step = max(SCALED_AT_A_TIME // shape[1], 1)
+    drawn = min(shape[0], max(MOST_NORMALS // shape[1] // step, 1) * step)
+    normals = rng.standard_normal((drawn, shape[1]), np.float32)
+    of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
+    of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
+    weights = np.empty(shape, dtype)
+    for first in range(0, shape[0], step):
+        rows, start = weights[first : first + step], first % drawn
+        scaled = normals[start : start + len(rows)] * of_column
+        scaled *= of_row[first : first + step]
+        rows[...] = np.abs(scaled, out=scaled)
+    return weights
+
+
+def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
+    """Return the graph of a pass of a standard model, by its name or its configuration.
+
+    Raises BadInput for a configuration of unknown type.
+    """
+    if name in WORKLOADS:
+        return load_pass(name, run, runtime)
+    shape = shape_of_config(Path(name))
+    if shape is None:
+        raise BadInput(f"{name}: its model_type is none of {', '.join(KINDS)}")
+    return transformer_graph(name, shape, run, runtime=runtime)
+
+
+def standard_workload(
+    graphs: Sequence[ModelGraph],
+    passes: Sequence[Pass] = (Pass(1),),
+    *,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    seed: int = 0,
+) -> Workload:
+    """Return the products of graphs, one graph for each pass, with heavy-tailed random weights."""
+    every = {name: product for graph in graphs for name, product in graph.products.items()}
+    selected = select_names(every, target, ignore)
+    chosen = {name: every[name] for name in selected if target or is_pruned(name)}
+    are_few = sum(product.m * product.k for product in chosen.values()) <= MOST_REMEMBERED_WEIGHTS
+    layers = {}
+    for place, (name, product) in enumerate(chosen.items()):
+        load = partial(heavy_tailed, (product.m, product.k), (seed, place))
+        layers[name] = Layer(
+            name=name,
+            shape=(product.m, product.k),
+            load=cache(load) if are_few else load,
+            dtype="fp16",
+            note=RANDOM,
+        )
+    left = tuple(
+        Skipped(layer=name, kernel=None, reason="customarily not pruned: name it with target")
+        for name in selected
+        if name not in chosen
+    )
+    return workload_in_graphs(layers, graphs, passes, skipped=left, form="standard")
+
+
+def _of_onnx(
+    source: Source,
+    passes: Sequence[Pass],
+    stated: Mapping[str, int],
+    settings: ConvSettings,
+    target: Sequence[str],
+    ignore: Sequence[str],
+) -> Workload:
+    """Load the products of an ONNX file; others, as grouped convolutions, are skipped."""
+    path = f"{source}"
+    for name in ("stride", "padding"):
+        if said := getattr(settings, name):
+            raise BadInput(f"{path}: an .onnx file says its strides and pads: leave out --{name} {said[0]}")
+    (run,) = passes
+    images = partial(image_sizes, settings) if settings.input_size else None
+    model = read_onnx_model(path, batch=run.batch, tokens=run.tokens, images=images)
+    for name, size in stated.items():
+        if name not in model.takes:
+            has = "have" if name == "tokens" else "has"
+            raise BadInput(
+                f"{path}: {name} {has} no effect, the file fixes these sizes: leave out --{name} {size}"
+            )
+    loaded = load_layers(path, target=target, ignore=ignore)
+    products = model.graph.products
+    layers = {name: layer for name, layer in loaded.layers.items() if name in products}
+    why = {name: model.untimed.get(name, "no product in the graph") for name in loaded.layers}
+    if not layers:
+        untimed = "".join(f"; {name}: {why[name]}" for name in why if name in model.untimed)
+        raise BadInput(
+            f"{path}: none of the selected weights belongs to a product that is timed, wanted at least one"
+            f"{untimed:.300}"
+        )
+    for name, layer in layers.items():
+        if layer.filters is not None and products[name].convolution is None:
+            layers[name] = replace(layer, note=f"{layer.note}; {UNEVEN}")
+    others = (
+        Skipped(layer=name, kernel=None, reason=reason) for name, reason in why.items() if name not in layers
+    )
+    return workload_in_graphs(layers, [model.graph], passes, skipped=(*loaded.skipped, *others), form="onnx")
+
+
+def _of_checkpoint(
+    source: Source, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str
+) -> Workload | None:
+    """Load the layers of a Hugging Face folder with the graph around them that its configuration says.
+
+    None where there is no configuration, or a matrix has another shape than it says.
+    """
+    shape = checkpoint_shape(source)
+    if not isinstance(source, str | Path) or shape is None:
+        return None
+    sizes, folder = matrix_sizes(open_tensors(Path(source))), Path(source).name
+    graphs = [graph_of_tensors(folder, shape, run, sizes, runtime) for run in passes]
+    known = [graph for graph in graphs if graph is not None]
+    if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
+        return None
+    return workload_in_graphs(loaded.layers, known, passes, skipped=loaded.skipped, form="checkpoint")
+
+
+def workload_in_graphs(
+    layers: Mapping[str, Layer],
+    graphs: Sequence[ModelGraph],
+    passes: Sequence[Pass],
+    *,
+    skipped: tuple[Skipped, ...] = (),
+    form: str = "matrices",
+) -> Workload:
+    """Return the layers that are products of the graphs, which have one name each."""
+    found = {}
+    for name, layer in layers.items():
+        products = [graph[name] if graph.has_product(name) else None for graph in graphs]
+        known = [product for product in products if product is not None]
+        if not known:
+            skipped = (*skipped, Skipped(layer=name, kernel=None, reason="no product in the model's graph"))
+            continue
+        found[name] = _workload_layer(
+            replace(layer, experts=None),
+            tuple(0 if product is None else product.n for product in products),
+            known[0].convolution,
+            known[0].copies,
+        )
+    return Workload.of(found, passes, graphs, skipped=skipped, form=form)
+
+
+def _of_matrices(
+    loaded: LoadedLayers, passes: Sequence[Pass], settings: ConvSettings, experts_per_token: int
+) -> Workload:
+    """Return layers without a model around them: each has all tokens of a pass, or its share of them."""
+    shapes = conv_shapes(tuple(loaded.layers.values()), settings)
+    layers = {}
+    for name, layer in loaded.layers.items():
+        conv = shapes.get(name)
+        tokens = (conv.n if conv else layer.share_of(run.columns, experts_per_token) for run in passes)
+        layers[name] = _workload_layer(layer, tuple(tokens), conv)
+    return Workload.of(layers, passes, [None] * len(passes), skipped=loaded.skipped)
+
+
+def _workload_layer(
+    layer: Layer, tokens: tuple[int, ...], convolution: ConvShape | None, count: int = 1
+) -> WorkloadLayer:
+    read = {each.name: getattr(layer, each.name) for each in fields(layer)}
+    return WorkloadLayer(**read, tokens=tokens, convolution=convolution, count=count)
+
+
+def stacked_as_launched(workload: Workload, apart: Collection[str] = ()) -> Workload:
+    """Return the workload with the matrices that torch launches as one stacked, but for those in `apart`."""
+    first = workload.passes[0].graph
+    own = [name for name in workload.layers if name not in apart]
+    groups = [] if first is None else launched_together(first, own)
+    if not groups:
+        return workload
+    group_of = {name: group for group in groups for name in group}
+    layers: dict[str, WorkloadLayer] = {}
+    for name, layer in workload.layers.items():
+        own_group = [workload.layers[each] for each in group_of.get(name, ())]
+        stacked = _stacked(own_group) if own_group else layer
+        layers.setdefault(stacked.name, stacked)
+    passes = (
+        run._replace(
+            tokens={name: n for name, layer in layers.items() if (n := layer.tokens[place])},
+            graph=None if run.graph is None else together(run.graph, groups),
+        )
+        for place, run in enumerate(workload.passes)
+    )
+    return replace(workload, layers=layers, passes=tuple(passes))
+
+
+def _stacked(members: Sequence[WorkloadLayer]) -> WorkloadLayer:
+    return replace(
+        members[0],
+        name=joint_name([each.name for each in members]),
+        shape=(sum(each.shape[0] for each in members), members[0].shape[1]),
+        load=lambda: np.concatenate([each.weights for each in members]),
+        members=tuple(members),
+    )
+
+
+def calibrated(workload: Workload, path: str | Path) -> Workload:
+    """Return the workload with importance that counts what a file says of the layers' inputs.
+
+    Raises BadInput for random weights, or a layer that the file does not know.
+    """
+    if workload.form == "standard":
+        raise BadInput("calibrate is of trained weights, a standard model has random ones")
+    known = read_calibration(path)
+    for layer in workload.layers.values():
+        for each in layer.members or (layer,):
+            known.weigh(each.name, np.zeros((1, each.shape[1]), np.float32))  # refuse before the search
+    return replace(workload, calibration=known)
+
+
+def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
+    """Return the rows of a table: the layers of each pass, each with the tokens of that pass.
+
+    Random layers of one shape, N and convolution share a row. Raises BadInput for a matrix too large to be
+    drawn at random.
+    """
+    rows: dict[str, WorkloadLayer] = {}
+    drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]] = {}
+    for place, (run, label) in enumerate(zip(workload.passes, workload.labels, strict=True)):
+        first: dict[tuple[object, ...], str] = {}
+        for name, layer in workload.layers.items():
+            n = layer.tokens[place]
+            if n == 0:
+                continue
+            conv = layer.convolution if run.graph is None else run.graph[name].convolution
+            row = f"{name} {label}".rstrip()
+            if workload.form == "standard":
+                row = first.setdefault((layer.shape, n, conv), row)
+            if row not in rows:
+                rows[row] = replace(
+                    layer, name=row, tokens=(n,), convolution=conv, runs=0.0, in_pass=place, stands_for=()
+                )
+                if workload.form == "standard":
+                    rows[row] = _drawn(rows[row], drawn)
+            rows[row] = replace(
+                rows[row],
+                runs=rows[row].runs + run.share * run.runs(name),
+                stands_for=(*rows[row].stands_for, name),
+            )
+    return rows
+
+
+def _drawn(row: WorkloadLayer, drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]]) -> WorkloadLayer:
+    """Return the row with fp16 weights that all rows of its shape share."""
+    if row.size > MOST_DRAWN:
+        raise BadInput(
+            f"{row.name}: random weights have at most {MOST_DRAWN} elements, got "
+            f"{row.shape[0]}x{row.shape[1]}"
+        )
+    if row.shape not in drawn:
+        drawn[row.shape] = cache(partial(heavy_tailed, row.shape, (0, len(drawn)), np.float16))
+    conv = row.convolution
+    filters = FilterShape(conv.channels, conv.kernel_h, conv.kernel_w) if conv else None
+    return replace(row, load=drawn[row.shape], filters=filters)
+
+
+def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:
+    """Return (M, K, N) of a product -> the images that it reads, of convolutions that torch runs."""
+    graphs = [run.graph for run in workload.passes if run.graph is not None and run.graph.runtime == "torch"]
+    products = [product for graph in graphs for product in graph.products.values()]
+    return {(p.m, p.k, p.n): ConvGrid(conv=p.convolution) for p in products if p.convolution is not None}
