@@ -198,7 +198,7 @@ def measured(pair: Pair) -> list[float]:
             def launch(i: int, own: list[Any] = own) -> Any:
                 return own[i](bs[i], out=cs[i])
 
-            found.append(contestant(name, stream, launch, sets=count, clock=one.clock))
+            found.append(contestant(name, stream, launch, sets=count))
         samples = take_turns(stream, found, TURNS)
     stream.synchronize()
     cp.get_default_memory_pool().free_all_blocks()

@@ -139,10 +139,13 @@ def test_a_second_builder_is_found_wherever_it_is(tmp_path: Path) -> None:
     recipe = "class Recipe:\n    def f(self):\n        return first.elapsed_time(last)\n"
     both = sources_of(tmp_path, codesign__a=recipe, torch__b="class Recipe:\n    x: int\n")
     found = {role: places for role, places in builders(both).items() if places}
-    assert found == {"recipe": ["codesign/a.py:1", "torch/b.py:1"], "GPU timer": ["codesign/a.py:2"]}
-    assert above({"builders": {"recipe": 2, "GPU timer": 1}}, {}, otherwise=1) == [
-        "builders, recipe: 2, at most 1"
-    ]
+    assert found == {
+        "recipe": ["codesign/a.py:1", "torch/b.py:1"],
+        "events of a GPU with times, one adapter a framework": ["codesign/a.py:2"],
+    }
+    assert above(
+        {"builders": {"recipe": 2, "events of a GPU with times, one adapter a framework": 1}}, {}, otherwise=1
+    ) == ["builders, recipe: 2, at most 1"]
 
 
 def test_limits_are_lowered_and_never_raised() -> None:

@@ -24,7 +24,7 @@ class Role(NamedTuple):
 
 ROLES = {
     "engine loop over SMs": Role(r"while mem\[G_RETIRED\]"),
-    "GPU timer": Role(r"\belapsed_time\(|get_elapsed_time\(", "row 22"),
+    "events of a GPU with times, one adapter a framework": Role(r"\belapsed_time\(|get_elapsed_time\("),
     "seconds of memory-bound work": Role(r"(/|rate =) .*dram_copy_bytes_per_s"),
     "seconds of attention": Role(r"def attention_(seconds|work)\b"),
     "record of a convolution": Role(r"class (ConvShape|Convolution)\b", "row 27"),

@@ -28,15 +28,13 @@ from prunecast.validation.measure.contestants import (
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
 from prunecast.validation.measure.libraries import DenseProduct
 from prunecast.validation.measure.sources import output_bytes, pool_elements
+from prunecast.validation.measure.timer import Contestant, Sample
 from prunecast.validation.measure.timing import (
     BURST_GRAPH_S,
     HOLD_NS,
-    ClockProbe,
-    Contestant,
-    Sample,
+    burst_timer,
     capture,
     sustain,
-    take_turns,
 )
 from prunecast.validation.records import Measurement
 from prunecast.validation.suite import Suite
@@ -69,7 +67,7 @@ class _Bench:
     def __init__(self, gpu: GpuSpec) -> None:
         self.gpu = gpu
         self.stream = cp.cuda.Stream(non_blocking=True)
-        self.driver, self.probe = Driver(), ClockProbe()
+        self.driver, self.timer = Driver(), burst_timer(self.stream)
         self._outputs = cp.empty(0, cp.uint8)
         self._pool: tuple[str, Any] = ("", None)
         self._products: dict[str, DenseProduct] = {}
@@ -199,9 +197,9 @@ def _one_line(reason: Exception) -> str:
 
 def _burst_samples(bench: _Bench, contestants: list[Contestant]) -> dict[str, Sample]:
     """All in turn; those that spread are timed again, twice as often."""
-    samples = take_turns(bench.stream, contestants, TURNS, bench.probe)
+    samples = bench.timer.take_turns(contestants, TURNS)
     restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
-    return samples | take_turns(bench.stream, restless, 2 * TURNS, bench.probe)
+    return samples | bench.timer.take_turns(restless, 2 * TURNS)
 
 
 def _spread(seconds: list[float]) -> float:
@@ -212,16 +210,16 @@ def _spread(seconds: list[float]) -> float:
 def _finished(bench: _Bench, entry: _Entry, samples: dict[str, Sample]) -> Measurement:
     if not entry.contestants:
         return entry.row
-    best = min(entry.contestants, key=lambda c: float(np.median(samples[c.name].seconds)))
+    best = min(entry.contestants, key=lambda c: samples[c.name].median)
     return _with_sample(bench, entry.row, best, samples[best.name], None)
 
 
 def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
     """The layout that is faster when sustained, of cuBLAS."""
-    found = [(c, *sustain(bench.stream, c, bench.probe, bench.driver.energy_mj)) for c in entry.contestants]
+    found = [(c, *sustain(bench.stream, c, bench.timer, bench.driver.energy_mj)) for c in entry.contestants]
     if not found:
         return entry.row
-    best, sample, power_w = min(found, key=lambda one: float(np.median(one[1].seconds)))
+    best, sample, power_w = min(found, key=lambda one: one[1].median)
     time.sleep(0.2)
     return _with_sample(bench, entry.row, best, sample, power_w)
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.kernels.device.build import compile_cubin
 from prunecast.kernels.device.form import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS
+from prunecast.validation.measure.timer import Contestant, Sample, Timer
 
 HOLD_NS = 1_000_000
 """Longer than a host takes to enqueue a graph of 240 launches. Records up to 2026-11-21 18:37 held 60 us:
@@ -25,37 +25,52 @@ where the host took longer the GPU waited for it, and every launch of the graph 
 (`docs/decisions/0007`)."""
 
 
-class ClockProbe:
-    """Two readings of clock64 and globaltimer on all SMs; NVML's clock does not follow bursts.
+class CupyStream:
+    """`EventStream` and `ClockReader` of a CuPy stream, the clock from clock64 and globaltimer on all SMs.
 
     A reading takes about two microseconds between events, so what lies between two of them should last much
     longer.
     """
 
-    def __init__(self) -> None:
-        cubin = compile_cubin(MICROBENCHMARKS / "clock_probe.cu", ARCH, {}).cubin
-        module = cp.RawModule(path=str(cubin))
-        self._kernel, self._hold = module.get_function("read_clocks"), module.get_function("hold_stream")
-        self._sms = cp.cuda.Device().attributes["MultiProcessorCount"]
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._kernel, self._hold = _clock_kernels()
+        self._sms = sm_count()
         self._readings = cp.zeros((2, self._sms, 2), cp.uint64)
 
-    def hold(self, stream: Any) -> None:
-        """Keep the stream busy until the host has enqueued what follows."""
-        with stream:
+    def hold(self) -> None:
+        """Keep the stream busy for `HOLD_NS`."""
+        with self._stream:
             self._hold((1,), (1,), (np.uint64(HOLD_NS),))
 
-    def read(self, stream: Any, place: int) -> None:
+    def mark(self) -> Any:
+        """Record an event."""
+        event = cp.cuda.Event()
+        event.record(self._stream)
+        return event
+
+    def seconds(self, start: Any, stop: Any) -> float:
+        """Wait for the stream and return the seconds between two events."""
+        self._stream.synchronize()
+        return float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3
+
+    def read(self, place: int) -> None:
         """Enqueue reading 0 (before) or 1 (after)."""
-        with stream:
+        with self._stream:
             self._kernel((2 * self._sms,), (32,), (self._readings[place],))
 
-    def mhz(self) -> npt.NDArray[np.float64]:
-        """(SMs that answered twice,) MHz between the readings."""
+    def mhz(self) -> float:
+        """Median over the SMs that answered twice, in MHz."""
         before, after = self._readings.get().astype(np.int64)
         elapsed = after - before
         answered = (before[:, 1] > 0) & (after[:, 1] > 0) & (elapsed[:, 1] > 0)
         self._readings.fill(0)
-        return np.asarray(1e3 * elapsed[answered, 0] / elapsed[answered, 1], np.float64)
+        return float(np.median(1e3 * elapsed[answered, 0] / elapsed[answered, 1]))
+
+
+@cache
+def _clock_kernels() -> tuple[Any, Any]:
+    return bench_function("clock_probe.cu", "read_clocks"), bench_function("clock_probe.cu", "hold_stream")
 
 
 BURST_GRAPH_S = 1.5e-3
@@ -67,37 +82,46 @@ WARM_UP_S = 0.5
 SUSTAINED_S = 0.4
 
 
-class Contestant(NamedTuple):
-    """A graph of launches over rotating inputs."""
+class Burst(NamedTuple):
+    """Size of a graph that is timed in bursts."""
 
-    name: str
-    replay: Callable[[], object]
-    launches: int
-    holds: Any
-    """What the graph needs to stay alive."""
-
-
-class Sample(NamedTuple):
-    """What one contestant gave, one entry per turn."""
-
-    seconds: list[float]
-    clock_mhz: list[float]
+    graph_s: float = BURST_GRAPH_S
+    least: int = 2
+    """Launches at least."""
+    most: int = MOST_LAUNCHES
 
 
-def capture(name: str, stream: Any, launch: Callable[[int], object], sets: int) -> Contestant:
-    """Record `launch(set)` for sets in turn; as many as fit into a burst, and every set at least once.
+def burst_timer(stream: Any) -> Timer:
+    """Timer of a CuPy stream with a rest of nine times the work before."""
+    gpu = CupyStream(stream)
+    return Timer(
+        stream=gpu, clock=gpu, rest_s=lambda worked_s: max(REST_TIMES_WORK * worked_s, SHORTEST_REST_S)
+    )
+
+
+def capture(
+    name: str,
+    stream: Any,
+    launch: Callable[[int], object],
+    sets: int,
+    *,
+    burst: Burst | None = None,
+    warm_up: int | None = None,
+) -> Contestant:
+    """Record `launch(set)` for sets in turn; as many as fit into a burst, by default every set at least once.
 
     Launches are enqueued on `stream`, which must be the current one.
     """
-    for i in range(min(sets, 3)):
-        launch(i)
+    for i in range(min(sets, 3) if warm_up is None else warm_up):
+        launch(i % sets)
     stream.synchronize()
+    burst = burst or Burst(least=max(2, min(sets, MOST_LAUNCHES)))
     seconds = rough_seconds(stream, launch, sets)
-    launches = min(max(int(BURST_GRAPH_S / seconds), 2, min(sets, MOST_LAUNCHES)), MOST_LAUNCHES)
+    launches = min(max(int(burst.graph_s / seconds), burst.least), burst.most)
     graph = captured(stream, launch, launches, sets)
     if hasattr(graph, "upload"):
         graph.upload(stream)
-    return Contestant(name, lambda: graph.launch(stream), launches, (graph, launch))
+    return Contestant(name, lambda: graph.launch(stream), launches, holds=(graph, launch))
 
 
 def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: int) -> Any:
@@ -118,33 +142,15 @@ def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> fl
     50 to 80 us, and graphs of short products would get 15 to 50 launches instead of 240.
     """
     graph = captured(stream, launch, ROUGH_LAUNCHES, sets)
-    start, stop = cp.cuda.Event(), cp.cuda.Event()
-    for _ in range(2):  # the first replay brings the graph to the device
-        start.record(stream)
-        graph.launch(stream)
-        stop.record(stream)
-        stop.synchronize()
-    return max(float(cp.cuda.get_elapsed_time(start, stop)) / ROUGH_LAUNCHES * 1e-3, 1e-6)
+    timer = Timer(stream=CupyStream(stream))
+    # The first replay brings the graph to the device and does not count
+    _, seconds = (timer.seconds(lambda: graph.launch(stream), held=False) for _ in range(2))
+    return max(seconds / ROUGH_LAUNCHES, 1e-6)
 
 
-def take_turns(
-    stream: Any, contestants: list[Contestant], turns: int, probe: ClockProbe
-) -> dict[str, Sample]:
-    """Time all contestants `turns` times in bursts, one after the other."""
-    samples = {c.name: Sample([], []) for c in contestants}
-    worked_s = 0.0
-    for turn in range(turns + 1):  # the first turn warms up
-        for c in contestants:
-            time.sleep(max(REST_TIMES_WORK * worked_s, SHORTEST_REST_S))
-            seconds, clock_mhz = _time_once(stream, c, probe)
-            worked_s = seconds * c.launches
-            if turn:
-                samples[c.name].seconds.append(seconds)
-                samples[c.name].clock_mhz.append(clock_mhz)
-    return samples
-
-
-def sustain(stream: Any, c: Contestant, probe: ClockProbe, energy_mj: Callable[[], float | None]) -> Any:
+def sustain(
+    stream: Any, c: Contestant, timer: Timer, energy_mj: Callable[[], float | None]
+) -> tuple[Sample, float | None]:
     """Samples and mean power of back-to-back replays at the power limit.
 
     Power is taken between ticks of the driver's energy counter, which come about every tenth of a second.
@@ -153,9 +159,7 @@ def sustain(stream: Any, c: Contestant, probe: ClockProbe, energy_mj: Callable[[
     sample, began = Sample([], []), time.perf_counter()
     ticks: list[tuple[float, float]] = []
     while time.perf_counter() - began < SUSTAINED_S:
-        seconds, clock_mhz = _time_once(stream, c, probe, replays=8)
-        sample.seconds.append(seconds)
-        sample.clock_mhz.append(clock_mhz)
+        timer.add(c, sample, replays=8)
         energy = energy_mj()
         if energy is not None and (not ticks or energy != ticks[-1][1]):
             ticks.append((time.perf_counter(), energy))
@@ -174,21 +178,6 @@ def _replay_for(stream: Any, c: Contestant, seconds: float) -> None:
         stream.synchronize()
 
 
-def _time_once(stream: Any, c: Contestant, probe: ClockProbe, replays: int = 1) -> tuple[float, float]:
-    start, stop = cp.cuda.Event(), cp.cuda.Event()
-    probe.hold(stream)
-    probe.read(stream, 0)
-    start.record(stream)
-    for _ in range(replays):
-        c.replay()
-    stop.record(stream)
-    probe.read(stream, 1)
-    stop.synchronize()
-    stream.synchronize()
-    seconds = cp.cuda.get_elapsed_time(start, stop) * 1e-3 / (c.launches * replays)
-    return float(seconds), float(np.median(probe.mhz()))
-
-
 Raw = dict[str, Any]
 """Numbers by name, as they were measured."""
 MIB = 1 << 20
@@ -200,29 +189,12 @@ def bench_function(source: str, name: str, **defines: int) -> Any:
     return cp.RawModule(path=str(cubin)).get_function(name)
 
 
-@cache
-def _probe() -> ClockProbe:
-    return ClockProbe()
-
-
 def launch_seconds(launch: Callable[[], object], repeats: int = 5, *, held: bool = True) -> float:
     """Median over repeats on the current stream; the first launch does not count.
 
     held : whether the stream waits until the host has enqueued all, so that nothing of the host is measured
     """
-    stream = cp.cuda.get_current_stream()
-    launch()
-    found = []
-    for _ in range(repeats):
-        start, stop = cp.cuda.Event(), cp.cuda.Event()
-        if held:
-            _probe().hold(stream)
-        start.record(stream)
-        launch()
-        stop.record(stream)
-        stop.synchronize()
-        found.append(float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3)
-    return float(np.median(found))
+    return Timer(stream=CupyStream(cp.cuda.get_current_stream())).median(launch, repeats, held=held)
 
 
 def sm_count() -> int:

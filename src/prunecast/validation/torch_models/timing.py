@@ -1,11 +1,12 @@
 """Times of passes in torch, eager or in CUDA graphs, and the kernels of a pass."""
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+
+from prunecast.validation.measure.timer import Contestant, Timer
 
 Forward = Callable[[], torch.Tensor]
 REST_S = 0.005
@@ -36,6 +37,22 @@ def captured(forward: Forward) -> Forward:
     return replay
 
 
+class _TorchStream:
+    """`EventStream` of torch's current stream."""
+
+    def hold(self) -> None:
+        torch.cuda._sleep(BUSY_CYCLES)
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: torch.cuda.Event, stop: torch.cuda.Event) -> float:
+        stop.synchronize()
+        return 1e-3 * float(start.elapsed_time(stop))
+
+
 def times_us(variants: dict[str, Forward], rounds: int) -> dict[str, float]:
     """Medians of single passes, all variants in turn, with rests.
 
@@ -45,24 +62,13 @@ def times_us(variants: dict[str, Forward], rounds: int) -> dict[str, float]:
     for forward in variants.values():
         for _ in range(3):
             forward()
-    taken: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name, forward in variants.items():
-            taken[name].append(_one_us(forward))
-    return {name: statistics.median(each) for name, each in taken.items()}
-
-
-def _one_us(forward: Forward) -> float:
     torch.cuda.synchronize()
-    time.sleep(REST_S)
-    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    if getattr(forward, "is_graph", False):
-        torch.cuda._sleep(BUSY_CYCLES)
-    first.record()
-    forward()
-    last.record()
-    last.synchronize()
-    return 1e3 * float(first.elapsed_time(last))
+    passes = [
+        Contestant(name, forward, held=getattr(forward, "is_graph", False))
+        for name, forward in variants.items()
+    ]
+    timer = Timer(stream=_TorchStream(), rest_s=lambda _: REST_S)
+    return {name: 1e6 * each.median for name, each in timer.take_turns(passes, rounds, warm_up=0).items()}
 
 
 class KernelTime(NamedTuple):
