@@ -16,7 +16,7 @@ from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.sources.checkpoint import MaskedTensors
-from prunecast.patterns.sources.numpy_files import read_npz
+from prunecast.patterns.sources.read import file_tensors
 from prunecast.patterns.sources.safetensors import utf8_name
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
 from prunecast.patterns.tile_map import MaskArray
@@ -157,7 +157,7 @@ def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
     BadInput : the file cannot be read, or does not hold tile maps
     """
     try:
-        stored = read_npz(Path(path))
+        stored = file_tensors(Path(path))
         names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
         return {name: _tile_map(name, stored) for name in names}
     except (KeyError, ValueError, TypeError) as error:

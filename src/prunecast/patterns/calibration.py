@@ -23,6 +23,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray, checked_importance
 from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.stored_tensor import failures_named
 from prunecast.patterns.tile_map import MaskArray
 
 
@@ -78,7 +79,11 @@ class Calibration:
 
 def read_calibration(path: str | Path) -> Calibration:
     """A `.safetensors` or `.npz` file of a vector or matrix for each layer. Raises BadInput if it is none."""
-    return Calibration(str(path), {name: tensor.load() for name, tensor in open_tensors(Path(path)).items()})
+    found = {}
+    for name, tensor in open_tensors(Path(path)).items():
+        with failures_named(Path(path), name):
+            found[name] = tensor.load()
+    return Calibration(str(path), found)
 
 
 FloatArray = npt.NDArray[np.float64]

@@ -204,5 +204,5 @@ def test_two_members_of_one_name_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.write(tmp_path / "a.npy", "fc.npy")
         archive.write(tmp_path / "a.npy", "fc.npy")
-    with pytest.raises(BadInput, match=r"a.npz: 2 members are called 'fc.npy'"):
+    with pytest.raises(BadInput, match=r"a.npz: two members are called 'fc.npy'"):
         read_weights(tmp_path / "a.npz")

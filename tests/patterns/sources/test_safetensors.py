@@ -44,10 +44,12 @@ def test_other_types_are_left_out_with_a_reason_unless_named(tmp_path):
     arrays = {"q": np.ones((2, 2), np.int8), "u": np.ones((2, 2), np.uint16)}
     save_file({"w": np.ones((2, 2), np.float32), **arrays}, path)
     assert dict(read_weights(path).skipped) == {
-        "q": "tensor of dtype I8, wanted fp16, bf16 or fp32",
-        "u": "tensor of dtype U16, wanted fp16, bf16 or fp32",
+        "q": "tensor of dtype int8, wanted fp16, bf16 or fp32",
+        "u": "tensor of dtype uint16, wanted fp16, bf16 or fp32",
     }
-    with pytest.raises(BadInput, match=r"a.safetensors: tensor of dtype I8, wanted fp16, bf16 or fp32: 'q'"):
+    with pytest.raises(
+        BadInput, match=r"a.safetensors: tensor of dtype int8, wanted fp16, bf16 or fp32: 'q'"
+    ):
         read_weights(path, target="q")
 
 

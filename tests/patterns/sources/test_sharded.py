@@ -57,7 +57,7 @@ def test_a_folder_is_pruned_into_one_file(folder, tmp_path):
     [
         ({"a": "../secret.safetensors"}, "in the same folder"),
         ({"a": "/etc/passwd"}, "in the same folder"),
-        ({"a": "other.safetensors"}, "No such file"),
+        ({"a": "other.safetensors"}, "no such file"),
         ({"missing": ONE}, "it has not"),
         ({"a": 5}, "weight_map"),
         ({}, "weight_map"),

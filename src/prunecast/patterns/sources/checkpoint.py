@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.sources.read import open_tensors
 from prunecast.patterns.sources.roles import FLOATS, expert_names
 from prunecast.patterns.sources.safetensors import Form, safetensors_metadata
-from prunecast.patterns.sources.stored_tensor import StoredTensor
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
 
 
@@ -66,7 +66,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         masks: Mapping[str, MaskArray],
         update: Update | None = None,
     ) -> None:
-        self._tensors, self._masks, self._update = tensors, masks, update
+        self._file, self._tensors, self._masks, self._update = file, tensors, masks, update
         self._experts = {name: expert_names(name, tensor) for name, tensor in tensors.items()}
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         shapes |= {own: shapes[name][1:] for name, names in self._experts.items() for own in names}
@@ -81,7 +81,8 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         tensor, kept, owns = self._tensors[name], self._masks.get(name), self._experts[name]
-        array = (tensor.as_stored or tensor.load)()
+        with failures_named(self._file, name):
+            array = (tensor.as_stored or tensor.load)()
         if any(own in self._masks for own in owns):
             kept = np.stack([self._masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in owns])
         if kept is not None and self._update is not None and name in self._masks:

@@ -21,7 +21,6 @@ from prunecast.patterns.sources.stored_tensor import (
     StoredTensor,
     check_places,
     check_size,
-    failures_named,
     rows_of_entries,
     sparse_tensor,
 )
@@ -55,7 +54,7 @@ def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
     BadInput : no Matrix Market file, complex values, cut off, or places outside the matrix
 
     """
-    with failures_named(path), path.open("rb") as file:
+    with path.open("rb") as file:
         kind = _kind(path, file.readline(1000))
         sizes = _sizes(path, file, 3 if kind.layout == "coordinate" else 2)
         rows, columns = sizes[:2]
@@ -163,7 +162,7 @@ def read_smtx(path: Path) -> dict[str, StoredTensor]:
     """
     if path.stat().st_size > LARGEST_FILE:
         raise BadInput(f"{path}: wanted at most {LARGEST_FILE} bytes, got {path.stat().st_size}")
-    with failures_named(path), path.open("rb") as file:
+    with path.open("rb") as file:
         header = _numbers_of_line(path, "header", file.readline().replace(b",", b" "), 3)
         rows, columns, entries = (int(number) for number in header)
         check_size(path, rows, columns, entries)

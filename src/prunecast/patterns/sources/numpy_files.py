@@ -4,12 +4,12 @@
 here and not by scipy, which follows the offsets of a damaged file without looking at them.
 """
 
+import math
 import zipfile
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,115 +26,89 @@ from prunecast.patterns.sources.stored_tensor import (
 
 SMALL_ARCHIVE_BYTES = 2**26
 """What the members of an archive may unpack to whatever its size."""
+SCIPY_PARTS = {"format", "shape", "data"}
+"""Arrays that every `.npz` file of a sparse matrix has."""
 MOST_EXPANSION = 200
 """Unpacked over packed size of a larger archive; weights of which 99 % are zeros pack to a fiftieth."""
 
 
-class Header(NamedTuple):
-    """What a `.npy` header says, and where the data begin."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    data_start: int
-
-
 def read_npy(path: Path) -> dict[str, StoredTensor]:
-    """The one array of a `.npy` file, under the name of the file without its suffix. Raises BadInput."""
-    with failures_named(path), path.open("rb") as file:
-        header = _checked_header(f"{path}", file, path.stat().st_size)
-    return {path.stem: _tensor(header, partial(_load_npy, path))}
+    """Open the one array of a `.npy` file, under the name of the file without its suffix. Raises BadInput."""
+    with path.open("rb") as file:
+        return {path.stem: _array(f"{path}", file, path.stat().st_size, partial(_load_npy, path))}
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
-    """The arrays of a `.npz` file by name, or the one matrix that scipy saved in it. Raises BadInput."""
-    with failures_named(path), zipfile.ZipFile(path) as archive:
+    """Open the arrays of a `.npz` file, or the one matrix that scipy saved in it. Raises BadInput."""
+    found: dict[str, StoredTensor] = {}
+    with zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        for name, count in Counter(info.filename for info in members).items():
-            if count > 1:
-                raise BadInput(f"{path}: {count} members are called {name!r:.80}")
-        _check_expansion(path, members)
-        tensors = {info.filename.removesuffix(".npy"): _npz_tensor(path, archive, info) for info in members}
-    return {path.stem: _scipy_matrix(path, tensors)} if _is_scipy_npz(tensors) else tensors
+        # A few bytes that unpack to gigabytes are refused before any of them is unpacked
+        unpacked, packed = sum(info.file_size for info in members), path.stat().st_size
+        if unpacked > max(SMALL_ARCHIVE_BYTES, MOST_EXPANSION * packed):
+            raise BadInput(
+                f"{path}: {packed} bytes that unpack to {unpacked}: "
+                f"wanted at most {MOST_EXPANSION} times as many"
+            )
+        for info in members:
+            name = info.filename.removesuffix(".npy")
+            if name in found:
+                raise BadInput(f"{path}: two members are called {info.filename!r:.80}")
+            with failures_named(path, name), archive.open(info) as file:
+                load = partial(_load_npz, path, info.filename)
+                found[name] = _array(f"{path}: tensor {name!r}", file, info.file_size, load)
+    return {path.stem: _scipy_matrix(path, found)} if found.keys() >= SCIPY_PARTS else found
 
 
-def _check_expansion(path: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Refuse archives whose few bytes unpack to gigabytes, before any of them is unpacked."""
-    unpacked, packed = sum(info.file_size for info in members), path.stat().st_size
-    if unpacked > max(SMALL_ARCHIVE_BYTES, MOST_EXPANSION * packed):
-        raise BadInput(
-            f"{path}: {packed} bytes that unpack to {unpacked}: wanted at most {MOST_EXPANSION} times as many"
-        )
-
-
-def _npz_tensor(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredTensor:
-    name = info.filename.removesuffix(".npy")
-    with failures_named(path, name), archive.open(info) as file:
-        header = _checked_header(f"{path}: tensor {name!r}", file, info.file_size)
-    return _tensor(header, partial(_load_npz, path, name))
-
-
-def _checked_header(where: str, file: IO[bytes], size: int) -> Header:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+def _array(where: str, file: IO[bytes], size: int, load: Callable[[], npt.NDArray[Any]]) -> StoredTensor:
+    """Read and check the header of an array whose file has `size` bytes."""
+    first = np.lib.format.read_magic(file) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
-    header = Header(shape, dtype, file.tell())
+    follow = size - file.tell()
     if dtype.hasobject:
         raise BadInput(f"{where}: pickled data is refused (dtype object); save a plain float array")
-    wanted = np.prod([int(length) for length in shape], dtype=object) * dtype.itemsize
-    follow = size - header.data_start
-    if min(shape, default=0) < 0 or wanted > follow:
-        raise BadInput(f"{where}: cut off: its header asks for {wanted} bytes, {follow} follow")
-    if wanted < follow:
-        raise BadInput(f"{where}: too long: its header asks for {wanted} bytes, {follow} follow")
-    return header
-
-
-def _tensor(header: Header, load: Any) -> StoredTensor:
-    lost = header.dtype.kind == "V"
-    note = "bf16 loses its type in numpy files: use safetensors" if lost else None
-    return StoredTensor(shape=header.shape, dtype=header.dtype.name, load=load, note=note)
+    wanted = math.prod(int(length) for length in shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or wanted != follow:
+        why = "too long" if wanted < follow else "cut off"
+        raise BadInput(f"{where}: {why}: its header asks for {wanted} bytes, {follow} follow")
+    note = "bf16 loses its type in numpy files: use safetensors" if dtype.kind == "V" else None
+    return StoredTensor(shape=shape, dtype=dtype.name, load=load, note=note)
 
 
 def _load_npy(path: Path) -> npt.NDArray[Any]:
-    with failures_named(path), path.open("rb") as file:
+    with path.open("rb") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _load_npz(path: Path, name: str) -> npt.NDArray[Any]:
-    with failures_named(path, name), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+def _load_npz(path: Path, member: str) -> npt.NDArray[Any]:
+    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _is_scipy_npz(tensors: Mapping[str, StoredTensor]) -> bool:
-    """Whether the arrays of a `.npz` file are the parts of one sparse matrix."""
-    return {"format", "shape", "data"} <= tensors.keys()
 
 
 def _scipy_matrix(path: Path, tensors: Mapping[str, StoredTensor]) -> StoredTensor:
-    """The matrix; stored entries are its mask, explicit zeros among them.
+    """Read the matrix; stored entries are its mask, explicit zeros among them.
 
     Raises
     ------
     BadInput : another format than csr, csc and coo, complex values, or entries outside the matrix
 
     """
-    with failures_named(path):
-        layout = np.asarray(tensors["format"].load()).item()
-        layout = layout.decode("latin-1") if isinstance(layout, bytes) else str(layout)
-        m, k = (int(size) for size in tensors["shape"].load())
-        values = tensors["data"].load()
+    layout = np.asarray(tensors["format"].load()).item()
+    layout = layout.decode("latin-1") if isinstance(layout, bytes) else str(layout)
+    m, k = (int(size) for size in tensors["shape"].load())
+    values = tensors["data"].load()
     check_size(path, m, k, values.size)
     if layout not in ("csr", "csc", "coo") or values.dtype.kind not in "fiub" or values.ndim != 1:
         raise BadInput(f"{path}: wanted real values as csr, csc or coo, got {values.dtype} as {layout!r:.20}")
-    with failures_named(path):
-        if layout == "coo":
-            rows, columns = tensors["row"].load(), tensors["col"].load()
-        else:
-            across = rows_of_entries(path, tensors["indptr"].load(), m if layout == "csr" else k, values.size)
-            along = tensors["indices"].load()
-            rows, columns = (across, along) if layout == "csr" else (along, across)
-        if not rows.shape == columns.shape == values.shape or "f" in rows.dtype.kind + columns.dtype.kind:
-            raise BadInput(f"{path}: rows, columns and values of the entries do not belong together")
-        check_places(path, "rows", rows, m)
-        check_places(path, "columns", columns, k)
-        return sparse_tensor(rows, columns, values, (m, k))
+    if layout == "coo":
+        rows, columns = tensors["row"].load(), tensors["col"].load()
+    else:
+        across = rows_of_entries(path, tensors["indptr"].load(), m if layout == "csr" else k, values.size)
+        along = tensors["indices"].load()
+        rows, columns = (across, along) if layout == "csr" else (along, across)
+    if not rows.shape == columns.shape == values.shape or "f" in rows.dtype.kind + columns.dtype.kind:
+        raise BadInput(f"{path}: rows, columns and values of the entries do not belong together")
+    check_places(path, "rows", rows, m)
+    check_places(path, "columns", columns, k)
+    return sparse_tensor(rows, columns, values, (m, k))

@@ -190,12 +190,11 @@ def _dtype_name(data_type: int) -> str:
 def _load(path: Path, name: str, tensor: "onnx.TensorProto", *, is_transposed: bool) -> npt.NDArray[Any]:
     import onnx
 
-    with failures_named(path, name):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            array = _external(path, name, tensor)
-        else:
-            array = np.asarray(onnx.numpy_helper.to_array(tensor))
-        return array.T if is_transposed else array
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        array = _external(path, name, tensor)
+    else:
+        array = np.asarray(onnx.numpy_helper.to_array(tensor))
+    return array.T if is_transposed else array
 
 
 def _external(path: Path, name: str, tensor: "onnx.TensorProto") -> npt.NDArray[Any]:

@@ -164,23 +164,29 @@ def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
 
 
 def open_tensors(path: Path) -> dict[str, StoredTensor]:
-    """All tensors of the file by name, not loaded yet. Raises BadInput."""
-    if path.suffix.lower() in PICKLES:
-        raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
+    """Open all tensors of a file or a folder by name, as the products of a model have them. Raises BadInput.
+
+    `load` of a tensor raises what its bytes cause: call it inside `failures_named`.
+    """
     with failures_named(path):
-        if path.is_dir() or path.name.endswith(INDEX):
-            return seen_as_products(path, _read_sharded(path))
+        sharded = path.is_dir() or path.name.endswith(INDEX)
+        return seen_as_products(path, _read_sharded(path) if sharded else file_tensors(path))
+
+
+def file_tensors(path: Path) -> dict[str, StoredTensor]:
+    """Open the tensors of one file as it has them, by the reader of its suffix. Raises BadInput."""
+    suffix = path.suffix.lower()
+    if suffix in PICKLES:
+        raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
     with failures_named(path):
         if not path.exists():
             raise BadInput(f"{path}: no such file")
-    if path.suffix.lower() not in READERS:
-        raise BadInput(
-            f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
-        )
-    with failures_named(path):
+        if suffix not in READERS:
+            raise BadInput(
+                f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
+            )
         check_regular(path, "a file of weights")
-    with failures_named(path):
-        return seen_as_products(path, READERS[path.suffix.lower()](path))
+        return READERS[suffix](path)
 
 
 def files_read(path: Path) -> Iterator[Path]:
@@ -281,8 +287,7 @@ def _read_sharded(path: Path) -> dict[str, StoredTensor]:
     """
     found: dict[str, StoredTensor] = {}
     for file, wanted in _files(path).items():
-        check_regular(file, "a file of weights")
-        tensors = READERS[file.suffix](file)
+        tensors = file_tensors(file)
         missing = next((name for name in wanted or () if name not in tensors), None)
         if missing is not None:
             raise BadInput(f"{file}: the index says that it has {missing!r}, it has not")

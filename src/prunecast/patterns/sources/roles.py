@@ -201,7 +201,7 @@ def _unpacked(path: Path, whole: str, tensors: Tensors) -> StoredTensor:
     if len(shape) != 2 or not 0 < shape[0] * shape[1] <= LARGEST_MATRIX or min(shape) < 1:
         raise BadInput(f"{where}: packed weights must say a shape of two sizes, got {shape}")
     bytes_per_row = -(-shape[1] // 8)
-    if mask.shape != (shape[0], bytes_per_row) or mask.dtype not in ("U8", "uint8"):
+    if mask.shape != (shape[0], bytes_per_row) or mask.dtype != "uint8":
         raise BadInput(
             f"{where}: the bitmask must be uint8 of {shape[0]}x{bytes_per_row}, "
             f"got {mask.dtype} of {shape_text(mask.shape)}"

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Mapping
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json
-from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 
 LONGEST_HEADER = 32 * MIB
 """A hundred thousand tensors; read, it takes tens of times the memory. The format allows 100 MB."""
@@ -25,28 +24,14 @@ MOST_DIMENSIONS = 64
 """Most dimensions of a tensor, numpy's limit."""
 LARGEST = 2**63
 
-DTYPES = {
-    **{"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"},
-    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
+NUMBERS = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"},
+    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "C64": "complex64"},
+    **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool"},
 }
-DTYPE_BYTES = {
-    **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
-    **dict.fromkeys(("F32", "I32", "U32"), 4),
-    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
-    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
-}
-
-
-READ_HERE = {
-    **{"F16": "f2", "BF16": "bfloat16", "F32": "f4", "F64": "f8", "U8": "u1", "I64": "i8"},
-    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
-}
-"""Formats that are read from their place in the file: those of ten thousand tensors, in a second."""
-WRITTEN = {name: code for code, name in DTYPES.items()} | {
-    **{"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32"},
-    **{"int32": "I32", "uint64": "U64", "int64": "I64", "complex64": "C64", "float8_e8m0fnu": "F8_E8M0"},
-}
-"""Type of numpy or ml_dtypes -> its name in the format."""
+"""Number format in the file -> its name in numpy or ml_dtypes. Tensors of other formats cannot be loaded."""
+CODES = {name: code for code, name in NUMBERS.items()}
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -62,27 +47,25 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     header, data_bytes = _header(path)
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name, entry in entries.items():
-        if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise BadInput(f"{path}: not a safetensors file: the name {name!r:.80} has half a character")
         _check_entry(path, name, entry, data_bytes)
-    ordered = sorted(entries.items(), key=lambda item: item[1]["data_offsets"])
-    for (before, one), (name, other) in pairwise(ordered):
-        if one["data_offsets"][1] > other["data_offsets"][0]:
-            raise BadInput(f"{path}: tensor {before!r}: cannot be read: it shares its bytes with {name!r}")
-    end = 0
-    for name, entry in ordered:
+    first, end, before, found = path.stat().st_size - data_bytes, 0, "", {}
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         start, stop = entry["data_offsets"]
+        if start < end:
+            raise BadInput(f"{path}: tensor {before!r}: cannot be read: it shares its bytes with {name!r}")
         if start > end:
             raise BadInput(f"{path}: bytes {end} to {start}, before tensor {name!r}, belong to no tensor")
-        end = stop
+        dtype, shape = NUMBERS.get(entry["dtype"], entry["dtype"]), tuple(entry["shape"])
+        load = partial(_load, path, first + start, stop - start, shape, dtype)
+        found[name] = StoredTensor(shape=shape, dtype=dtype, load=load)
+        before, end = name, stop
     if end < data_bytes:
         raise BadInput(f"{path}: wanted {end} bytes of data, as its header says, got {data_bytes}")
-    first = path.stat().st_size - data_bytes
-    return {name: _tensor(path, name, entry, first) for name, entry in ordered}
+    return found
 
 
 class Form(NamedTuple):
-    """What a header says of a tensor beside its place."""
+    """Number format and shape of an array that is not made yet."""
 
     dtype: npt.DTypeLike
     shape: tuple[int, ...]
@@ -108,12 +91,12 @@ def write_safetensors(
     place = 0
     for name in names:
         dtype, shape = np.dtype(forms[name].dtype), forms[name].shape
-        if dtype.name not in WRITTEN:
+        if dtype.name not in CODES:
             raise ValueError(f"tensor {name!r} of dtype {dtype.name}")
         end = place + math.prod(shape) * dtype.itemsize
         header[utf8_name(name)] = {
-            "dtype": WRITTEN[dtype.name],
-            "shape": list(shape),
+            "dtype": CODES[dtype.name],
+            "shape": [*shape],
             "data_offsets": [place, end],
         }
         place = end
@@ -135,14 +118,13 @@ def utf8_name(name: str) -> str:
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:
-    """The free text entries of the header."""
-    header, _ = _header(path)
-    metadata = header.get("__metadata__") or {}
+    """Return the free text entries of the header."""
+    metadata = _header(path)[0].get("__metadata__") or {}
     return {str(key): str(value) for key, value in metadata.items()}
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The checked JSON object, and how many bytes of data follow it."""
+    """Return the checked JSON object, and how many bytes of data follow it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -162,6 +144,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 def _check_entry(path: Path, name: str, entry: Any, data_bytes: int) -> None:
     where = f"{path}: tensor {name!r}"
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise BadInput(f"{path}: not a safetensors file: the name {name!r:.80} has half a character")
     try:
         dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (TypeError, KeyError, ValueError) as error:
@@ -177,41 +161,22 @@ def _check_entry(path: Path, name: str, entry: Any, data_bytes: int) -> None:
         raise BadInput(f"{where}: shape and data_offsets must be whole numbers, got {entry!r:.80}")
     if not start <= stop <= data_bytes:
         raise BadInput(f"{where}: cut off: its data end at byte {stop}, the file holds {data_bytes}")
-    if dtype in DTYPE_BYTES and math.prod(shape) * DTYPE_BYTES[dtype] != stop - start:
+    if dtype in NUMBERS and math.prod(shape) * _numpy(NUMBERS[dtype]).itemsize != stop - start:
         raise BadInput(f"{where}: {dtype} of shape {shape} does not fill its {stop - start} bytes")
 
 
-def _tensor(path: Path, name: str, entry: dict[str, Any], first: int) -> StoredTensor:
-    dtype, shape = DTYPES.get(entry["dtype"], entry["dtype"]), tuple(entry["shape"])
-    load = partial(_load, path, name)
-    if entry["dtype"] in READ_HERE:
-        start, stop = entry["data_offsets"]
-        load = partial(_load_bytes, path, name, first + start, stop - start, shape, READ_HERE[entry["dtype"]])
-    return StoredTensor(shape=shape, dtype=dtype, load=load)
-
-
-def _load_bytes(
-    path: Path, name: str, start: int, length: int, shape: tuple[int, ...], dtype: str
-) -> npt.NDArray[Any]:
-    """One tensor from its place, which has been checked: the library reads the whole header for each."""
+def _numpy(name: str) -> np.dtype[Any]:
     import ml_dtypes
 
-    kind = np.dtype(getattr(ml_dtypes, dtype) if hasattr(ml_dtypes, dtype) else f"<{dtype}")
-    with failures_named(path, name):
-        found = np.fromfile(path, np.uint8, length, offset=start)
-        if found.size != length or length != math.prod(shape) * kind.itemsize:
-            raise ValueError(f"{length} bytes do not fill the shape {shape}")
-        values: npt.NDArray[Any] = found.view(kind).reshape(shape)
-        return values
+    return np.dtype(getattr(ml_dtypes, name, name)).newbyteorder("<")
 
 
-def _load(path: Path, name: str) -> npt.NDArray[Any]:
-    import ml_dtypes  # noqa: F401  (safetensors finds bfloat16 in numpy only after this)
-    import safetensors
-
-    with failures_named(path, name):
-        try:
-            with safetensors.safe_open(path, framework="np") as file:
-                return np.asarray(file.get_tensor(name))
-        except (safetensors.SafetensorError, AttributeError, TypeError) as error:
-            raise ValueError(str(error)) from error
+def _load(path: Path, start: int, length: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    """Return one tensor from its place, which has been checked: the library reads the header for each."""
+    if dtype not in CODES:
+        raise ValueError(f"numbers of the format {dtype:.40}")
+    found = np.fromfile(path, np.uint8, length, offset=start)
+    if found.size != length:
+        raise ValueError(f"wanted {length} bytes, got {found.size}")
+    values: npt.NDArray[Any] = found.view(_numpy(dtype)).reshape(shape)
+    return values

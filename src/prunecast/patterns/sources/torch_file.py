@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 FIRST_SAFE = (2, 6)
@@ -32,7 +32,7 @@ def read_torch(path: Path) -> dict[str, StoredTensor]:
     BadInput : torch is missing or too old, or the file holds more than tensors, numbers and texts
     """
     torch = _torch(path)
-    with failures_named(path), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
