@@ -18,7 +18,7 @@ from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weig
 from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.sources.read import file_tensors
 from prunecast.patterns.sources.safetensors import utf8_name
-from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor
+from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.graph import WORKLOADS
 from prunecast.workload.layers import Source, files_of, stored_arrays
@@ -156,12 +156,10 @@ def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
     ------
     BadInput : the file cannot be read, or does not hold tile maps
     """
-    try:
+    with failures_named(Path(path)):
         stored = file_tensors(Path(path))
         names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
         return {name: _tile_map(name, stored) for name in names}
-    except (KeyError, ValueError, TypeError) as error:
-        raise BadInput(f"cannot read tile maps of {path}: {' '.join(str(error).split())}") from None
 
 
 def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:

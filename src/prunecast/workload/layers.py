@@ -21,7 +21,7 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
 from prunecast.patterns.sources import Layer, WeightSet, read_weights
 from prunecast.patterns.sources.read import files_read, layers_among, open_tensors
-from prunecast.patterns.sources.roles import seen_as_products, turned
+from prunecast.patterns.sources.roles import seen_as_products, transposed
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import listed, select_names
@@ -160,7 +160,7 @@ def _transposed(weights: Transposed) -> dict[str, StoredTensor]:
     for name in chosen:
         if len(stored[name].shape) != 2:
             raise BadInput(f"transpose: wanted a matrix, got {len(stored[name].shape)} dimensions: {name!r}")
-        stored[name] = turned(stored[name])
+        stored[name] = transposed(stored[name])
     return stored
 
 

@@ -7,6 +7,7 @@ from safetensors import safe_open
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import masked_checkpoint, read_weights, write_weights
+from prunecast.patterns.sources.safetensors import NUMBERS
 
 WEIGHTS = np.random.default_rng(4).standard_normal((4, 6)).astype(np.float32)
 
@@ -96,3 +97,32 @@ def test_masks_that_fit_no_tensor(tmp_path, masks, message):
     write_weights(tmp_path / "a.safetensors", {"w": WEIGHTS})
     with pytest.raises(BadInput, match=message):
         masked_checkpoint(tmp_path / "a.safetensors", masks)
+
+
+def test_every_format_goes_through_unchanged(tmp_path):
+    """What is no weight of a layer is written as it was read, whatever its numbers are."""
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.integers(0, 2, (3, 5)).astype(np.uint8) for name in NUMBERS}
+    for code, name in NUMBERS.items():
+        arrays[code] = arrays[code].astype(getattr(ml_dtypes, name, name))
+    write_weights(tmp_path / "a.safetensors", arrays)
+    masks = {"F32": np.zeros((3, 5), np.bool_)}
+    copied = masked_checkpoint(tmp_path / "a.safetensors", masks)
+    write_weights(tmp_path / "b.safetensors", copied.arrays)
+    with safe_open(tmp_path / "b.safetensors", framework="pt") as file:
+        assert set(file.keys()) == set(NUMBERS)
+        assert not file.get_tensor("F32").any()
+        assert file.get_slice("BOOL").get_dtype() == "BOOL"
+    again = masked_checkpoint(tmp_path / "b.safetensors", {}).arrays
+    for code in NUMBERS.keys() - masks.keys():
+        assert again[code].dtype == arrays[code].dtype
+        assert again[code].tobytes() == arrays[code].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f2", ">i8"])
+def test_big_endian_arrays_are_written_little_endian(tmp_path, dtype):
+    np.savez(tmp_path / "a.npz", w=WEIGHTS, other=np.arange(6, dtype=dtype))
+    found = masked_checkpoint(tmp_path / "a.npz", {"w": WEIGHTS > 0})
+    write_weights(tmp_path / "b.safetensors", found.arrays)
+    other = masked_checkpoint(tmp_path / "b.safetensors", {}).arrays["other"]
+    np.testing.assert_array_equal(other, np.arange(6, dtype=dtype))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.read import open_tensors
-from prunecast.patterns.sources.roles import FLOATS, expert_names
+from prunecast.patterns.sources.roles import expert_names
 from prunecast.patterns.sources.safetensors import Form, safetensors_metadata
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
@@ -82,7 +82,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         tensor, kept, owns = self._tensors[name], self._masks.get(name), self._experts[name]
         with failures_named(self._file, name):
-            array = (tensor.as_stored or tensor.load)()
+            array = (tensor.as_stored or tensor).load()
         if any(own in self._masks for own in owns):
             kept = np.stack([self._masks.get(own, np.ones(tensor.shape[1:], np.bool_)) for own in owns])
         if kept is not None and self._update is not None and name in self._masks:
@@ -92,14 +92,16 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         return array.T if tensor.is_turned else array
 
     def form(self, name: str) -> Form:
-        """What an array will be, read for it only where the header's word may not be the array's."""
+        """Return number format and shape that an array will have, from the header."""
         import ml_dtypes
 
         tensor = self._tensors[name]
-        if tensor.as_stored is not None or tensor.dtype not in FLOATS:
-            return Form((array := self[name]).dtype, array.shape)
-        shape = tensor.shape[::-1] if tensor.is_turned else tensor.shape
-        return Form(np.dtype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)), shape)
+        dtype = (tensor.as_stored or tensor).dtype
+        try:
+            known = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        except TypeError:  # a format of the file's own, which loading refuses or turns into one of numpy's
+            known = self[name].dtype
+        return Form(known, tensor.shape[::-1] if tensor.is_turned else tensor.shape)
 
 
 def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:

@@ -173,12 +173,9 @@ def read_smtx(path: Path) -> dict[str, StoredTensor]:
         raise BadInput(f"{path}: wanted three lines, got {rest[0]!r:.40} after them")
     check_places(path, "columns", places, columns)
     row_of_entry = rows_of_entries(path, offsets, rows, entries)
-    stored = np.zeros((rows, columns), dtype=np.bool_)
-    stored[row_of_entry, places] = True
-    if np.count_nonzero(stored) < entries:
+    if np.unique(row_of_entry * columns + places).size < entries:
         raise BadInput(f"{path}: a column is there twice in one row")
-    ones = stored.astype(np.float32)
-    return {path.stem: StoredTensor(shape=ones.shape, dtype="float32", load=lambda: ones, stored=stored)}
+    return {path.stem: sparse_tensor(row_of_entry, places, np.ones(entries), (rows, columns))}
 
 
 def _numbers_of_line(path: Path, what: str, line: bytes, count: int) -> npt.NDArray[np.int64]:

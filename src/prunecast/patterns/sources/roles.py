@@ -7,7 +7,7 @@ what its shape says.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -164,7 +164,7 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
             if name.endswith(PARTS[0]):
                 found[f"{whole}.weight"] = _unpacked(path, whole, tensors)
         elif name in lie_turned:
-            found[name] = turned(tensor)
+            found[name] = transposed(tensor)
         elif not any(name == w + part for part in PARTS[1:] for w in _packed(name, tensors)):
             found[name] = tensor
     return found
@@ -176,21 +176,17 @@ def _packed(name: str, tensors: Tensors) -> list[str]:
     return [whole for whole in wholes if all(whole + part in tensors for part in PARTS)]
 
 
-def turned(tensor: StoredTensor) -> StoredTensor:
-    """A matrix of the file as the transposed one; of one that is turned already, as it lies."""
+def transposed(tensor: StoredTensor) -> StoredTensor:
+    """Return the transpose of a matrix of the file; a second transpose is the matrix as it is stored."""
     return replace(
         tensor,
         shape=tensor.shape[::-1],
-        load=partial(_transposed, tensor.load),
-        as_stored=None if tensor.as_stored is None else partial(_transposed, tensor.as_stored),
+        load=lambda: tensor.load().T,
+        as_stored=None if tensor.as_stored is None else transposed(tensor.as_stored),
         stored=None if tensor.stored is None else tensor.stored.T,
         note=None if tensor.is_turned else "stored as (K, M)",
         is_turned=not tensor.is_turned,
     )
-
-
-def _transposed(load: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return load().T
 
 
 def _unpacked(path: Path, whole: str, tensors: Tensors) -> StoredTensor:

@@ -106,7 +106,7 @@ def write_safetensors(
         file.write(len(text).to_bytes(8, "little") + text)
         for name in names:
             array = arrays[name]
-            if (array.dtype, array.shape) != (forms[name].dtype, forms[name].shape):
+            if (array.dtype.name, array.shape) != (np.dtype(forms[name].dtype).name, forms[name].shape):
                 raise ValueError(f"tensor {name!r}: got {array.dtype} {array.shape} for {forms[name]}")
             little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
             file.write(little.reshape(-1).view(np.uint8).data)

@@ -43,7 +43,7 @@ class StoredTensor:
     stored : (M, K) bool, elements that a sparse file stores, or None
     note : what a reader wants to say of it, or None
     is_turned : the file holds (K, M), `load` gives (M, K)
-    as_stored : reads the values as the file has them, where `load` makes other numbers of them; else None
+    as_stored : the tensor in the file's own number format, where `load` converts it; else None
 
     """
 
@@ -53,7 +53,7 @@ class StoredTensor:
     stored: MaskArray | None = None
     note: str | None = None
     is_turned: bool = False
-    as_stored: Callable[[], npt.NDArray[Any]] | None = None
+    as_stored: "StoredTensor | None" = None
 
     @property
     def elements(self) -> int:
@@ -169,7 +169,7 @@ def wider(path: Path, tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
                     f"{shape_text(tensor.shape):.80}: {name!r}"
                 )
             dtype, load = "bfloat16", partial(_scaled, path, name, tensor, scales)
-        found[name] = replace(tensor, dtype=dtype, load=load, as_stored=tensor.load, note=NOTE)
+        found[name] = replace(tensor, dtype=dtype, load=load, as_stored=tensor, note=NOTE)
     return found
 
 
