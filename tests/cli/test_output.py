@@ -2,8 +2,13 @@ import os
 
 import pytest
 
-from prunecast.cli.output import Report, deliver, destination
+from prunecast.cli.options import Printed
+from prunecast.cli.output import Report, deliver
 from prunecast.errors import BadInput
+
+
+def destination(as_json, as_csv, output):
+    return Printed(as_json=as_json, as_csv=as_csv, output=output).destination()
 
 
 def report(number=1.0):

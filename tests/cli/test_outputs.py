@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 from inspect import Parameter, signature
 from pathlib import Path
@@ -25,6 +26,7 @@ from prunecast.cli.guard import Reads, Writes, marks_of, option_name
 from prunecast.codesign.write_pruned import RECIPE, TILES, WEIGHTS
 from prunecast.errors import BadInput
 from prunecast.files import OutputFile, OutputFolder, check_outputs
+from prunecast.hardware.load import spec_text
 from tests import onnx_files
 
 TEXTS = {
@@ -229,10 +231,11 @@ def test_shards_are_read_though_only_the_index_names_them(run, checkpoint, weigh
     refuses(run, [name, weights, "-o", out, *options])
 
 
+@pytest.mark.parametrize("weights", ["k", "k/model.safetensors.index.json"])
 @pytest.mark.parametrize("file", ["k/model.safetensors.index.json", "k/config.json", "link.json"])
-def test_index_and_configuration_are_read(run, checkpoint, file):
+def test_index_and_configuration_are_read(run, checkpoint, weights, file):
     Path("link.json").symlink_to("k/config.json")
-    refuses(run, ["predict", "k", "-o", file])
+    refuses(run, ["predict", weights, "-o", file])
 
 
 def test_external_data_of_onnx_is_read(run, tmp_path, monkeypatch):
@@ -303,3 +306,93 @@ def test_names_known_by_a_pattern_only(tmp_path, name):
     place = tmp_path / "page" / name if name == "x.png" else tmp_path / name
     with pytest.raises(BadInput, match=r"--report and -o would write the same file|-o must be a file"):
         check_outputs([folder, OutputFile(what="-o", path=place)], ())
+
+
+WATCH = """
+import json, os, sys
+from prunecast.cli import guard, main
+
+opened, replaced, declared = [], [], {}
+
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes)):
+        writes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        opened.append((os.path.realpath(os.fsdecode(arguments[0])), writes))
+    elif event == "sqlite3.connect":
+        opened.append((os.path.realpath(os.fsdecode(arguments[0])), True))
+    elif event in ("os.rename", "os.link", "os.symlink"):
+        replaced.append(os.path.realpath(arguments[1]))
+
+def declare(outputs, reads):
+    paths = [each.path / name for each in outputs for name in getattr(each, "names", ("",))]
+    paths += [each.path for each in outputs]
+    declared["written"] = [os.path.realpath(path) for path in paths]
+    declared["read"] = [os.path.realpath(path) for path in reads]
+
+guard.check_outputs = declare
+sys.addaudithook(watch)
+found = []
+for words in json.loads(sys.argv[1]):
+    opened.clear(); replaced.clear()
+    code = main(words)
+    found.append({"code": code, "opened": [*opened], "replaced": [*replaced], **declared})
+json.dump(found, open(sys.argv[2], "w"))
+"""
+"""Runs commands and records each file that Python opens or puts in a place, and what the guard was told."""
+
+
+def test_commands_open_only_what_the_guard_knows(checkpoint, tmp_path):
+    """The twin of the marks: the files that a command did open, as the interpreter sees them."""
+    model = onnx_files.model(
+        [onnx_files.node("MatMul", "x w", "y")], {"x": [8, 64]}, "y", {"w": onnx_files.weights(64, 64)}
+    )
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "data.bin")
+    onnx.external_data_helper.write_external_data_tensors(model, ".")
+    Path("m.onnx").write_bytes(model.SerializeToString())
+    Path("own.toml").write_text(spec_text("t4"))
+    save_file({"w": np.ones(128, np.float32)}, "c.safetensors")
+    raw = {
+        "schema": 1,
+        "date": "2026-11-20",
+        "driver": "1",
+        "commit": "c",
+        "raw": {"latency": {"shared_cycles": 24.0, "l1_cycles": 40.0}},
+    }
+    Path("raw.json").write_text(json.dumps(raw))
+    fast = ["--engine", "model", "--kernel", "dense"]
+    commands = [
+        ["predict", "k", "-n", "64", *fast, "--gpu", "own.toml", "-o", "a.json"],
+        ["predict", "m.onnx", *fast, "-o", "b.json"],
+        ["compare", "a.json", "a.json", "-o", "c.csv"],
+        [
+            "prune",
+            "k/model.safetensors.index.json",
+            "-o",
+            "o",
+            "--pattern",
+            "2:4",
+            "--calibrate",
+            "c.safetensors",
+        ],
+        ["prune", "m.onnx", "-o", "o", "--pattern", "2:4"],
+        ["gpus", "own.toml", "-o", "g.csv"],
+        ["calibrate", "new.toml", "--raw", "raw.json", "--gpu", "own.toml", "-o", "d.json"],
+        ["sweep", "-o", "s.sqlite", "--shape", "64x64x64", "--gpu", "own.toml", "--workers", "1", *fast],
+    ]
+    Path("watch.py").write_text(WATCH)
+    words = [sys.executable, "watch.py", json.dumps(commands), "found.json"]
+    subprocess.run(words, check=True, capture_output=True, timeout=1800)
+    here = f"{tmp_path.resolve()}{os.sep}"
+    for command, found in zip(commands, json.loads(Path("found.json").read_text()), strict=True):
+        assert found["code"] == 0, command
+        known = {*found["read"], *found["written"]}
+        opened = [(path, writes) for path, writes in found["opened"] if path.startswith(here)]
+        visible = [
+            (path, writes) for path, writes in opened if ".prunecast-" not in path and not os.path.isdir(path)
+        ]
+        assert {path for path, writes in visible if not writes} <= known, command
+        assert {path for path, writes in visible if writes} <= {*found["written"]}, command
+        placed = {path for path in found["replaced"] if path.startswith(here) and ".prunecast-" not in path}
+        assert placed, command
+        assert placed <= {*found["written"]}, command
+        assert any(not writes for _, writes in visible) or command[0] == "sweep"

@@ -55,7 +55,7 @@ def test_prune(run, is_there):
 
 
 def test_sweep():
-    with full_disk(), pytest.raises(BadInput, match=r"cannot write results.sqlite: "):
+    with full_disk(), pytest.raises(BadInput, match=r"^cannot write results.sqlite: "):
         SweepStore("results.sqlite")
     assert list(Path().iterdir()) == []
 

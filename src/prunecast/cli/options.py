@@ -1,13 +1,15 @@
 """Options that several commands share, spelled like the fields they fill, and the records they come in."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from prunecast.cli import completion
 from prunecast.cli.guard import Reads, file_written, weight_files
-from prunecast.cli.output import Destination, destination
+from prunecast.cli.output import Destination
+from prunecast.errors import BadInput
 
 if TYPE_CHECKING:
     from prunecast.workload.layers import Source
@@ -93,7 +95,9 @@ class Form:
 
     def destination(self) -> Destination:
         """Return the destination of the report; refuse options that contradict each other."""
-        return destination(self.as_json, self.as_csv, None)
+        if self.as_json and self.as_csv:
+            raise BadInput("--json and --csv exclude each other; -o writes the second form to a file")
+        return Destination("json" if self.as_json else "csv" if self.as_csv else "table")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,7 @@ class Printed(Form):
 
     def destination(self) -> Destination:
         """Return the destination of the report, with its file."""
-        return destination(self.as_json, self.as_csv, self.output)
+        return super().destination()._replace(path=None if self.output is None else Path(self.output))
 
 
 @dataclass(frozen=True, kw_only=True)

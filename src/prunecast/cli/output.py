@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prunecast.errors import BadInput
 from prunecast.text import printable
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ class Destination(NamedTuple):
 
     form: str
     """`table`, `json` or `csv`."""
-    path: Path | None
+    path: Path | None = None
 
 
 class Report(NamedTuple):
@@ -35,14 +34,6 @@ class Report(NamedTuple):
     """What CSV holds: flat rows with the same keys."""
     show: "Callable[[Page], None]"
     """Prints it for people."""
-
-
-def destination(as_json: bool, as_csv: bool, output: str | None) -> Destination:
-    """Return what the three output options mean; refuse two forms for one stream."""
-    if as_json and as_csv:
-        raise BadInput("--json and --csv exclude each other; -o writes the second form to a file")
-    path = None if output is None else Path(output)
-    return Destination("json" if as_json else "csv" if as_csv else "table", path)
 
 
 def deliver(to: Destination, report: Report) -> None:

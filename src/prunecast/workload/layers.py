@@ -124,9 +124,10 @@ def files_of(weights: Source) -> Iterator[Path]:
         # `prune` means the standard model and `predict` the folder of that name
         yield from path.glob("*.safetensors")
         return
-    yield from files_read(path)
-    if path.is_dir():
-        yield path / CONFIG
+    for file in files_read(path):
+        yield file
+        if file.is_dir():
+            yield file / CONFIG
 
 
 def stored_arrays(weights: Source) -> dict[str, StoredTensor]:

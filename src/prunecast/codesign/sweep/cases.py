@@ -214,9 +214,9 @@ class SweepStore:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         check_writable(path, "results")
+        if not self._path.exists() or self._path.stat().st_size == 0:
+            self._make_file()
         try:
-            if not self._path.exists() or self._path.stat().st_size == 0:
-                self._make_file()
             self._connection = sqlite3.connect(self._path)
             self._connection.execute("PRAGMA trusted_schema = OFF")
             # asked of SQLite and not of the file's size: a run killed in here leaves a journal to roll back
