@@ -117,3 +117,11 @@ def test_a_report_is_a_page_in_markdown(run, record):
     code, _, error = run("validate", "--replay", record, "--report", record)
     assert code == 2
     assert "--report must name a .md file, got" in error
+
+
+@pytest.mark.parametrize("spec", ["", ".", "/", ".."])
+@pytest.mark.parametrize("more", [(), ("--raw", "raw.json")])
+def test_a_spec_without_a_name_is_refused(run, spec, more):
+    code, _, error = run("calibrate", spec, *more)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "SPEC must name a .toml file" in error

@@ -23,9 +23,10 @@ RAW = ".raw.json"
 def _spec_and_raw(what: str, value: str | Path, given: Given) -> list[Output]:
     """The spec, and the raw numbers where they are measured."""
     spec = Path(value)
-    raw = OutputFile(what="the raw numbers", path=spec.with_suffix(RAW))
     written = OutputFile(what=what, path=spec, suffixes=(".toml",), is_new=True)
-    return [written, raw] if given["raw"] is None else [written]
+    if given["raw"] is not None or not spec.name:  # no name: refused as a spec, whatever its raw numbers
+        return [written]
+    return [written, OutputFile(what="the raw numbers", path=spec.with_suffix(RAW))]
 
 
 def calibrate(

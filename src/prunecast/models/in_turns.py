@@ -79,7 +79,9 @@ def _times_alone(most, left):  # type: ignore[no-untyped-def]
     """
     left[:] = 1.0
     time, running = 0.0, left.size
-    while running > 0:
+    for _ in range(left.size):  # each round ends at least one warp
+        if running == 0:
+            break
         room, soonest = most, np.inf
         for warp in range(left.size):
             rate = min(room, 1.0)
