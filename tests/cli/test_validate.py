@@ -72,7 +72,7 @@ def test_rows_that_cannot_be_predicted_say_why(run, tmp_path):
         (("--engine", "guess"), "engine must be both"),
         (("--part", "two"), "part must be I/N"),
         (("--replay", "a", "--record", "b"), "measures nothing"),
-        (("--seconds", "nan"), "seconds must be above 0, got nan"),
+        (("--seconds", "nan"), "seconds must be a number, got nan"),
         (("--seconds", "0"), "seconds must be above 0, got 0"),
         (("--report", "none/page.md"), "--report must lie in a folder that exists, got none/page.md"),
         (("--intervals", "none/t.toml"), "--intervals must lie in a folder that exists, got none/t.toml"),
