@@ -75,13 +75,13 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 
 
 def test_files_that_are_no_tile_maps_are_refused(tmp_path):
-    with pytest.raises(BadInput, match="cannot read tile maps"):
+    with pytest.raises(BadInput, match=r"missing.npz: no such file"):
         read_tile_maps(tmp_path / "missing.npz")
     (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(BadInput, match="cannot read tile maps"):
+    with pytest.raises(BadInput, match=r"text.npz: "):
         read_tile_maps(tmp_path / "text.npz")
     np.savez(tmp_path / "half.npz", **{"w/shape": np.array([2, 2])})
-    with pytest.raises(BadInput, match="cannot read tile maps"):
+    with pytest.raises(BadInput, match=r"half.npz: .*cannot be read"):
         read_tile_maps(tmp_path / "half.npz")
 
 
