@@ -25,11 +25,11 @@ from prunecast.workload.candidates import check_has_form
 from prunecast.workload.graph import WORKLOADS, ModelGraph, Pass, load_pass
 from prunecast.workload.graph.config import (
     CONFIG,
-    KINDS,
     checkpoint_shape,
     graph_of_tensors,
     shape_of_config,
 )
+from prunecast.workload.graph.families import families
 from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.workloads import transformer_graph
@@ -295,7 +295,7 @@ def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGra
         return load_pass(name, run, runtime)
     shape = shape_of_config(Path(name))
     if shape is None:
-        raise BadInput(f"{name}: its model_type is none of {', '.join(KINDS)}")
+        raise BadInput(f"{name}: its model_type is none of {', '.join(families())}")
     return transformer_graph(name, shape, run, runtime=runtime)
 
 

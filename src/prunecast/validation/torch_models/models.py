@@ -15,8 +15,8 @@ from torch import nn
 from prunecast.errors import BadInput
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward
+from prunecast.workload.graph.image_nets import PIXELS
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
-from prunecast.workload.graph.workloads import PIXELS
 
 VOCABULARY = 512
 WITHOUT_MASK = "sdpa_without_mask"

@@ -1,10 +1,14 @@
-"""Networks of images at fixed sizes: ResNets and VGG at 224 pixels, and Stable Diffusion's denoiser.
+"""Networks of images at fixed sizes: ResNets and VGG at 224 pixels, and U-Nets that denoise latents.
 
-ResNet-18, -34 and -50 (v1.5, stride in the 3x3) and VGG-16 classify; the denoiser is a U-Net of residual
-blocks and transformers over 64 x 64 latents.
+Their sizes are data, `image_nets.toml`; here is what each kind of network consists of.
 """
 
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
 
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
@@ -14,25 +18,6 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 PIXELS = 224
 CLASSES = 1000
 TEXT_TOKENS = 77
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvNet:
-    """An architecture: ResNets give blocks per stage, VGG its channels per convolution."""
-
-    blocks: tuple[int, ...] = ()
-    bottleneck: bool = False
-    plain: tuple[tuple[int, ...], ...] = ()
-    """Channels of the convolutions of each stage; a 2x2 pool ends a stage (VGG)."""
-
-
-CONV_NETS = {
-    "resnet18": ConvNet(blocks=(2, 2, 2, 2)),
-    "resnet34": ConvNet(blocks=(3, 4, 6, 3)),
-    "resnet50": ConvNet(blocks=(3, 4, 6, 3), bottleneck=True),
-    "vgg16": ConvNet(plain=((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3)),
-}
-"""K. He et al. 2016, K. Simonyan and A. Zisserman 2015."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +34,36 @@ class UNet:
     side : pixels of the latents, which have `latent` channels
     """
 
-    channels: tuple[int, ...]
-    attends: tuple[bool, ...]
+    channels: Sequence[int]
+    attends: Sequence[bool]
     heads: int
     text: int
-    blocks: int = 2
-    side: int = 64
-    latent: int = 4
+    blocks: int
+    side: int
+    latent: int
 
 
-UNETS = {
-    "stable-diffusion-1.5": UNet(
-        channels=(320, 640, 1280, 1280), attends=(True, True, True, False), heads=8, text=768
-    )
-}
-"""R. Rombach et al. 2022, and the configuration of the U-Net of Stable Diffusion 1.5 (512 x 512 pixels)."""
+@cache
+def image_nets() -> dict[str, dict[str, Any]]:
+    """The networks by name: `kind` and its sizes, see `image_nets.toml`."""
+    text = resources.files(__package__).joinpath("image_nets.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def build_image_net(name: str, *, batch: int) -> ModelGraph:
+    """The graph of one forward pass over `batch` images of 224 x 224 pixels, or latents; guidance doubles
+    the number of latents.
+    """
+    sizes = dict(image_nets()[name])
+    kind, _ = sizes.pop("kind"), sizes.pop("source")
+    if kind == "unet":
+        return _unet(name, UNet(**sizes), batch=batch)
+    net = _Chain(name, batch, "image", 3, PIXELS)
+    if kind == "vgg":
+        _add_vgg(net, **sizes)
+    else:
+        _add_resnet(net, **sizes)
+    return net.model
 
 
 class _Chain:
@@ -107,23 +107,13 @@ class _Chain:
         return channels * self.side**2 * self.batch
 
 
-def build_conv_net(name: str, shape: ConvNet, *, batch: int) -> ModelGraph:
-    """The graph of one forward pass over `batch` images of 224 x 224 pixels."""
-    net = _Chain(name, batch, "image", 3, PIXELS)
-    if shape.plain:
-        _add_vgg(net, shape)
-    else:
-        _add_resnet(net, shape)
-    return net.model
-
-
-def _add_resnet(net: _Chain, shape: ConvNet) -> None:
+def _add_resnet(net: _Chain, blocks: Sequence[int], *, bottleneck: bool = False) -> None:
     net.chain("stem", 64, 7, stride=2)
     _pool(net, "stem.pool", 56)
-    for stage, blocks in enumerate(shape.blocks):
-        for block in range(blocks):
+    for stage, count in enumerate(blocks):
+        for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
-            _add_block(net, f"stage{stage + 1}.{block}", 64 * 2**stage, stride, bottleneck=shape.bottleneck)
+            _add_block(net, f"stage{stage + 1}.{block}", 64 * 2**stage, stride, bottleneck=bottleneck)
     _pool(net, "average", 1)
     _classify(net, "classifier", CLASSES)
 
@@ -143,10 +133,10 @@ def _add_block(net: _Chain, name: str, width: int, stride: int, *, bottleneck: b
     net.work(f"{name}.sum", "elementwise", 2, [net.last, shortcut])
 
 
-def _add_vgg(net: _Chain, shape: ConvNet) -> None:
-    for stage, convolutions in enumerate(shape.plain):
-        for place, channels in enumerate(convolutions):
-            net.chain(f"stage{stage + 1}.conv{place + 1}", channels, 3)
+def _add_vgg(net: _Chain, channels: Sequence[Sequence[int]]) -> None:
+    for stage, convolutions in enumerate(channels):
+        for place, filters in enumerate(convolutions):
+            net.chain(f"stage{stage + 1}.conv{place + 1}", filters, 3)
         _pool(net, f"stage{stage + 1}.pool", net.side // 2)
     for name, classes in (("fc6", 4096), ("fc7", 4096), ("fc8", CLASSES)):
         _classify(net, name, classes)
@@ -163,8 +153,8 @@ def _classify(net: _Chain, name: str, classes: int) -> None:
     net.move(net.linear(name, classes, net.channels * net.side**2, [net.last], net.batch), classes, 1)
 
 
-def build_unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
-    """The graph of one step over `batch` latents; guidance doubles the images' number."""
+def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
+    """One step over `batch` latents."""
     net = _Denoiser(name, shape, batch)
     net.chain("stem", shape.channels[0], 3)
     skips = [(net.last, net.channels)]

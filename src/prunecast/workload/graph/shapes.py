@@ -8,6 +8,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.workload.graph.families import families
 
 SEQUENCE = 512
 """Tokens of a sequence where nothing says how many."""
@@ -156,7 +157,9 @@ class Transformer:
 def transformers() -> dict[str, Transformer]:
     """The architectures by name."""
     text = resources.files(__package__).joinpath("transformers.toml").read_text(encoding="utf-8")
-    return {name: Transformer(**row) for name, row in tomllib.loads(text).items()}
+    rows = tomllib.loads(text)
+    facts = {name: families()[row.pop("family")].facts for name, row in rows.items() if "family" in row}
+    return {name: Transformer(**{**facts.get(name, {}), **row}) for name, row in rows.items()}
 
 
 def check_phase(name: str, shape: Transformer, cached: int) -> None:

@@ -12,14 +12,13 @@ from dataclasses import replace
 from prunecast.errors import BadInput, check_choice
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
-from prunecast.workload.graph.image_nets import CONV_NETS, UNETS, build_conv_net, build_unet
+from prunecast.workload.graph.image_nets import PIXELS, build_image_net, image_nets
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
 from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
 
 MOST_APART = 2**33
 """Weights above which layers that are alike are one node of the graph, and pruned alike."""
-PIXELS = 224
 FRAMES, HEARD = 3000, 1500
 """Frames that Whisper's encoder reads of 30 s of sound, and its tokens."""
 
@@ -126,7 +125,7 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
     }
 
 
-WORKLOADS = (*CONV_NETS, *UNETS, *transformers())
+WORKLOADS = (*image_nets(), *transformers())
 """Names that `load_workload` takes."""
 
 
@@ -173,6 +172,4 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
         raise BadInput(
             f"{name} generates no tokens one by one: wanted batch:B, got {run.label or 'a decode'}"
         )
-    if name in UNETS:
-        return rewritten(build_unet(name, UNETS[name], batch=run.batch), runtime)
-    return rewritten(build_conv_net(name, CONV_NETS[name], batch=run.batch), runtime)
+    return rewritten(build_image_net(name, batch=run.batch), runtime)

@@ -1,0 +1,64 @@
+"""Families of transformers: `families.toml` holds what they share, and the names in their checkpoints."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+
+class Field(NamedTuple):
+    """Where config.json says a size of `Transformer`; see the head of `families.toml`."""
+
+    names: list[str]
+    default: int | str | None = None
+    times: int = 1
+    condition: str = ""
+    companion: str = ""
+    experts: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family.
+
+    Parameters
+    ----------
+    facts : arguments of `Transformer` that all its models share
+    fields : other arguments -> where a configuration says them, in the order in which they are read
+    tensors, experts, outside : names of matrices in a layer, in an expert, elsewhere -> part of the graph
+    """
+
+    facts: Mapping[str, Any]
+    fields: Mapping[str, Field]
+    tensors: Mapping[str, str]
+    experts: Mapping[str, str]
+    outside: Mapping[str, str]
+
+
+@cache
+def families() -> dict[str, Family]:
+    """The families by `model_type`."""
+    return read_families(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
+
+
+def read_families(text: str) -> dict[str, Family]:
+    """The families of a text in the form of `families.toml`."""
+    rows = tomllib.loads(text)
+    return {name: _family(rows, name) for name in rows}
+
+
+def _family(rows: Mapping[str, Any], name: str) -> Family:
+    own = dict(rows[name])
+    parent = own.pop("like", None)
+    base = _family(rows, parent) if parent else None
+    tables = {key: own.pop(key, {}) for key in ("fields", "tensors", "experts", "outside")}
+    tables["fields"] = {
+        size: Field(**{{"if": "condition", "with": "companion"}.get(key, key): v for key, v in said.items()})
+        for size, said in tables["fields"].items()
+    }
+    return Family(
+        facts={**(base.facts if base else {}), **own},
+        **{key: {**(getattr(base, key) if base else {}), **table} for key, table in tables.items()},
+    )

@@ -1,0 +1,67 @@
+"""Families of models are data: an entry makes checkpoints of a new one known."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from prunecast.workload.graph import Pass, config
+from prunecast.workload.graph.config import graph_of_tensors, shape_of_config
+from prunecast.workload.graph.families import families, read_families
+from prunecast.workload.graph.shapes import Transformer
+
+TEXT = resources.files("prunecast.workload.graph").joinpath("families.toml").read_text(encoding="utf-8")
+NEW = """
+[smollm]
+like = "mistral"
+fields.hidden = { names = ["d_model"] }
+fields.feed_forward = { names = ["d_ff"], default = "hidden", times = 3 }
+tensors."attn.out" = "output"
+"""
+
+
+def test_a_family_is_an_entry_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extended = read_families(TEXT + NEW)
+    monkeypatch.setattr(config, "families", lambda: extended)
+    config._parts.cache_clear()
+    path = tmp_path / "config.json"
+    said = {"model_type": "smollm", "d_model": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    path.write_text(json.dumps({**said, "vocab_size": 9, "sliding_window": 16}))
+    shape = shape_of_config(path)
+    assert shape == Transformer(
+        layers=1,
+        hidden=64,
+        heads=4,
+        key_heads=4,
+        feed_forward=192,
+        gated=True,
+        rms_norm=True,
+        rotary=True,
+        window=16,
+        head=9,
+    )
+    tensor = "model.layers.0.attn.out.weight"
+    model = graph_of_tensors("x", shape, Pass(1, 8), {tensor: (64, 64)})
+    assert model is not None
+    assert (model[tensor].m, model[tensor].k) == (64, 64)
+    assert "layer.0.output" not in model.graph
+    config._parts.cache_clear()
+
+
+def test_no_name_of_a_matrix_means_two_things() -> None:
+    for table in ("tensors", "experts", "outside"):
+        meanings: dict[str, str] = {}
+        for family in families().values():
+            for name, part in getattr(family, table).items():
+                assert meanings.setdefault(name, part) == part
+
+
+def test_a_size_follows_from_sizes_that_are_read_before_it() -> None:
+    for family in families().values():
+        seen: set[str] = set()
+        for size, field in family.fields.items():
+            assert size in Transformer.__dataclass_fields__
+            assert not isinstance(field.default, str) or field.default in seen
+            assert field.companion in ("", *seen)
+            seen.add(size)
