@@ -445,3 +445,18 @@ def test_fp32_runs_on_cuda_cores_on_every_gpu(name):
     assert least_s < result.seconds < (1.2 if gpu.fp32_fma_per_clk_per_sm == 64 else 1.7) * least_s
     assert simulate(plan, gpu).seconds == pytest.approx(result.seconds, rel=0.1)
     assert plan_dense(4096, 4096, 4096, "fp16", gpu).tensor in ("mma", "wgmma")
+
+
+@pytest.mark.parametrize("n", [64, 256, 2048])
+def test_cuda_cores_wait_for_no_tensor_core_and_read_operands_a_column_ahead(n):
+    """Two quarters of a warp pass the port of shared memory together, and nobody waits for what is read."""
+    plan = plan_dense(1024, 1024, n, "fp32", H200)
+    config = _dense_configs(1024, 1024, n, "fp32", H200)[0].kernel.config
+    code = [i for program in plan.programs for part in (program.step, program.end) for i in part]
+    assert plan.tensor == "none"
+    assert not [i for i in code if i.op is Op.WAIT_MMA]
+    assert not [i for i in code if i.op is Op.ISSUE and i.charges]
+    reads = [i for p in plan.programs for i in p.step if i.op is Op.SHARED and i.per_k16 and not i.ahead]
+    assert reads
+    assert all(i.posted for i in reads)
+    assert sum(i.amount for i in reads) == config.operand_bytes_per_warp_per_k16 // 2

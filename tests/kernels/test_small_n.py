@@ -389,3 +389,16 @@ def test_a_block_holds_all_tokens_in_the_narrowest_width(n: int) -> None:
     for config in found:
         assert config.registers(n) <= 255
         assert SmallConfig.of_shape(config.shape, config.resources(n)) == config
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 15, 16, 17, 24, 33, 48, 64])
+def test_every_load_of_rows_brings_the_sectors_that_hold_their_tokens(n: int) -> None:
+    """A load states bytes for a whole block of tokens: those of its n tokens, scaled up."""
+    config = next(small_configs(n))
+    plan = _plan_small_n(TALL, n, "fp16", GPU, config=config)
+    code = [i for p in plan.programs for part in (p.begin, p.fill, p.step) for i in part]
+    loads = {i.amount for i in code if i.op is Op.LOAD_B}
+    sectors = len({byte // 32 for byte in range(2 * n)})
+    assert loads
+    for amount in loads:
+        assert (amount - 1) * n < 32 * sectors * config.block_n <= amount * n
