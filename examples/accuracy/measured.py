@@ -14,10 +14,10 @@ from rows import turn
 from study import Study
 from torch import Tensor, nn
 
+from prunecast.codesign.recipe import PrunedLayer, Recipe
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch import fuse_dense, sparsify
-from prunecast.torch.recipe import Recipe
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us
 
 ROUNDS = 40
@@ -43,7 +43,8 @@ def make_sparse(
     modules = {name.removesuffix(".weight"): pattern for name, pattern in patterns.items()}
     maps = {name: parse_pattern(pattern).map(kept[f"{name}.weight"]) for name, pattern in modules.items()}
     tiles = {name: each for name, each in maps.items() if isinstance(each, TileMap)}
-    recipe = Recipe(next(iter(modules.values())), modules, dict.fromkeys(modules, 0.0), tiles)
+    layers = tuple(PrunedLayer(layer=name, sparsity=0.0, pattern=each) for name, each in modules.items())
+    recipe = Recipe(pattern=next(iter(modules.values())), layers=layers, tiles=tiles)
     how = {"max_tokens": tokens, "few_tokens": False, "convolutions": True, "quiet": True}
     return str(sparsify(model, recipe, gpu=gpu, **how))
 

@@ -26,10 +26,10 @@ from paired import interval
 from retrieval import Sizes, batches, loss, ranks, read_texts
 from tuning import rates, run_steps
 
+from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.schedule import gradual
 from prunecast.patterns import parse_pattern
 from prunecast.torch import Pruner, fuse_dense, input_squares, sparsify
-from prunecast.torch.recipe import read_recipe
 from prunecast.validation.torch_models.timing import captured, times_us
 
 CALIBRATED_BATCHES = 8

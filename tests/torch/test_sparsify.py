@@ -12,11 +12,11 @@ from prunecast.errors import BadInput
 
 torch = pytest.importorskip("torch")
 
+from prunecast.codesign.recipe import read_recipe  # noqa: E402
 from prunecast.torch import sparsify  # noqa: E402
 from prunecast.torch.choose_tiles import choose_tiles  # noqa: E402
 from prunecast.torch.find import find_layers  # noqa: E402
 from prunecast.torch.packed import PackedProduct  # noqa: E402
-from prunecast.torch.recipe import read_recipe  # noqa: E402
 from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
 
 OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "quiet": True}

@@ -111,7 +111,7 @@ def _show(recipe: "Recipe", page: "Page") -> None:
             {
                 "layer": layer.layer,
                 "M x K": f"{layer.m} x {layer.k}",
-                "sparsity %": percent(layer.sparsity),
+                "sparsity %": percent(layer.sparsity or 0.0),
                 "importance kept %": percent(layer.retained_importance),
             }
             for layer in recipe.layers

@@ -17,7 +17,8 @@ from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.prune import PrunedLayer, Recipe, prune
+from prunecast.codesign.prune import prune
+from prunecast.codesign.recipe import PrunedLayer, Recipe
 from prunecast.codesign.table import PredictionTable
 
 __all__ = [

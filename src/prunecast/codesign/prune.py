@@ -1,8 +1,7 @@
-"""`prune`: write a checkpoint with zeros where the pattern removes weights, and the recipe beside it."""
+"""`prune`: write a checkpoint with zeros where the pattern removes weights, and its recipe."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,91 +10,23 @@ import numpy.typing as npt
 
 from prunecast.arguments import checked
 from prunecast.choice import fastest_plan
-from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
-from prunecast.codesign.write_pruned import WEIGHTS, check_folders, pruned_checkpoint, write_folder
+from prunecast.codesign.provenance import WeightsDigest
+from prunecast.codesign.recipe import PrunedLayer, Recipe
+from prunecast.codesign.write_pruned import check_folders, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
+from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.calibration import read_calibration
-from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.version import tool_version
 from prunecast.workload.candidates import tile_kernels
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph.model_graph import check_tokens
 from prunecast.workload.layer_launches import kernel_dtype
-from prunecast.workload.layers import Skipped, Source, load_layers
+from prunecast.workload.layers import Source, load_layers
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
 
 EXPERTS_PER_TOKEN = 2
 """Experts of a mixture per token, as `predict` takes them where it is not told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrunedLayer:
-    """What pruning did to one layer.
-
-    Parameters
-    ----------
-    layer : its name
-    m, k : rows and columns
-    sparsity : share of its weights that was removed
-    retained_importance : kept share of the summed magnitude
-    """
-
-    layer: str
-    m: int
-    k: int
-    sparsity: float
-    retained_importance: float
-
-    def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How a checkpoint was pruned, and where it lies.
-
-    Parameters
-    ----------
-    folder : holds `weights.safetensors` and `recipe.json`
-    pattern : canonical pattern string
-    sparsity : asked for; None for patterns that have their own
-    scope : `layer` or `global`
-    weights_hash : fingerprint of the layers before pruning
-    layers : what was pruned
-    skipped : tensors that went through unchanged for a reason worth a line
-    criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
-    """
-
-    folder: Path
-    pattern: str
-    sparsity: float | None
-    scope: str
-    weights_hash: str
-    guided_by: dict[str, Any] | None
-    layers: tuple[PrunedLayer, ...]
-    skipped: tuple[Skipped, ...]
-    criterion: str = "magnitude"
-
-    def document(self) -> dict[str, Any]:
-        """The JSON object of `recipe.json`."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "version": tool_version(),
-            "pattern": self.pattern,
-            "sparsity": self.sparsity,
-            "scope": self.scope,
-            "criterion": self.criterion,
-            "seed": parse_pattern(self.pattern).seed,
-            "weights_hash": self.weights_hash,
-            **({} if self.guided_by is None else {"guided_by": self.guided_by}),
-            "weights": WEIGHTS,
-            "layers": [layer.row() for layer in self.layers],
-            "skipped": [skipped.row() for skipped in self.skipped],
-        }
 
 
 @checked
@@ -151,7 +82,7 @@ def prune(
         for name, mask in timed.prune(importances, told, scope).items():
             masks.put(name, mask)
             digest.add(name, loaded.layers[name].weights)
-            rows.append(_row(name, importances[name], mask))
+            rows.append(PrunedLayer.of(name, importances[name], mask))
     recipe = Recipe(
         folder=folder,
         pattern=rule.canonical,
@@ -165,16 +96,6 @@ def prune(
     )
     write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known))
     return recipe
-
-
-def _row(name: str, importance: ImportanceArray, mask: MaskArray) -> PrunedLayer:
-    return PrunedLayer(
-        layer=name,
-        m=mask.shape[0],
-        k=mask.shape[1],
-        sparsity=1.0 - density(mask),
-        retained_importance=retained_importance(importance, mask),
-    )
 
 
 class PackedMasks(Mapping[str, MaskArray]):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from prunecast.codesign.recipe import Recipe
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS
 from prunecast.patterns import NestedMap, Pattern, TileMap, parse_pattern
@@ -22,7 +23,6 @@ from prunecast.torch.find import Found, is_convolution, matrix_of
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import Rows
-from prunecast.torch.recipe import Recipe
 
 LEAST_SPARSITY = 0.3
 """Layers that keep more stay dense, unless a recipe names them: no kernel gains there by itself."""

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from prunecast.arguments import checked
+from prunecast.codesign.recipe import Recipe, read_recipe
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
@@ -30,7 +31,6 @@ from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.ops import LEAST_ADDED
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
-from prunecast.torch.recipe import Recipe, read_recipe
 from prunecast.torch.sparse_linear import SparseLinear
 
 Progress = Callable[[str, int, int], None]

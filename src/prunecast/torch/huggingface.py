@@ -19,11 +19,11 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from prunecast.codesign.recipe import Recipe, read_recipe
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.torch.convert import Sparsified, sparsify
 from prunecast.torch.layer_table import gpu_of
-from prunecast.torch.recipe import Recipe, read_recipe
 
 METHOD = "prunecast"
 

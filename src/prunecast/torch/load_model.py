@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from prunecast.codesign.write_pruned import RECIPE
 from prunecast.errors import BadInput
 from prunecast.torch.convert import sparsify
-from prunecast.torch.recipe import RECIPE
 
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 

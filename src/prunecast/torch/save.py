@@ -9,16 +9,15 @@ import numpy.typing as npt
 from torch import nn
 
 from prunecast.choice import PrunedMap
-from prunecast.codesign.provenance import SCHEMA_VERSION, WeightsDigest
-from prunecast.codesign.prune import PrunedLayer
-from prunecast.codesign.write_pruned import TILES, WEIGHTS, tiles_of, write_folder
+from prunecast.codesign.provenance import WeightsDigest
+from prunecast.codesign.recipe import PrunedLayer, Recipe
+from prunecast.codesign.write_pruned import TILES, tiles_of, write_folder
 from prunecast.errors import BadInput
-from prunecast.patterns import Pattern, density, retained_importance
+from prunecast.patterns import Pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Checkpoint
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch.importance import as_array
-from prunecast.version import tool_version
 
 
 def save(
@@ -46,19 +45,19 @@ def save(
         # A product with a mask leaves -0 behind
         arrays[name] = np.where(mask.reshape(arrays[name].shape), arrays[name], arrays[name].dtype.type(0))
     maps = _maps(pattern, masks)
-    recipe = {
-        "schema_version": SCHEMA_VERSION,
-        "version": tool_version(),
-        "pattern": pattern.canonical,
-        **facts,
-        "weights_hash": _digest({name: arrays[name] for name in masks}),
-        "layers": [_row(name, mask, first[name]) for name, mask in masks.items()],
-        "not_in_pattern": [name for name in masks if name not in maps],
-        "skipped": [],
-    }
     tiles = tiles_of(maps)
-    recipe |= {"weights": WEIGHTS, "tiles": TILES if tiles else None}
-    return write_folder(out, recipe, Checkpoint(arrays=arrays, metadata={}), tiles)
+    recipe = Recipe(
+        pattern=pattern.canonical,
+        layers=tuple(PrunedLayer.of(name, first[name], mask) for name, mask in masks.items()),
+        weights_hash=_digest({name: arrays[name] for name in masks}),
+    )
+    document = {
+        **recipe.document(),
+        **facts,
+        "not_in_pattern": [name for name in masks if name not in maps],
+        "tiles": TILES if tiles else None,
+    }
+    return write_folder(out, document, Checkpoint(arrays=arrays, metadata={}), tiles)
 
 
 def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
@@ -70,17 +69,6 @@ def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedM
         except BadInput:
             continue
     return maps
-
-
-def _row(name: str, mask: MaskArray, first: ImportanceArray) -> dict[str, Any]:
-    layer = PrunedLayer(
-        layer=name,
-        m=mask.shape[0],
-        k=mask.shape[1],
-        sparsity=1.0 - density(mask),
-        retained_importance=retained_importance(first, mask),
-    )
-    return layer.row()
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:

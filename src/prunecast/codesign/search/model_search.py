@@ -12,9 +12,9 @@ from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,
+    KeptLayer,
     Option,
     OptionTimes,
-    PrunedLayer,
     kernels_of_passes,
     menu_of,
     mixed_options,
@@ -295,13 +295,13 @@ class ModelSearch:
         kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
         return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.engine.estimate))
 
-    def _prune(self, name: str, pattern: Pattern, option: Option) -> PrunedLayer:
+    def _prune(self, name: str, pattern: Pattern, option: Option) -> KeptLayer:
         """Prune a layer by its sums over tiles where these suffice; weights may have to be read again."""
         sums = self._sums[name]
         if sums_say_all(pattern, sums):
-            return PrunedLayer.of_sums(pattern, sums, option.sparsity)
+            return KeptLayer.of_sums(pattern, sums, option.sparsity)
         mask = self.mask(name, option.pattern, option.sparsity, option.kernel)
-        return PrunedLayer.of_mask(pattern, self.workload.importance(name), mask)
+        return KeptLayer.of_mask(pattern, self.workload.importance(name), mask)
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
         """The importance of the first layer of each shape."""

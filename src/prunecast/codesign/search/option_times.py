@@ -1,6 +1,6 @@
 """`Option`: one way to run a layer; and its time, computed once for all layers of a shape.
 
-`PrunedLayer` is what is left of one layer, from its weights or, where they say all, from sums over tiles.
+`KeptLayer` is what is left of one layer, from its weights or, where they say all, from sums over tiles.
 """
 
 import itertools
@@ -246,7 +246,7 @@ def _few_places(counts: CountArray, k: int) -> list[int]:
     return places
 
 
-class PrunedLayer(NamedTuple):
+class KeptLayer(NamedTuple):
     """A layer after pruning."""
 
     kept: PrunedMap

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign.search.option_times import PrunedLayer, sums_say_all
+from prunecast.codesign.search.option_times import KeptLayer, sums_say_all
 from prunecast.patterns import TileSums, parse_pattern
 
 IMPORTANCE = np.abs(np.random.default_rng(5).standard_normal((300, 512), np.float32))
@@ -14,7 +14,7 @@ def test_both_ways_find_the_same_layer(pattern: str) -> None:
     rule, sums = parse_pattern(pattern), TileSums.of(IMPORTANCE, 64)
     assert sums_say_all(rule, sums)
     mask = rule.prune({"": IMPORTANCE}, 0.7)[""]
-    fast, slow = PrunedLayer.of_sums(rule, sums, 0.7), PrunedLayer.of_mask(rule, IMPORTANCE, mask)
+    fast, slow = KeptLayer.of_sums(rule, sums, 0.7), KeptLayer.of_mask(rule, IMPORTANCE, mask)
     assert fast.kept.fingerprint() == slow.kept.fingerprint()
     assert fast.weights == slow.weights
     assert fast.importance == pytest.approx(slow.importance, rel=1e-6)

@@ -1,0 +1,184 @@
+"""`Recipe`: how the matrices of a model were pruned, as `recipe.json` holds it; written and read here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from prunecast.codesign.provenance import SCHEMA_VERSION
+from prunecast.codesign.write_pruned import RECIPE, TILES, WEIGHTS, read_tile_maps
+from prunecast.errors import BadInput
+from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.version import tool_version
+from prunecast.workload.layers import Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedLayer:
+    """The effect of pruning on one layer.
+
+    Parameters
+    ----------
+    layer : its name
+    m, k : rows and columns; 0 where a recipe does not give them
+    sparsity : share of its weights that was removed; None where a recipe does not give it
+    retained_importance : kept share of the summed importance
+    pattern : its pattern, None for that of the recipe
+    """
+
+    layer: str
+    m: int = 0
+    k: int = 0
+    sparsity: float | None
+    retained_importance: float = 0.0
+    pattern: str | None = None
+
+    @classmethod
+    def of(cls, name: str, importance: ImportanceArray, mask: MaskArray) -> Self:
+        """Return the effect of a mask (M, K) on weights of an importance (M, K)."""
+        return cls(
+            layer=name,
+            m=mask.shape[0],
+            k=mask.shape[1],
+            sparsity=1.0 - density(mask),
+            retained_importance=retained_importance(importance, mask),
+        )
+
+    @property
+    def module(self) -> str:
+        """The module that holds the matrix: recipes name tensors, `sparsify` modules."""
+        return self.layer.removesuffix(".weight")
+
+    def row(self) -> dict[str, Any]:
+        """The fields as JSON holds them."""
+        names = ("layer", "m", "k", "sparsity", "retained_importance")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a checkpoint was pruned, and the folder with the result.
+
+    Parameters
+    ----------
+    pattern : canonical pattern string of layers that have none of their own
+    layers : the layers that were pruned; empty where only a pattern is known
+    folder : holds `weights.safetensors` and `recipe.json`, None for a recipe without a folder
+    sparsity : asked for; None for patterns that have their own
+    scope : `layer` or `global`
+    weights_hash : fingerprint of the layers before pruning
+    guided_by : GPU and tokens whose predicted times guided a pattern, or None
+    skipped : tensors that went through unchanged for a reason worth a line
+    criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
+    tiles : module -> its tiles, where the folder holds them: weights inside tiles may be zero
+    """
+
+    pattern: str
+    layers: tuple[PrunedLayer, ...] = ()
+    folder: Path | None = None
+    sparsity: float | None = None
+    scope: str = "layer"
+    weights_hash: str = ""
+    guided_by: dict[str, Any] | None = None
+    skipped: tuple[Skipped, ...] = ()
+    criterion: str = "magnitude"
+    tiles: Mapping[str, TileMap] = field(default_factory=dict)
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """Module -> pattern, of layers that have their own."""
+        return {layer.module: layer.pattern for layer in self.layers if layer.pattern}
+
+    @property
+    def sparsities(self) -> dict[str, float]:
+        """Module -> share of zeros that it must have; empty where no layer gives one."""
+        return {layer.module: layer.sparsity for layer in self.layers if layer.sparsity is not None}
+
+    def pattern_of(self, module: str) -> str:
+        """Return the pattern of a module."""
+        return self.patterns.get(module, self.pattern)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `recipe.json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "version": tool_version(),
+            "pattern": self.pattern,
+            "sparsity": self.sparsity,
+            "scope": self.scope,
+            "criterion": self.criterion,
+            "seed": parse_pattern(self.pattern).seed,
+            "weights_hash": self.weights_hash,
+            **({} if self.guided_by is None else {"guided_by": self.guided_by}),
+            "weights": WEIGHTS,
+            "layers": [layer.row() for layer in self.layers],
+            "skipped": [skipped.row() for skipped in self.skipped],
+        }
+
+
+def read_recipe(recipe: "str | Path | Mapping[str, Any] | Recipe") -> Recipe:
+    """Read a pattern string, a file or folder with a recipe, or its content.
+
+    Raises
+    ------
+    BadInput : an unknown pattern, an unreadable file, or one without pattern
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, Mapping):
+        return _of_document(recipe, "the recipe")
+    path = Path(recipe)
+    if isinstance(recipe, Path) or path.exists():
+        file = path / RECIPE if path.is_dir() else path
+        document = _read(file)
+        found = _of_document(document, str(file))
+        if not document.get("tiles"):
+            return found
+        tiles = read_tile_maps(file.parent / TILES)
+        return replace(found, tiles={name.removesuffix(".weight"): kept for name, kept in tiles.items()})
+    if path.name != recipe or path.suffix == ".json":
+        raise BadInput(f"{recipe}: wanted a pattern or a folder with {RECIPE}, there is no such folder")
+    try:
+        return Recipe(pattern=parse_pattern(recipe).canonical)
+    except BadInput as error:
+        raise BadInput(f"wanted a pattern or a folder with {RECIPE}, got neither: {error}") from None
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file}: wanted a recipe in JSON, but: {error}") from None
+    if not isinstance(document, Mapping):
+        raise BadInput(f"{file}: wanted a recipe in JSON, got {type(document).__name__}")
+    return document
+
+
+def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
+    """Return the recipe of a JSON object that any command or `torch.Pruner` wrote."""
+    rows = [row for row in document.get("layers", []) if isinstance(row, Mapping) and "layer" in row]
+    layers = tuple(_layer(row, where) for row in rows)
+    pattern = document.get("pattern") or next((layer.pattern for layer in layers if layer.pattern), None)
+    if not isinstance(pattern, str):
+        raise BadInput(f"{where}: wanted a pattern, got none")
+    for each in {pattern, *(layer.pattern for layer in layers if layer.pattern)}:
+        parse_pattern(each)
+    return Recipe(pattern=pattern, layers=layers)
+
+
+def _layer(row: Mapping[str, Any], where: str) -> PrunedLayer:
+    # A search writes what was removed in addition to the sparsity that the pattern was given.
+    sparsity = row.get("removed") or row.get("sparsity")
+    name = str(row["layer"])
+    if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0.0 <= sparsity < 1.0):
+        raise BadInput(
+            f"{where}: wanted a sparsity in [0, 1) of {name.removesuffix('.weight')!r}, got {sparsity!r:.40}"
+        )
+    return PrunedLayer(
+        layer=name,
+        sparsity=None if sparsity is None else float(sparsity),
+        pattern=str(row["pattern"]) if row.get("pattern") else None,
+    )
