@@ -8,7 +8,7 @@ import typer
 from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads, file_written, folder_written
 from prunecast.cli.progress import tell
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.files import JOURNALS
 
 if TYPE_CHECKING:
@@ -128,9 +128,15 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
     if not workloads:
         return []
-    from prunecast.workload.graph import load_workload
+    from prunecast.workload.graph import WORKLOADS, Pass
+    from prunecast.workload.workload import BATCH, load_workload
 
-    found = {(p.m, p.k, p.n): None for name in workloads for p in load_workload(name).products.values()}
+    names = [check_choice("workload", name, WORKLOADS) for name in workloads]
+    found = {
+        (*layer.shape, layer.n): None
+        for name in names
+        for layer in load_workload(name, [Pass(BATCH)], target=["re:.*"]).layers.values()
+    }
     return list(found)
 
 
