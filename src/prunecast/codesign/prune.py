@@ -20,7 +20,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import tile_kernels
 from prunecast.workload.engines import Engine
-from prunecast.workload.graph.model_graph import check_tokens
+from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import kernel_dtype
 from prunecast.workload.layers import Source, load_layers
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
@@ -65,7 +65,7 @@ def prune(
     BadInput : input that cannot be used, or a folder that cannot be written; then nothing is written
     """
     rule = parse_pattern(pattern)
-    spec, tokens = load_gpu(gpu) if isinstance(gpu, str) else gpu, check_tokens(tokens)
+    spec, tokens = load_gpu(gpu) if isinstance(gpu, str) else gpu, checked_tokens(tokens)
     told = sparsity_for(rule, sparsity, natural=False)
     rule.sparsity_to_prune(told)
     folder = Path(out)

@@ -18,7 +18,7 @@ from prunecast.workload.candidates import candidates, check_rows_stay, run_in_to
 from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.config import checkpoint_shape
-from prunecast.workload.graph.model_graph import check_tokens
+from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
 from prunecast.workload.layers import ConvSettings, Source, load_layers
 from prunecast.workload.pruned_maps import MapMaker, sparsity_for
@@ -65,7 +65,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_fields(self, "predict")
         if self.tokens is not None:
-            check_tokens(self.tokens)
+            checked_tokens(self.tokens)
         if self.tokens is not None and self.workload is not None:
             raise BadInput(f"tokens and a workload exclude each other, got {self.tokens} and {self.workload}")
         check_choice("runtime", self.runtime, RUNTIMES)

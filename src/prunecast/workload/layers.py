@@ -148,7 +148,7 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
     for name in named:
         if not isinstance(name, str):
             raise TypeError(f"weights must have texts as names, got {name!r:.80} ({type(name).__name__})")
-    stored = {str(name): _stored(name, _array(name, array)) for name, array in named.items()}
+    stored = {str(name): _stored(name, array) for name, array in named.items()}
     return seen_as_products(Path("weights"), stored)
 
 
@@ -165,19 +165,22 @@ def _transposed(weights: Transposed) -> dict[str, StoredTensor]:
     return stored
 
 
-def _array(name: str, array: Any) -> npt.NDArray[Any]:
-    if isinstance(array, np.ma.MaskedArray):
+def _stored(name: str, given: Any) -> StoredTensor:
+    if isinstance(given, np.ma.MaskedArray):
         raise TypeError(
             f"weights must be plain arrays, {name!r} is a masked one: array.filled(0) prunes what is masked"
         )
-    if hasattr(array, "detach"):
-        return array_of(array)
-    if not hasattr(array, "__array__") and not isinstance(array, list | tuple):
-        raise TypeError(f"weights must be a path or arrays of numbers, {name!r} is {array!r:.80}")
+    if not any(hasattr(given, known) for known in ("detach", "__array__")) and not isinstance(
+        given, list | tuple
+    ):
+        raise TypeError(f"weights must be a path or arrays of numbers, {name!r} is {given!r:.80}")
     try:
-        return np.asarray(array)
+        array = array_of(given) if hasattr(given, "detach") else np.asarray(given)
     except ValueError as error:  # rows of different lengths
         raise BadInput(f"weights: {name!r} is no array: {error}") from None
+    if array.dtype.hasobject:
+        raise BadInput(f"{name!r} must be an array of numbers, got {array.dtype.name}")
+    return StoredTensor(shape=array.shape, dtype=array.dtype.name, load=lambda: array)
 
 
 def _loaded(found: WeightSet) -> LoadedLayers:
@@ -212,12 +215,6 @@ def _check_is_no_model_name(weights: str) -> None:
 def _is_word(weights: str) -> bool:
     """Whether this may be meant as the name of a model: no folder before it, no suffix behind."""
     return Path(weights).name == weights and not Path(weights).suffix
-
-
-def _stored(name: str, array: npt.NDArray[Any]) -> StoredTensor:
-    if array.dtype.hasobject:
-        raise BadInput(f"{name!r} must be an array of numbers, got {array.dtype.name}")
-    return StoredTensor(shape=array.shape, dtype=array.dtype.name, load=lambda: array)
 
 
 PRODUCTS = ("best", "implicit", "im2col")

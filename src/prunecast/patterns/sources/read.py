@@ -6,12 +6,10 @@ JSON object (Hugging Face) whose `weight_map` says for each tensor the file it l
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput
@@ -230,11 +228,14 @@ def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None)
         notes.append(f"conv {shape_text(tensor.shape)} reshaped to {shape_text(shape)}")
     if tensor.dtype == "float64":
         notes.append("fp64 rounded to fp32")
-    load = partial(_matrix, path, name, tensor)
+    load: Callable[[], WeightArray] = partial(_matrix, path, name, tensor)
+    if held is None:
+        load = cache(load)
+        load()  # what is wrong with the weights is said now
     return Layer(
         name=name,
         shape=shape,
-        load=partial(_itself, load()) if held is None else partial(held.read, name, load),
+        load=load if held is None else partial(held.read, name, load),
         dtype=DTYPE_NAMES[tensor.dtype],
         note="; ".join(notes) or None,
         stored=tensor.stored,
@@ -244,29 +245,16 @@ def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None)
 
 
 def _matrix(path: Path, name: str, tensor: StoredTensor) -> WeightArray:
-    """The values (M, K) of a tensor, checked."""
-    with failures_named(path, name):
-        weights = _native(tensor.load().reshape(tensor.shape[0], -1))
-    _check_finite(path, name, weights)
-    return weights
-
-
-def _itself(weights: WeightArray) -> WeightArray:
-    return weights
-
-
-def _native(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Row-major, in this machine's byte order, float64 as float32."""
-    dtype = np.dtype(np.float32) if weights.dtype.itemsize == 8 else weights.dtype.newbyteorder("=")
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(weights, dtype=dtype)
-
-
-def _check_finite(path: Path, name: str, weights: npt.NDArray[Any]) -> None:
-    with np.errstate(invalid="ignore"):  # a signalling NaN would warn before it is counted
+    """Return the finite values (M, K) of a tensor, row-major and in this machine's byte order."""
+    with failures_named(path, name), np.errstate(over="ignore", invalid="ignore"):
+        stored = tensor.load().reshape(tensor.shape[0], -1)
+        dtype = np.dtype(np.float32) if stored.dtype.itemsize == 8 else stored.dtype.newbyteorder("=")
+        weights = np.ascontiguousarray(stored, dtype=dtype)
+        # A signalling NaN would warn before it is counted
         bad = weights.size - np.count_nonzero(np.isfinite(weights))
     if bad:
         raise BadInput(f"{path}: tensor {name!r} holds {bad} NaN or Inf among {weights.size} weights")
+    return weights
 
 
 def _nothing(skipped: dict[str, str], vectors: int, lookups: list[str]) -> str:

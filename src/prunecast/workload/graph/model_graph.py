@@ -30,7 +30,7 @@ MOST_TOKENS = 2**24
 """Far above any batch; a plan lists every token range."""
 
 
-def check_tokens(tokens: int) -> int:
+def checked_tokens(tokens: int) -> int:
     """Return a number of tokens; raise BadInput outside of 1 to `MOST_TOKENS`."""
     if tokens < 1:
         raise BadInput(f"tokens must be at least 1, got {tokens}")
