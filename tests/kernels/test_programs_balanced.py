@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.kernel import _matrix_layout
-from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
+from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, vector_layout
 from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
@@ -278,3 +280,47 @@ def test_issue_slots_of_the_chunks_written_out(chunks: int, rows: int, dtype: st
     early = [i for i in worker.begin[:spread] if i.op is Op.LOAD_A]
     slots = sum(i.issue for i in worker.begin[spread + 1 :] if i.op is not Op.WAIT_LOAD)
     assert slots == rows * (34 * chunks + (17 + 2) * (chunks - len(early)))
+
+
+@given(windows=st.integers(1, 70), splits=st.sampled_from([1, 2, 4, 8, 16]))
+def test_busy_splits_are_counted_step_by_step(windows: int, splits: int) -> None:
+    """Split i has the windows from i x steps on, one a step; a sub-partition has every fourth warp."""
+    steps = -(-windows // splits)
+    busy = [sum(i * steps + t < windows for i in range(splits)) for t in range(steps)]
+    fullest = [-(-count * (16 // splits) // 4) * 4 for count in busy]
+    found = BalancedLayout(16, 4, np.zeros((16, windows), np.int32)).busy_splits(splits)
+    assert found == pytest.approx((sum(busy) / (steps * splits), sum(fullest) / (steps * 16)))
+
+
+@given(dense=st.lists(st.integers(0, 16), min_size=1, max_size=8), rest=st.integers(0, 8))
+def test_words_of_a_record_written_out(dense: list[int], rest: int) -> None:
+    """Eight for each pair of dense columns, six for each element that a row keeps besides, and one for the
+    places of four pairs."""
+    found = BalancedLayout(16, rest, np.array([dense], np.int32)).words[0].tolist()
+    for columns, words in zip(dense, found, strict=True):
+        pairs = len(range(0, columns, 2))
+        assert words == 8 * pairs + 6 * rest + len(range(0, pairs, 4))
+
+
+@given(data=st.data(), m=st.integers(1, 6), k=st.integers(1, 900))
+def test_segments_are_those_that_need_the_fewest_chunks(data, m: int, k: int) -> None:  # type: ignore[no-untyped-def]
+    """Segment s of the columns belongs to lane s mod 32, whose elements of a row come four to a chunk."""
+    kept = [sorted(data.draw(st.sets(st.integers(0, k - 1), max_size=40))) for _ in range(m)]
+    elements = ElementMap(
+        m=m,
+        k=k,
+        row_start=np.cumsum([0, *map(len, kept)]),
+        column_index=np.array([c for row in kept for c in row], np.int64),
+        pattern="unstructured",
+    )
+
+    def chunks(segment: int) -> int:
+        lanes = [[c // segment % 32 for c in row] for row in kept]
+        most = max((row.count(lane) for row in lanes for lane in row), default=0)
+        return max(-(-most // 4), 1)
+
+    found = vector_layout(elements)
+    fewest = min(chunks(segment) for segment in (256, 128, 64, 32, 16, 8))
+    assert found.chunks == chunks(found.segment) == fewest
+    assert found.segment == max(s for s in (256, 128, 64, 32, 16, 8) if chunks(s) == fewest)
+    assert found.places == len({c // (32 * found.segment) for c in range(k)}) * found.segment
