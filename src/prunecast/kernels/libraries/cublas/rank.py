@@ -77,11 +77,8 @@ def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: G
     shared = multicast(t["block_m"], t["block_n"], m, n)
     by_rows, by_tokens = (np.where(t["persistent"], count, 1.0) for count in shared)
     l2_s = tiles * (rows / by_rows + tokens / by_tokens) * k * element / gpu.l2_bytes_per_s
-    # DRAM serves the same bytes whatever the kernel; on sm_90 the choice does not go by it
-    dram_s = (element * (m * k + k * n) + output * m * n) / gpu.dram_bytes_per_s
-    chip_s = (
-        np.maximum(l2_s, np.where(t["persistent"], 0.0, dram_s)) + m * n * output / gpu.l2_store_bytes_per_s
-    )
+    # DRAM serves the same bytes whatever the kernel, so the choice does not go by it
+    chip_s = l2_s + m * n * output / gpu.l2_store_bytes_per_s
     unhidden = cublas_costs(gpu.compute_capability)["heuristic_unhidden"]
     seconds = np.maximum(sm_s, chip_s) + unhidden * np.minimum(sm_s, chip_s)
     sums_s = reduction_seconds(m, n, slices, gpu) + 4.0 * m * n * slices / gpu.l2_store_bytes_per_s
