@@ -21,6 +21,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_dense
 from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.models import estimate
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine, engine_state, simulate
@@ -54,7 +55,8 @@ def median_s(function: Callable[[], object], repeats: int = 5) -> float:
 def benchmark_engine(plan: KernelPlan) -> None:
     """Rates of the jitted loop alone, in instructions and in scheduler decisions."""
     gpu = load_gpu("h200-sxm")
-    lowered = lower(launch_context(plan, gpu), policy=0, clock_hz=1.5e9)
+    context = launch_context(plan, gpu)
+    lowered = lower(context, memory_rules(context), policy=0, clock_hz=1.5e9)
     state = engine_state.new_state(lowered.machine, lowered.program, lowered.work)
 
     def run() -> None:

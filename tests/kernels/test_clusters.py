@@ -13,6 +13,7 @@ from prunecast.kernels.tile.configs import tile_configs
 from prunecast.kernels.tile.stspmm import _cluster_size, spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.models import plan_traffic
 from prunecast.models.amounts import plan_amounts
 from prunecast.patterns import TileMap
@@ -142,7 +143,10 @@ def test_weights_are_read_once_for_a_cluster_by_both_predictors() -> None:
     stages = np.maximum(-(-plan.tiles.kept_per_tile // 64), 2).sum() * 8
     saved = stages * 4 * VARIANT.weight_bytes_per_k16 // 2
     assert saved > 0
-    modelled = [plan_traffic(launch_context(p, GPU), plan_amounts(p), 6).l2_bytes for p in (alone, plan)]
+    modelled = [
+        plan_traffic(context, memory_rules(context), plan_amounts(context.plan), 6).l2_bytes
+        for context in (launch_context(alone, GPU), launch_context(plan, GPU))
+    ]
     assert modelled[0] - modelled[1] == pytest.approx(saved)
     simulated = [simulate(p, GPU).l2_bytes for p in (alone, plan)]
     assert simulated[0] - simulated[1] == saved

@@ -7,11 +7,12 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.launch import launch_context
+from prunecast.launch import launch_context, memory
 from prunecast.launch.context import launch_costs
+from prunecast.launch.memory import memory_rules
 from prunecast.launch.overlap import early_starts
-from prunecast.models import chip, estimate
-from prunecast.models.prefetch import first_weights_s, first_weights_share
+from prunecast.models import estimate
+from prunecast.models.prefetch import first_weights_s
 from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")
@@ -35,7 +36,7 @@ def plan_of(tiles, columns, n):
 def test_full_gpu_waits_for_a_ring_of_all_tiles():
     plan = plan_of(44, 614, 384)
     assert plan.blocks == plan.item_count == H200.sm_count
-    assert first_weights_share(launch_context(plan, H200)) == SHOWN_SHARE
+    assert memory_rules(launch_context(plan, H200)).weights_first == SHOWN_SHARE
     ring = plan.resources.stages * plan.shape.block_k
     a_bytes = 44 * 128 * 614 * 2
     found = first_weights_s(launch_context(plan, H200), 1.0, a_bytes, 614.0 * plan.item_count)
@@ -52,20 +53,20 @@ def test_tiles_shorter_than_a_ring_have_no_more_than_their_weights():
 def test_blocks_that_start_early_have_theirs():
     plan = plan_of(40, 512, 384)
     assert plan.blocks == plan.item_count == 120
-    share = first_weights_share(launch_context(plan, H200))
+    share = memory_rules(launch_context(plan, H200)).weights_first
     assert 0.0 < share < SHOWN_SHARE
     assert share == pytest.approx(SHOWN_SHARE * (1.0 - early_starts(launch_context(plan, H200)) / 120))
 
 
 def test_nobody_waits_where_launches_do_not_overlap_or_all_blocks_start_early():
-    assert first_weights_share(launch_context(replace(plan_of(44, 614, 384), pdl=False), H200)) == 0.0
-    assert first_weights_share(launch_context(plan_of(12, 614, 384), H200)) == 0.0
+    assert memory_rules(launch_context(replace(plan_of(44, 614, 384), pdl=False), H200)).weights_first == 0.0
+    assert memory_rules(launch_context(plan_of(12, 614, 384), H200)).weights_first == 0.0
 
 
 def test_a_launch_takes_as_much_longer(monkeypatch):
     plan = plan_of(44, 614, 384)
     waits = estimate(plan, H200)
-    monkeypatch.setattr(chip, "first_weights_share", lambda context: 0.0)
+    monkeypatch.setattr(memory, "_weights_first", lambda context: 0.0)
     without = estimate(plan, H200)
     ring = 44 * 128 * plan.resources.stages * plan.shape.block_k * 2
     longer = SHOWN_SHARE * ring / H200.dram_bytes_per_s

@@ -4,9 +4,10 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.plan.program import Op, When
-from prunecast.simulator.launch_gap import prefetched_blocks, with_prefetch
+from prunecast.simulator.launch_gap import with_prefetch
 from tests.kernels.layouts import tiles_keeping
 
 H200 = load_gpu("h200-sxm")
@@ -42,10 +43,10 @@ def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_re
     assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
     assert prologue_is_hidden(launch_context(few, H200))
     # 36 on SMs that were left, and of all blocks what the 800 cycles of columns are of 1,900
-    assert prefetched_blocks(launch_context(most, H200)) == int(
+    assert memory_rules(launch_context(most, H200)).early_blocks == int(
         36 * (1 + 3 * 800 / 1905)
     )  # three groups of up to 36
-    assert prefetched_blocks(launch_context(all_wait, H200)) == int(4 * (1 + 32 * 800 / 1905))
+    assert memory_rules(launch_context(all_wait, H200)).early_blocks == int(4 * (1 + 32 * 800 / 1905))
 
 
 def test_dram_brings_no_more_weights_than_it_can():
@@ -53,12 +54,10 @@ def test_dram_brings_no_more_weights_than_it_can():
     tiles = tiles_keeping([512] * 88, height=128, k=1024)
     plan = fastest_plan("stspmm", tiles, 128, "fp16", H200, split=None)
     assert plan.blocks == 88
-    assert 30 < prefetched_blocks(launch_context(plan, H200)) < 66
+    assert 30 < memory_rules(launch_context(plan, H200)).early_blocks < 66
 
 
 def test_where_every_sm_has_a_block_none_starts_early():
     tiles = tiles_keeping([512] * 33, height=128, k=1024)
-    assert (
-        prefetched_blocks(launch_context(fastest_plan("stspmm", tiles, 512, "fp16", H200, split=None), H200))
-        == 0
-    )
+    plan = fastest_plan("stspmm", tiles, 512, "fp16", H200, split=None)
+    assert memory_rules(launch_context(plan, H200)).early_blocks == 0

@@ -7,6 +7,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvShape, implicit_plan
 from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
 from prunecast.patterns import parse_pattern
 from prunecast.plan.tile_rows import columns_of_any
@@ -17,7 +18,8 @@ CONV = ConvShape(channels=64, height=28, width=28, kernel_h=3, kernel_w=3, paddi
 
 
 def traffic_of(plan, gpu=H200):
-    return plan_traffic(launch_context(plan, gpu), plan_amounts(plan), resident_blocks=132)
+    context = launch_context(plan, gpu)
+    return plan_traffic(context, memory_rules(context), plan_amounts(plan), resident_blocks=132)
 
 
 def plans_of(conv, kernel="tile-wise", text="tile-wise:128", m=128):

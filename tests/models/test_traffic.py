@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import plan_traffic
@@ -14,7 +15,8 @@ KIB = 1024
 
 
 def traffic_of(plan, resident_blocks=4, **overrides):
-    return plan_traffic(launch_context(plan, toy_gpu(**overrides)), plan_amounts(plan), resident_blocks)
+    context = launch_context(plan, toy_gpu(**overrides))
+    return plan_traffic(context, memory_rules(context), plan_amounts(plan), resident_blocks)
 
 
 def test_dense_bytes_and_flops():

@@ -128,7 +128,8 @@ def _work(machine: Machine, kernel: Kernel, work: Work) -> engine_state.Work:
     behind = kernel.fewest_steps * math.ceil(16 / kernel.block_k)
     steps = [math.ceil(len(columns) / kernel.block_k) + behind for columns in work.columns]
     ways = sum(program.warps for program in kernel.programs)
-    token_blocks = 1 + max((item.token_start // kernel.block_n for item in work.items), default=0)
+    ranges = 1 + max((item.token_start // kernel.block_n for item in work.items), default=0)
+    token_blocks = ranges * work.box_parts
     features = 1 + max((column for columns in work.columns for column in columns), default=0)
     gather_base = sum(steps) * ways
     box_base = gather_base + math.ceil(features / machine.panel) * token_blocks
@@ -162,7 +163,8 @@ def _items(kernel: Kernel, work: Work, steps: list[int]) -> npt.NDArray[np.int64
         row[engine.T_KFIRST] = sum(len(columns) for columns in work.columns[: item.tile]) + item.k_start
         row[engine.T_STEPFIRST] = sum(steps[: item.tile]) + item.k_start // kernel.block_k
         row[engine.T_ROWS], row[engine.T_TOKENS] = item.rows, item.tokens
-        row[engine.T_TOKENBLOCK] = item.token_start // kernel.block_n
+        place, part = item.token_start // kernel.block_n, item.tile % work.box_parts
+        row[engine.T_TOKENBLOCK] = place * work.box_parts + part
         row[engine.T_GROUP], row[engine.T_PARTS], row[engine.T_OWNER] = (
             item.group,
             item.parts,

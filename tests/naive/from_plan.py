@@ -7,11 +7,12 @@ import numpy as np
 from prunecast.hardware.placement import JITTER, followed
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
+from prunecast.launch.memory import memory_rules
 from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
-from prunecast.simulator.launch_gap import prefetched_blocks, with_prefetch
+from prunecast.simulator.launch_gap import with_prefetch
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["kernel_of", "machine_of", "work_of"]
@@ -77,7 +78,7 @@ def _whole_ticks(amount: int, per_clk: float) -> int:
 def work_of(context: LaunchContext) -> Work:
     """The work list of a launch as records."""
     plan, slots, gpu = context.plan, context.fit.blocks_per_sm, context.gpu
-    tiles, work = plan.tiles, plan.work
+    tiles, work, rules = plan.tiles, plan.work, memory_rules(context)
     columns = [tuple(tiles.column_index[start:stop].tolist()) for start, stop in pairwise(tiles.column_start)]
     rows = [int(stop - start) for start, stop in pairwise(tiles.row_start)]
     items = [
@@ -105,7 +106,8 @@ def work_of(context: LaunchContext) -> Work:
         items=tuple(items),
         columns=tuple(columns),
         rows_in_l2=context.b_in_l2,
-        early_sms=prefetched_blocks(context),
+        early_sms=rules.early_blocks,
+        box_parts=rules.box_parts,
     )
 
 

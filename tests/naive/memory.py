@@ -6,7 +6,7 @@ from itertools import groupby
 
 from prunecast.plan.program import WHOLE_LINES, Instruction, Op
 from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
-from tests.naive.records import Kernel, Machine
+from tests.naive.records import Kernel, Machine, Work
 from tests.naive.walk import Todo
 
 __all__ = ["Memory"]
@@ -17,10 +17,13 @@ Key = tuple[str, int, int, int]
 class Memory:
     """The chip's L2 port traffic, its L2 as an exact LRU of segments, and DRAM."""
 
-    def __init__(self, machine: Machine, kernel: Kernel, *, rows_in_l2: bool = False) -> None:
-        self.machine, self.kernel, self.rows_in_l2 = machine, kernel, rows_in_l2
+    def __init__(self, machine: Machine, kernel: Kernel, work: Work) -> None:
+        self.machine, self.kernel, self.work = machine, kernel, work
         self.l2, self.l2_stores, self.dram = Server(), Server(), Server()
         self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
+        self.held_bytes = 0
+        self.unwritten = 0
+        """Ticks that DRAM needs for what L2 has yet to hand over."""
         self.l2_bytes = self.hit_bytes = self.miss_bytes = self.dram_bytes = 0
 
     def read(self, sm: Sm, cycle: int, todo: Todo, warp: Warp) -> int:
@@ -94,18 +97,34 @@ class Memory:
         self.from_dram(0, size)
 
     def from_dram(self, cycle: int, size: int) -> int:
-        """The cycle in which DRAM has passed so many bytes."""
+        """The cycle in which DRAM has read so many bytes."""
+        self.write_while_idle(cycle)
         self.dram_bytes += size
         return self.dram.charge(cycle, byte_cost(size, self.machine.dram_ticks_per_kib))
 
     def to_dram(self, cycle: int, size: int) -> int:
-        """The same for what is written."""
+        """The earliest cycle in which the launch may end, which writes so many bytes more."""
+        self.write_while_idle(cycle)
+        ticks_per_kib = self.machine.dram_write_ticks_per_kib
         self.dram_bytes += size
-        return self.dram.charge(cycle, byte_cost(size, self.machine.dram_write_ticks_per_kib))
+        self.unwritten += byte_cost(size, ticks_per_kib)
+        self.dram.worked += byte_cost(size, ticks_per_kib)
+        # L2 holds no more than its size of what DRAM has yet to write
+        most = self.machine.l2_capacity * ticks_per_kib // 1024
+        if self.unwritten > most:
+            self.dram.free += self.unwritten - most
+            self.unwritten = most
+        return math.ceil(self.dram.worked / TICKS)
+
+    def write_while_idle(self, cycle: int) -> None:
+        """DRAM writes in the time until now in which it had nothing to read."""
+        idle = max(cycle * TICKS - self.dram.free, 0)
+        self.dram.free += idle
+        self.unwritten = max(self.unwritten - idle, 0)
 
     def touch(self, key: Key, size: int, cycle: int) -> int:
         """Make the segment the most recent one, fetching it if it is absent; its fill time."""
-        if self.rows_in_l2 and key[0] == "rows of B":
+        if self.work.rows_in_l2 and key[0] == "rows of B":
             self.hit_bytes += size
             return 0
         if key in self.held:
@@ -115,6 +134,7 @@ class Memory:
         self.miss_bytes += size
         filled = self.from_dram(cycle, size) + self.machine.dram_latency
         self.held[key] = (size, filled)
+        self.held_bytes += size
         self.drop_oldest()
         return filled
 
@@ -123,12 +143,14 @@ class Memory:
         if size > 0:
             before, _ = self.held.pop(("C", item, 0, 0), (0, 0))
             self.held["C", item, 0, 0] = (before + size, 0)
+            self.held_bytes += size
             self.drop_oldest()
 
     def drop_oldest(self) -> None:
         """Until the others fit."""
-        while sum(size for size, _ in self.held.values()) > self.machine.l2_capacity:
-            self.held.popitem(last=False)
+        while self.held_bytes > self.machine.l2_capacity:
+            _, (size, _) = self.held.popitem(last=False)
+            self.held_bytes -= size
 
     def bytes_of(self, todo: Todo, warp: Warp) -> int:
         """Bytes that a copy or load moves."""
@@ -147,7 +169,8 @@ class Memory:
             return [((name, item.tile, step, reader), todo.amount)]
         if op == Op.COPY_B:
             box = todo.columns[0] // self.kernel.block_k
-            return [(("box of B", box, item.token_start, 0), self.bytes_of(todo, warp))]
+            part = item.tile % self.work.box_parts
+            return [(("box of B", box, item.token_start, part), self.bytes_of(todo, warp))]
         panels = [
             panel for panel, _ in groupby(self.share(todo, warp), lambda column: column // self.machine.panel)
         ]

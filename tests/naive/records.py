@@ -90,6 +90,8 @@ class Work:
     columns: tuple[tuple[int, ...], ...]
     rows_in_l2: bool = False
     early_sms: int = 0
+    box_parts: int = 1
+    """Neighbouring tiles whose blocks each copy their own part of a box of B."""
 
 
 @dataclass(kw_only=True)

@@ -30,7 +30,7 @@ class Simulation:
 
     def __init__(self, machine: Machine, kernel: Kernel, work: Work) -> None:
         self.machine, self.kernel, self.work = machine, kernel, work
-        self.memory = Memory(machine, kernel, rows_in_l2=work.rows_in_l2)
+        self.memory = Memory(machine, kernel, work)
         self.items = Items(kernel, work)
         self.barriers = Barriers(kernel, work)
         self.sms = [Sm(number, machine.partitions) for number in range(machine.sms)]

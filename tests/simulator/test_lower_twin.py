@@ -12,6 +12,7 @@ from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import ASSIGNMENTS
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.patterns import element_map_from_mask
 from prunecast.plan.assignment import assign_longest_first, split_items
 from prunecast.simulator import POLICIES
@@ -40,7 +41,7 @@ LAYOUTS = {
 
 def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
     context = launch_context(plan, gpu)
-    lowered = lower(context, policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
+    lowered = lower(context, memory_rules(context), policy=POLICIES[policy], clock_hz=gpu.max_clock_hz)
     fast = launch_engine(lowered.machine, lowered.program, lowered.work)
     machine = machine_of(plan, gpu, lowered.machine, lowered.work.panel)
     assert fast == simulate_naively(machine, kernel_of(context), work_of(context))

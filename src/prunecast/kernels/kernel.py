@@ -127,7 +127,6 @@ class Kernel:
     parts : names of the kernels that are launched one behind the other; empty for a kernel of one launch
     writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
     unaligned_tokens : up to so many tokens, rows of B and C may begin anywhere; above, copies are padded
-    fills_l2 : one launch behind the other leaves L2 full of what it wrote also where they do not overlap
     costs : package with files `costs/sm_*.toml`; empty where the kernel has none
     traits : `(plan, gpu)` -> what the kernel knows of its launches that a plan does not say
     """
@@ -154,7 +153,6 @@ class Kernel:
     parts: tuple[str, ...] = ()
     writes_all_rows: bool = False
     unaligned_tokens: int = 0
-    fills_l2: bool = False
     costs: str = ""
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] = _no_traits
 

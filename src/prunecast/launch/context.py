@@ -177,7 +177,7 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
     gpu = gpu_as_found(plan, gpu, l2)
     traits = KERNELS[plan.kernel].traits(plan, gpu)
     fit = occupancy(_as_compiled(plan, traits.registers_per_thread), gpu)
-    co_resident, programs = traits.co_resident and plan.pdl, plan.programs
+    co_resident, programs = traits.co_resident and plan.pdl and plan.item_count > 0, plan.programs
     places, resident = None, 0.0
     if co_resident:
         columns = block_columns(plan.work)

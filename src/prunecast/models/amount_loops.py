@@ -112,17 +112,21 @@ def _up_to(step, unit, sizes, j, block_k):
 
 
 @njit()
-def count_different(numbers, below):
-    """How many different numbers there are, none of them below 0 nor above `below` - 1."""
-    there = np.zeros(below, np.bool_)
-    for number in numbers:
-        there[number] = True
-    return there.sum()
-
-
-@njit()
 def fetch_again(
-    order, wave, a_key, b_key, a_bytes, b_bytes, c_bytes, b_share, capacity, a_keys, b_keys, out_read
+    order,
+    wave,
+    a_key,
+    b_key,
+    abreast,
+    a_bytes,
+    b_bytes,
+    c_bytes,
+    b_share,
+    is_slice,
+    capacity,
+    a_keys,
+    b_keys,
+    out_read,
 ):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
 
@@ -134,12 +138,18 @@ def fetch_again(
     b_bytes : (items,) float64, size of the token range of B, all columns
     c_bytes : (items,) float64, what the item writes
     b_share : (items,) float64, share of the columns that the item reads
+    abreast : (items,) int64, 0 <= key < items: items of a token range that share what they read in a wave;
+        others of the range find nothing there of what these have read
+    is_slice : (items,) bool, whether columns of the tile lie before the item's: slices of a tile have none in
+        common, while tiles have as many as chance gives them
     """
     a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b_keys, -1, np.int64)
     # What had been touched when the wave of the last use began: two uses lie that far apart, as every item
     # of a wave uses its pieces from the wave's begin to its end.
     a_mark, b_mark = np.zeros(a_keys), np.zeros(b_keys)
     in_wave, in_cache, ever = np.zeros(b_keys), np.zeros(b_keys), np.zeros(b_keys)
+    lead = np.full(b_keys, -1, np.int64)
+    group_wave, of_group = np.full(order.size, -1, np.int64), np.zeros(order.size)
     touched, at_begin, again = 0.0, 0.0, 0.0
     this_wave = np.int64(-1)
     for i in order:
@@ -162,13 +172,23 @@ def fetch_again(
             b_wave[b] = w
             b_mark[b] = at_begin
             in_wave[b] = 0.0
+            lead[b] = abreast[i]
+        group = abreast[i]
+        if group_wave[group] != w:
+            group_wave[group] = w
+            of_group[group] = 0.0
         fetched = (1.0 - in_cache[b]) * b_share[i]
+        if group != lead[b]:
+            fetched = (1.0 - of_group[group]) * b_share[i]
+        of_group[group] += (1.0 - of_group[group]) * b_share[i]
         first = (1.0 - ever[b]) * b_share[i]
+        if is_slice[i]:
+            first = min(1.0 - ever[b], b_share[i])
         new_in_wave = (1.0 - in_wave[b]) * b_share[i]
         again += (fetched - first) * b_bytes[i]
         out_read[w] += fetched * b_bytes[i]
         touched += new_in_wave * b_bytes[i] + c_bytes[i]
-        in_cache[b] += fetched
+        in_cache[b] += (1.0 - in_cache[b]) * b_share[i]
         ever[b] += first
         in_wave[b] += new_in_wave
     return again

@@ -6,6 +6,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, launch_context
+from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import Amounts, launch_amounts, units_of
 from prunecast.models.chain import SmRates, sm_rates
 from prunecast.models.loops import busiest_sm
@@ -35,7 +36,7 @@ def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, f
     context = launch_context(plan, gpu)
     amounts = launch_amounts(context)
     # How many blocks run at once matters only for what is read again, which is no part of a bound.
-    traffic = plan_traffic(context, amounts, resident_blocks=gpu.sm_count)
+    traffic = plan_traffic(context, memory_rules(context), amounts, resident_blocks=gpu.sm_count)
     return bounds_of(context, clock_hz, amounts, traffic)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from prunecast.hardware.occupancy import Occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
+from prunecast.launch.memory import MemoryRules
 from prunecast.models.amounts import Amounts
 from prunecast.models.chain import Chain, SmRates
 from prunecast.models.traffic import Traffic
@@ -81,6 +82,7 @@ class Case(NamedTuple):
     """A plan on a GPU, and what was found out about it before any time was."""
 
     context: LaunchContext
+    rules: MemoryRules
     amounts: Amounts
     rates: SmRates
     traffic: Traffic

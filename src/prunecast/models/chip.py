@@ -20,7 +20,7 @@ from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.chain import runs_ahead
 from prunecast.models.loops import longer_of_each, queued_waves
-from prunecast.models.prefetch import first_weights_s, first_weights_share
+from prunecast.models.prefetch import first_weights_s
 from prunecast.models.starts import Starts
 from prunecast.models.terms import FloatArray
 from prunecast.models.traffic import WaveReads
@@ -217,7 +217,7 @@ def chip_ends(
     head_start = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue))
     head_start += straggler_credit_cycles(sm_finish, straggler_credit_scale(context))
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
-    share = first_weights_share(case.context)
+    share = case.rules.weights_first
     return ChipEnds(
         fetching=_sm_ends(fetched, quiet),
         between=_between_cycles(case, quiet_end),
@@ -236,8 +236,8 @@ def chip_ends(
 
 def _dram_seconds(case: Case) -> _DramSeconds:
     traffic, gpu = case.traffic, case.gpu
-    reads = (traffic.dram_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
-    return _DramSeconds(reads, traffic.c_bytes / gpu.dram_write_bytes_per_s, traffic.read_share)
+    reads = (traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s
+    return _DramSeconds(reads, traffic.written_bytes / gpu.dram_write_bytes_per_s, traffic.read_share)
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:

@@ -11,7 +11,6 @@ from itertools import takewhile
 import numpy as np
 
 from prunecast.launch import LaunchContext
-from prunecast.launch.overlap import early_starts, prologue_is_hidden
 from prunecast.plan.program import Instruction, Op
 
 
@@ -51,27 +50,12 @@ def _bytes_of(load: Instruction, warps: int, columns: np.ndarray, block_k: int) 
     return float(load.amount * warps * times.sum())
 
 
-def first_weights_share(context: LaunchContext) -> float:
-    """Share of the weights of all blocks' first rings for which B waits, however long tiles are.
-
-    0 where the preceding launch hides it: split tiles leave their SMs long before it ends. The constants of
-    2:4 have it.
-    """
-    plan, blocks = context.plan, context.plan.blocks
-    whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
-    one_wave = plan.item_count == blocks <= context.gpu.sm_count
-    overlap = context.prefetches_weights and context.pdl and not prologue_is_hidden(context)
-    if not (whole and one_wave and overlap):
-        return 0.0
-    return context.costs["shown_prefetch_share"] * (1.0 - min(early_starts(context) / max(blocks, 1), 1.0))
-
-
 def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
     """Seconds that rows of B wait for the weight prefetch at DRAM.
 
     Parameters
     ----------
-    share : as `first_weights_share`
+    share : `MemoryRules.weights_first`
     a_bytes, columns : weights that all items read, and columns that they keep together
     """
     plan, gpu = context.plan, context.gpu

@@ -29,6 +29,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
+from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
@@ -139,14 +140,15 @@ def _look_up(context: LaunchContext) -> Case:
     """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
     plan, gpu = context.plan, context.gpu
     amounts = launch_amounts(context)
-    traffic = plan_traffic(context, amounts, min(plan.blocks, context.held))
+    rules = memory_rules(context)
+    traffic = plan_traffic(context, rules, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
     # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits,
     # through registers every step, as often as DRAM has what it reads
     share = traffic.miss_share if copies_through_registers(context.programs) else 0.0
     share = max(share, float(context.b_in_l2))
     latency = gpu.l2_latency_cycles + share * (gpu.dram_latency_cycles - gpu.l2_latency_cycles)
-    return Case(context, amounts, rates, traffic, Chain.of(context, rates, latency))
+    return Case(context, rules, amounts, rates, traffic, Chain.of(context, rates, latency))
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:

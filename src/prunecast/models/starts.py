@@ -117,8 +117,11 @@ def _multiply_step(case: Case, chain: Chain, levels: dict[str, FloatArray]) -> _
 
 
 def _quiet(case: Case, chain: Chain, drain: float) -> float:
-    """Cycles at the end of a co-resident block, whose reads go on to its last steps; endless for others."""
-    if not case.context.co_resident:
+    """Cycles at the end of a block in which it reads nothing, at most: its last step and its `end` if it is
+    co-resident with others, or if it reads all in `begin`; else infinite.
+    """
+    reads_in_steps = any(program.fetches for program in case.context.programs)
+    if reads_in_steps and not case.context.co_resident:
         return float("inf")
     return drain + edge_cycles(chain, ("end",), "unsplit") + walk_pace(chain)
 

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
-from prunecast.models.amount_loops import count_different, fetch_again
+from prunecast.launch.memory import MemoryRules, RowsRead
+from prunecast.models.amount_loops import fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
 
 _Int64Array = npt.NDArray[np.int64]
@@ -35,6 +36,7 @@ class Traffic:
     a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once; of a
         convolution without B, the used channels of the input
     c_bytes : C, written once
+    partial_bytes : partial sums that DRAM writes, `MemoryRules.partials`
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
@@ -46,6 +48,7 @@ class Traffic:
     b_bytes: float
     index_bytes: float
     c_bytes: float
+    partial_bytes: float
     read_again_bytes: float
     merged_bytes: float
     l2_bytes: float
@@ -60,12 +63,17 @@ class Traffic:
     def dram_bytes(self) -> float:
         """Read and written, indices included."""
         read_too = self.index_bytes + self.read_again_bytes + self.merged_bytes
-        return self.compulsory_bytes + read_too
+        return self.compulsory_bytes + read_too + self.partial_bytes
+
+    @property
+    def written_bytes(self) -> float:
+        """Bytes that DRAM writes."""
+        return self.c_bytes + self.partial_bytes
 
     @property
     def read_share(self) -> float:
         """Share of what DRAM moves that is read, 0 to 1."""
-        return 1.0 - self.c_bytes / self.dram_bytes if self.dram_bytes else 0.0
+        return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
     @property
     def miss_share(self) -> float:
@@ -73,7 +81,9 @@ class Traffic:
         return min(1.0, self.dram_bytes / self.l2_bytes) if self.l2_bytes else 0.0
 
 
-def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int) -> Traffic:
+def plan_traffic(
+    context: LaunchContext, rules: MemoryRules, amounts: Amounts, resident_blocks: int
+) -> Traffic:
     """Traffic of a launch of which `resident_blocks` blocks run at once.
 
     A valid plan covers every tile for every token once, so the pieces of A that the items of one token
@@ -82,7 +92,7 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
     """
     plan = context.plan
     total = amounts.total(plan.blocks)
-    read = _rows_read(plan)
+    read = rules.read
     whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
     again, waves = _wave_reads(context, amounts, read, resident_blocks)
     return Traffic(
@@ -91,6 +101,7 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
         b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
         c_bytes=float(total[Quantity.C]),
+        partial_bytes=rules.partials,
         read_again_bytes=again,
         merged_bytes=store_cost(context.programs).fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
@@ -98,51 +109,19 @@ def plan_traffic(context: LaunchContext, amounts: Amounts, resident_blocks: int)
     )
 
 
-class _RowsRead(NamedTuple):
-    """Rows of B, or channels of the input of a convolution, that any tile reads."""
-
-    rows: int
-    bytes_per_token: float
-    """Bytes of one row or channel for one column of C."""
-    columns_per_row: int
-    """Columns of A that read the same row or channel."""
-
-    def share(self, columns: npt.NDArray[np.int32]) -> FloatArray:
-        """(items,): share of the rows that an item reads; its columns are taken as drawn at random."""
-        if self.columns_per_row == 1:
-            return columns / max(self.rows, 1)
-        return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
-
-
-def _rows_read(plan: KernelPlan) -> _RowsRead:
-    """Count what the tiles of a plan read together."""
-    element_bytes = DTYPE_BYTES[plan.dtype]
-    if plan.source is None:
-        return _RowsRead(_used(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
-    taps, channels = plan.source.taps, plan.source.channels
-    used = _used(plan.tiles.column_index // taps, channels, plan)
-    return _RowsRead(used, element_bytes * plan.source.source_ratio, taps)
-
-
-def _used(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
-    """Different numbers below `size` in `index`."""
-    if int(plan.tiles.kept_per_tile.max(initial=0)) == plan.k:
-        return size
-    return int(count_different(index, size))
-
-
 def _wave_reads(
-    context: LaunchContext, amounts: Amounts, read: _RowsRead, resident_blocks: int
+    context: LaunchContext, amounts: Amounts, read: RowsRead, resident_blocks: int
 ) -> tuple[float, WaveReads]:
     """Bytes of A and B that fall out of L2 between two uses, and when DRAM reads any of them.
 
-    The items that run at once (a wave) walk their columns abreast, so what several of them read comes from
-    DRAM once. Between waves the cache is least-recently-used at the grain of whole pieces: the weights of
-    one tile (or part of a tile), and the kept rows of B for one range of tokens. Two uses lie as far apart
-    as what all waves from the first to before the second read and write; a piece is lost if that is more than
-    `l2_usable_bytes`. Tiles that keep the share s of the columns are taken as independent: of a range of B
-    of which the share c is there, each new tile brings in s * (1 - c). Left out: blocks of a wave that
-    drift apart, and lines kept by luck (near the limit it is all or nothing).
+    Items that run at once (a wave) share what DRAM reads of one range of tokens if L2 can hold the rows of B
+    of the wave, or else a row from one reader to the next (`_abreast`). Between waves the cache is
+    least-recently-used at the grain of whole k-slices: the weights of one tile (or part of a tile), and the
+    kept rows of B for one range of tokens. Two uses lie as far apart as what all waves from the first to
+    before the second read and write; a slice is lost if that is more than `l2_usable_bytes`. Tiles that keep
+    the share s of the columns are taken as independent: of a range of B of which the share c is there, each
+    new tile brings in s * (1 - c). Left out: blocks of a wave that drift apart because DRAM serves one
+    sooner, and lines kept by luck (near the limit it is all or nothing).
     """
     plan, gpu = context.plan, context.gpu
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
@@ -151,26 +130,69 @@ def _wave_reads(
     c_bytes = _written_bytes(plan)
     order = _run_order(plan, resident_blocks)
     waves = WaveReads(order.wave, np.zeros(int(order.wave.max(initial=0)) + 1))
-    if waves.read_bytes.size == 1:
-        return 0.0, waves
     footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
+    capacity = float(gpu.l2_usable_bytes)
+    if footprint <= capacity:
+        capacity = np.inf
+        if waves.read_bytes.size == 1:
+            return 0.0, waves
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
+    a_bytes, b_bytes = whole[kinds.of_item, Quantity.A], bytes_per_token * amounts.tokens[kinds.of_item]
     again = fetch_again(
         order.order,
         order.wave,
         a_key,
         b_key,
-        whole[kinds.of_item, Quantity.A],
-        bytes_per_token * amounts.tokens[kinds.of_item],
+        _abreast(plan, order, b_key, a_bytes, b_bytes, capacity),
+        a_bytes,
+        b_bytes,
         c_bytes,
         read.share(work.k_stop - work.k_start),
-        float(gpu.l2_usable_bytes) if footprint > gpu.l2_usable_bytes else np.inf,
+        work.k_start > 0,
+        capacity,
         int(a_key.max()) + 1,
         int(b_key.max()) + 1,
         waves.read_bytes,
     )
     return float(again), waves
+
+
+def _abreast(
+    plan: KernelPlan,
+    order: "_RunOrder",
+    token_range: _Int64Array,
+    a_bytes: FloatArray,
+    b_bytes: FloatArray,
+    capacity: float,
+) -> _Int64Array:
+    """(items,): number of the group of items of a wave that share reads of their range of tokens.
+
+    Two items share a row if one reads it while L2 still holds it from the other: if they are at most `window`
+    columns apart, at their begin and halfway. An item begins after what its block has done before, and
+    columns pass the faster the fewer of them it keeps.
+    """
+    wave, work = order.wave, plan.work
+    of_wave = wave * (int(token_range.max()) + 1) + token_range
+    ranges, first = np.unique(of_wave, return_index=True)
+    rows = np.bincount(wave[first], weights=b_bytes[first], minlength=int(wave.max()) + 1)
+    if float(rows.max()) <= capacity:
+        return np.asarray(np.searchsorted(ranges, of_wave), np.int64)
+    columns = np.maximum(work.k_stop.astype(np.int64) - work.k_start, 1)
+    begin = -work.k_start.astype(np.int64)
+    if plan.schedule is Schedule.STATIC:
+        before = np.concatenate(([0], np.cumsum(columns)))
+        begin = begin + before[:-1] - np.repeat(before[work.block_start[:-1]], np.diff(work.block_start))
+    together = float(np.bincount(wave).max())
+    window = capacity / max(together * float((a_bytes / columns).mean() + b_bytes.mean() / plan.k), 1.0)
+    place = np.lexsort((columns, np.rint(begin / max(window, 1.0)), of_wave))
+    begin, columns, of_wave = begin[place], columns[place], of_wave[place]
+    drift = np.abs(np.diff(columns)) * (plan.k / 2.0) / np.maximum(columns[1:], columns[:-1])
+    lost = np.maximum(np.abs(np.diff(begin)), drift) > window
+    apart = (np.diff(of_wave) != 0) | (lost & (rows[wave[place]][1:] > capacity))
+    group = np.empty(place.size, np.int64)
+    group[place] = np.concatenate(([0], np.cumsum(apart)))
+    return group
 
 
 def _written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:

@@ -6,6 +6,7 @@ Rows of DRAM that kept columns read are those of B itself, or of the input of a 
 import numpy as np
 
 from prunecast.launch import LaunchContext
+from prunecast.launch.memory import pixels_per_output
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Op
@@ -32,8 +33,11 @@ def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
     return base[place], int(base[-1])
 
 
-def items(plan: KernelPlan, first_step: np.ndarray, block_k: int) -> np.ndarray:
-    """(items, `engine.T_FIELDS`) their numbers; the first steps are those of `first_steps`."""
+def items(plan: KernelPlan, first_step: np.ndarray, block_k: int, box_parts: int) -> np.ndarray:
+    """(items, `engine.T_FIELDS`) their numbers; the first steps are those of `first_steps`.
+
+    box_parts : CTAs of a pair, neighbours along the rows, each of which reads its own part of a token range
+    """
     work, tiles = plan.work, plan.tiles
     k_count = work.k_stop.astype(np.int64) - work.k_start
     multiplied = plan.multiplied_columns.astype(np.int64)
@@ -46,7 +50,7 @@ def items(plan: KernelPlan, first_step: np.ndarray, block_k: int) -> np.ndarray:
         engine.T_STEPFIRST: first_step,
         engine.T_ROWS: tiles.rows_per_tile[work.tile],
         engine.T_TOKENS: work.token_stop - work.token_start,
-        engine.T_TOKENBLOCK: work.token_start // plan.shape.block_n,
+        engine.T_TOKENBLOCK: work.token_start // plan.shape.block_n * box_parts + work.tile % box_parts,
         engine.T_GROUP: work.group,
         engine.T_PARTS: work.parts,
         engine.T_OWNER: work.owner,
@@ -74,11 +78,6 @@ def next_items(plan: KernelPlan) -> np.ndarray:
     stops = plan.work.block_start[1:]
     following[stops[stops > 0] - 1] = engine.NO_ITEM
     return following
-
-
-def pixels_per_output(plan: KernelPlan) -> int:
-    """Input pixels of a channel for each output pixel of a convolution, rounded, at least 1."""
-    return 1 if plan.source is None else max(round(plan.source.source_ratio), 1)
 
 
 def rows_of_source(plan: KernelPlan, block_k: int) -> IntArray:

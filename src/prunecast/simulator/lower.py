@@ -8,6 +8,7 @@ import numpy as np
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
+from prunecast.launch.memory import MemoryRules
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
@@ -19,18 +20,15 @@ from prunecast.simulator.item_rows import (
     first_steps,
     items,
     next_items,
-    pixels_per_output,
     rows_of_source,
 )
-from prunecast.simulator.launch_gap import prefetched_blocks, with_prefetch, write_back_share
+from prunecast.simulator.launch_gap import with_prefetch
 
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 PER_STEP_FIXED = (Op.ISSUE, Op.FMA, Op.SHARED, Op.LOAD_INDEX, Op.LOAD_A)
 OPERATIONS_WANTED = 200_000
 """Plans without a copy ring run longer k-steps once these exceed so many operations: on CSR plans of 256 to
 2048 rows the time changes by at most 1.2 % and the simulation is up to five times as fast."""
-ROWS_PER_PANEL = 32
-"""Rows of B in one L2 segment of a CUDA-core kernel, which touches rows by the hundred million."""
 LONGEST_RUN_CYCLES = 1 << 40
 
 
@@ -43,22 +41,13 @@ class Lowered:
     work: Work
 
 
-def lower(
-    context: LaunchContext,
-    *,
-    policy: int,
-    clock_hz: float,
-    written: float | None = None,
-) -> Lowered:
-    """Translate a launch at an SM clock of `clock_hz`.
-
-    written : share of C in all that comes into L2, where it is known; else `write_back_share`
-    """
+def lower(context: LaunchContext, rules: MemoryRules, *, policy: int, clock_hz: float) -> Lowered:
+    """Translate a launch and its memory rules at an SM clock of `clock_hz`."""
     coarse = _coarseness(context)
     return Lowered(
-        machine=_machine(context, policy, clock_hz, written),
+        machine=_machine(context, rules, policy, clock_hz),
         program=_program(context, coarse),
-        work=_work(context, coarse),
+        work=_work(context, rules, coarse),
     )
 
 
@@ -75,9 +64,9 @@ def _coarseness(context: LaunchContext) -> int:
     return max(1, -(-operations // OPERATIONS_WANTED))
 
 
-def _machine(context: LaunchContext, policy: int, clock_hz: float, written: float | None) -> Machine:
+def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: float) -> Machine:
     plan, gpu = context.plan, context.gpu
-    dram = _dram_ticks(gpu, clock_hz, write_back_share(context) if written is None else written)
+    dram = _dram_ticks(gpu, clock_hz, rules.write_back)
     return Machine(
         sms=gpu.sm_count,
         partitions=gpu.sub_partitions_per_sm,
@@ -116,10 +105,10 @@ class _DramTicks(NamedTuple):
 
 
 def _dram_ticks(gpu: GpuSpec, clock_hz: float, share: float) -> _DramTicks:
-    """C that lies in L2 is written when what comes in needs its room: by reads too, if launches overlap."""
+    """Of what is written DRAM writes the share `share` of every byte that comes into L2, read or stored."""
     read = _ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
-    write = _ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz)
-    return _DramTicks(read + round(share * write), round(share * write)) if share else _DramTicks(read, write)
+    written = round(share * _ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
+    return _DramTicks(read + written, written)
 
 
 def _ticks_per_kib(bytes_per_clk: float) -> int:
@@ -204,21 +193,21 @@ def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int
     return 0
 
 
-def _work(context: LaunchContext, coarse: int) -> Work:
+def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
     plan = context.plan
     work, shape = plan.work, plan.shape
     block_k = shape.block_k * coarse
     first_step, all_steps = first_steps(plan, block_k)
     a_ways, first = _a_ways(context), first_items(context)
-    panel = (1 if plan.tensor != "none" else ROWS_PER_PANEL) * pixels_per_output(plan)
-    token_blocks = -(-plan.n // shape.block_n)
+    panel = rules.rows_per_miss
+    token_blocks = -(-plan.n // shape.block_n) * rules.box_parts
     gather_base = all_steps * a_ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
     index_base = box_base + -(-plan.k // block_k) * token_blocks
     return Work(
         schedule=int(Schedule.STATIC if context.places is not None else plan.schedule),
         blocks=first.size if context.places is not None else plan.blocks,
-        item=items(plan, first_step, block_k),
+        item=items(plan, first_step, block_k, rules.box_parts),
         first_item=first,
         next_item=next_items(plan),
         column=rows_of_source(plan, block_k),
@@ -231,7 +220,7 @@ def _work(context: LaunchContext, coarse: int) -> Work:
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
         rows_in_l2=context.b_in_l2,
-        early_sms=prefetched_blocks(context),
+        early_sms=rules.early_blocks,
     )
 
 

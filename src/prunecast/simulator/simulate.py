@@ -17,10 +17,11 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, LAUNCHES, CacheState, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
+from prunecast.launch.memory import memory_rules
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_events, new_state, run_engine
-from prunecast.simulator.launch_gap import launch_gap, launched_cycles, write_back_share
+from prunecast.simulator.launch_gap import launch_gap, launched_cycles
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.result import SimResult, run_result, tensor_cycles
 
@@ -63,11 +64,11 @@ def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "gr
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
     )
-    written = write_back_share(context)
+    rules = memory_rules(context)
     for _ in range(MOST_RUNS):
-        lowered = lower(context, policy=POLICIES[policy], clock_hz=clock_hz, written=written)
+        lowered = lower(context, rules, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(context, lowered)
-        written = _share_that_came(run, written)
+        rules = rules._replace(write_back=_write_back_of(run, rules.write_back))
         gap = launch_gap(context, run, clock_hz, launch)
         period_s = launched_cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(context), 0.0)
         caused_hz = _caused_clock(context, lowered, run, clock_hz, period_s, state)
@@ -78,10 +79,10 @@ def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "gr
     return Settled(lowered=lowered, run=run, clock_hz=clock_hz)
 
 
-def _share_that_came(run: State, written: float) -> float:
-    """Share of C in all data that came into L2: data read again drives out no more of C than there is."""
+def _write_back_of(run: State, write_back: float) -> float:
+    """`MemoryRules.write_back` of what came into L2: data read again evict no more of C than there is."""
     read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
-    return min(written, 1.0 - read / moved) if moved else written
+    return min(write_back, 1.0 - read / moved) if moved else write_back
 
 
 def _run(context: LaunchContext, lowered: Lowered) -> State:

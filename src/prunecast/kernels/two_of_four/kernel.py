@@ -131,7 +131,6 @@ TWO_OF_FOUR = Kernel(
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator", 80),
     },
     sources=Sources("sparse", ("device", "tile/cuda", "two_of_four/cuda")),
-    fills_l2=True,
 )
 
 

@@ -132,7 +132,6 @@ DENSE = CUBLAS.kernel(
     takes=None,
     natural_pattern="dense",
     families=("dense",),
-    fills_l2=True,
     in_torch=True,
 )
 

@@ -117,7 +117,6 @@ CUSPARSELT = CUSPARSELT_LIBRARY.kernel(
     natural_pattern="2:4",
     families=("2:4",),
     times=_times,
-    fills_l2=True,
 )
 
 

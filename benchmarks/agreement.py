@@ -1,0 +1,226 @@
+"""How far the two engines are apart on maps drawn at random, by GPU and by kernel.
+
+python -m benchmarks.agreement [--cases 10] [--gpus h200-sxm t4] [--kernels stspmm] [--rows 20]
+
+Both engines time the same plan, so a difference of more than 10 % is an error of one of them. The draws
+include shapes that recorded suites lack: tiles of 1 to 4096 rows, a single tile, empty tiles, K = 100,000,
+one token.
+"""
+
+import argparse
+import math
+import random
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.choice import fastest_plan
+from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KERNELS, KernelPlan, PlanDoesNotFit
+from prunecast.models import estimate
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.simulator import simulate
+
+GPUS = ("h200-sxm", "h100-sxm", "b200", "a100-sxm4-40gb", "rtx-4090", "v100-sxm2-16gb", "t4", "gtx-1080-ti")
+SINGLE = tuple(name for name, kernel in KERNELS.items() if not kernel.parts)
+"""Kernels of one launch."""
+NEAR, FAR = 0.10, 0.25
+"""Relative differences that are counted. Kind: definition."""
+HEIGHTS = (1, 8, 16, 32, 64, 128, 200, 256, 1024, 4096)
+"""Rows of a tile that are drawn."""
+MOST_PRODUCTS = {"csr": 1 << 29, "balanced": 1 << 29}
+OTHERS_MOST_PRODUCTS = 1 << 33
+"""Kept elements times tokens up to which a case is drawn: a simulation then needs seconds at most."""
+
+
+class Case(NamedTuple):
+    """One layer, what is kept of it, and the kernel and GPU that multiply it."""
+
+    gpu: str
+    kernel: str
+    shape: str
+    """One of `SHAPES`."""
+    m: int
+    k: int
+    n: int
+    height: int
+    density: float
+    seed: int
+
+    @property
+    def dtype(self) -> str:
+        """Half precision where the GPU has tensor cores for it."""
+        return "fp16" if load_gpu(self.gpu).tensor_fp16_fma_per_clk_per_sm else "fp32"
+
+    def plan(self) -> KernelPlan:
+        """Raise BadInput or PlanDoesNotFit if the kernel does not run it."""
+        gpu = load_gpu(self.gpu)
+        if not KERNELS[self.kernel].prunes:
+            return KERNELS[self.kernel].plan(self.m, self.k, self.n, self.dtype, gpu)
+        return fastest_plan(self.kernel, self.kept(), self.n, self.dtype, gpu)
+
+    def kept(self) -> TileMap | ElementMap:
+        """The map that the kernel multiplies."""
+        kernel, rng = KERNELS[self.kernel], np.random.default_rng(self.seed)
+        if kernel.takes is TileMap:
+            return _tiles(self, rng)
+        if kernel.natural_pattern == "2:4":
+            place = rng.random((self.m, self.k // 4, 4)).argsort(axis=2)
+            return element_map_from_mask((place < 2).reshape(self.m, -1), "2:4")
+        if self.kernel == "balanced":
+            bank = min(self.height, 64)
+            kept = max(round(self.density * bank), 1)
+            place = rng.random((self.m, self.k // bank, bank)).argsort(axis=2)
+            return element_map_from_mask((place < kept).reshape(self.m, -1), f"balanced:{bank}")
+        return element_map_from_mask(rng.random((self.m, self.k)) < self.density, "unstructured")
+
+
+def _tiles(case: Case, rng: np.random.Generator) -> TileMap:
+    """Tiles of `height` rows; equal for block-sparse, else as the shape says."""
+    height = 64 if case.kernel == "block-sparse" else min(case.height, case.m)
+    tiles = 0 if case.shape == "no tile" else 1 if case.shape == "one tile" else -(-case.m // height)
+    share = np.full(tiles, case.density)
+    if case.kernel != "block-sparse":
+        share = np.clip(share * rng.lognormal(0.0, 0.5, tiles), 0.0, 1.0)
+    if case.shape == "half empty":
+        share[rng.random(tiles) < 0.5] = 0.0
+    kept = np.rint(share * case.k).astype(int)
+    if case.kernel == "block-sparse":
+        blocks = rng.random((tiles, case.k // 64)) < share[:, None]
+        columns = [np.flatnonzero(np.repeat(own, 64)) for own in blocks]
+        kept = np.array([own.size for own in columns], int)
+    else:
+        columns = [np.sort(rng.choice(case.k, count, replace=False)) for count in kept]
+    rows = min(tiles * height, case.m)
+    return TileMap(
+        m=case.m,
+        k=case.k,
+        row_start=np.minimum(np.arange(tiles + 1) * height, rows),
+        row_index=np.arange(rows),
+        column_start=np.concatenate(([0], np.cumsum(kept))).astype(int),
+        column_index=np.concatenate([np.zeros(0, int), *columns]),
+        pattern="block:64x64" if case.kernel == "block-sparse" else f"tile-wise:{height}",
+    )
+
+
+SHAPES = (
+    "plain",
+    "plain",
+    "plain",
+    "one tile",
+    "no tile",
+    "half empty",
+    "odd",
+    "tall",
+    "flat",
+    "one token",
+    "long",
+)
+"""Shapes that are drawn, as often as they stand here."""
+
+
+def drawn(gpu: str, kernel: str, seed: int) -> Case:
+    """Draw a case; sizes are multiples of 64, M of an odd case is 129."""
+    draw = random.Random(f"{gpu} {kernel} {seed}")
+    shape = draw.choice(SHAPES)
+    m, k = (64 * round(2 ** draw.uniform(1, 6)) for _ in range(2))
+    n = draw.choice((1, 8, 16, 64, 128, 256, 512, 1024, 2048, 4096))
+    if shape == "odd":
+        m = 129
+    elif shape == "tall":
+        m, k = 8192, 256
+    elif shape == "flat":
+        m, k = 128, 8192
+    elif shape == "one token":
+        n = 1
+    elif shape == "long":
+        m, k = 256, 100_096
+    record, density = KERNELS[kernel], draw.choice((0.1, 0.25, 0.4, 0.5, 0.75))
+    n = min(n, record.most_tokens or n)
+    most = MOST_PRODUCTS.get(kernel, OTHERS_MOST_PRODUCTS)
+    while n > 1 and m * k * n * density > most:
+        n //= 2
+    return Case(gpu, kernel, shape, m, k, n, draw.choice(HEIGHTS), density, seed)
+
+
+class Pair(NamedTuple):
+    """Seconds of one case by both engines."""
+
+    case: Case
+    closed_form: float
+    simulated: float
+
+    @property
+    def apart(self) -> float:
+        """Logarithm of closed form over simulator."""
+        return math.log(self.closed_form / self.simulated)
+
+    def within(self, share: float) -> bool:
+        """Whether the slower time is at most 1 + `share` times the faster one."""
+        return abs(self.apart) <= math.log1p(share)
+
+    def line(self) -> str:
+        """The case in one line."""
+        times = f"{1e6 * self.closed_form:9.2f} {1e6 * self.simulated:9.2f} {math.exp(self.apart):6.2f}"
+        case = self.case
+        return (
+            f"{times}  {case.gpu} {case.kernel} {case.dtype} {case.m} x {case.k} x {case.n}"
+            f" height {case.height} density {case.density} seed {case.seed}, {case.shape}"
+        )
+
+
+def timed(case: Case) -> Pair | None:
+    """Time a case by both engines; None if the kernel does not run it on the GPU."""
+    try:
+        plan = case.plan()
+        gpu = load_gpu(case.gpu)
+        return Pair(case, estimate(plan, gpu).seconds, simulate(plan, gpu).seconds)
+    except (BadInput, PlanDoesNotFit):
+        return None
+
+
+def pairs(gpus: Iterable[str], kernels: Iterable[str], cases: int, first: int = 0) -> list[Pair]:
+    """Time so many draws of every kernel on every GPU."""
+    kernels = list(kernels)
+    drawn_cases = (drawn(g, k, seed) for g in gpus for k in kernels for seed in range(first, first + cases))
+    return [pair for case in drawn_cases if (pair := timed(case)) is not None]
+
+
+def summary(name: str, found: list[Pair]) -> str:
+    """Counts of one group of pairs in one line."""
+    if not found:
+        return f"{name:>16}     0"
+    near, far = (sum(pair.within(share) for pair in found) for share in (NEAR, FAR))
+    apart = np.array([pair.apart for pair in found])
+    return (
+        f"{name:>16} {len(found):5d} {100 * near / len(found):7.1f} {100 - 100 * far / len(found):7.1f}"
+        f" {100 * np.expm1(np.median(apart)):+7.1f} {math.exp(np.abs(apart).max()):7.2f}"
+    )
+
+
+def main() -> None:
+    """Draw, time and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=10, help="draws of each kernel on each GPU")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first draw")
+    parser.add_argument("--gpus", nargs="*", default=list(GPUS))
+    parser.add_argument("--kernels", nargs="*", default=list(SINGLE), choices=SINGLE)
+    parser.add_argument("--rows", type=int, default=0, help="cases to show, the farthest apart first")
+    options = parser.parse_args()
+    found = pairs(options.gpus, options.kernels, options.cases, options.first)
+    for pair in sorted(found, key=lambda pair: -abs(pair.apart))[: options.rows]:
+        print(pair.line())
+    print(f"{'':>16} {'cases':>5} {'<= 10 %':>7} {'> 25 %':>7} {'median':>7} {'worst':>7}")
+    for kernel in options.kernels:
+        print(summary(kernel, [pair for pair in found if pair.case.kernel == kernel]))
+    for gpu in options.gpus:
+        print(summary(gpu, [pair for pair in found if pair.case.gpu == gpu]))
+    print(summary("all", found))
+
+
+if __name__ == "__main__":
+    main()

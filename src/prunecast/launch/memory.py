@@ -1,0 +1,161 @@
+"""Memory rules of a launch: what it brings into L2, and what DRAM reads and writes for it.
+
+One record, computed from a plan on a GPU, that both engines read: the simulator turns it into costs and
+segments, the closed form into bytes. A rule that only one of them knew would make their times differ.
+
+Who is served first   Weights that blocks prefetch before `griddepcontrol.wait` are queued at DRAM before
+                      rows of B (`early_blocks`, `weights_first`).
+When C is written     A store ends in L2. DRAM writes a line when L2 evicts it, which the data that come in
+                      later cause: reads and stores of this launch, of C of launches before (`write_back`).
+What stays in L2      Partial sums of a workspace that all launches share. A workspace of the operator's own
+                      is as old as its weights when it runs again, and is written like C (`partials`).
+What a miss fetches   The row of B that missed, in the range of tokens (`rows_per_miss`).
+What a pair reads     Each CTA of a pair copies its own part of a box of B, once (`box_parts`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.launch.context import LaunchContext
+from prunecast.launch.overlap import early_starts, prologue_is_hidden, prologue_under_preceding_cycles
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan, Schedule
+from prunecast.plan.program import Op
+
+
+class RowsRead(NamedTuple):
+    """Rows of B, or channels of the input of a convolution, that any tile reads."""
+
+    rows: int
+    bytes_per_token: float
+    """Bytes of one row or channel for one column of C."""
+    columns_per_row: int
+    """Columns of A that read the same row or channel."""
+
+    def share(self, columns: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        """(items,): share of the rows that an item reads; its columns are taken as drawn at random."""
+        if self.columns_per_row == 1:
+            return columns / max(self.rows, 1)
+        return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
+
+
+class MemoryRules(NamedTuple):
+    """Rules of L2 and DRAM for one launch."""
+
+    read: RowsRead
+    write_back: float
+    """Bytes that DRAM writes for each byte that comes into L2: the share of what is written in all that
+    comes in. With it reads and stores of a launch together write all of C."""
+    partials: float
+    """Bytes of partial sums that DRAM writes."""
+    rows_per_miss: int
+    """Rows of B, or pixels of an input channel for each pixel of the output, that a miss brings from DRAM."""
+    box_parts: int
+    """CTAs of a pair that each copy a part of a box of B."""
+    early_blocks: int
+    """Blocks whose weight prefetch is done when the first block may read B, as far as DRAM's rate allows."""
+    weights_first: float
+    """Share of the weights of all blocks' first rings for which B waits, however long tiles are."""
+
+
+def memory_rules(context: LaunchContext) -> MemoryRules:
+    """Rules of a launch."""
+    plan = context.plan
+    read = rows_read(plan)
+    partials = _partial_bytes(context)
+    box = plan.shape.block_n * DTYPE_BYTES[plan.dtype]
+    copied = (i.amount for p in context.programs for i in p.step if i.op is Op.COPY_B)
+    return MemoryRules(
+        read=read,
+        write_back=_write_back(plan, read, partials),
+        partials=partials,
+        rows_per_miss=pixels_per_output(plan),
+        box_parts=max(box // next(copied, box), 1),
+        early_blocks=_early_blocks(context),
+        weights_first=_weights_first(context),
+    )
+
+
+def rows_read(plan: KernelPlan) -> RowsRead:
+    """Count the rows of B, or channels, that the tiles of a plan read together."""
+    element_bytes = DTYPE_BYTES[plan.dtype]
+    if plan.source is None:
+        return RowsRead(_different(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
+    taps, channels = plan.source.taps, plan.source.channels
+    used = _different(plan.tiles.column_index // taps, channels, plan)
+    return RowsRead(used, element_bytes * plan.source.source_ratio, taps)
+
+
+def _different(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
+    """Number of different values in `index`, which are below `size`."""
+    if int(plan.tiles.kept_per_tile.max(initial=0)) == plan.k:
+        return size
+    used = np.zeros(size, np.bool_)
+    used[index] = True
+    return int(np.count_nonzero(used))
+
+
+def pixels_per_output(plan: KernelPlan) -> int:
+    """Input pixels of a channel for each output pixel of a convolution, rounded, at least 1."""
+    return 1 if plan.source is None else max(round(plan.source.source_ratio), 1)
+
+
+def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
+    """Share of what is written in all that comes into L2, each byte of which evicts one.
+
+    First stages come 1,060 cycles later for a MB of B (H200); V:N:M kernels with 8 MB of C and 4 MB else need
+    16.2 us where C after all else would need 21.3 (RTX 3090).
+    """
+    rows = plan.tiles.rows_per_tile.astype(np.float64)
+    written = float(rows.sum()) * plan.n * OUTPUT_BYTES[plan.dtype] + partials
+    a = float(rows @ plan.tiles.kept_per_tile) * DTYPE_BYTES[plan.dtype]
+    a *= 0.5 if plan.inner is not None else 1.0
+    b = read.rows * read.bytes_per_token * plan.n
+    return written / (written + a + b) if written else 0.0
+
+
+def _partial_bytes(context: LaunchContext) -> float:
+    """Bytes of partial sums of an operator's own workspace (`whole`), which L2 has lost when it runs again.
+
+    A library's workspace serves all layers: L2 keeps its lines, and the next launch overwrites them.
+    """
+    stores = (
+        i.amount * p.warps for p in context.programs for i in p.end if i.op is Op.STORE_PARTIAL and i.whole
+    )
+    return float(sum(stores) * np.count_nonzero(context.plan.work.owner == 0))
+
+
+def _early_blocks(context: LaunchContext) -> int:
+    early, gpu, blocks = early_starts(context), context.gpu, context.plan.blocks
+    if early == 0.0:
+        return 0
+    prologue = max(prologue_under_preceding_cycles(context), 1.0)
+    brought = gpu.dram_bytes_per_s * prologue / gpu.clock_burst_hz[0]
+    return int(min(early, blocks * brought / max(_ring_bytes(context), 1.0), blocks))
+
+
+def _ring_bytes(context: LaunchContext) -> float:
+    """Weights of the first ring of all blocks, each k-slice of a tile once."""
+    plan = context.plan
+    first = plan.work.block_start[:-1]
+    if plan.schedule is not Schedule.HARDWARE:
+        first = first[np.diff(plan.work.block_start) > 0]
+    of_tile = np.stack([plan.work.tile[first], plan.work.k_start[first]])
+    slices = np.unique(of_tile, axis=1, return_index=True)[1]
+    steps = np.minimum(plan.steps_per_item[first][slices], plan.resources.stages)
+    copied = sum(i.amount for program in context.programs for i in program.step if i.op is Op.COPY_A)
+    return float(steps.sum()) * copied
+
+
+def _weights_first(context: LaunchContext) -> float:
+    """0 where the preceding launch hides the prefetch: split tiles leave their SMs long before it ends. The
+    constants of 2:4 contain it.
+    """
+    plan, blocks = context.plan, context.plan.blocks
+    whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
+    one_wave = plan.item_count == blocks <= context.gpu.sm_count
+    overlap = context.prefetches_weights and context.pdl and not prologue_is_hidden(context)
+    if not (whole and one_wave and overlap):
+        return 0.0
+    return context.costs["shown_prefetch_share"] * (1.0 - min(early_starts(context) / max(blocks, 1), 1.0))
