@@ -9,7 +9,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -118,18 +118,22 @@ def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Cos
     BadInput : no file; an entry without value, unit, kind, source, date or meaning, or with one that makes no
         sense. The line names file, entry and cause.
     """
-    entries: dict[str, Cost] = {}
+    wanted, entries = compute_capability, dict[str, Cost]()
     inherited: dict[str, str] = {}
     files = {_capability(file.name): file for file in folder.iterdir() if file.name.endswith(".toml")}
     if not files:
         raise BadInput(f"{kernel}: wanted costs/sm_*.toml, there is none")
-    for capability in sorted(files, key=lambda found: _distance(found, compute_capability)):
+    # The nearest architecture first: of the same major version, then by number, the older of two equally near
+    nearness = {found: (found // 10 != wanted // 10, abs(found - wanted), found) for found in files}
+    for capability in sorted(files, key=nearness.__getitem__):
         for name, cost in _read(files[capability], kernel).items():
             if name in entries:
                 continue
-            entries[name] = cost if capability == compute_capability else _as_guess(cost, capability)
-            if capability != compute_capability:
+            if capability != wanted:
+                source = f"carried over from sm_{capability}, {cost.kind} there: {cost.source}"
+                cost = replace(cost, kind="guess", source=source)
                 inherited[name] = f"sm_{capability}"
+            entries[name] = cost
     return Costs(
         kernel=kernel,
         architecture=f"sm_{compute_capability}",
@@ -137,18 +141,6 @@ def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Cos
         inherited=MappingProxyType(inherited),
         fingerprint=_fingerprint(entries),
     )
-
-
-def _distance(found: int, wanted: int) -> tuple[bool, int, int]:
-    """Order of nearness of two architectures: equal major version first, then the nearest number, the older
-    one of two equally near.
-    """
-    return found // 10 != wanted // 10, abs(found - wanted), found
-
-
-def _as_guess(cost: Cost, capability: int) -> Cost:
-    source = f"carried over from sm_{capability}, {cost.kind} there: {cost.source}"
-    return Cost(cost.value, cost.unit, "guess", source, cost.date, cost.meaning, cost.worth)
 
 
 def _capability(name: str) -> int:
@@ -184,7 +176,9 @@ def _cost(entry: object, at: str) -> Cost:
     for key in ("source", "meaning", *(key for key in MAY_LACK if key in entry)):
         check_text(entry[key], f"{key} must be a text", at)
     _check_date(entry["date"], at)
-    _check_value(entry["value"], entry["unit"], at)
+    number, unit = check_number(entry["value"], at, zero=True), entry["unit"]
+    if unit in WHOLE_UNITS and number != int(number):
+        raise BadInput(f"{at}: value must be a whole number of {unit}s, got {short_text(entry['value'])}")
     return Cost(**entry)
 
 
@@ -193,12 +187,6 @@ def _check_date(date: object, at: str) -> None:
         datetime.date.fromisoformat(date if isinstance(date, str) else "")
     except ValueError:
         raise BadInput(f"{at}: date must be a text like '2026-11-22', got {short_text(date)}") from None
-
-
-def _check_value(value: object, unit: str, at: str) -> None:
-    number = check_number(value, at, zero=True)
-    if unit in WHOLE_UNITS and number != int(number):
-        raise BadInput(f"{at}: value must be a whole number of {unit}s, got {short_text(value)}")
 
 
 def _fingerprint(entries: Mapping[str, Cost]) -> str:

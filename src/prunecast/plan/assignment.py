@@ -50,7 +50,9 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
     and the owners last, whose parts have then had the most time to arrive. The blocks with the most to do are
     the first: where launches overlap, they get the SMs that the launch before leaves first.
     """
-    block_of_item = _most_first(longest_first(cost, blocks), cost, blocks)
+    lists, by_cost = longest_first(cost, blocks), np.empty(blocks, np.int32)
+    by_cost[np.argsort(-block_loads(cost, lists, blocks), kind="stable")] = np.arange(blocks)
+    block_of_item = by_cost[lists]
     order = np.lexsort((-np.asarray(cost, np.int64), _rank(items), block_of_item))
     work = take_items(items, order)
     counts = np.bincount(block_of_item, minlength=blocks)
@@ -205,7 +207,8 @@ def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[
     heavy = [np.minimum(-(-steps // max(int(mean_steps / share), 1)), most) for share in HEAVY_SHARES]
     unsplit = np.ones(steps.size, np.int64)
     bases = [unsplit, *(np.maximum(slices, 1) for slices in heavy)]
-    last_wave = _last_wave(steps, blocks)
+    # Items that a longest-first order leaves for a last wave that is not full
+    last_wave = np.argsort(-steps, kind="stable")[steps.size // blocks * blocks :]
     choices = list(bases[1:])
     for base in bases:
         for count in TAIL_SLICES:
@@ -217,12 +220,6 @@ def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[
     return sorted(distinct.values(), key=lambda slices: int(slices.sum()))
 
 
-def _last_wave(steps: Sizes, blocks: int) -> npt.NDArray[np.intp]:
-    """Items that a longest-first order leaves for a last wave that is not full."""
-    order = np.argsort(-steps, kind="stable")
-    return order[steps.size // blocks * blocks :]
-
-
 def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: ItemCost) -> _Split:
     """The fullest block's end, or that of an owner that waits for the partial sums of its group."""
     parts = split_items(items, slices, block_k)
@@ -231,13 +228,6 @@ def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: Ite
     handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
     loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
     return _Split(slices, float(max(loads.max(initial=0), handed_over.max(initial=0))) + start)
-
-
-def _most_first(block_of_item: IntArray, cost: Sizes, blocks: int) -> IntArray:
-    """The assigned lists with blocks numbered by falling cost."""
-    place = np.empty(blocks, np.int32)
-    place[np.argsort(-block_loads(cost, block_of_item, blocks), kind="stable")] = np.arange(blocks)
-    return place[block_of_item]
 
 
 def _rank(items: WorkList) -> IntArray:

@@ -50,14 +50,10 @@ def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
     if tensor.endswith("mma") and not tensor.endswith("wgmma"):
         rate *= gpu.mma_sync_share
     if tensor.startswith("sparse-"):
-        rate *= _sparse_share(gpu)
+        if gpu.sparse_tensor_factor <= 0.0:
+            raise BadInput(f"2:4 needs sparse tensor cores, {gpu.name} has none")
+        rate *= gpu.sparse_tensor_factor / 2.0
     return rate
-
-
-def _sparse_share(gpu: GpuSpec) -> float:
-    if gpu.sparse_tensor_factor <= 0.0:
-        raise BadInput(f"2:4 needs sparse tensor cores, {gpu.name} has none")
-    return gpu.sparse_tensor_factor / 2.0
 
 
 def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:

@@ -41,7 +41,8 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
     for name, module in model.named_modules():
         if hasattr(module, _ADAPTER):
             raise BadInput(f"{name} carries a LoRA adapter: merge it first, e.g. model.merge_and_unload()")
-        if not (_is_linear(module) or (convolutions and is_convolution(module))):
+        is_linear = type(module) is nn.Linear or is_transposed(module)
+        if not (is_linear or (convolutions and is_convolution(module))):
             continue
         m, k = matrix_of(module).shape
         if id(module.weight) in tied:
@@ -86,10 +87,6 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
     sizes = (conv.kernel_size, conv.stride, conv.padding, conv.dilation)
     same = sizes == ((size, size), (stride, stride), (size // 2, size // 2), (1, 1))
     return same and size % 2 == 1 and conv.groups == 1 and conv.padding_mode == "zeros"
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return type(module) is nn.Linear or is_transposed(module)
 
 
 def _tied(model: nn.Module) -> set[int]:

@@ -107,7 +107,9 @@ def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
     layout = layout_of(image)
     places = _places(tiles, layout, image.device)
     if layout.kind == FRAGMENTS:
-        natural = _from_fragments(image)
+        k16s, fragments = image.shape[:2]
+        split = image.reshape(k16s, fragments, 8, 4, 2, 2, 2)
+        natural = split.permute(0, 1, 5, 2, 3, 4, 6).reshape(k16s, 16 * fragments, 16)
     else:
         natural = from_halves(image[:-1]) if layout.kind == HALVES else _swapped(image[:-1])
     wide = image.new_zeros((tiles.m + 1, tiles.k + 1))
@@ -172,9 +174,3 @@ def _to_fragments(natural: torch.Tensor) -> torch.Tensor:
     # fragment, half h of its rows, row g, quarter q, pair of columns p, column of the pair
     split = natural.reshape(k16s, block_m // 16, 2, 8, 4, 2, 2)
     return split.permute(0, 1, 3, 4, 5, 2, 6).reshape(k16s, block_m // 16, 32, 8)
-
-
-def _from_fragments(image: torch.Tensor) -> torch.Tensor:
-    k16s, fragments = image.shape[:2]
-    split = image.reshape(k16s, fragments, 8, 4, 2, 2, 2)
-    return split.permute(0, 1, 5, 2, 3, 4, 6).reshape(k16s, 16 * fragments, 16)

@@ -111,7 +111,11 @@ class TileSparseLinear(TileModule):
         if isinstance(kept, torch.Tensor):
             kept = kept.detach().cpu().numpy()
         if kept is None:
-            _check_is_pruned(weights)
+            share = np.count_nonzero(weights) / weights.size
+            if share > MOST_DENSE:
+                raise BadInput(
+                    f"wanted a pruned layer, or what to keep of it; {share:.2%} of its weights stay"
+                )
         tiles = tiles_of(weights, kept, pattern)
         return cls(
             tiles,
@@ -218,12 +222,6 @@ class TileSparseLinear(TileModule):
         return (
             f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={self._density:.3f}"
         )
-
-
-def _check_is_pruned(weights: Floats) -> None:
-    share = np.count_nonzero(weights) / weights.size
-    if share > MOST_DENSE:
-        raise BadInput(f"wanted a pruned layer, or what to keep of it; {share:.2%} of its weights stay")
 
 
 def _check(linear: torch.nn.Linear, layout: str, max_tokens: int, token_step: int, max_plans: int) -> None:

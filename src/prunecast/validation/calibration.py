@@ -81,11 +81,14 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
         if (m := re.fullmatch(r"read_(\d+)_mib", key))
     }
     fastest = max(reads.values())
+    # Reads in other orders than one after the other, which leaves a part of the data in L2
+    scattered = [float(value) for key, value in r.items() if key.startswith("dram_read_")]
+    from_dram = max(scattered, default=float(r["read_512_mib"]))
     return {
         "l2_bytes_per_s": Derived(
             fastest, "all SMs read a footprint that fits, 16 bytes a lane, the best of sizes"
         ),
-        "dram_bytes_per_s": Derived(_dram_read(r), "reads of more than the L2, the best of bytes in flight"),
+        "dram_bytes_per_s": Derived(from_dram, "reads of more than the L2, the best of bytes in flight"),
         "dram_copy_bytes_per_s": Derived(r["copy_all_512_mib"], "a copy of 512 MiB, reads and writes"),
     }
 
@@ -114,12 +117,6 @@ def _half_kept(r: Mapping[str, Any], readers: str) -> float:
         if share >= 0.5 > less:
             return size + (larger - size) * (share - 0.5) / (share - less)
     return 0.0
-
-
-def _dram_read(r: Mapping[str, Any]) -> float:
-    """What reads get in other orders than one after the other, which leaves a part of the data in L2."""
-    found = [float(value) for key, value in r.items() if key.startswith("dram_read_")]
-    return max(found, default=float(r["read_512_mib"]))
 
 
 def _tensor(r: Mapping[str, Any]) -> dict[str, Derived]:

@@ -157,17 +157,14 @@ def _products(document: Mapping[str, Any], where: str) -> Iterator[Case]:
                 raise BadInput(f"{place}: shapes must be pairs [m, k], got {short_text(shape)}")
             extra: dict[str, Any] = {name: table[name] for name in ("kernels", "use") if name in table}
             extra |= {"m": shape[0], "k": shape[1]}
-            for name, value in _each_value(full):
-                _case({**{one: full[one][0] for one in _LISTS}, name: value, **extra}, place)
+            # Every value once: all are checked before combinations are drawn, of which few are made
+            for name in _LISTS:
+                for value in full[name]:
+                    _case({**{one: full[one][0] for one in _LISTS}, name: value, **extra}, place)
             for values in itertools.product(*(full[name] for name in _LISTS)):
                 drawn = dict(zip(_LISTS, values, strict=True)) | extra
                 if rare == 1 or _hash(drawn) % rare == 0:
                     yield _case(drawn, place)
-
-
-def _each_value(lists: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value once, for a check of all before combinations are drawn of which few are made."""
-    return ((name, value) for name in _LISTS for value in lists[name])
 
 
 def _case(values: dict[str, Any], where: str) -> Case:

@@ -87,7 +87,9 @@ def plan_balanced(
     if n == 1:
         return _vector_plan(elements, dtype, gpu, config)
     layout, splits = _matrix_layout(elements, config.window), config.splits
-    resources = _matrix_resources(layout, splits, dtype)
+    records = STAGES * WARPS * int(layout.words.max(initial=1)) * 16
+    shared = ring_bytes(layout.window, splits, dtype) + records
+    resources = BlockResources(32 * WARPS, MATRIX_REGISTERS, shared, STAGES)
     _check_fit(resources, gpu)
     shape = BlockShape(config.rows, TOKENS, config.window * splits)
     ranges = -(-n // TOKENS)
@@ -164,12 +166,6 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _Balanc
 def ring_bytes(window: int, splits: int, dtype: str) -> int:
     """Shared memory of the windows of B; each ends in a column of zeros."""
     return STAGES * splits * (window + 1) * TOKENS * DTYPE_BYTES[dtype]
-
-
-def _matrix_resources(layout: BalancedLayout, splits: int, dtype: str) -> BlockResources:
-    records = STAGES * WARPS * int(layout.words.max(initial=1)) * 16
-    shared = ring_bytes(layout.window, splits, dtype) + records
-    return BlockResources(32 * WARPS, MATRIX_REGISTERS, shared, STAGES)
 
 
 def _plan(

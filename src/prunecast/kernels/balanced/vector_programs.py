@@ -102,7 +102,8 @@ def vector_programs(
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // 128), 1)
     chunk = 32 * 4 * rows * (element + index)
-    ahead = min(_chunks_ahead(rows, index), layout.chunks)
+    # Chunks of a round that are loaded ahead: `AHEAD` of `kernels/balanced/cuda/vector.cu`
+    ahead = min(2 if rows * (3 + index) > 14 else 3, layout.chunks)
     first = tuple(Instruction(Op.LOAD_A, chunk, 2 * rows, ahead=min(i, steps - 1)) for i in range(ahead))
     moved = _chunks_moved(rows, index, dtype)
     fma = max(round(4 * rows * layout.chunks / steps), 1)
@@ -184,11 +185,6 @@ def _issue(chained: _Chained, rows: int = 1) -> Instruction:
     if rows < 4 or not issue:
         return Instruction(Op.ISSUE, issue=issue, charges=(wait,))
     return Instruction(Op.ISSUE, issue=0, charges=(wait, Charge("four_rows_cycles", issue, "issue")))
-
-
-def _chunks_ahead(rows: int, index_bytes: int) -> int:
-    """Chunks that are asked for ahead, `AHEAD` of `kernels/balanced/cuda/vector.cu`."""
-    return 2 if rows * (3 + index_bytes) > 14 else 3
 
 
 def _chunks_moved(rows: int, index_bytes: int, dtype: str) -> int:

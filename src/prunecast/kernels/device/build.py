@@ -151,7 +151,9 @@ def _run_nvrtc(source: Path, folders: Sequence[Path], options: list[str]) -> tup
         raise KernelBuildError(
             f"{source.name} is not in the cache, and compiling it needs {wanted}"
         ) from missing
-    _check_version(nvrtc)
+    status, major, minor = nvrtc.nvrtcVersion()
+    if int(status) != 0 or f"{major}.{minor}" != NVRTC_VERSION:
+        raise KernelBuildError(f"wanted NVRTC {NVRTC_VERSION}, got {major}.{minor}")
     # NVRTC's own cache gives a cubin without what ptxas says, so that its registers would be none
     all_options = [*options, "--no-cache", *(f"--include-path={place}" for place in folders)]
     program = _ask(nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []), source)
@@ -163,12 +165,6 @@ def _run_nvrtc(source: Path, folders: Sequence[Path], options: list[str]) -> tup
     if int(status) != 0:
         raise KernelBuildError(f"{source.name} {options}: {log}")
     return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, source), log
-
-
-def _check_version(nvrtc: Any) -> None:
-    status, major, minor = nvrtc.nvrtcVersion()
-    if int(status) != 0 or f"{major}.{minor}" != NVRTC_VERSION:
-        raise KernelBuildError(f"wanted NVRTC {NVRTC_VERSION}, got {major}.{minor}")
 
 
 def _read(size_of: Any, read: Any, program: Any, source: Path) -> bytes:

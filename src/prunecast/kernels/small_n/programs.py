@@ -102,11 +102,8 @@ def most_kept(tiles: TileMap) -> int:
 
 def _rings(config: SmallConfig, kept: int) -> range:
     """K16s of a warp that are on their way at once, of so many columns shared out among a block's warps."""
-    return range(min(config.depth, max(-(-_k16s(kept) // config.warps), 1)))
-
-
-def _k16s(columns: int) -> int:
-    return -(-columns // 16)
+    k16s = -(-kept // 16)
+    return range(min(config.depth, max(-(-k16s // config.warps), 1)))
 
 
 def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_share: float) -> Code:
@@ -166,14 +163,11 @@ def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
 
 def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
     """Addresses, most of them of rows of B."""
-    waits = _scaled(_ask_waits(config, n), 1 / config.warps)
+    waits: tuple[Charge, ...] = (Charge("ask_wait"),)
+    if config.by_words(n):
+        waits = (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))
+    waits = _scaled(waits, 1 / config.warps)
     return Instruction(Op.ISSUE, issue=_of_a_warp(config, instructions), per_k16=True, charges=waits)
-
-
-def _ask_waits(config: SmallConfig, n: int) -> tuple[Charge, ...]:
-    if not config.by_words(n):
-        return (Charge("ask_wait"),)
-    return (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))
 
 
 def _scaled(charges: tuple[Charge, ...], share: float) -> tuple[Charge, ...]:

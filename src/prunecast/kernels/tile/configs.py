@@ -176,7 +176,9 @@ def _core_config(form: _WarpTile, registers: int, stages: int) -> TileConfig:
 
 def _mma_config(form: _WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:
     shape = BlockShape(form.block_m, form.block_n, step_row_bytes // DTYPE_BYTES[dtype])
-    shared = _beside_bytes(shape) + stages * _stage_bytes(shape, dtype, tensor)
+    # Besides the stages: four steps' columns of four bytes, and 16 records of 16
+    beside = max(4 * 4 * shape.block_k + 16 * 16, BESIDE_BYTES)
+    shared = beside + stages * _stage_bytes(shape, dtype, tensor)
     resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
     # m16n8k16, and m16n8k8 for TF32; the sparse forms do as many kept FMA (PTX ISA, mma and mma.sp)
     fma = 16 * 8 * 32 // DTYPE_BYTES[dtype]
@@ -212,11 +214,6 @@ def _registers(form: _WarpTile, *, staged: int) -> int:
     sums = form.part_m * form.part_n // 32
     fragments = form.part_m // 4 + form.part_n // 4
     return -(-(sums + fragments + staged + 40) // 8) * 8
-
-
-def _beside_bytes(shape: BlockShape) -> int:
-    """Four steps' columns of four bytes, and 16 records of 16."""
-    return max(4 * 4 * shape.block_k + 16 * 16, BESIDE_BYTES)
 
 
 def _stage_bytes(shape: BlockShape, dtype: str, tensor: str) -> int:

@@ -162,8 +162,9 @@ def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assi
     source, rank = _order(work.block_start, cluster)
     start = work.token_start[source] + rank * block_n
     columns = WorkList(work.block_start, *(column[source] for column in work[1:]))
+    lengths = np.repeat(np.diff(work.block_start), cluster)
     spread = columns._replace(
-        block_start=_spread_starts(work.block_start, cluster),
+        block_start=np.concatenate(([0], np.cumsum(lengths))),
         token_start=start,
         token_stop=np.minimum(start + block_n, work.token_stop[source]),
         group=np.where(columns.group < 0, -1, columns.group * cluster + rank),
@@ -184,8 +185,3 @@ def _order(start: IntArray, cluster: int) -> _Order:
     source = [own for own in lists for _ in range(cluster)]
     rank = [np.full(own.size, r) for own in lists for r in range(cluster)]
     return _Order(np.concatenate(source), np.concatenate(rank))
-
-
-def _spread_starts(start: IntArray, cluster: int) -> IntArray:
-    lengths = np.repeat(np.diff(start), cluster)
-    return np.concatenate(([0], np.cumsum(lengths)))

@@ -132,7 +132,11 @@ def _measure_layer(
         return
     entries = [entry for case in cases for entry in _entries(bench, case, wanted[case], inputs)]
     burst = [entry for entry in entries if entry.row.case.state == "burst"]
-    samples = _burst_samples(bench, [c for entry in burst for c in entry.contestants])
+    contestants = [c for entry in burst for c in entry.contestants]
+    samples = bench.timer.take_turns(contestants, TURNS)
+    # Contestants whose times spread are timed again, twice as often
+    restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
+    samples |= bench.timer.take_turns(restless, 2 * TURNS)
     for entry in burst:
         yield _finished(bench, entry, samples)
     for entry in entries:
@@ -150,8 +154,8 @@ def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> l
 
 
 def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
-    own = replace(case, kernels=(kernel,))
-    return _Entry(Measurement(case=own, kernel=kernel, marks=(f"skipped: {_one_line(reason)}",)), [])
+    own, line = replace(case, kernels=(kernel,)), " ".join(str(reason).split())[:120]
+    return _Entry(Measurement(case=own, kernel=kernel, marks=(f"skipped: {line}",)), [])
 
 
 def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
@@ -189,17 +193,6 @@ def _runners(
 
 def _key(row: Measurement, runner: Runner) -> str:
     return f"{row.case.name}|{row.kernel}|{row.case.state}|{runner.config}"
-
-
-def _one_line(reason: Exception) -> str:
-    return " ".join(str(reason).split())[:120]
-
-
-def _burst_samples(bench: _Bench, contestants: list[Contestant]) -> dict[str, Sample]:
-    """All in turn; those that spread are timed again, twice as often."""
-    samples = bench.timer.take_turns(contestants, TURNS)
-    restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
-    return samples | bench.timer.take_turns(restless, 2 * TURNS)
 
 
 def _spread(seconds: list[float]) -> float:

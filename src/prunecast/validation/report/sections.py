@@ -176,13 +176,9 @@ class Crossing(NamedTuple):
         return (self.measured.side, self.predicted.side) != (0, 0)
 
 
-def _is_on_curve(row: Judged) -> bool:
-    wanted = (STSPMM, STSPMM.natural_pattern, "equal")
-    return (KERNELS[row.family], row.case.pattern, row.case.distribution) == wanted
-
-
 def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
     """Layers on which equal tiles of 128 rows were measured, or are predicted, on both sides of dense."""
+    equal_tiles = (STSPMM, STSPMM.natural_pattern, "equal")
     curves: dict[tuple[str, str], dict[float, Judged]] = {}
     dense: dict[tuple[str, str], Judged] = {}
     for row in rows:
@@ -191,7 +187,7 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
         layer = (row.case.layer, row.case.state)
         if not KERNELS[row.family].prunes:
             dense[layer] = row
-        elif _is_on_curve(row):
+        elif (KERNELS[row.family], row.case.pattern, row.case.distribution) == equal_tiles:
             curves.setdefault(layer, {})[1.0 - row.case.sparsity] = row
     found = []
     for layer, curve in curves.items():

@@ -104,15 +104,12 @@ def _whole(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
     kept = [_ids(run, device)]
 
     def call(model: nn.Module) -> Forward:
-        options = {"use_cache": False} if _may_cache(model) else {}
+        plain = getattr(model, "_orig_mod", model)
+        may_cache = getattr(plain.config, "use_cache", False) and not hasattr(plain, "pooler")
+        options = {"use_cache": False} if may_cache else {}
         return lambda: model(kept[0], **options).last_hidden_state
 
     return call
-
-
-def _may_cache(model: nn.Module) -> bool:
-    plain = getattr(model, "_orig_mod", model)
-    return bool(getattr(plain.config, "use_cache", False)) and not hasattr(plain, "pooler")
 
 
 def _pictures(batch: int, device: str) -> Callable[[nn.Module], Forward]:

@@ -87,7 +87,7 @@ def predict_case(
     graph = transformer_graph(case.model, case.shape, case.run, "torch")
     runner = Engine(name=engine, gpu=gpu, state="burst", launch="graph", progress=progress)
     products = graph.products
-    dense = {name: runner.run(_dense_plan(o, dtype, gpu)).seconds for name, o in products.items()}
+    dense = {name: runner.run(plan_dense(o.m, o.k, o.n, dtype, gpu)).seconds for name, o in products.items()}
     plans: dict[tuple[int, int], KernelPlan] = {}
     for o in products.values():
         if (o.m, o.k) not in plans:
@@ -99,10 +99,6 @@ def predict_case(
     ungated = all_of_them if is_ungated else frozenset()
     whole = model_time(graph, gpu, sparse, sparse=all_of_them, ungated=ungated)
     return ModelPrediction(model_time(graph, gpu, dense), whole)
-
-
-def _dense_plan(o: Operation, dtype: str, gpu: GpuSpec) -> KernelPlan:
-    return plan_dense(o.m, o.k, o.n, dtype, gpu)
 
 
 def _sparse_plan(o: Operation, case: Case, dtype: str, gpu: GpuSpec) -> KernelPlan:

@@ -97,12 +97,9 @@ def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
         for side in sides if len(sides) == 1 else range(sides[0], sides[1] + 1, SIDE_STEP):
             config = _config(family, row, side, gpu, dtype)
             if config is not None:
-                yield LibraryKernel(config, len(sides) > 1, _rules(family, row))
-
-
-def _rules(family: Row, row: Row) -> dict[str, float]:
-    of_family = {name: float(family[name]) for name in FAMILY_RULES}
-    return of_family | {name: float(row[name]) for name in KERNEL_RULES}
+                rules = {name: float(family[name]) for name in FAMILY_RULES}
+                rules |= {name: float(row[name]) for name in KERNEL_RULES}
+                yield LibraryKernel(config, len(sides) > 1, rules)
 
 
 def _dtypes(family: Row) -> set[str]:
@@ -139,12 +136,6 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
     )
 
 
-def _instruction_fma(family: Row, element: int) -> int:
-    """The table's, for elements of 2 bytes; an instruction of CUDA cores has one for each lane."""
-    fma = int(family["instruction_fma"])
-    return fma if family["path"] == "cuda cores" else fma * 2 // element
-
-
 class _Part(NamedTuple):
     """Part of the tile that one warp or warpgroup owns, and FMA of its tensor instruction."""
 
@@ -155,7 +146,10 @@ class _Part(NamedTuple):
 
 def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _Part | None:
     if family["path"] != "wgmma":
-        return _Part(int(row["part_m"]), int(row["part_n"]), _instruction_fma(family, element))
+        # The table is for elements of 2 bytes; an instruction of CUDA cores does one FMA for each lane
+        fma = int(family["instruction_fma"])
+        fma = fma if family["path"] == "cuda cores" else fma * 2 // element
+        return _Part(int(row["part_m"]), int(row["part_n"]), fma)
     if int(family["pair"]) > 1:
         return _Part(block_m // 2, block_n, block_m * block_n * 32 // element)
     # Two warpgroups share rows or tokens, whichever reads less; where neither can be one has the whole tile
@@ -169,10 +163,6 @@ def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _P
     return None
 
 
-def _most_staging_bytes(gpu: GpuSpec) -> int:
-    return cublas_costs(gpu.compute_capability).whole("most_staging_bytes")
-
-
 def _resources(
     family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
@@ -182,7 +172,8 @@ def _resources(
     stage = (block_m + block_n // int(family["pair"])) * step_bytes
     other, registers = int(family["beside_bytes"]), int(row["registers"])
     if family["path"] == "wgmma":
-        other += min(block_m * block_n * OUTPUT_BYTES[dtype] // 2, _most_staging_bytes(gpu))
+        most_staging_bytes = cublas_costs(gpu.compute_capability).whole("most_staging_bytes")
+        other += min(block_m * block_n * OUTPUT_BYTES[dtype] // 2, most_staging_bytes)
         threads = WARPGROUP_THREADS
     elif part is None:
         return None

@@ -150,13 +150,12 @@ def _on_cuda_cores(code: Code) -> Code:
     """
     kept = (i for i in code if i.op is not Op.WAIT_MMA and not (i.op is Op.ISSUE and i.charges))
     return tuple(
-        i._replace(amount=i.amount // 2, posted=True) if i.op is Op.SHARED and _reads_operands(i) else i
+        # Reads of operands are those of this step; others of shared memory store what is loaded ahead
+        i._replace(amount=i.amount // 2, posted=True)
+        if i.op is Op.SHARED and i.per_k16 and not i.ahead
+        else i
         for i in kept
     )
-
-
-def _reads_operands(instruction: Instruction) -> bool:
-    return instruction.per_k16 and not instruction.ahead
 
 
 def _without_fix_up(program: WarpProgram) -> WarpProgram:

@@ -95,15 +95,11 @@ def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
     rounds = max(size // staged, 1)
     fill = Instruction(Op.SHARED, size // rounds, max(size // rounds // 512, 1), when=When.FINAL)
     if scattered:
-        return (fill, *_store_rows(size // rounds)) * rounds
+        # Read back by rows and stored 16 bytes a lane, 16 rows of 64 tokens at a time; the warp waits
+        chunks = max(size // rounds // CHUNK_BYTES, 1)
+        return (fill, *_read_and_store(size // rounds // chunks) * chunks) * rounds
     store = Instruction(Op.STORE_C, size // rounds, 1, when=When.FINAL)
     return _posted((fill, store) * rounds)
-
-
-def _store_rows(size: int) -> Code:
-    """Read back by rows and stored 16 bytes a lane, 16 rows of 64 tokens at a time; the warp waits."""
-    chunks = max(size // CHUNK_BYTES, 1)
-    return _read_and_store(size // chunks) * chunks
 
 
 def _read_and_store(size: int) -> Code:

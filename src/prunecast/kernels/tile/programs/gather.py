@@ -45,17 +45,13 @@ def gather_programs(
         with the launch
     scattered : rows of a tile do not follow one another in C, and its warps store them themselves
     """
-    item = () if item_in_memory else _next_item()
+    # Warps that multiply read the entry of the item after this one, and wait for it: the fence between a full
+    # stage and its multiplication waits for loads. From C in the staging buffer to the first multiplication
+    # pass 580 to 650 cycles, also where nothing is stored and the stage was there long before (clock stamps,
+    # 0007)
+    next_item = (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
+    item = () if item_in_memory else next_item
     return (_producer(config, multicast), _consumer(config, item, scattered))
-
-
-def _next_item() -> Code:
-    """Warps that multiply read the entry of the item after this one, and wait for it: the fence between a
-    full stage and its multiplication waits for loads. From C in the staging buffer to the first
-    multiplication pass 580 to 650 cycles, also where nothing is stored and the stage was there long before
-    (clock stamps, 0007).
-    """
-    return (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
 
 
 def _producer(config: TileConfig, multicast: int) -> WarpProgram:
@@ -64,6 +60,7 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
     gathers = copies(16 * row_bytes // PRODUCER_WARPS)
+    indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
@@ -74,7 +71,7 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
             Instruction(Op.WAIT_LOAD),
         ),
         step=(
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=_stages_ahead(config)),
+            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
             # Four addresses of rows for each lane in a step of 64, and an offset for every copy
             Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
             Instruction(Op.WAIT_EMPTY),
@@ -211,13 +208,12 @@ def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
     return round(overhead.bytes + total(overhead.charges, costs))
 
 
-def _stages_ahead(config: TileConfig) -> int:
-    return SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
-
-
 def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
     """Keeps one step in the tensor pipe and releases the slot of the step before."""
     leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)
+    operands = config.operand_bytes_per_warp_per_k16
+    # Operands of 2:4 instructions take less of the port than their bytes
+    sparse_operands = (Charge("sparse_operand_share", operands, "operand_bytes"),)
     return WarpProgram(
         role="consumer",
         warps=config.consumer_warps,
@@ -232,8 +228,8 @@ def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
                 config.fma_per_warp_per_k16,
                 config.instructions_per_k16,
                 per_k16=True,
-                operand_bytes=0 if config.is_sparse else config.operand_bytes_per_warp_per_k16,
-                charges=_sparse_operands(config),
+                operand_bytes=0 if config.is_sparse else operands,
+                charges=sparse_operands if config.is_sparse else (),
             ),
             Instruction(Op.WAIT_MMA, 1),
             Instruction(Op.RELEASE, 1),
@@ -245,10 +241,3 @@ def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
             *leave,
         ),
     )
-
-
-def _sparse_operands(config: TileConfig) -> tuple[Charge, ...]:
-    """What operands of 2:4 instructions take of the port, which is less than their bytes."""
-    if not config.is_sparse:
-        return ()
-    return (Charge("sparse_operand_share", config.operand_bytes_per_warp_per_k16, "operand_bytes"),)

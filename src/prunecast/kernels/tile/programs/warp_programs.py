@@ -47,15 +47,11 @@ def warp_programs(
             return gather_programs(
                 config, multicast=multicast, item_in_memory=item_in_memory, scattered=scattered
             )
-        return _wgmma_programs(config, multicast=multicast)
+        # B comes in boxes, which `multicast` blocks share
+        return (_boxer(config, multicast), _consumer(config))
     if config.tensor_path == "mma":
         return _mma_programs(config, b_access)
     return _register_programs(config, b_access)
-
-
-def _wgmma_programs(config: TileConfig, *, multicast: int = 1) -> tuple[WarpProgram, ...]:
-    """Producer and consumer of a kernel that reads B in boxes, which `multicast` blocks share."""
-    return (_boxer(config, multicast), _consumer(config))
 
 
 def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
@@ -118,11 +114,12 @@ source, `mma_multiply.cuh`."""
 def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
     """Copies by cp.async, `stages` - 1 steps ahead."""
     stages = config.resources.stages
+    walk = Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config))
     step = (
         Instruction(Op.WAIT_FULL),
         Instruction(Op.SYNC),
         *_next_indices(config, b_access, ahead=stages),
-        *_walk(config, b_access),
+        *((walk,) if b_access == "gather" else ()),
         *_async_copies(config, ahead=stages - 1),
         *_multiply(config),
     )
@@ -143,12 +140,6 @@ def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
         # Products of CUDA cores are issued while the next operands are read
         Charge(wait, float(config.tensor != "none")),
     )
-
-
-def _walk(config: TileConfig, b_access: str) -> Code:
-    if b_access != "gather":
-        return ()
-    return (Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config)),)
 
 
 def _register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
@@ -240,7 +231,10 @@ def _multiply(config: TileConfig) -> Code:
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
     if config.tensor == "none":
-        return (*_column_reads(config), _fma_instruction(instructions))
+        # Products of CUDA cores take issue slots besides their own
+        besides = (Charge("fma_issue_share", instructions, "issue"),)
+        products = Instruction(Op.FMA, issue=instructions, per_k16=True, charges=besides)
+        return (*_column_reads(config), products)
     return (
         Instruction(Op.WAIT_MMA, 1),
         Instruction(Op.SHARED, operands, copies(operands), per_k16=True),
@@ -259,12 +253,6 @@ def _column_reads(config: TileConfig) -> Code:
         return (reads,)
     waits = Charge("shared_latency_cycles", 16.0 - 1.0)
     return (reads, Instruction(Op.ISSUE, issue=0, per_k16=True, charges=(waits,)))
-
-
-def _fma_instruction(count: int) -> Instruction:
-    """Products of CUDA cores for 16 columns, and the issue slots that they take besides."""
-    besides = (Charge("fma_issue_share", count, "issue"),)
-    return Instruction(Op.FMA, issue=count, per_k16=True, charges=besides)
 
 
 def _weights_per_warp(config: TileConfig) -> int:
