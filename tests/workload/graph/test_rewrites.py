@@ -154,3 +154,10 @@ def test_a_pattern_that_is_not_there_changes_nothing() -> None:
     unet = load_pass("stable-diffusion-1.5", Pass(1))
     for rewrite in (rules.fold_first_norm, rules.fold_activations, rules.join_gate_and_up, rules.lay_images):
         assert content(rewrite(unet)) == content(unet)
+
+
+def test_what_works_in_place_still_reads_its_first_tensor_first() -> None:
+    """The sum of `images` works on what its second convolution wrote, though the other tensor is older."""
+    marked = mark_sparse(images(batch=8), {"two"})
+    assert list(marked.graph.predecessors("sum")) == ["two", "stem.relu"]
+    assert "sum" in in_planes(marked)

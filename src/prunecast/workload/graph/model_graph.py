@@ -221,11 +221,18 @@ class ModelGraph:
 
     def changed(self, change: Callable[[Operation], Operation]) -> "ModelGraph":
         """Return the graph with every operation replaced by `change` of it, names and edges as they are."""
-        return self.merged({}, {operation.name: change(operation) for operation in self})
+        operations = {o.name: change(o) for o in self}
+        if all(own is self[name] for name, own in operations.items()):
+            return self
+        found = ModelGraph(name=self.name, runtime=self.runtime)
+        for name, own in operations.items():
+            found.graph.add_node(name, operation=own)
+            for source in self.graph.predecessors(name):  # in their order: work in place is on the first
+                read = operations[source].elements_out // operations[source].tensors_out
+                found.graph.add_edge(source, name, elements=read)
+        return found
 
-    def merged(
-        self, into: Mapping[str, str], operations: Mapping[str, Operation], *, runtime: str = ""
-    ) -> "ModelGraph":
+    def merged(self, into: Mapping[str, str], operations: Mapping[str, Operation]) -> "ModelGraph":
         """Return the graph with several operations as one.
 
         Parameters
@@ -233,9 +240,10 @@ class ModelGraph:
         into : operation -> name of the one that it becomes a part of, which may be an operation of the graph
             or a new one of `operations`; it reads what its parts read from others
         operations : name -> operation, of those that change
-        runtime : what it then runs on, if that changes
         """
-        found = ModelGraph(name=self.name, runtime=runtime or self.runtime)
+        if not into:
+            return self
+        found = ModelGraph(name=self.name, runtime=self.runtime)
         reads: dict[str, dict[str, None]] = {}
         for one in self.graph:
             own = into.get(one, one)
@@ -248,7 +256,7 @@ class ModelGraph:
         return found
 
     def has_product(self, name: str) -> bool:
-        """Whether an operation of this name has weights; `products` sorts the graph, this does not."""
+        """Whether an operation of this name has weights."""
         return name in self.graph and self[name].kind == "gemm"
 
     @property

@@ -79,7 +79,7 @@ def generalise_kinds(model: ModelGraph) -> ModelGraph:
     gated unit, rms norm  become  elementwise, normalise
     """
     general = {"gated unit": "elementwise", "rms norm": "normalise"}
-    return model.changed(lambda o: replace(o, kind=general.get(o.kind, o.kind)))
+    return model.changed(lambda o: replace(o, kind=general[o.kind]) if o.kind in general else o)
 
 
 def join_qkv(model: ModelGraph) -> ModelGraph:
@@ -136,7 +136,9 @@ def mark_sparse(model: ModelGraph, sparse: Collection[str], ungated: Collection[
     """Products that a sparse kernel runs are marked; `ungated` ones by a kernel without gated units."""
     return model.changed(
         lambda o: (
-            replace(o, is_sparse=o.name in sparse, gates=o.name not in ungated) if o.kind == "gemm" else o
+            replace(o, is_sparse=True, gates=o.name not in ungated)
+            if o.kind == "gemm" and o.name in sparse
+            else o
         )
     )
 
@@ -262,7 +264,8 @@ def _border_elements(o: Operation) -> int:
 
 
 def _with_beside(o: Operation, *moved: Moved) -> Operation:
-    return replace(o, beside=(*o.beside, *(each for each in moved if each not in o.beside)))
+    new = tuple(each for each in moved if each not in o.beside)
+    return replace(o, beside=(*o.beside, *new)) if new else o
 
 
 def transpose_inputs(model: ModelGraph) -> ModelGraph:

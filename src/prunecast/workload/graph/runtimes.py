@@ -7,6 +7,7 @@ makes: its kernels have a start and a share of the GPU's copy rate by kind, fitt
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from prunecast.errors import check_choice
@@ -51,7 +52,7 @@ def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> Model
     runtime = RUNTIMES[check_choice("runtime", name, RUNTIMES)]
     for rewrite in runtime.rewrites if by_matrix else (*runtime.joins, *runtime.rewrites):
         model = rewrite(model)
-    return model.merged({}, {}, runtime=name)
+    return replace(model, runtime=name)
 
 
 def with_sparse(
