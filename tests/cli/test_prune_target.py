@@ -34,13 +34,18 @@ def test_a_budget_that_dense_meets_is_said_to_be(run, model):
     assert len(set(front)) == len(front) > 1
 
 
-def test_a_recipe_alone_is_not_put_beside_other_weights(run, tmp_path, monkeypatch):
+SIZES = {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 256}
+
+
+@pytest.mark.parametrize("source", ["bert-small", "config.json"])
+def test_a_recipe_alone_is_not_put_beside_other_weights(run, tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 64, **SIZES}))
     (tmp_path / "pruned").mkdir()
     (tmp_path / "pruned" / "weights.safetensors").write_bytes(b"mine")
-    code, _, err = run("prune", "bert-small", "-o", "pruned", "--speedup", "1.01", "--engine", "model")
+    code, _, err = run("prune", source, "-o", "pruned", "--speedup", "1.01", "--engine", "model")
     assert (code, err.count("\n")) == (2, 1)
-    assert "out holds weights, but bert-small has none" in err
+    assert f"out holds weights, but {source} has none" in err
     assert [path.name for path in (tmp_path / "pruned").iterdir()] == ["weights.safetensors"]
 
 

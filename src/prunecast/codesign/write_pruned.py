@@ -20,8 +20,8 @@ from prunecast.patterns.sources.read import file_tensors
 from prunecast.patterns.sources.safetensors import utf8_name
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.workload.graph import WORKLOADS
 from prunecast.workload.layers import Source, files_of, stored_arrays
+from prunecast.workload.workload import is_standard
 
 WEIGHTS = "weights.safetensors"
 RECIPE, TILES = "recipe.json", "tiles.npz"
@@ -58,7 +58,7 @@ def check_folders(
     known = (path for path in reads if path is not None)
     check_outputs([*map(pruned_folder, folders), *others], chain(files_of(weights), known))
     for folder in folders:
-        if isinstance(weights, str) and weights in WORKLOADS and (folder / WEIGHTS).exists():
+        if is_standard(weights) and (folder / WEIGHTS).exists():
             raise BadInput(f"out holds weights, but {weights} has none: wanted another folder, got {folder}")
 
 
