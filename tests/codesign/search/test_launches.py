@@ -115,7 +115,8 @@ def test_a_folder_as_torch_runs_it_is_predicted_as_it_was_found(
     targets = Targets(latency_share=0.9)
     low = search.with_options(some)
     pruned = PrunedModel.of(low, prune_to_targets(low, targets), targets, tmp_path / "out")
-    pruned.write(low, folder, pruned.document())
+    (tmp_path / "out").mkdir()
+    pruned.fill(tmp_path / "out", low, folder, pruned.document())
     (tmp_path / "out" / "config.json").write_text(json.dumps(CONFIG))
     table = predict(tmp_path / "out", pattern="zeros", crossovers=False, **OPTIONS)
     assert table.whole is not None
