@@ -6,7 +6,8 @@ may become `factor * seconds + floor`, which stand for its rates and its launch 
 What is below 0.1 points on every kernel and state, in both engines, does not stay.
 
 `--jointly` looks for the largest set that can be taken out of the closed form together: corrections correct
-one another, so what each is worth alone does not tell. Half of the fit rows (`--every 2`) take some minutes.
+one another, so what each is worth alone does not tell. Half of the fit rows (`--every 2`) take ten
+minutes of CPU.
 """
 
 import argparse
@@ -173,7 +174,10 @@ def _report_jointly(rows: list[Row], corrections: list[Correction], gpu: GpuSpec
             for correction in removed:
                 stack.enter_context(without(correction))
             worse = _errors(estimate, rows, gpu, groups) - base
-        return {name: float(worse[members].mean()) for name, members in groups.items()}
+        points = {name: float(worse[members].mean()) for name, members in groups.items()}
+        names = ", ".join(correction.name for correction in removed)
+        print(f"{max(points.values()):.2f} without {names}", file=sys.stderr, flush=True)
+        return points
 
     removed = removable(corrections, lambda chosen: max(lost(chosen).values()))
     print(f"{len(removed)} of {len(corrections)} corrections can go together, {len(rows)} rows:")
