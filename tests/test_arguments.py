@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 
@@ -209,12 +210,22 @@ def test_good_values_come_through():
     assert example(1, names="ab", where=Path("a"))[3:] == ("ab", None, (1, 1), Path("a"), {})
 
 
+class Name(str, Enum):  # noqa: UP042  (a StrEnum is its value anyway)
+    FIRST = "a"
+
+
+def test_texts_of_an_enum_are_their_values():
+    names = example(1, names=[Name.FIRST])[3]
+    assert (names, type(names[0])) == (("a",), str)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"count": "x"}, "example: count must be a whole number, got 'x'"),
         ({"count": 1.0}, "example: count must be a whole number, got 1.0"),
         ({"count": True}, "example: count must be a whole number, got True"),
+        ({"count": [[[1] * 9] * 9] * 9}, r"count must be a whole number, got \[(\[...\], ){6}\.\.\.\]$"),
         ({"count": np.array([1])}, r"example: count must be a whole number, got array\(\[1\]\)"),
         ({"count": 1, "share": "x"}, "example: share must be a number or None, got 'x'"),
         ({"count": 1, "flag": 1}, "example: flag must be True or False, got 1"),

@@ -122,9 +122,10 @@ def _plain(value: Any, kind: Any) -> Any:
             raise _Unfit
         if kind is not str:
             return value
-        if "\0" in str(value):
+        text = str.__str__(value)  # of a member of an Enum of texts its value, which `str` would not give
+        if "\0" in text:
             raise ValueError("a text without null characters")
-        return str(value)
+        return text
     if origin.__name__ == "ndarray":
         # Arrays of other libraries serve as well: the functions convert them
         return _fits(value, hasattr(value, "shape") and hasattr(value, "dtype"))

@@ -33,7 +33,9 @@ def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
 
 def short_text(value: object) -> str:
     """Return a value in some 40 characters; Python refuses to write integers of thousands of digits."""
+    shortened = reprlib.Repr()
+    shortened.maxlevel = 1  # of what lists in lists hold, nothing
     try:
-        return reprlib.repr(value)
+        return shortened.repr(value)
     except ValueError:
         return "a number of thousands of digits"

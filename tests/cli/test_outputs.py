@@ -283,6 +283,24 @@ def test_functions_refuse_as_commands_do(checkpoint):
     assert {RECIPE, WEIGHTS} <= {path.name for path in checkpoint.iterdir()}
 
 
+def test_an_output_may_be_called_like_a_known_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("w.npy", np.ones((64, 64), np.float16))
+    for _ in range(2):  # the second one finds a folder called like the GPU
+        assert run("prune", "w.npy", "-o", "h200-sxm", "--pattern", "2:4")[0] == 0
+        prunecast.prune("w.npy", pattern="2:4", out="h200-sxm", gpu="h200-sxm")
+    Path("bundled").mkdir()
+    assert not Reads().files("bundled")
+    Path("standard").touch()
+    assert list(Reads().files("standard")) == ["standard"]
+    spec = spec_text("t4")
+    Path("a.toml").write_text(spec)
+    os.link("a.toml", "b.json")
+    code, _, err = run("gpus", "a.toml", "-o", "b.json")
+    assert (code, "-o would overwrite b.json, which is read as a.toml" in err) == (2, True)
+    assert Path("a.toml").read_text() == spec
+
+
 def test_inputs_are_listed_only_where_an_output_exists(tmp_path):
     def never():
         raise AssertionError
@@ -296,6 +314,14 @@ def test_inputs_are_listed_only_where_an_output_exists(tmp_path):
     (tmp_path / "a").touch()
     with pytest.raises(AssertionError):
         check_outputs(new, never())
+
+
+@pytest.mark.parametrize("name", [".csv", ".json", "a.txt", "csv"])
+def test_a_suffix_alone_is_no_name(tmp_path, name):
+    """Python takes `.csv` for a name without suffix, so the form of the report would be lost."""
+    with pytest.raises(BadInput, match=r"-o must name a \.json or \.csv file, got"):
+        check_outputs([OutputFile(what="-o", path=tmp_path / name, suffixes=(".json", ".csv"))], ())
+    check_outputs([OutputFile(what="-o", path=tmp_path / "a.b.csv", suffixes=(".json", ".csv"))], ())
 
 
 @pytest.mark.parametrize("name", ["x.png", "page"])

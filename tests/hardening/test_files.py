@@ -110,6 +110,15 @@ def test_names_that_cannot_be(tmp_path, name):
         read_bytes(tmp_path / name, "a spec", most=1)
 
 
+def test_a_current_folder_that_is_deleted(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(BadInput, match=r"-o cannot be out\.json: No such file or directory"):
+        check_writable("out.json", "-o")
+    assert check_writable(tmp_path / "out.json", "-o") == tmp_path / "out.json"
+
+
 def test_a_long_name_has_room_for_its_twin(tmp_path):
     write_text_aside(tmp_path / ("ä" * 127), "new")
     assert (tmp_path / ("ä" * 127)).read_text() == "new"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.guard import Given, Reads, Writes
+from prunecast.cli.guard import Given, Reads, Writes, gpu_files
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
@@ -37,7 +37,9 @@ def calibrate(
     ],
     *,
     gpu: Annotated[
-        str, typer.Option(metavar="NAME", help="Spec that provides what cannot be measured."), Reads()
+        str,
+        typer.Option(metavar="NAME", help="Spec that provides what cannot be measured."),
+        Reads(gpu_files),
     ] = "h200-sxm",
     raw: Annotated[
         Path | None,

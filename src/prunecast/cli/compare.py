@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.guard import Reads, weight_files
+from prunecast.cli.guard import Reads, gpu_files, weight_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
@@ -30,7 +30,7 @@ def compare(
     gpu: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS."),
-        Reads(),
+        Reads(gpu_files),
     ] = None,
     options: opt.Layers,
     printed: opt.Printed,

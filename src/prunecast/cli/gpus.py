@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.guard import Reads
+from prunecast.cli.guard import Reads, gpu_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.errors import BadInput
 
@@ -24,7 +24,7 @@ def gpus(
         typer.Argument(
             metavar="[NAME]", show_default=False, help="GPU name, part of one, or path of a spec file."
         ),
-        Reads(),
+        Reads(gpu_files),
     ] = None,
     *,
     kernels: Annotated[

@@ -4,6 +4,7 @@ A parameter that names something to read carries a `Reads` in its annotation, on
 write a `Writes`; `check_given` collects both. A test fails where a parameter names a path and has neither.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from inspect import Parameter
@@ -19,8 +20,9 @@ Given = Mapping[str, Any]
 class Reads(NamedTuple):
     """Mark of a parameter whose value, or each of its values, names something to read."""
 
-    files: Callable[[str], Iterable[str | Path]] = lambda value: (value,)
-    """All files that are read for one value."""
+    files: Callable[[str], Iterable[str | Path]] = lambda value: () if os.path.isdir(value) else (value,)
+    """All files that are read for one value; by default the value, unless a folder is called like a name
+    that the option knows, such as `bundled`."""
 
 
 class Writes(NamedTuple):
@@ -35,6 +37,13 @@ def weight_files(weights: str) -> Iterator[Path]:
     from prunecast.workload.layers import files_of
 
     return files_of(weights)
+
+
+def gpu_files(gpu: str) -> list[Path]:
+    """The file of a GPU that is no known name: `-o h200-sxm` may be used again."""
+    from prunecast.hardware import spec_files
+
+    return spec_files(gpu)
 
 
 def file_written(*suffixes: str, is_new: bool = False, companions: tuple[str, ...] = ()) -> Writes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prunecast.cli import completion
-from prunecast.cli.guard import Reads, file_written, weight_files
+from prunecast.cli.guard import Reads, file_written, gpu_files, weight_files
 from prunecast.cli.output import Destination
 from prunecast.errors import BadInput
 
@@ -32,7 +32,7 @@ Gpu = Annotated[
         autocompletion=completion.gpus,
         help="GPU name, see `prunecast gpus`, or path of a spec file.",
     ),
-    Reads(),
+    Reads(gpu_files),
 ]
 Sparsity = Annotated[
     float | None,

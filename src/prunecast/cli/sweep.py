@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.guard import Reads, file_written, folder_written
+from prunecast.cli.guard import Reads, file_written, folder_written, gpu_files
 from prunecast.cli.progress import tell
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import JOURNALS
@@ -30,7 +30,9 @@ def sweep(
         ),
         file_written(companions=JOURNALS),
     ],
-    gpu: Annotated[list[str], typer.Option(metavar="NAME", help="GPU; can be repeated."), Reads()] = [  # noqa: B006
+    gpu: Annotated[
+        list[str], typer.Option(metavar="NAME", help="GPU; can be repeated."), Reads(gpu_files)
+    ] = [  # noqa: B006
         "h200-sxm"
     ],
     shape: Annotated[

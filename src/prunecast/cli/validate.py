@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prunecast.cli import options as opt
-from prunecast.cli.guard import Given, Reads, Writes, file_written, weight_files
+from prunecast.cli.guard import Given, Reads, Writes, file_written, gpu_files, weight_files
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines, tell
 from prunecast.errors import BadInput
@@ -42,7 +42,7 @@ def validate(
         typer.Option(
             metavar="NAME", show_default="h200-sxm, or the records'", help="GPU spec to predict with."
         ),
-        Reads(),
+        Reads(gpu_files),
     ] = None,
     replay: Annotated[
         list[str] | None,

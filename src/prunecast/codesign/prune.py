@@ -13,7 +13,7 @@ from prunecast.choice import fastest_plan
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.recipe import PrunedLayer, Recipe
 from prunecast.codesign.write_pruned import check_folders, pruned_checkpoint, write_folder
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.calibration import read_calibration
 from prunecast.patterns.sources import Layer
@@ -69,7 +69,7 @@ def prune(
     told = sparsity_for(rule, sparsity, natural=False)
     rule.sparsity_to_prune(told)
     folder = Path(out)
-    check_folders([folder], weights, reads=[calibrate, gpu if isinstance(gpu, str) else None])
+    check_folders([folder], weights, reads=[calibrate, *spec_files(gpu)])
     loaded = load_layers(weights, target=target, ignore=ignore)
     known = None if calibrate is None else read_calibration(calibrate)
     guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None

@@ -128,7 +128,7 @@ def _target(what: str, path: Path) -> _Target:
 
 def _check_file(output: OutputFile) -> None:
     what, path = output.what, output.path
-    if output.suffixes and not path.name.endswith(output.suffixes):
+    if output.suffixes and (path.name in output.suffixes or not path.name.endswith(output.suffixes)):
         raise BadInput(f"{what} must name a {' or '.join(output.suffixes)} file, got {path}")
     check_writable(path, what)
     if output.is_new and os.path.lexists(path):

@@ -106,7 +106,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if isinstance(text, str):
             # An escape of half a surrogate pair is no text. The halves that stand for a byte of a file's
             # name may stay: prunecast writes them itself.
-            text.encode("utf-8", "surrogateescape")
+            try:
+                text.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError:
+                raise ValueError(f"{text[:80]!r} has half a character") from None
     return found
 
 

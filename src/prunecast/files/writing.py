@@ -44,16 +44,15 @@ def check_writable(path: str | Path, what: str) -> Path:
             raise BadInput(f"{what} must lie in a folder that exists, got {path}")
         if not os.access(final.parent, os.W_OK | os.X_OK):
             raise BadInput(f"{what} must lie in a folder that can be written, got {path}")
-        kind = other_than_regular(os.stat(final).st_mode)
-    except FileNotFoundError:
-        return final
+        with suppress(FileNotFoundError):
+            kind = other_than_regular(os.stat(final).st_mode)
+            if kind:
+                raise BadInput(f"{what} must be a file, got {kind}: {path}")
     except BadInput:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # also a relative path where the current folder is deleted
         cause = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{what} cannot be {path}: {cause}") from None
-    if kind:
-        raise BadInput(f"{what} must be a file, got {kind}: {path}")
     return final
 
 

@@ -8,7 +8,7 @@ saying what is wrong with it. `costs.py` reads what kernels keep beside their so
 
 from prunecast.hardware.clock import STATES, at_power_limit, sm_clock_hz
 from prunecast.hardware.costs import Cost, Costs, load_costs
-from prunecast.hardware.load import gpu_names, load_gpu
+from prunecast.hardware.load import gpu_names, load_gpu, spec_files
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
 from prunecast.hardware.spec import KINDS, GpuSpec, Provenance
@@ -29,4 +29,5 @@ __all__ = [
     "load_gpu",
     "occupancy",
     "sm_clock_hz",
+    "spec_files",
 ]

@@ -165,6 +165,11 @@ def _data() -> Traversable:
     return resources.files("prunecast.hardware") / "data"
 
 
+def spec_files(gpu: str | GpuSpec) -> list[Path]:
+    """Return the files that loading a GPU reads, for the guard of outputs: none where it is a known name."""
+    return [Path(gpu)] if isinstance(gpu, str) and _is_path(gpu) else []
+
+
 def _is_path(name_or_path: str) -> bool:
     separators = {os.sep, os.altsep or os.sep, "/"}
     return name_or_path.endswith(".toml") or any(sign in name_or_path for sign in separators)

@@ -21,7 +21,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import predicted_layers
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.files import OutputFile, check_outputs, write_text_aside
-from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
+from prunecast.hardware import GpuSpec, at_power_limit, load_gpu, spec_files
 from prunecast.kernels import KERNELS
 from prunecast.report import pictures
 from prunecast.report.pictures import PAGE, MeasuredPoint, drawing, svg_text
@@ -142,8 +142,7 @@ FILTERS: dict[str, Callable[..., str]] = {
 @checked
 def write_report(weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Any) -> PredictionTable:
     """Predict, write the page and return the table; `options` are those of `predict`. Raises BadInput."""
-    spec_file = [gpu] if isinstance(gpu, str) else []
-    check_outputs([OutputFile(what="path", path=Path(path))], chain(files_of(weights), spec_file))
+    check_outputs([OutputFile(what="path", path=Path(path))], chain(files_of(weights), spec_files(gpu)))
     table = predict(weights, gpu=gpu, **options)
     write_page(path, render_page(table, weights, gpu=gpu))
     return table

@@ -25,7 +25,7 @@ from prunecast.codesign.write_pruned import (
 )
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import folder_aside
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
@@ -317,7 +317,7 @@ def search_of(
 
 def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
     """What a search reads beside the weights: the spec of a GPU and a calibration file, where there are."""
-    return [gpu if isinstance(gpu, str) else None, options.get("calibrate")]
+    return [*spec_files(gpu), options.get("calibrate")]
 
 
 def passes_of(

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.patterns.sources.stored_tensor import shape_text
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph import Operation
@@ -329,10 +329,16 @@ def _pads(
     strides: list[int],
     dilations: list[int],
 ) -> list[int]:
-    """Return the zeros before and after each axis, in pixels, as `pads` or `auto_pad` define them."""
+    """Return the zeros before and after each axis, in pixels, as `pads` or `auto_pad` define them.
+
+    Raises
+    ------
+    BadInput : an `auto_pad` that ONNX does not define
+    """
     said = {a.name: a for a in node.attribute if a.name in ("pads", "auto_pad")}
     auto_pad = said["auto_pad"].s.decode(errors="replace") if "auto_pad" in said else "NOTSET"
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+    check_choice(f"{node.input[1]}: auto_pad", auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    if not auto_pad.startswith("SAME"):
         pads = list(said["pads"].ints) if "pads" in said and auto_pad != "VALID" else []
         return pads or [0, 0, 0, 0]
     found = []
