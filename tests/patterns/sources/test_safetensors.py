@@ -105,7 +105,7 @@ UNREADABLE = {
         16,
         "'dtype' is there twice",
     ),
-    "half a character": ({"\ud800": WHOLE}, 16, "is no JSON"),
+    "half a character": ({"\ud800": WHOLE}, 16, "has half a character"),
     "half a character that files' names may have": ({"\udcff": WHOLE}, 16, "half a character"),
     "a hole before the data": ({"w": LATE}, 20, "bytes 0 to 4, before tensor 'w', belong to no tensor"),
     "a hole": (

@@ -92,7 +92,7 @@ def test_a_grouped_convolution_is_not_timed_as_a_dense_one(tmp_path, groups, inp
 @pytest.mark.parametrize("input_size", [(), ("8x8",)])
 def test_an_auto_pad_that_onnx_does_not_define_is_refused(tmp_path, input_size):
     path = saved(tmp_path, {"auto_pad": "SAME"}, (3, 3), (8, 8))
-    with pytest.raises(BadInput, match="w: auto_pad must be one of NOTSET, VALID, .*, got 'SAME'"):
+    with pytest.raises(BadInput, match=r"w: auto_pad must be one of NOTSET, VALID, .*, got 'SAME'"):
         row(path, input_size=input_size)
 
 
