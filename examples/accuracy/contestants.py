@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from narrow import Narrowing, find_narrow, narrow_masks
 from predicted import Predictor, fitting
 
 from prunecast.choice import PrunedMap
@@ -46,6 +47,8 @@ class Contestant(NamedTuple):
     """Layers whose pruned products save no time stay dense."""
     families: tuple[str, ...] = ("atp", "guided")
     """What a mixture is offered beside dense layers."""
+    is_narrow: bool = False
+    """Units are removed whole; `pattern` is what the weights that are left may have inside."""
 
 
 MIXTURE = "prune --latency"
@@ -73,6 +76,8 @@ CONTESTANTS = {
     "tvw:128 where it saves": Contestant("tvw:128", spares=True),
     "atp:128 guided where it saves": Contestant("atp:128:guided", spares=True),
     "balanced:64": Contestant("balanced:64", is_fast=False),
+    "narrow": Contestant("dense", is_narrow=True),
+    "narrow 2:4": Contestant("2:4 inside", is_narrow=True),
 }
 """Name -> contestant, what matters most first."""
 
@@ -96,6 +101,7 @@ def find_masks(
     predictor: Predictor,
     sparsity: float | None = None,
     costs: Mapping[str, float] | None = None,
+    narrowing: Narrowing | None = None,
 ) -> Masks:
     """The masks of a contestant.
 
@@ -104,6 +110,7 @@ def find_masks(
     share : predicted time over the dense model's
     sparsity : of contestants that nothing runs
     costs : layer -> loss that a unit of importance is worth, for contestants that are measured
+    narrowing : what may be removed whole, for contestants that are narrower
     """
     contestant = CONTESTANTS[name]
     if contestant.is_measured:
@@ -114,6 +121,9 @@ def find_masks(
         importance = {layer: _spread(scores, contestant.spread) for layer, scores in importance.items()}
     if name.startswith(MIXTURE):
         return _mixture(importance, share, predictor, contestant.families)
+    if contestant.is_narrow:
+        assert narrowing is not None, "this study has nothing that can be removed whole"
+        return _narrow(importance, share, predictor, narrowing, contestant.pattern != "dense")
     pattern = _timed(parse_pattern(contestant.pattern), predictor)
     if contestant.pattern == TWO_OF_FOUR:
         return _masks(pattern, importance, None, contestant.scope, predictor)
@@ -127,6 +137,25 @@ def find_masks(
     )
     whole = {name: np.ones(scores.shape, bool) for name, scores in importance.items()} | found.kept
     return found._replace(kept=whole, sparsity=_removed(whole))
+
+
+def _narrow(
+    importance: Importance, share: float, predictor: Predictor, narrowing: Narrowing, is_halved: bool
+) -> Masks:
+    """Units of least importance are removed, and of what is left some weights have 2:4 inside."""
+    insides = [each for each in narrowing.inside if each] if is_halved else [()]
+    found = find_narrow(
+        narrowing,
+        importance,
+        share,
+        lambda counts, inside: predictor.narrow_share(narrowing.graph(counts), inside),
+        insides,
+    )
+    kept = narrow_masks(narrowing, importance, found)
+    patterns = {
+        name: TWO_OF_FOUR if any(part in name for part in found.inside) else "dense" for name in importance
+    }
+    return Masks(kept, patterns, _removed(kept), found.predicted_share)
 
 
 def _saving(masks: Masks, predictor: Predictor) -> list[str]:

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from narrow import Counts, Group, Narrowing
 from study import Batch, Budget, Scores, Study
 from text import Text, read_text
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ class Sizes:
     layers: int = 4
     hidden: int = 1024
     heads: int = 16
+    feed_forward: int = 4096
     words: int = 8192
     context: int = 512
     windows: int = 32
@@ -40,6 +42,7 @@ TINY = Sizes(
     layers=1,
     hidden=256,
     heads=4,
+    feed_forward=1024,
     words=300,
     context=32,
     windows=4,
@@ -73,9 +76,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.c_fc = nn.Linear(sizes.hidden, 4 * sizes.hidden)
+        self.c_fc = nn.Linear(sizes.hidden, sizes.feed_forward)
         self.act = nn.GELU()
-        self.c_proj = nn.Linear(4 * sizes.hidden, sizes.hidden)
+        self.c_proj = nn.Linear(sizes.feed_forward, sizes.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         """Y of x."""
@@ -162,6 +165,7 @@ def study_of(
         ),
         tokens=sizes.timed_sequences * sizes.context,
         graph=lambda: graph(sizes),
+        narrowing=narrowing(sizes),
         budget=budget,
         shares=shares,
         seeds=seeds,
@@ -214,21 +218,57 @@ def scores(model: nn.Module, text: Text) -> Scores:
     return torch.cat(found).cpu().numpy()
 
 
-def graph(sizes: Sizes) -> ModelGraph:
-    """The timed pass as torch launches it, products called as the weights."""
+def graph(sizes: Sizes, counts: Counts | None = None) -> ModelGraph:
+    """The timed pass as torch launches it, products called as the weights; narrower with fewer units."""
+    left = {"heads": sizes.heads, "neurons": sizes.feed_forward} | dict(counts or {})
+    width = sizes.hidden // sizes.heads
     shape = Transformer(
         layers=sizes.layers,
         hidden=sizes.hidden,
-        heads=sizes.heads,
-        feed_forward=4 * sizes.hidden,
+        heads=left["heads"],
+        feed_forward=left["neurons"],
+        head_width=width,
         head=sizes.words,
     )
-    with torch.device("meta"):
-        weights = dict(LanguageModel(sizes).named_parameters())
+    attention, neurons = left["heads"] * width, left["neurons"]
+    shapes = {f"self_attn.{name}_proj": (attention, sizes.hidden) for name in "qkv"}
+    shapes |= {"self_attn.o_proj": (sizes.hidden, attention)}
+    shapes |= {"mlp.c_fc": (neurons, sizes.hidden), "mlp.c_proj": (sizes.hidden, neurons)}
     matrices = {
-        name: tuple(w.shape) for name, w in weights.items() if name.startswith("layers") and w.dim() == 2
+        f"layers.{layer}.{name}.weight": each
+        for layer in range(sizes.layers)
+        for name, each in shapes.items()
     }
     run = Pass(sizes.timed_sequences, sizes.context, all_logits=False)
     found = graph_of_tensors("language", shape, run, matrices, "torch")
     assert found is not None
     return found
+
+
+FEWEST_NEURONS, NEURONS_STEP = 0.25, 128
+"""Share of the neurons that stays at least; one tile of a dense product."""
+KEPT_HEADS = (1.0, 0.875, 0.75)
+
+
+def narrowing(sizes: Sizes) -> Narrowing:
+    """Neurons of each feed-forward pair and heads of each attention, and 2:4 in what is left."""
+    width, groups = sizes.hidden // sizes.heads, []
+    for layer in range(sizes.layers):
+        attention, pair = f"layers.{layer}.self_attn", f"layers.{layer}.mlp"
+        makers = {f"{attention}.{name}_proj.weight": width for name in "qkv"}
+        readers = {f"{attention}.o_proj.weight": width}
+        groups.append(Group("heads", sizes.heads, makers, readers, (), (attention, "heads")))
+        made, read = {f"{pair}.c_fc.weight": 1}, {f"{pair}.c_proj.weight": 1}
+        groups.append(Group("neurons", sizes.feed_forward, made, read))
+    fewest = int(FEWEST_NEURONS * sizes.feed_forward)
+    steps = range(fewest, sizes.feed_forward + 1, NEURONS_STEP)
+    ladders = tuple(
+        tuple({"heads": int(sizes.heads * share), "neurons": count} for count in steps)
+        for share in KEPT_HEADS
+    )
+    return Narrowing(
+        groups=tuple(groups),
+        graph=lambda counts: graph(sizes, counts),
+        ladders=ladders,
+        inside=((), ("mlp",), ("mlp", "q_proj", "k_proj", "v_proj")),
+    )

@@ -5,11 +5,12 @@ Dense products that read the same are one, and the dense model has all its weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from narrow import Group, narrow
 from rows import turn
 from study import Study
 from torch import Tensor, nn
@@ -71,25 +72,30 @@ def measure(
     *,
     gpu: str,
     lock: Path,
+    groups: Sequence[Group] = (),
+    forms: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Times of a pass in microseconds, and the share of the best dense form; how far outputs of the pruned
-    model are from those in fp32, by sparse products and by torch's dense ones in fp16.
+    model are from those in fp32, by sparse products and by torch's dense ones in fp16. Of `groups` the units
+    that masks remove are not there at all. `forms` are those of the pass, all by default.
 
     Processes may compile and tune beside each other: only one of them times at once, and nobody tunes then.
     """
+    forms = forms or list(FORMS)
     torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
     zeros, example = half_model(study, dense, kept), study.example("cuda")
     exact = study.timed(half_model(study, dense, kept).float())(*map(_widened, example))
     rounded = error(study.timed(zeros)(*example), exact)
-    patterns = {name: each for name, each in patterns.items() if not kept[name].all()}
-    done = make_sparse(zeros, kept, patterns, gpu, study.tokens)
+    zeros, left = narrow(zeros, groups, kept)
+    patterns = {name: each for name, each in patterns.items() if not left[name].all()}
+    done = make_sparse(zeros, left, patterns, gpu, study.tokens) if patterns else "dense"
     forwards = {
-        f"dense {form}": forward_of(study, fuse_dense(half_model(study, dense, {})), form) for form in FORMS
+        f"dense {form}": forward_of(study, fuse_dense(half_model(study, dense, {})), form) for form in forms
     }
-    forwards |= {f"sparse {form}": forward_of(study, fuse_dense(zeros), form) for form in FORMS}
+    forwards |= {f"sparse {form}": forward_of(study, fuse_dense(zeros), form) for form in forms}
     with turn(lock, alone=True):
         us = times_us(forwards, ROUNDS)
-    off = error(forwards["sparse overlapped"](), exact)
+    off = error(forwards[f"sparse {forms[-1]}"](), exact)
     best = {kind: min(t for name, t in us.items() if name.startswith(kind)) for kind in ("dense", "sparse")}
     return {
         "us": {name: round(t, 2) for name, t in us.items()},

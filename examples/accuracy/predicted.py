@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.search.model_search import ModelSearch
@@ -29,7 +32,7 @@ class Predictor:
     """Times of one graph on one GPU."""
 
     def __init__(self, graph: ModelGraph, gpu: str, dtype: str = "fp16") -> None:
-        self.apart, self.matrices, self.dtype = graph, graph.products, dtype
+        self.apart, self.matrices, self.gpu, self.dtype = graph, graph.products, gpu, dtype
         self.graph = together(graph, launched_together(graph, self.matrices))
         self.engine = Engine(name="model", gpu=load_gpu(gpu))
         self.dense = {name: self._dense_seconds(o) for name, o in self.graph.products.items()}
@@ -61,6 +64,14 @@ class Predictor:
         return (
             model_time(self.graph, self.engine.gpu, products, sparse=frozenset(sparse)).seconds / self.dense_s
         )
+
+    def narrow_share(self, graph: ModelGraph, inside: Sequence[str]) -> float:
+        """Time of a narrower model, weights whose names have one of these parts with 2:4 inside, over that
+        of the dense one.
+        """
+        own = Predictor(graph, self.gpu, self.dtype)
+        halved = {name: o for name, o in own.matrices.items() if any(part in name for part in inside)}
+        return own.share({name: _any_halves(o.m, o.k) for name, o in halved.items()}) * own.dense_s / self.dense_s
 
     def _product_seconds(self, names: Sequence[str], maps: Mapping[str, PrunedMap]) -> float:
         """Launches of a product: those in tiles, those with 2:4, and one for each that stays dense."""
@@ -117,6 +128,12 @@ class Predictor:
         )
         search.prepare()
         return search
+
+
+@cache
+def _any_halves(m: int, k: int) -> PrunedMap:
+    """A map of 2:4: which two of four it keeps counts for nothing."""
+    return parse_pattern("2:4").map(np.tile(np.array([True, True, False, False]), (m, k // 4)))
 
 
 def fitting(pattern: str, rows: int) -> Pattern:

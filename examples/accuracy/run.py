@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from contestants import CONTESTANTS, LIKE, TWO_OF_FOUR, Masks, find_masks
 from measured import measure
+from narrow import Group
 from predicted import Predictor
 from report import BASE, file_name
 from rows import Row, Rows, part_of, turn, work_through
@@ -59,6 +60,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1, help="beside each other, for masks and time")
     parser.add_argument("--correct", action="store_true", help="masks anew for shares that were measured")
     parser.add_argument("--ratio", type=float, default=1.0, help="predicted over measured, where not timed")
+    parser.add_argument("--forms", default="", help="of the timed pass: compiled, overlapped; both by default")
     parser.add_argument("--gpu", default="h200-sxm", help="spec of the GPU that times are of")
     parser.add_argument("--device", default=default_device())
     return parser.parse_args(arguments)
@@ -99,6 +101,11 @@ class Run:
         """Loss that a unit of importance is worth, by layer."""
         found: dict[str, float] = json.loads((self.out / f"costs-{seed}.json").read_text(encoding="utf-8"))
         return found
+
+    def groups(self, contestant: str) -> tuple[Group, ...]:
+        """Groups of units that are not there at all where the contestant removes them."""
+        narrowing = self.study.narrowing
+        return narrowing.groups if narrowing is not None and CONTESTANTS[contestant].is_narrow else ()
 
     def lock(self) -> Path:
         """File by which processes take turns on a device."""
@@ -185,7 +192,7 @@ def masks(run: Run) -> None:
             like = run.rows.last(step="masks", contestant=LIKE, share=key["share"], seed=key["seed"])
             sparsity = None if like is None else like["sparsity"]
         known = run.importance(key["seed"]), aim, run.predictor(), sparsity, run.costs(key["seed"])
-        found = find_masks(key["contestant"], *known)
+        found = find_masks(key["contestant"], *known, run.study.narrowing)
         run.write_masks(case, found)
         return {"sparsity": found.sparsity, "aim": aim, "predicted_share": found.predicted_share}
 
@@ -217,6 +224,8 @@ def time(run: Run) -> None:
             patterns,
             gpu=run.asked.gpu,
             lock=run.lock(),
+            groups=run.groups(key["contestant"]),
+            forms=[form for form in run.asked.forms.split(",") if form],
         )
         return {"measured_share": found.pop("share"), **found}
 
@@ -227,25 +236,28 @@ def time(run: Run) -> None:
     work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
 
 
+def tune_case(run: Run, key: Row) -> Row:
+    """Prune and tune one case, or the dense model, and keep the score of each item."""
+    seed, trainer, is_dense = key["seed"], run.trainer(), key["contestant"] == DENSE
+    case = case_of(key)
+    kept = None if is_dense else run.read_masks(case)[0]
+    torch.manual_seed(seed)
+    with turn(run.lock(), alone=False):
+        trainer.begin(run.dense(seed))
+        step_s = trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
+        scores = trainer.scores()
+    _keep_scores(run, case, scores)
+    return {"score": _mean(scores), "step_s": step_s}
+
+
 def tune(run: Run) -> None:
-    """Prune and tune every case that has masks, the dense model too, and keep the score of each item."""
-
-    def work(key: Row) -> Row:
-        seed, trainer, is_dense = key["seed"], run.trainer(), key["contestant"] == DENSE
-        case = case_of(key)
-        kept = None if is_dense else run.read_masks(case)[0]
-        torch.manual_seed(seed)
-        with turn(run.lock(), alone=False):
-            trainer.begin(run.dense(seed))
-            step_s = trainer.tune(kept, {} if is_dense else run.importance(seed), seed)
-            scores = trainer.scores()
-        _keep_scores(run, case, scores)
-        return {"score": _mean(scores), "step_s": step_s}
-
+    """Prune and tune every case that has masks, the dense model too."""
     cases = [{"contestant": DENSE, "share": 1.0, "seed": seed} for seed in run.seeds]
     cases += [case for case in run.cases(run.seeds) if run.masks_file(case).exists()]
     todo = [{"step": "tune", **case} for case in cases]
-    work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+    work_through(
+        run.rows, part_of(todo, run.asked.part), lambda key: tune_case(run, key), run.asked.seconds
+    )
 
 
 def _mean(scores: np.ndarray) -> float:

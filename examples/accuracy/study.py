@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from narrow import Narrowing
 from torch import Tensor, nn
 
 from prunecast.workload.graph import ModelGraph
@@ -65,6 +66,7 @@ class Study:
     budget : steps and rates
     shares : times as shares of the dense model's
     seeds : of training and tuning
+    narrowing : what may be removed whole, for contestants that are narrower
     is_captured : batches have one size, and a step on the GPU is a CUDA graph instead of being compiled
     """
 
@@ -84,6 +86,7 @@ class Study:
     budget: Budget
     shares: tuple[float, ...] = (0.8, 0.7, 0.6)
     seeds: tuple[int, ...] = (0, 1, 2)
+    narrowing: Narrowing | None = None
     is_captured: bool = False
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from draw import Distortion, distort, draw
+from narrow import Counts, Group, Narrowing
 from network import ResidualNetwork, TimedNetwork
 from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
@@ -84,6 +85,7 @@ def study(tiny: bool) -> Study:
         example=lambda device: (noise(sizes).to(device),),
         tokens=sizes.timed_images,
         graph=lambda: graph(sizes),
+        narrowing=narrowing(sizes),
         budget=TINY_BUDGET if tiny else BUDGET,
         shares=(0.8,) if tiny else (0.75,),
         seeds=(0, 1) if tiny else (0, 1, 2),
@@ -159,8 +161,33 @@ def scores(model: nn.Module, judged: Judged, sizes: Sizes) -> Scores:
     return torch.cat(found).float().cpu().numpy()
 
 
-def graph(sizes: Sizes) -> ModelGraph:
-    """The timed pass in torch but for the mean of pixels and the head, products called as the weights."""
+CHANNELS_STEP, WIDTHS = 8, 16
+"""Channels of a step of cuDNN's kernels for fp16; steps between no channels and all."""
+
+
+def narrowing(sizes: Sizes) -> Narrowing:
+    """Channels between the two convolutions of each block, the same share of them in all stages."""
+    groups = []
+    for stage, width in enumerate(sizes.widths):
+        for place in range(2):
+            block = f"stages.{stage}.{place}"
+            made, read = {f"{block}.conv1.weight": 1}, {f"{block}.conv2.weight": 9}
+            groups.append(Group(f"stage {stage}", width, made, read, (f"{block}.norm1",)))
+    ladder = tuple(
+        {
+            f"stage {stage}": -(-width * step // WIDTHS // CHANNELS_STEP) * CHANNELS_STEP
+            for stage, width in enumerate(sizes.widths)
+        }
+        for step in range(2, WIDTHS + 1)
+    )
+    return Narrowing(groups=tuple(groups), graph=lambda counts: graph(sizes, counts), ladders=(ladder,))
+
+
+def graph(sizes: Sizes, counts: Counts | None = None) -> ModelGraph:
+    """The timed pass in torch but for the mean of pixels and the head, products called as the weights.
+
+    `counts` are channels between the convolutions of a block, where these are fewer than the stage has.
+    """
     model, side = ModelGraph(name="glyphs", runtime="torch"), sizes.pixels // 2
     last = _relu(model, _convolve(model, "stem", (1, sizes.pixels), (sizes.widths[0], 3, 2), sizes))
     before = sizes.widths[0]
@@ -168,13 +195,14 @@ def graph(sizes: Sizes) -> ModelGraph:
         for place in range(2):
             stride = 2 if stage and not place else 1
             name = f"stages.{stage}.{place}"
-            first = _convolve(model, f"{name}.conv1", (before, side), (width, 3, stride), sizes, last)
+            inner = (counts or {}).get(f"stage {stage}", width)
+            first = _convolve(model, f"{name}.conv1", (before, side), (inner, 3, stride), sizes, last)
             first = _relu(model, first)
             short = last
             if before != width or stride != 1:
                 short = _convolve(model, f"{name}.shortcut", (before, side), (width, 1, stride), sizes, last)
             side //= stride
-            inside = _convolve(model, f"{name}.conv2", (width, side), (width, 3, 1), sizes, first)
+            inside = _convolve(model, f"{name}.conv2", (inner, side), (width, 3, 1), sizes, first)
             last, before = _sum(model, name, width * side**2 * sizes.timed_images, (inside, short)), width
     return model
 

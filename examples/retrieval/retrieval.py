@@ -6,9 +6,10 @@ RETRIEVAL_INPUTS names the folder that `prepare.py` wrote.
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from encoder import Encoder, embed, load_encoder, pooled, random_encoder, states
+from narrow import Counts, Group, Narrowing
 from safetensors.torch import load_file
 from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
@@ -68,9 +70,10 @@ def study(tiny: bool) -> Study:
     """The study, or one of the same parts in small that runs on a CPU in seconds, with random words."""
     sizes = TINY if tiny else Sizes()
     texts = cache(lambda device: random_texts() if tiny else read_texts(inputs(), device))
+    built = cache(lambda: random_encoder() if tiny else load_encoder(inputs() / "model"))
     return Study(
         name="retrieval",
-        build=lambda device: (random_encoder() if tiny else load_encoder(inputs() / "model")).to(device),
+        build=lambda device: copy.deepcopy(built()).to(device),
         batches=lambda seed, device: batches(texts(device), sizes, seed),
         outputs=lambda model, batch: states(model, torch.cat(batch)),
         loss=loss,
@@ -83,7 +86,8 @@ def study(tiny: bool) -> Study:
             torch.ones((sizes.timed_texts, sizes.timed_tokens), dtype=torch.int64, device=device),
         ),
         tokens=sizes.timed_texts * sizes.timed_tokens,
-        graph=lambda: graph(random_encoder() if tiny else load_encoder(inputs() / "model"), sizes),
+        graph=lambda: graph(built(), sizes),
+        narrowing=narrowing(built, sizes, 1 if tiny else 6),
         budget=TINY_BUDGET if tiny else BUDGET,
         shares=(0.97,) if tiny else (0.833,),
         seeds=(0, 1) if tiny else (0, 1, 2),
@@ -206,19 +210,36 @@ def _embed_all(model: nn.Module, ids: Tensor, sizes: Sizes) -> Tensor:
         return torch.cat([embed(model, part) for part in ids.split(sizes.judged_at_once)])
 
 
-def graph(model: nn.Module, sizes: Sizes) -> ModelGraph:
-    """The timed pass as torch launches it, products called as the weights."""
+FEWEST_NEURONS, NEURONS_STEP = 0.25, 64
+
+
+def narrowing(built: Callable[[], nn.Module], sizes: Sizes, layers: int) -> Narrowing:
+    """Neurons of each feed-forward pair, as many in all layers."""
+    pairs = [f"encoder.layer.{layer}" for layer in range(layers)]
+    neurons = 256 if layers == 1 else 1536
+    groups = tuple(
+        Group("neurons", neurons, {f"{pair}.intermediate.dense.weight": 1}, {f"{pair}.output.dense.weight": 1})
+        for pair in pairs
+    )
+    steps = range(int(FEWEST_NEURONS * neurons), neurons + 1, NEURONS_STEP)
+    ladder = tuple({"neurons": count} for count in steps)
+    return Narrowing(groups=groups, graph=lambda counts: graph(built(), sizes, counts), ladders=(ladder,))
+
+
+def graph(model: nn.Module, sizes: Sizes, counts: Counts | None = None) -> ModelGraph:
+    """The timed pass as torch launches it, products called as the weights; narrower with fewer neurons."""
     config = model.config
+    neurons = (counts or {}).get("neurons", config.intermediate_size)
     shape = Transformer(
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         heads=config.num_attention_heads,
-        feed_forward=config.intermediate_size,
+        feed_forward=neurons,
         norm_first=False,
         causal=False,
     )
     matrices = {
-        name: (weight.shape[0], weight.shape[1])
+        name: tuple(neurons if side == config.intermediate_size else side for side in weight.shape)
         for name, weight in model.named_parameters()
         if name.startswith("encoder") and weight.dim() == 2
     }

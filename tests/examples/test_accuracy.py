@@ -17,6 +17,7 @@ MODULES = (
     "language",
     "measured",
     "paired",
+    "narrow",
     "predicted",
     "recovery",
     "report",

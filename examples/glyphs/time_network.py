@@ -1,0 +1,138 @@
+"""Times and traces the glyph network's pass, dense and pruned, without training it: only masks count for time.
+
+    python examples/glyphs/time_network.py --out trace.json [--cases tile-wise:128@0.719 ...]
+
+A case is PATTERN@SPARSITY of every convolution but the stem, `late:` before it of the last three stages only.
+`narrow@SHARE` keeps that share of the channels between the two convolutions of each block.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
+
+from glyphs import Sizes, graph, narrowing, noise
+from measured import make_sparse
+from narrow import Narrowed, narrow, narrow_masks
+from network import ResidualNetwork, TimedNetwork
+from torch import nn
+
+from prunecast.patterns import parse_pattern
+from prunecast.torch import fuse_dense
+from prunecast.validation.torch_models.timing import Forward, captured, error, times_us, traced
+
+CASES = ("late:tile-wise:128@0.719", "tile-wise:64@0.61", "narrow@0.75", "narrow@0.5")
+CLASSES = 389
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="a JSON file")
+    parser.add_argument("--cases", nargs="+", default=CASES)
+    parser.add_argument("--gpu", default="h200-sxm")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--images", type=int, default=Sizes.timed_images)
+    return parser.parse_args()
+
+
+def masks_of(model: nn.Module, case: str, sizes: Sizes) -> tuple[dict[str, Any], dict[str, str], bool]:
+    """Masks and patterns of a case, of random importance, and whether units are removed whole."""
+    name, _, number = case.rpartition("@")
+    rng = np.random.default_rng(0)
+    weights = {
+        f"{n}.weight": module.weight
+        for n, module in model.named_modules()
+        if isinstance(module, nn.Conv2d) and n.startswith("stages.")
+    }
+    scores = {n: rng.random((len(w), w[0].numel()), dtype=np.float32) for n, w in weights.items()}
+    if name == "narrow":
+        counts = {
+            f"stage {stage}": -(-round(width * float(number)) // 8) * 8
+            for stage, width in enumerate(sizes.widths)
+        }
+        found = Narrowed(counts, (), 0.0)
+        return narrow_masks(narrowing(sizes), scores, found), dict.fromkeys(scores, "dense"), True
+    if name.startswith("late:"):
+        name = name.removeprefix("late:")
+        scores = {n: each for n, each in scores.items() if not n.startswith("stages.0.")}
+    kept, patterns = {}, {}
+    for n, each in scores.items():
+        height = min(int(name.split(":")[1]), len(each))
+        patterns[n] = f"{name.split(':')[0]}:{height}"
+        kept |= parse_pattern(patterns[n]).prune({n: each}, float(number))
+    return kept, patterns, False
+
+
+def network(sizes: Sizes) -> nn.Module:
+    """The same random network each time, in fp16 on the device."""
+    torch.manual_seed(0)
+    made = ResidualNetwork(CLASSES, sizes.widths).to("cuda", memory_format=torch.channels_last)
+    return made.half().eval().requires_grad_(False)
+
+
+def compiled(model: nn.Module, images: torch.Tensor) -> Forward:
+    """The timed pass as a CUDA graph."""
+    torch._dynamo.reset()
+    module = torch.compile(TimedNetwork(fuse_dense(model)))
+    return captured(lambda: module(images))
+
+
+def pruned(sizes: Sizes, case: str, gpu: str) -> tuple[nn.Module, nn.Module, float]:
+    """The network with zeros, the one that is timed, and the share of weights removed."""
+    zeros, model = network(sizes), network(sizes)
+    kept, patterns, is_narrow = masks_of(model, case, sizes)
+    for each in (zeros, model):
+        for name, mask in kept.items():
+            weight = each.get_parameter(name)
+            weight.mul_(torch.from_numpy(mask).to(weight.device).reshape(weight.shape))
+    if is_narrow:
+        narrow(model, narrowing(sizes).groups, kept)
+    else:
+        make_sparse(model, kept, patterns, gpu, sizes.timed_images)
+    total = sum(module.weight.numel() for n, module in zeros.named_modules() if n.startswith("stages.") and isinstance(module, nn.Conv2d))
+    removed = sum(int((~mask).sum()) for mask in kept.values()) / total
+    return zeros, model, removed
+
+
+@torch.no_grad()
+def main() -> None:
+    options = parse_options()
+    sizes = Sizes(timed_images=options.images)
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+    images = noise(sizes).cuda()
+    forwards: dict[str, Forward] = {"dense": compiled(network(sizes), images)}
+    about: dict[str, Any] = {"dense": {"removed": 0.0}}
+    for case in options.cases:
+        try:
+            zeros, model, removed = pruned(sizes, case, options.gpu)
+            exact = TimedNetwork(zeros.float())(images.float())
+            forwards[case] = compiled(model, images)
+            about[case] = {"removed": removed, "error": error(forwards[case](), exact)}
+        except Exception:  # the other cases are timed all the same
+            print(case, traceback.format_exc()[-1500:], flush=True)
+    us = times_us(forwards, options.rounds)
+    record = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "images": options.images}
+    record["cases"] = {name: {"us": us[name], **about[name]} for name in us}
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for name in us:
+        found = traced(forwards[name])
+        record["cases"][name] |= {"busy_us": found.busy_us, "span_us": found.span_us}
+        record["cases"][name]["kernels"] = [list(kernel) for kernel in found.kernels]
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        share, removed = us[name] / us["dense"], about[name]["removed"]
+        print(f"{name:28} {us[name]:8.1f} us {share:6.1%} removed {removed:5.1%} error {about[name].get('error', 0.0):.1e}")
+        for kernel in found.kernels[:14]:
+            print(f"    {kernel.launches:5.1f} x {kernel.us:8.1f} us  {kernel.name[:90]}")
+
+
+if __name__ == "__main__":
+    main()
