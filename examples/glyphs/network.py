@@ -9,7 +9,7 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch import TileSparseConv2d
-from prunecast.torch.conv import in_planes, planes_of, seen_in, whole_batch
+from prunecast.torch.conv import in_planes, planes_behind, planes_of, seen_in, whole_batch
 
 BORDER = 1
 """Zeros around images in planes, in pixels."""
@@ -105,7 +105,12 @@ class TimedNetwork(nn.Module):
             x = in_planes(x, BORDER)
         inside = block.conv1(x)
         y = block.conv2(inside if is_sparse else inside.relu_())
-        self._add(y, block.shortcut(x))
+        short = block.shortcut(x)
+        planes = planes_behind(y), planes_behind(short)
+        if planes[0] is not None and planes[1] is not None and planes[0].shape == planes[1].shape:
+            self._add(*planes)  # zeros around images stay zeros
+        else:
+            self._add(y, short)
         return y
 
 

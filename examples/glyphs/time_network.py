@@ -3,7 +3,7 @@
     python examples/glyphs/time_network.py --out trace.json [--cases tile-wise:128@0.719 ...]
 
 A case is PATTERN@SPARSITY of every convolution but the stem, `late:` before it of the last three stages only.
-`narrow@SHARE` keeps that share of the channels between the two convolutions of each block.
+`narrow@32,64,64,128` keeps so many channels between the two convolutions of each stage's blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from prunecast.patterns import parse_pattern
 from prunecast.torch import fuse_dense
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us, traced
 
-CASES = ("late:tile-wise:128@0.719", "tile-wise:64@0.61", "narrow@0.75", "narrow@0.5")
+CASES = ("narrow@32,64,64,128", "narrow@32,64,128,256", "late:tile-wise:128@0.719", "tile-wise:64@0.61")
 CLASSES = 389
 
 
@@ -55,10 +55,7 @@ def masks_of(model: nn.Module, case: str, sizes: Sizes) -> tuple[dict[str, Any],
     }
     scores = {n: rng.random((len(w), w[0].numel()), dtype=np.float32) for n, w in weights.items()}
     if name == "narrow":
-        counts = {
-            f"stage {stage}": -(-round(width * float(number)) // 8) * 8
-            for stage, width in enumerate(sizes.widths)
-        }
+        counts = {f"stage {stage}": int(width) for stage, width in enumerate(number.split(","))}
         found = Narrowed(counts, (), 0.0)
         return narrow_masks(narrowing(sizes), scores, found), dict.fromkeys(scores, "dense"), True
     if name.startswith("late:"):
@@ -94,6 +91,7 @@ def pruned(sizes: Sizes, case: str, gpu: str) -> tuple[nn.Module, nn.Module, flo
         for name, mask in kept.items():
             weight = each.get_parameter(name)
             weight.mul_(torch.from_numpy(mask).to(weight.device).reshape(weight.shape))
+    TimedNetwork(model)  # folds norms into convolutions, as sparse ones have none
     if is_narrow:
         narrow(model, narrowing(sizes).groups, kept)
     else:
