@@ -71,7 +71,11 @@ class Predictor:
         """
         own = Predictor(graph, self.gpu, self.dtype)
         halved = {name: o for name, o in own.matrices.items() if any(part in name for part in inside)}
-        return own.share({name: _any_halves(o.m, o.k) for name, o in halved.items()}) * own.dense_s / self.dense_s
+        return (
+            own.share({name: _any_halves(o.m, o.k) for name, o in halved.items()})
+            * own.dense_s
+            / self.dense_s
+        )
 
     def _product_seconds(self, names: Sequence[str], maps: Mapping[str, PrunedMap]) -> float:
         """Launches of a product: those in tiles, those with 2:4, and one for each that stays dense."""

@@ -82,10 +82,20 @@ class Record:
         return found[-1] if found else {}
 
     def seeds(self, contestant: str, share: float) -> list[int]:
-        """Seeds that were tuned."""
-        wanted = {"step": "tune", "contestant": contestant, "share": share}
-        found = [row["seed"] for row in self.rows if all(row.get(n) == each for n, each in wanted.items())]
-        return sorted(set(found))
+        """Seeds that were tuned and whose items the record has."""
+        found = self.harm_of_seeds(contestant, share)
+        return [seed for seed in found if f"{contestant}|{share}|{seed}" in self.scores]
+
+    def harm_of_seeds(self, contestant: str, share: float) -> dict[int, float]:
+        """Seed -> mean harm, of all that were tuned, those whose items are not in the record too."""
+        tuned = [row for row in self.rows if row["step"] == "tune"]
+        dense = {row["seed"]: row["score"] for row in tuned if row["contestant"] == DENSE}
+        own = {
+            row["seed"]: row["score"]
+            for row in tuned
+            if (row["contestant"], row["share"]) == (contestant, share)
+        }
+        return {seed: self.sign * (own[seed] - dense[seed]) for seed in sorted(own) if seed in dense}
 
     def harms(self, contestant: str, share: float, seeds: list[int]) -> Cube:
         """Items' scores less the dense model's, (seeds, items); more is worse."""
@@ -198,7 +208,7 @@ def _words(found: Interval | None) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Harm against measured time, a line a contestant, bars of 95 %."""
+    """Harm against measured time: a line of means for each contestant, and a point for each seed."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -210,14 +220,18 @@ def draw(record: Record, path: Path) -> None:
         cells = [cell for cell in record.cells() if cell.measured is not None]
         for place, name in enumerate(dict.fromkeys(cell.contestant for cell in cells)):
             own = sorted((c for c in cells if c.contestant == name), key=lambda c: c.measured or 0.0)
-            means = np.array([c.harm.mean for c in own])
-            bars = np.abs(np.array([[c.harm.low, c.harm.high] for c in own]).T - means)
-            style = {"marker": "osD^v"[place % 5], "markersize": 4, "capsize": 2, "linewidth": 1.2}
-            axes.errorbar([100 * (c.measured or 0.0) for c in own], means, bars, label=name, **style)
+            points = [
+                (100 * (c.measured or 0.0), list(record.harm_of_seeds(name, c.share).values())) for c in own
+            ]
+            style = {"color": f"C{place}", "marker": "osD^vP*"[place % 7], "markersize": 4}
+            means = [float(np.mean(each)) for _, each in points]
+            axes.plot([x for x, _ in points], means, label=name, linewidth=1.2, **style)
+            for x, each in points:
+                axes.plot([x] * len(each), each, linestyle="none", alpha=0.45, **(style | {"markersize": 3}))
         if cells:
             axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def recovery_table(record: Record) -> str:

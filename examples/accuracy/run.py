@@ -60,7 +60,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1, help="beside each other, for masks and time")
     parser.add_argument("--correct", action="store_true", help="masks anew for shares that were measured")
     parser.add_argument("--ratio", type=float, default=1.0, help="predicted over measured, where not timed")
-    parser.add_argument("--forms", default="", help="of the timed pass: compiled, overlapped; both by default")
+    parser.add_argument(
+        "--forms", default="", help="of the timed pass: compiled, overlapped; both by default"
+    )
     parser.add_argument("--gpu", default="h200-sxm", help="spec of the GPU that times are of")
     parser.add_argument("--device", default=default_device())
     return parser.parse_args(arguments)
@@ -255,9 +257,7 @@ def tune(run: Run) -> None:
     cases = [{"contestant": DENSE, "share": 1.0, "seed": seed} for seed in run.seeds]
     cases += [case for case in run.cases(run.seeds) if run.masks_file(case).exists()]
     todo = [{"step": "tune", **case} for case in cases]
-    work_through(
-        run.rows, part_of(todo, run.asked.part), lambda key: tune_case(run, key), run.asked.seconds
-    )
+    work_through(run.rows, part_of(todo, run.asked.part), lambda key: tune_case(run, key), run.asked.seconds)
 
 
 def _mean(scores: np.ndarray) -> float:

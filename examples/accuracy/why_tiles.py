@@ -2,7 +2,7 @@
 
     python examples/accuracy/why_tiles.py --out OUT [--sparsity 0.5] [--processes 12]
 
-OUT is the folder of a run whose dense model of seed 0 is trained. Each kind of layer is pruned alone, by tiles
+OUT is a run whose dense model of seed 0 is trained. Each kind of layer is pruned alone: by tiles
 of several heights, of rows as they are and in an order of importance, and by single weights and 2:4; once as
 masks leave it, once with kept weights that make up for pruned ones. A row of OUT/why.jsonl for each; masks of
 all layers at once are written for `run.py`'s tuning under the pattern's name.
@@ -39,7 +39,7 @@ HEIGHTS = (32, 64, 128, 256)
 ORDERED, ALIKE = ", ordered", ", alike"
 """Rows by falling importance; rows that keep alike, as Shfl-BW groups them."""
 MOST_UPDATED = 2e12
-"""Operations of a weight update above which it is left out: each row of its own mask needs a factorisation."""
+"""Operations of a weight update above which it is left out: each mask of a row needs a factorisation."""
 
 
 def patterns() -> list[str]:
@@ -77,7 +77,12 @@ class Pruned(NamedTuple):
 
 
 def prune_one(
-    name: str, pattern: str, sparsity: float, scores: np.ndarray, weights: np.ndarray, moments: np.ndarray | None
+    name: str,
+    pattern: str,
+    sparsity: float,
+    scores: np.ndarray,
+    weights: np.ndarray,
+    moments: np.ndarray | None,
 ) -> Pruned:
     """The mask, and the weights that make up for what it removes unless that takes too long."""
     mask = mask_of(pattern, scores, sparsity)
@@ -138,24 +143,84 @@ class Why:
             (final / self.run.masks_file(case).stem).touch()
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line for each pattern: importance kept, loss, and loss with the weights updated, by kind of layer."""
+    lines = ["| pattern | " + " | ".join(KINDS) + " |", "| --- " * (1 + len(KINDS)) + "|"]
+    known = {(row["pattern"], row["kind"]): row for row in rows}
+    for pattern in patterns():
+        cells = []
+        for kind in KINDS:
+            row = known[pattern, kind]
+            updated = f"{row['updated_loss']:.3f}" if "updated_loss" in row else "-"
+            cells.append(f"{row['kept']:.2f}; {row['loss']:.3f}, {updated}")
+        lines.append(f"| {pattern} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Loss against importance lost, a panel without and one with the weight update."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    marks = {"unstructured": "*", "2:4": "D", ORDERED: "^", ALIKE: "s", "rows": "o"}
+    with rc_context({"svg.hashsalt": "why", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+        for place, (field, title) in enumerate(
+            (("loss", "masked"), ("updated_loss", "kept weights updated"))
+        ):
+            axes = figure.add_subplot(1, 2, place + 1, yscale="log", ylim=(5e-4, 3), title=title)
+            axes.set(xlabel="importance lost", ylabel="loss more than dense, nats a token")
+            for number, kind in enumerate(KINDS):
+                for row in (each for each in rows if each["kind"] == kind and field in each):
+                    mark = next(m for end, m in marks.items() if row["pattern"].endswith(end))
+                    axes.plot(1 - row["kept"], row[field], mark, color=f"C{number}", alpha=0.7)
+                axes.plot([], [], "o", color=f"C{number}", label=kind)
+            if not place:
+                for name, mark in zip(
+                    ("single weights", "2:4", "rows ordered", "rows alike", "neighbours"),
+                    marks.values(),
+                    strict=True,
+                ):
+                    axes.plot([], [], mark, color="grey", label=name)
+                axes.legend(frameon=False, fontsize=7, ncols=2, loc="lower right")
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="folder of a run")
     parser.add_argument("--sparsity", type=float, default=0.5)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--record", type=Path, help="rows of a run: prints the table, needs no GPU")
+    parser.add_argument("--picture", type=Path, help="with --record: importance kept against loss")
     options = parser.parse_args()
+    if options.record is not None:
+        rows = [json.loads(line) for line in options.record.read_text(encoding="utf-8").splitlines()]
+        print(table(rows), end="")
+        if options.picture is not None:
+            draw(rows, options.picture)
+        return
     why = Why(options)
-    by_kind = {kind: [n for n in why.importance if any(f".{e}." in n for e in ends)] for kind, ends in KINDS.items()}
+    by_kind = {
+        kind: [n for n in why.importance if any(f".{e}." in n for e in ends)] for kind, ends in KINDS.items()
+    }
     found: dict[str, list[Pruned]] = {}
-    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool, (
-        options.out / "why.jsonl"
-    ).open("a") as file:
+    with (
+        ProcessPoolExecutor(options.processes, get_context("spawn")) as pool,
+        (options.out / "why.jsonl").open("a") as file,
+    ):
         for kind, names in by_kind.items():
             jobs = [
                 pool.submit(
-                    prune_one, name, pattern, options.sparsity, why.importance[name],
-                    why.dense[name].numpy(), why.moments[name],
+                    prune_one,
+                    name,
+                    pattern,
+                    options.sparsity,
+                    why.importance[name],
+                    why.dense[name].numpy(),
+                    why.moments[name],
                 )
                 for pattern in patterns()
                 for name in names
@@ -171,7 +236,11 @@ def main() -> None:
                     file.flush()
                     found.setdefault(each.pattern, []).extend(one._replace(updated=None) for one in own)
     for pattern, own in found.items():
-        if pattern in ("unstructured", "2:4") or pattern.endswith("rows") or pattern == f"tiles of 128 rows{ORDERED}":
+        if (
+            pattern in ("unstructured", "2:4")
+            or pattern.endswith("rows")
+            or pattern == f"tiles of 128 rows{ORDERED}"
+        ):
             why.write_masks(pattern, own)
     print(f"{options.out}/why.jsonl: {sum(map(len, found.values()))} matrices", flush=True)
 

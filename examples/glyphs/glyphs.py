@@ -162,8 +162,8 @@ def scores(model: nn.Module, judged: Judged, sizes: Sizes) -> Scores:
 
 
 RUNGS = ((4, 4, 4, 4), (2, 4, 4, 4), (2, 2, 4, 4), (2, 2, 2, 4), (2, 2, 2, 2), (1, 1, 1, 1))
-"""What the channels of each stage are divided by, narrowest first. Of widths between these cuDNN is no faster:
-three eighths of the channels take longer than half of them."""
+"""What the channels of each stage are divided by, narrowest first. cuDNN is no faster at widths
+between these: three eighths of the channels take longer than half of them."""
 
 
 def narrowing(sizes: Sizes) -> Narrowing:
@@ -175,7 +175,10 @@ def narrowing(sizes: Sizes) -> Narrowing:
             made, read = {f"{block}.conv1.weight": 1}, {f"{block}.conv2.weight": 9}
             groups.append(Group(f"stage {stage}", width, made, read, (f"{block}.norm1",)))
     ladder = tuple(
-        {f"stage {stage}": width // by for stage, (width, by) in enumerate(zip(sizes.widths, rung, strict=False))}
+        {
+            f"stage {stage}": width // by
+            for stage, (width, by) in enumerate(zip(sizes.widths, rung, strict=False))
+        }
         for rung in RUNGS
     )
     return Narrowing(groups=tuple(groups), graph=lambda counts: graph(sizes, counts), ladders=(ladder,))

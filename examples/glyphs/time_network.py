@@ -1,4 +1,4 @@
-"""Times and traces the glyph network's pass, dense and pruned, without training it: only masks count for time.
+"""Times and traces the glyph network's pass, dense and pruned, untrained: only masks count for time.
 
     python examples/glyphs/time_network.py --out trace.json [--cases tile-wise:128@0.719 ...]
 
@@ -20,7 +20,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
 
-from glyphs import Sizes, graph, narrowing, noise
+from glyphs import Sizes, narrowing, noise
 from measured import make_sparse
 from narrow import Narrowed, narrow, narrow_masks
 from network import ResidualNetwork, TimedNetwork
@@ -96,7 +96,11 @@ def pruned(sizes: Sizes, case: str, gpu: str) -> tuple[nn.Module, nn.Module, flo
         narrow(model, narrowing(sizes).groups, kept)
     else:
         make_sparse(model, kept, patterns, gpu, sizes.timed_images)
-    total = sum(module.weight.numel() for n, module in zeros.named_modules() if n.startswith("stages.") and isinstance(module, nn.Conv2d))
+    total = sum(
+        module.weight.numel()
+        for n, module in zeros.named_modules()
+        if n.startswith("stages.") and isinstance(module, nn.Conv2d)
+    )
     removed = sum(int((~mask).sum()) for mask in kept.values()) / total
     return zeros, model, removed
 
@@ -126,8 +130,8 @@ def main() -> None:
         record["cases"][name] |= {"busy_us": found.busy_us, "span_us": found.span_us}
         record["cases"][name]["kernels"] = [list(kernel) for kernel in found.kernels]
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        share, removed = us[name] / us["dense"], about[name]["removed"]
-        print(f"{name:28} {us[name]:8.1f} us {share:6.1%} removed {removed:5.1%} error {about[name].get('error', 0.0):.1e}")
+        share, removed, off = us[name] / us["dense"], about[name]["removed"], about[name].get("error", 0.0)
+        print(f"{name:28} {us[name]:8.1f} us {share:6.1%} removed {removed:5.1%} error {off:.1e}")
         for kernel in found.kernels[:14]:
             print(f"    {kernel.launches:5.1f} x {kernel.us:8.1f} us  {kernel.name[:90]}")
 

@@ -218,7 +218,9 @@ def narrowing(built: Callable[[], nn.Module], sizes: Sizes, layers: int) -> Narr
     pairs = [f"encoder.layer.{layer}" for layer in range(layers)]
     neurons = 256 if layers == 1 else 1536
     groups = tuple(
-        Group("neurons", neurons, {f"{pair}.intermediate.dense.weight": 1}, {f"{pair}.output.dense.weight": 1})
+        Group(
+            "neurons", neurons, {f"{pair}.intermediate.dense.weight": 1}, {f"{pair}.output.dense.weight": 1}
+        )
         for pair in pairs
     )
     steps = range(int(FEWEST_NEURONS * neurons), neurons + 1, NEURONS_STEP)
