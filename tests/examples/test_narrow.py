@@ -44,7 +44,8 @@ def test_a_narrow_model_says_what_the_masked_one_says(narrow, inside):
     wanted = model(x)
     small, left = narrow.narrow(model, [group], masks)
     torch.testing.assert_close(small(x), wanted)
-    assert small[0].weight.shape == (8, 8) and small[2].weight.shape == (12, 8)
+    assert small[0].weight.shape == (8, 8)
+    assert small[2].weight.shape == (12, 8)
     if inside:
         assert (left["2.weight"].reshape(12, -1, 4).sum(2) == 2).all()
     else:
