@@ -9,7 +9,7 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch import TileSparseConv2d
-from prunecast.torch.conv import in_planes, planes_behind, planes_of, seen_in, whole_batch
+from prunecast.torch.conv import in_planes, planes_of, seen_in, whole_batch
 
 BORDER = 1
 """Zeros around images in planes, in pixels."""
@@ -116,6 +116,15 @@ class TimedNetwork(nn.Module):
 
 def _has_sparse(block: nn.Module) -> bool:
     return any(isinstance(module, TileSparseConv2d) for module in block.modules())
+
+
+def planes_behind(images: Tensor) -> Tensor | None:
+    """Planes (pixels, batch) of images that a sparse convolution made, contiguous; None of other images.
+
+    Elementwise kernels read them at full bandwidth. Over the images themselves torch's compiler puts columns
+    innermost, which are a whole batch apart in memory, and is five times slower.
+    """
+    return getattr(images, "_prunecast_planes", None)
 
 
 def _add_relu_(y: Tensor, x: Tensor) -> None:

@@ -12,8 +12,7 @@ from prunecast.errors import BadInput  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import Pruner, TileSparseConv2d, TileSparseLinear, sparsify  # noqa: E402
-from prunecast.plan.conv_grid import PlaneLayout  # noqa: E402
-from prunecast.torch.conv import images_in, planes_behind, planes_of, seen_in  # noqa: E402
+from prunecast.torch.conv import images_in, planes_of  # noqa: E402
 from tests.naive.convolution import planes_of_images  # noqa: E402
 
 GPU = "h200-sxm"
@@ -189,18 +188,3 @@ def test_what_a_cuda_graph_may_read_stays_until_the_module_changes(made):
         module._operators = {8: operator}
         change()
         assert (module._operators == {8: operator}) is stays
-
-
-def test_images_are_summed_in_the_planes_that_they_lie_in():
-    layout, count = PlaneLayout(3, 4, 5, 1), 8
-    rng = torch.Generator().manual_seed(0)
-    first, second = (torch.randn((count, 3, 4, 5), generator=rng) for _ in range(2))
-    wanted = (first + second).relu()
-    images = [seen_in(planes_of(each, count, 1), layout, count) for each in (first, second)]
-    planes, other = (planes_behind(each) for each in images)
-    planes.add_(other).relu_()
-    torch.testing.assert_close(images[0], wanted)
-    assert planes_behind(first) is None
-    border = planes.clone()
-    images_in(border, layout, count).zero_()
-    assert not border.any()

@@ -33,17 +33,10 @@ from prunecast.torch.kept import Floats, tiles_of
 from prunecast.torch.ops import columns
 from prunecast.torch.tile_module import DTYPES, TileModule, check_dtype
 
-__all__ = [
-    "TileSparseConv2d",
-    "images_in",
-    "in_planes",
-    "planes_behind",
-    "planes_of",
-    "seen_in",
-    "whole_batch",
-]
+__all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of", "seen_in", "whole_batch"]
 
 _PLANES = "_prunecast_planes"
+"""Attribute of images that lie in planes: the planes (pixels, batch), contiguous."""
 
 
 def whole_batch(count: int) -> int:
@@ -99,16 +92,6 @@ def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tens
     images = images_in(planes, layout, count)
     setattr(images, _PLANES, planes)
     return images
-
-
-def planes_behind(images: torch.Tensor) -> torch.Tensor | None:
-    """Planes (pixels, batch) of images that one of these modules made, contiguous; None of other images.
-
-    Elementwise kernels read them at full bandwidth. Over the images themselves torch's compiler puts columns
-    innermost, which are a whole batch apart in memory, and is five times slower.
-    """
-    planes: torch.Tensor | None = getattr(images, _PLANES, None)
-    return planes
 
 
 class TileSparseConv2d(TileModule):
