@@ -35,7 +35,9 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
     BadInput : a shape differs, no pattern is given, the mask does not bear it out, or it has no tiles
     """
     if isinstance(kept, TileMap):
-        return _of_shape(kept, weights)
+        if (kept.m, kept.k) != weights.shape:
+            raise BadInput(f"the tiles are of {kept.m} x {kept.k}, the weights of {weights.shape}")
+        return kept
     if pattern is None:
         raise BadInput("a mask needs the pattern that it follows, e.g. tile-wise:128")
     found = parse_pattern(pattern)
@@ -58,12 +60,6 @@ def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
     whole = ZeroTilesPattern(height=pattern.height).masks({"layer": np.abs(weights)}, 0.0)["layer"]
     by_chance = np.count_nonzero(whole & ~stated) <= MOST_BY_CHANCE * np.count_nonzero(whole)
     return whole if by_chance or isinstance(pattern, ZeroTilesPattern) else stated
-
-
-def _of_shape(tiles: TileMap, weights: Floats) -> TileMap:
-    if (tiles.m, tiles.k) != weights.shape:
-        raise BadInput(f"the tiles are of {tiles.m} x {tiles.k}, the weights of {weights.shape}")
-    return tiles
 
 
 def take_values(tiles: TileMap, weights: Floats) -> Floats:

@@ -14,7 +14,6 @@ from prunecast.patterns import TileMap, parse_pattern
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.config import CONFIG, shape_of_config
-from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
 from prunecast.workload.graph.workloads import transformer_graph
 
@@ -91,7 +90,10 @@ def predict_case(
     plans: dict[tuple[int, int], KernelPlan] = {}
     for o in products.values():
         if (o.m, o.k) not in plans:
-            plans[o.m, o.k] = _sparse_plan(o, case, dtype, gpu)
+            # The plan that the runtime makes
+            kept = _kept(case, o.m, o.k)
+            kernel = "2:4" if not isinstance(kept, TileMap) else "small-n" if o.n <= FEW_TOKENS else "stspmm"
+            plans[o.m, o.k] = fastest_plan(kernel, kept, planned_tokens(o.n), dtype, gpu)
     sparse = {name: runner.run(plans[o.m, o.k]).seconds for name, o in products.items()}
     runner.stop()
     all_of_them = frozenset(products)
@@ -99,13 +101,6 @@ def predict_case(
     ungated = all_of_them if is_ungated else frozenset()
     whole = model_time(graph, gpu, sparse, sparse=all_of_them, ungated=ungated)
     return ModelPrediction(model_time(graph, gpu, dense), whole)
-
-
-def _sparse_plan(o: Operation, case: Case, dtype: str, gpu: GpuSpec) -> KernelPlan:
-    """The plan that the runtime makes."""
-    kept = _kept(case, o.m, o.k)
-    kernel = "2:4" if not isinstance(kept, TileMap) else "small-n" if o.n <= FEW_TOKENS else "stspmm"
-    return fastest_plan(kernel, kept, planned_tokens(o.n), dtype, gpu)
 
 
 def _kept(case: Case, m: int, k: int) -> PrunedMap:

@@ -74,13 +74,6 @@ def _check_mma(plan: KernelPlan) -> None:
         )
 
 
-def _most_registers(plan: KernelPlan) -> int:
-    """Most registers of a thread with which an SM holds as many blocks as with the plan's."""
-    threads, registers = plan.resources.threads, plan.resources.registers_per_thread
-    blocks = max(_REGISTERS_PER_SM // (threads * registers), 1)
-    return min(_REGISTERS_PER_SM // (threads * blocks) // 8 * 8, _MOST_REGISTERS)
-
-
 class MmaOperator(Operator):
     """A plan of the mma tile kernel on one device.
 
@@ -96,6 +89,9 @@ class MmaOperator(Operator):
         shape, resources = plan.shape, plan.resources
         part = PARTS[shape.block_m, shape.block_n]
         is_async = has_async_copies(plan)
+        # Most registers of a thread with which an SM holds as many blocks as with the plan's
+        blocks = max(_REGISTERS_PER_SM // (resources.threads * resources.registers_per_thread), 1)
+        most_registers = _REGISTERS_PER_SM // (resources.threads * blocks) // 8 * 8
         own = {
             "BLOCK_M": shape.block_m,
             "BLOCK_N": shape.block_n,
@@ -106,7 +102,7 @@ class MmaOperator(Operator):
             "ASYNC": int(is_async),
             "SPARSE": int(plan.inner is not None),
             "PIPELINED": int(is_async and part.two_sets),
-            "MOST_REGISTERS": _most_registers(plan),
+            "MOST_REGISTERS": min(most_registers, _MOST_REGISTERS),
         }
         return Form(MMA_SOURCE, "tile_mma", {**own, **plan_defines(plan, **options)})
 
