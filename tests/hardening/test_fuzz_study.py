@@ -56,7 +56,7 @@ def read(path):
     kept_in = StudyStorage(str(path))
     with kept_in.errors():
         study = optuna_library().load_study(storage=kept_in.open(), study_name="s")
-        check_study(study)
+        check_study(study, ())  # its settings are those of no search
         for trial in finished_trials(study):
             patterns_of(trial, ("g",))
             is_dead(trial.user_attrs.get("process"))

@@ -154,15 +154,16 @@ def test_a_database_that_keeps_no_trials_ends_the_loop(tmp_path, monkeypatch, st
             "UPDATE trial_user_attributes SET key = 'same as trial', value_json = '9' WHERE key = 'process'",
             "trial 9 has no result",
         ),
+        ("DELETE FROM trial_params", "settings of its patterns are missing"),
     ],
 )
 def test_a_damaged_study_is_refused_before_it_is_used(tmp_path, monkeypatch, statement, line):
     monkeypatch.delenv("PRUNECAST_TEST_DATABASE", raising=False)
     run_toy(tmp_path, 3, seed=3)
-    check_study(open_study(tmp_path, 0))
+    check_study(open_study(tmp_path, 0), GROUPS)
     damaged(tmp_path, statement)
     with pytest.raises(BadInput, match=line):
-        check_study(open_study(tmp_path, 0))
+        check_study(open_study(tmp_path, 0), GROUPS)
 
 
 @pytest.mark.parametrize("process", [{}, {"pid": None}, {"pid": "x"}, {"pid": 2**30, "started": None}])

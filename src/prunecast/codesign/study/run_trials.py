@@ -116,7 +116,7 @@ def trial_numbers(study: Any) -> dict[int, int]:
     return {trial.number: number for number, trial in enumerate(counted)}
 
 
-def check_study(study: Any) -> None:
+def check_study(study: Any, groups: Sequence[str]) -> None:
     """Refuse a study that no run of ours has written, as a damaged database holds it. Raises BadInput."""
     directions = [direction.name for direction in study.directions]
     if directions != ["MAXIMIZE"]:
@@ -127,6 +127,10 @@ def check_study(study: Any) -> None:
     complete = {trial.number for trial in trials if trial.state.name == "COMPLETE"}
     for trial in trials:
         _check_trial(trial)
+        if trial.state.name in ("COMPLETE", "PRUNED") and patterns_of(trial, groups) is None:
+            raise BadInput(
+                f"trial {trial.number} of the study is damaged: settings of its patterns are missing"
+            )
         same_as = trial.user_attrs.get(SAME_AS)
         if same_as is not None and same_as not in complete:
             raise BadInput(f"trial {trial.number} of the study is damaged: trial {same_as} has no result")

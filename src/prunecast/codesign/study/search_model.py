@@ -183,7 +183,7 @@ def _open(
         sampler=seeded_sampler(seed),
         load_if_exists=True,
     )
-    check_study(study)
+    check_study(study, groups)
     if not finished_trials(study):
         _add_plain(study, plain or evaluator.plain(), groups)  # a kill may leave a study without trials
     first = finished_trials(study)[0]
