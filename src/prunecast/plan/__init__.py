@@ -1,8 +1,9 @@
-"""What is decided before a launch: `KernelPlan`, its work list, its warp programs, and what they mean.
+"""Kernel plans: `KernelPlan` with its work list and warp programs, all decided before a launch.
 
-Floor: above `prunecast.patterns` and `prunecast.hardware`; it knows no numbers of a GPU.
+This package imports `prunecast.patterns` and `prunecast.hardware`. It contains no numbers of a GPU.
 
-Read first: `kernel_plan.py` (the contract) and `program.py` (what warps do).
+Read first: `kernel_plan.py` (the data that all users of a plan read) and `program.py` (the instructions of
+the warps).
 """
 
 __all__: list[str] = []

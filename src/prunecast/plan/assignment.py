@@ -1,7 +1,7 @@
-"""Who does which work item, cut into which parts: split-K, and lists of blocks that finish together.
+"""Assign work items to blocks: split-K, and per-block lists that balance the load.
 
-Non-owner parts of split tiles come before every owner, in a block's list and in a common list, so that an
-owner that waits never stands before a part that it waits for.
+In a block's list and in the common list, the non-owner slices of split tiles precede all owners. An owner
+waits for the partial sums of its group, so this order avoids deadlock.
 """
 
 from typing import NamedTuple
@@ -18,16 +18,17 @@ FEWEST_STEPS_PER_PART = 8
 """K-steps of the shortest split-K slice. Kind: choice, a shorter one does not repay the 4 to 5 that its
 partial sums take."""
 WORTHWHILE_STEPS = 5
-"""Gap in k-steps between the fullest block and the mean up to which nothing is split. Kind: choice, what the
+"""K-steps by which the most loaded block must exceed the mean before items are split. Kind: choice, what the
 partial sums of a slice take."""
 TAIL_SLICES = (2, 3, 4, 6, 8)
-"""Split-K slices of items of a last wave that is not full. Kind: choice, what is tried."""
+"""Numbers of split-K slices tried for the items of a partly filled last wave. Kind: choice, what is tried."""
 HEAVY_SHARES = (1, 2, 4)
-"""Slices of a heavy item are at most the mean block's k-steps over one of these. Kind: choice, all tried."""
+"""Divisors of the mean load of a block: the quotient limits the k-steps of a slice of a heavy item. Kind:
+choice, all tried."""
 
 
 class Assigned(NamedTuple):
-    """A work list in the order in which it is done, and how blocks come by it."""
+    """A work list in execution order, with the schedule and the number of blocks."""
 
     work: WorkList
     schedule: Schedule
@@ -35,7 +36,7 @@ class Assigned(NamedTuple):
 
 
 def assign_hardware(items: WorkList) -> Assigned:
-    """One block per item; the hardware starts them in order, non-owner parts first."""
+    """Return a list with one block per item, for the hardware to start in order, non-owner slices first."""
     work = take_items(items, np.argsort(_rank(items), kind="stable"))
     blocks = items.tile.size
     return Assigned(
@@ -44,11 +45,12 @@ def assign_hardware(items: WorkList) -> Assigned:
 
 
 def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
-    """A persistent grid with fixed lists: items by falling cost, each to the block with the least so far.
+    """Return a persistent grid with fixed lists: items by descending cost, each to the least loaded block.
 
-    Ties go to the lower block and to the earlier item. A list has the non-owner parts of split tiles first
-    and the owners last, whose parts have then had the most time to arrive. The blocks with the most to do are
-    the first: where launches overlap, they get the SMs that the launch before leaves first.
+    Ties go to the lower block and to the earlier item. Each list begins with the non-owner slices of split
+    tiles and ends with the owners, so that the partial sums have the most time to arrive. Blocks are numbered
+    by descending load: with overlapping launches, the most loaded blocks start on the SMs that the preceding
+    launch frees first.
     """
     lists, by_cost = longest_first(cost, blocks), np.empty(blocks, np.int32)
     by_cost[np.argsort(-block_loads(cost, lists, blocks), kind="stable")] = np.arange(blocks)
@@ -60,11 +62,11 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
 
 
 def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
-    """A persistent grid whose blocks take equal, contiguous shares of all k-steps of whole items.
+    """Return a persistent grid whose blocks do equal, contiguous shares of all k-steps of whole items.
 
-    An empty item counts as one step, so that loads differ by at most one. The block in which a tile
-    begins owns it and comes to it last; a block that begins inside a tile does that part first.
-    Source: the stream-K decomposition, Osama et al., PPoPP 2023.
+    An empty item counts as one k-step; loads differ by at most one k-step. The block that contains the first
+    k-step of a tile owns the tile and processes it last. A block whose share begins inside a tile processes
+    that slice first. Source: the stream-K decomposition, Osama et al., PPoPP 2023.
     """
     _check_blocks(blocks)
     units = np.maximum(-(-items.k_stop // block_k), 1).astype(np.int64)
@@ -81,7 +83,9 @@ def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
 
 
 def longest_first(cost: Sizes, blocks: int) -> IntArray:
-    """(items,) int32: block of each item when the costliest item left goes to the least loaded block."""
+    """Return (items,) int32: the block of each item when each item, by descending cost, goes to the least
+    loaded block.
+    """
     from prunecast.plan.loops import fill_longest_first  # numba is slow to import
 
     _check_blocks(blocks)
@@ -93,38 +97,39 @@ def longest_first(cost: Sizes, blocks: int) -> IntArray:
 
 
 def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArray[np.int64]:
-    """(blocks,) int64: summed cost of each block's items."""
+    """Return (blocks,) int64: the summed cost of each block's items."""
     return np.bincount(block_of_item, weights=cost, minlength=blocks).astype(np.int64)
 
 
 class ItemCost(NamedTuple):
-    """SM cycles of the pieces of an item's time."""
+    """Components of the time of an item, in SM cycles."""
 
     step: float
-    """One full k-step on the pipes that multiply, with as many blocks on the SM as fit."""
+    """Cycles of one full k-step on the FMA or tensor pipes, with `slots` resident blocks on the SM."""
     overhead: float
-    """Epilogue, and the way to the next item."""
+    """Cycles of the epilogue and of the transition to the next item."""
     fix_up: float
-    """Writing, or reading, the partial sums of one split-K slice."""
+    """Cycles to write or to read the partial sums of one split-K slice."""
     slots: int = 1
-    """Blocks that an SM holds, all of which `step` counts as being there."""
+    """Maximum number of resident blocks per SM; `step` assumes that all of them are resident."""
     fetch: float = 0.0
-    """One k-step, full or not, of producer warps."""
+    """Cycles that the producer warps need for one k-step, full or partial."""
     fetch_overhead: float = 0.0
-    """Cycles of producer warps around the k-steps of an item."""
+    """Cycles that the producer warps need per item in addition to its k-steps."""
     fewest_columns: int = 0
-    """Columns that every item multiplies, however few it keeps."""
+    """Least number of columns that an item multiplies, even if it keeps fewer."""
     start: float = 0.0
-    """Prologue of a block, which overlapping launches hide if the blocks of both fit on the SMs."""
+    """Cycles of a block's prologue. Overlapping launches hide it if the blocks of both launches fit on the
+    SMs."""
 
     def shared_by(self, items: int, blocks: int) -> "ItemCost":
-        """Costs where there are not enough items for all blocks, so that fewer share an SM."""
+        """Return the costs for `items` items on `blocks` slots: a step is faster if slots stay empty."""
         there = min(max(items / blocks, 1.0 / self.slots), 1.0)
         return self._replace(step=self.step * there)
 
 
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
-    """(items,) int64 SM cycles; an owner reads the partial sums that all other slices write."""
+    """Return (items,) int64 SM cycles; for owners with reading the partial sums of all other slices."""
     columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
     multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
     fetched = -(-columns // block_k) * cost.fetch + cost.fetch_overhead
@@ -134,12 +139,13 @@ def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np
 
 
 def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
-    """(items,) number of split-K slices of each item that lets `blocks` blocks finish soonest.
+    """Return (items,) the number of split-K slices of each item that minimizes the makespan of `blocks`
+    blocks.
 
-    No slice is shorter than 8 k-steps, and nothing is split where the fullest block is within 5 k-steps of
-    the mean. Tried: splitting what exceeds a share of the mean load, splitting the last wave of the
-    longest-first order into equal slices, and both together; judged by the fullest block of a longest-first
-    assignment. More slices must gain more than a k-step.
+    No slice is shorter than 8 k-steps. Nothing is split if the most loaded block is within 5 k-steps of the
+    mean. The candidates split the items that exceed a share of the mean load, split the last wave of the
+    longest-first order into equal slices, or do both. The most loaded block of a longest-first assignment
+    decides. A candidate with more slices must be faster by more than one k-step.
     """
     steps = -(-items.k_stop // block_k)
     most = np.maximum(steps // FEWEST_STEPS_PER_PART, 1)
@@ -155,11 +161,11 @@ def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
 
 
 def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
-    """Cut whole item i into `pieces[i]` parts of nearly equal numbers of k-steps; part 0 owns the sum.
+    """Return the items with item i cut into `pieces[i]` slices of nearly equal k-steps; slice 0 owns the sum.
 
     Raises
     ------
-    BadInput : an item shall be cut into more pieces than it has k-steps
+    BadInput : an item would be cut into more pieces than it has k-steps
     """
     steps = -(-items.k_stop // block_k)
     if np.any(pieces < 1) or np.any(pieces > np.maximum(steps, 1)):
@@ -173,7 +179,7 @@ def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
 
 
 def cut_items(items: WorkList, source: Sizes, step_begin: Sizes, step_end: Sizes, block_k: int) -> WorkList:
-    """Parts of whole items, in order of item and k: part j has the k-steps from step_begin[j] to step_end[j]
+    """Return slices of whole items, in order of item and k: slice j has k-steps step_begin[j] to step_end[j]
     of item source[j].
     """
     counts = np.bincount(source, minlength=items.tile.size)
@@ -191,7 +197,7 @@ def cut_items(items: WorkList, source: Sizes, step_begin: Sizes, step_end: Sizes
 
 
 def take_items(items: WorkList, index: Sizes) -> WorkList:
-    """The items of `index`, in its order, in one list."""
+    """Return the items at `index`, in that order, as one list."""
     columns = (column[index] for column in items[1:])
     return WorkList(np.array([0, index.size], np.int32), *columns)
 
@@ -199,15 +205,15 @@ def take_items(items: WorkList, index: Sizes) -> WorkList:
 class _Split(NamedTuple):
     slices: Sizes
     cycles: float
-    """SM cycles from the start of the launch to the end of the fullest block."""
+    """SM cycles from the start of the launch until the most loaded block ends."""
 
 
 def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[Sizes]:
-    """Slice counts worth trying, each once, fewest slices first."""
+    """Return the distinct candidate slice counts, by ascending total number of slices."""
     heavy = [np.minimum(-(-steps // max(int(mean_steps / share), 1)), most) for share in HEAVY_SHARES]
     unsplit = np.ones(steps.size, np.int64)
     bases = [unsplit, *(np.maximum(slices, 1) for slices in heavy)]
-    # Items that a longest-first order leaves for a last wave that is not full
+    # Items that the longest-first order leaves for a partly filled last wave (wave quantization)
     last_wave = np.argsort(-steps, kind="stable")[steps.size // blocks * blocks :]
     choices = list(bases[1:])
     for base in bases:
@@ -221,7 +227,7 @@ def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[
 
 
 def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: ItemCost) -> _Split:
-    """The fullest block's end, or that of an owner that waits for the partial sums of its group."""
+    """Return the makespan: the end of the most loaded block, or of an owner that waits for partial sums."""
     parts = split_items(items, slices, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     start = cost.start if 2 * parts.tile.size > blocks else 0.0
@@ -231,7 +237,7 @@ def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: Ite
 
 
 def _rank(items: WorkList) -> IntArray:
-    """0 for non-owner parts, 1 for whole items, 2 for owners of split tiles."""
+    """Return 0 for non-owner slices, 1 for whole items, 2 for owners of split tiles."""
     return np.where(items.owner == 0, 0, np.where(items.parts > 1, 2, 1)).astype(np.int32)
 
 

@@ -1,13 +1,14 @@
-"""Convolutions as products: a plan that reads the input in place of B, and the cost of writing B out instead.
+"""Plans for convolutions: implicit GEMM, which reads the input instead of B, and the cost of im2col.
 
-An implicit plan differs from that of the product in little: the index of a kept column is an offset into the
-input, a lane adds that of its own pixel and asks whether the pixel lies inside the image (a copy then writes
-zeros). Neighbouring pixels of a filter's column are neighbours in the input, whole images apart, so copies
-are as long as the batch allows: `ConvShape.copy_bytes`. With fewer than 8 images of fp16 they are shorter
-than 16 bytes, and more.
+An implicit plan differs from the plan of the matrix product in its addresses: the index of a kept column is
+an offset into the input. Each lane adds the offset of its own pixel and checks if the pixel is inside the
+image; if it is not, the copy writes zeros. For one filter column, neighbouring output pixels read input
+pixels that are whole groups of images apart. The length of a copy therefore depends on the batch:
+`ConvShape.copy_bytes`. With fewer than 8 images of fp16 the copies are shorter than 16 bytes, and there are
+more of them.
 
-L2 delivers every gathered row, as for a product. DRAM delivers the input, once for all rows of a channel:
-whoever reads a plan's `source` sees to that.
+L2 delivers every gathered row, as for a matrix product. DRAM delivers the input only once for all rows of B
+that read the same channel; users of `KernelPlan.source` account for that.
 """
 
 from dataclasses import replace
@@ -21,25 +22,27 @@ from prunecast.plan.misaligned import with_row_starts
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 ADDRESSES_PER_COPY = 2
-"""Instructions of a copy beyond those of a product: its pixel's offset, and whether that is in the image."""
+"""Instructions per copy in addition to those of a matrix product: the pixel offset and the bounds check."""
 
 LEAST_ASYNC_BYTES = 4
-"""Shorter copies go through registers: a load and a store."""
+"""Bytes of the smallest asynchronous copy (`cp.async`). Shorter copies are a load and a store via
+registers."""
 
 SLOTS_OF_SHORT_COPY = 4
-"""Issue slots of a copy that no longer fills the bandwidth of shared memory: an SM has load and store units
-for 32 lanes (NVIDIA A100 whitepaper, figure of the SM), its sub-partitions issue for four times as many."""
+"""Issue slots of a copy too short to fill the shared-memory bandwidth: an SM has load and store units for 32
+lanes (NVIDIA A100 whitepaper, figure of the SM), and its four sub-partitions can issue 128 lanes per cycle.
+"""
 
 
 def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
-    """`plan`, of the same layer as a product, reading the input of a convolution.
+    """Return `plan`, made for the layer as a matrix product, changed to read the input of the convolution.
 
-    Filters of single pixels at every place are the product itself: their plan comes back unchanged.
+    For 1x1 filters with stride 1 and no padding the convolution is the matrix product, and `plan` is returned
+    unchanged.
 
     Raises
     ------
     BadInput : the plan is for another K or N than the convolution, or its kernel copies rows of B
-
     """
     if not computes_addresses(plan):
         raise BadInput(
@@ -58,18 +61,19 @@ def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
 
 
 def computes_addresses(plan: KernelPlan) -> bool:
-    """Return whether every lane that reads B issues its loads itself, so that it can add a pixel's offset.
+    """Return True if every lane that reads B issues its own loads, so that it can add a pixel's offset.
 
-    Kernels for few tokens charge the loads of a row to one instruction per row: such a row has to exist.
+    Kernels for few tokens issue one instruction for a whole row, so the row must exist in memory.
     """
     codes = (code for program in plan.programs for code in (program.fill, program.step))
     return all(i.issue > 0 for code in codes for i in code if i.op in (Op.GATHER_B, Op.LOAD_B))
 
 
 def grid_plan(plan: KernelPlan, grid: ConvGrid, gpu: GpuSpec) -> KernelPlan:
-    """`plan`, of the same layer as a product with `grid.n` tokens, reading the input of a convolution.
+    """Return `plan`, made for a matrix product with `grid.n` tokens, changed to read the input of a
+    convolution.
 
-    Its kernel does what it does for a product; rows of B and C begin at other places.
+    The instructions of the kernel stay the same. The alignment of the rows of B and C changes.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def grid_plan(plan: KernelPlan, grid: ConvGrid, gpu: GpuSpec) -> KernelPlan:
 
 
 def im2col_bytes(conv: ConvShape, dtype: str) -> int:
-    """Bytes that writing B moves: the input once, and B. 0 where the input is B."""
+    """Return the bytes that im2col reads (the input, once) and writes (B); 0 if the input is B."""
     if conv.is_matrix:
         return 0
     return (conv.channels * conv.source_tokens + conv.k * conv.n) * DTYPE_BYTES[dtype]
@@ -100,7 +104,7 @@ def _with_addresses(program: WarpProgram, grain: int) -> WarpProgram:
 
 
 def _computed(code: Code, warps: int, grain: int) -> Code:
-    """Reads of rows cut into copies of `grain` bytes, each with an address of its own."""
+    """Return `code` with row reads cut into copies of `grain` bytes, each with an address computation."""
     found: list[Instruction] = []
     for instruction in code:
         if instruction.op in (Op.GATHER_B, Op.LOAD_B):

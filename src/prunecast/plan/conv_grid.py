@@ -1,15 +1,17 @@
-"""`ConvGrid`: input and output of a convolution as the tile kernel has them, with zeros between images.
+"""`ConvGrid`: memory layout of a convolution's input and output for the tile kernels, with zero borders.
 
-Both are lists of planes, one for each channel, in one run of pixels of `batch` elements each:
+Input and output are sequences of planes, one plane per channel, stored as one run of pixels of `batch`
+elements each:
 
     border lines | lines of plane 0 | border lines | lines of plane 1 | ... | border lines
 
-from pixel `border` on, where a line is `width` pixels and `border` zeros; as many zeros end it. The zeros
-behind a line are those in front of the next one, and the lines below a plane those above the next one. With
-a stride of 1 every element of a filter then meets whole lines, zeros included, that begin at one offset and
-follow each other: a row of B begins at pixel `offsets[k]` and is `n` elements long, and rows overlap. A
-kernel that gathers rows of B needs no other address than for a product. A larger stride takes every so many
-pixels and lines of such a row. Columns of C in the border are stored as zeros, so that C is an input again.
+The planes begin at pixel `border`. A line is `width` pixels followed by `border` zero pixels, and the run
+ends with as many zeros. The zeros after one line also serve as the left border of the next line. The border
+lines below one plane also serve as those above the next plane. With a stride of 1, each filter element
+therefore reads whole lines, zeros included, which start at one offset and are contiguous: row k of B begins
+at pixel `offsets[k]` and has `n` elements, and rows overlap. A kernel that gathers rows of B needs no other
+address computation than for a matrix product. With a larger stride it reads only every stride-th pixel and
+line of such a row. Columns of C in the border are stored as zeros, so that C can be the next layer's input.
 """
 
 from dataclasses import dataclass
@@ -25,17 +27,17 @@ from prunecast.plan.conv_shape import ConvShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvGrid:
-    """A convolution that keeps the size of its input, but for the stride, among zeros in memory.
+    """A convolution that keeps the size of its input (divided by the stride), stored with zero borders.
 
     Parameters
     ----------
     conv : its filters have an odd size, and half of it for padding
-    border : zeros behind a line, in pixels, and between planes, in lines, of input and output; the padding,
+    border : zeros after a line, in pixels, and between planes, in lines, of input and output; the padding,
         or more for layers that read the output
 
     Raises
     ------
-    BadInput : filters of another size, or a border that they reach across
+    BadInput : the filter size is not 2 * padding + 1, or the border is smaller than the padding
     """
 
     conv: ConvShape
@@ -55,17 +57,17 @@ class ConvGrid:
 
     @property
     def channels(self) -> int:
-        """Channels of the input."""
+        """Number of input channels."""
         return self.conv.channels
 
     @property
     def taps(self) -> int:
-        """Elements of a filter in one channel: rows of B that read the same channel."""
+        """Number of filter elements per channel, equal to the rows of B that read the same channel."""
         return self.conv.taps
 
     @property
     def k(self) -> int:
-        """Columns of A and rows of B."""
+        """Number of columns of A and rows of B."""
         return self.conv.k
 
     @property
@@ -74,7 +76,7 @@ class ConvGrid:
         return PlaneLayout(self.conv.channels, self.conv.height, self.conv.width, self.border)
 
     def output(self, filters: int) -> "PlaneLayout":
-        """Layout of the output's pixels."""
+        """Return the layout of the output's pixels."""
         return PlaneLayout(filters, self.conv.height_out, self.conv.width_out, self.border)
 
     @property
@@ -84,37 +86,39 @@ class ConvGrid:
 
     @property
     def n(self) -> int:
-        """Columns of B and C: pixels of a plane, of all images, with the border behind its lines."""
+        """Number of columns of B and C: pixels of a plane, border included, times the batch."""
         return self.conv.height_out * self.line * self.conv.batch
 
     @property
     def source_ratio(self) -> float:
-        """Elements of a channel that are read over columns of C."""
+        """Elements that are read per channel, divided by the number of columns of C."""
         return self.conv.source_tokens / self.n
 
     def offsets(self) -> IntArray:
-        """(K,) int32: the pixel of the input with which each row of B begins."""
+        """Return (K,) int32: the input pixel at which each row of B begins."""
         shift, source = np.arange(self.conv.kernel_h) - self.conv.padding, self.source
         channel, y, x = np.ix_(np.arange(self.channels), shift, shift)
         found = channel * source.plane + source.first + y * source.line + x
         return found.reshape(-1).astype(np.int32)
 
     def places(self) -> npt.NDArray[np.int64]:
-        """(N / batch,): pixels from the first one of a row to each of it; of those in the border any."""
+        """Return (N / batch,) the pixel offset of each output pixel in a row of B; any value
+        in the border.
+        """
         y, x = np.divmod(np.arange(self.n // self.conv.batch), self.line)
         inside = np.where(x < self.conv.width_out, x, 0)
         return np.asarray(self.conv.stride * (y * self.source.line + inside), np.int64)
 
     def rows_of_input(self, source: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """B (K, N) float64, written out.
+        """Return the explicit matrix B (K, N) in float64.
 
         Parameters
         ----------
-        source : (source.pixels, batch)
+        source : input, (source.pixels, batch)
 
         Raises
         ------
-        BadInput : another shape
+        BadInput : `source` has another shape
         """
         shape = (self.source.pixels, self.conv.batch)
         if source.shape != shape:
@@ -143,7 +147,7 @@ class PlaneLayout(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Pixels in front of the first one of an image."""
+        """Pixels before the first pixel of the first plane."""
         return self.border * self.line + self.border
 
     @property

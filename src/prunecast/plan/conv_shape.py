@@ -1,13 +1,14 @@
-"""`ConvShape`: the convolution that a product computes, and the matrix B that nobody needs to write down.
+"""`ConvShape`: sizes of a convolution and of the matrix product that computes it.
 
-A layer of filters (out, in, kernel_h, kernel_w) is A (M, K) with M = out and K = in * kernel_h * kernel_w,
-its columns in the order of the filters: input channel, row, column. B (K, N) has a row for each, in which
-every output pixel of every image finds the one input pixel that it meets there. Written out (im2col) B is
-kernel_h * kernel_w times the input. A kernel that gathers rows of B may as well compute where they begin and
-read the input itself: the implicit product.
+Filters (out, in, kernel_h, kernel_w) form A (M, K) with M = out and K = in * kernel_h * kernel_w. Columns of
+A are in filter order: input channel, row, column. Row k of B (K, N) contains, for every output pixel of every
+image, the input pixel that filter element k multiplies. Explicit B (im2col) is kernel_h * kernel_w times as
+large as the input. A kernel that gathers rows of B can instead compute addresses and read the input itself
+(implicit GEMM).
 
-Images lie innermost: the input is (in, height, width, batch), the output (out, height_out, width_out, batch),
-so that N = height_out * width_out * batch and the shift of a filter's column is whole images. Layers chain.
+The batch is the innermost dimension: the input is (in, height, width, batch) and the output is (out,
+height_out, width_out, batch), so that N = height_out * width_out * batch, and the offset of a filter column
+is a whole number of pixels. The output of a layer has the layout that the next layer reads.
 """
 
 from dataclasses import dataclass
@@ -18,27 +19,26 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 
 MOST_PIXELS = 2**24
-"""Output pixels of all images, at most: columns of B and C."""
+"""Maximum number of output pixels of all images, which is the number of columns of B and C."""
 COPY_BYTES = 16
-"""The longest asynchronous copy of one lane."""
+"""Bytes of the longest asynchronous copy of one lane (`cp.async`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvShape:
-    """A convolution of `batch` images, zeros around them.
+    """A convolution of `batch` images with zero padding.
 
     Parameters
     ----------
-    channels : of the input
-    height, width : of the input
-    kernel_h, kernel_w : of a filter
+    channels : number of input channels
+    height, width : size of the input in pixels
+    kernel_h, kernel_w : size of a filter
     stride, padding : the same along both axes
-    batch : images
+    batch : number of images
 
     Raises
     ------
     BadInput : a size below 1, filters larger than the padded input, or more than `MOST_PIXELS` outputs
-
     """
 
     channels: int
@@ -78,7 +78,7 @@ class ConvShape:
     def square(
         cls, channels: int, side: int, kernel: int, *, stride: int = 1, padding: int | None = None, batch: int
     ) -> "ConvShape":
-        """Return the convolution of square images with square filters; None pads half a filter."""
+        """Return the convolution of square images with square filters; `padding` None means half a filter."""
         return cls(
             channels=channels,
             height=side,
@@ -102,52 +102,51 @@ class ConvShape:
 
     @property
     def n(self) -> int:
-        """Columns of B and C: output pixels of all images."""
+        """Number of columns of B and C: output pixels of all images."""
         return self.height_out * self.width_out * self.batch
 
     @property
     def taps(self) -> int:
-        """Elements of a filter in one channel: rows of B that read the same channel."""
+        """Number of filter elements per channel, equal to the rows of B that read the same channel."""
         return self.kernel_h * self.kernel_w
 
     @property
     def k(self) -> int:
-        """Columns of A and rows of B."""
+        """Number of columns of A and rows of B."""
         return self.channels * self.taps
 
     @property
     def is_matrix(self) -> bool:
-        """Whether B is the input as it lies: filters of one pixel, one for each input pixel."""
+        """True if B equals the input in memory: 1x1 filters, stride 1, no padding."""
         return self.taps == 1 and self.stride == 1 and self.padding == 0
 
     @property
     def source_tokens(self) -> int:
-        """Input pixels of one channel, of all images, that any output pixel reads."""
+        """Number of input pixels of one channel, over all images, that at least one output pixel reads."""
         rows = _read(self.height, self.height_out, self.kernel_h, self.stride, self.padding)
         columns = _read(self.width, self.width_out, self.kernel_w, self.stride, self.padding)
         return rows * columns * self.batch
 
     @property
     def source_ratio(self) -> float:
-        """Input pixels that are read over output pixels: 1 for a stride of 1, about 4 for a stride of 2."""
+        """Input pixels read per output pixel: 1 for a stride of 1, about 4 for 3x3 filters of stride 2."""
         return self.source_tokens / self.n
 
     def copy_bytes(self, element_bytes: int) -> int:
-        """Bytes that one copy can move: a power of two up to 16 that divides the images of one pixel."""
+        """Return the bytes per copy: the largest power of two up to 16 that divides the bytes of a pixel."""
         run = self.batch * element_bytes
         return min(COPY_BYTES, run & -run)
 
     def rows_of_input(self, source: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """B (K, N) float64, written out.
+        """Return the explicit matrix B (K, N) in float64.
 
         Parameters
         ----------
-        source : (channels, height, width, batch)
+        source : input, (channels, height, width, batch)
 
         Raises
         ------
-        BadInput : another shape
-
+        BadInput : `source` has another shape
         """
         shape = (self.channels, self.height, self.width, self.batch)
         if source.shape != shape:
@@ -160,6 +159,6 @@ class ConvShape:
 
 
 def _read(size: int, size_out: int, kernel: int, stride: int, padding: int) -> int:
-    """Places of one axis that are read."""
+    """Return the number of distinct positions along one axis that the filters read."""
     places = np.arange(size_out)[:, None] * stride + np.arange(kernel) - padding
     return int(np.unique(places[(places >= 0) & (places < size)]).size)

@@ -1,7 +1,7 @@
-"""`KernelPlan`: everything that is decided before a launch. The one contract of the four readers.
+"""`KernelPlan`: everything that is decided before a launch.
 
-The simulator, the performance model, the CPU reference and the CUDA kernel read the same columns;
-nobody rebuilds the work list.
+The simulator, the performance model, the CPU reference and the CUDA kernels read the same columns of a plan.
+None of them builds a work list again.
 """
 
 import hashlib
@@ -22,50 +22,50 @@ from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
 
 OWN_DTYPES = ("fp16", "bf16", "fp32", "tf32")
-"""What the project's kernels take; the vendor's libraries multiply `fp8` (e4m3) and `int8` besides."""
+"""Formats of the project's kernels; the vendor's libraries also multiply `fp8` (e4m3) and `int8`."""
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4, "fp8": 1, "int8": 1}
-"""Bytes of one element of A and B; sums are fp32, of int8 int32. `fp32` is multiplied by CUDA cores; `tf32`
-is fp32 in memory, rounded to TF32 by the tensor cores that multiply it."""
+"""Bytes of one element of A and B. Sums are fp32, or int32 for int8. CUDA cores multiply `fp32`. `tf32` is
+stored as fp32 and rounded to TF32 by the tensor cores."""
 OUTPUT_BYTES = {**DTYPE_BYTES, "fp8": 2, "int8": 4}
-"""Bytes of one element of C: bf16 of fp8, and the sums themselves of int8."""
+"""Bytes of one element of C: bf16 for fp8 inputs, int32 sums for int8 inputs."""
 
 
 class PlanDoesNotFit(BadInput):
-    """No block of the plan fits on an SM of the GPU, or its work list breaks a rule of the contract."""
+    """No block of the plan fits on an SM of the GPU, or the work list violates the contract of `WorkList`."""
 
 
 class Schedule(IntEnum):
-    """How blocks come by their items."""
+    """How items are assigned to blocks."""
 
     HARDWARE = 0
-    """One item per block; the GPU starts blocks in order as slots come free."""
+    """One item per block; the GPU starts blocks in order as block slots become free."""
     STATIC = 1
-    """Persistent grid, all resident at once: block b walks items block_start[b] to block_start[b + 1]."""
+    """Persistent grid, all blocks resident: block b runs items block_start[b] to block_start[b + 1]."""
 
 
 class BlockShape(NamedTuple):
-    """The tile of C that a block computes, and its k-step."""
+    """Sizes of the tile of C that a block computes, and of its k-step."""
 
     block_m: int
-    """Rows of A."""
+    """Number of rows of A."""
     block_n: int
-    """Tokens (columns of B)."""
+    """Number of tokens (columns of B)."""
     block_k: int
-    """Kept columns of one k-step."""
+    """Number of kept columns of one k-step."""
 
 
 class WorkList(NamedTuple):
-    """Work items, one int32 column per field, each of shape (items,) unless said otherwise.
+    """Work items, one int32 column per field, each of shape (items,) unless noted otherwise.
 
-    Item i multiplies kept columns k_start[i] <= j < k_stop[i] (positions in the tile's own list) of tile
-    `tile[i]` with tokens token_start[i] <= n < token_stop[i]. A split item is part `part[i]` of `parts[i]`
-    of reduction group `group[i]`; exactly one part of a group is the owner, which adds the other parts'
-    sums in the order of `part` and writes C. In a block's list every non-owner part precedes every owner
-    of a split group, so that owners can wait without deadlock.
+    Item i multiplies kept columns k_start[i] <= j < k_stop[i] (positions in the tile's own column list) of
+    tile `tile[i]` with tokens token_start[i] <= n < token_stop[i]. A split item is slice `part[i]` of the
+    `parts[i]` slices of reduction group `group[i]`. Exactly one slice of a group is the owner, which adds the
+    partial sums of the other slices in the order of `part` and writes C. In a block's list every non-owner
+    slice precedes every owner of a split group, so that owners can wait without deadlock.
     """
 
     block_start: IntArray
-    """(blocks + 1,)."""
+    """(blocks + 1,) first item of each block."""
     tile: IntArray
     token_start: IntArray
     token_stop: IntArray
@@ -74,11 +74,11 @@ class WorkList(NamedTuple):
     group: IntArray
     """Reduction group, 0 <= group < groups; -1 for unsplit items."""
     part: IntArray
-    """Place of the part in k order; 0 for unsplit items."""
+    """Index of the slice in k order; 0 for unsplit items."""
     parts: IntArray
-    """Number of parts of the group; 1 for unsplit items."""
+    """Number of slices of the group; 1 for unsplit items."""
     owner: IntArray
-    """1 if the item writes C (unsplit items do), 0 if it hands partial sums over."""
+    """1 if the item writes C (unsplit items do), 0 if it hands its partial sums to the owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,31 +88,31 @@ class KernelPlan(OfTiles):
     Parameters
     ----------
     kernel : name of the kernel, e.g. `stspmm`
-    n : tokens, the columns of B and C
-    dtype : one of `DTYPE_BYTES`, of A, B and C
-    tiles : the tiles that `work.tile` counts; a CSR kernel sees every row as a tile of its own
-    inner : elements kept inside the tiles (2:4), or None where tiles keep all of theirs
-    work, schedule : the work list and how blocks come by it
-    blocks : thread blocks launched
-    shape : tile of C per block and k-step
-    resources : what one block occupies on an SM, registers as its launch bound allows them
-    programs : what its warps do, one entry per role; their warps add up to the block's threads
+    n : number of tokens, the columns of B and C
+    dtype : format of A, B and C, one of `DTYPE_BYTES`
+    tiles : the tiles that `work.tile` indexes; for a CSR kernel every row is a tile
+    inner : elements kept inside the tiles (2:4), or None if tiles are dense inside
+    work, schedule : the work list and how its items are assigned to blocks
+    blocks : number of thread blocks launched
+    shape : tile of C per block, and k-step
+    resources : resources of one block on an SM, with the registers that its launch bound allows
+    programs : instructions of the warps, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     b_access : `gather` if kept columns are fetched row by row of B, `dense_tile` if B is read in contiguous
         slabs
-    source : the convolution whose input is read in place of B, a grid if the tile kernel runs it; None where
+    source : the convolution whose input is read instead of B, a `ConvGrid` if a tile kernel runs it; None if
         B is a matrix
-    cluster : neighbouring blocks that fetch their weights together, each an equal share that all of them get:
-        item j of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
-    fewest_steps : k-steps that every item has, however little it keeps; those beyond its columns multiply 16
-        columns of zeros
-    config : short name of the kernel's config, as `str` of it says; empty where there is one
+    cluster : consecutive blocks that load their weights by multicast, each block an equal share: item j of
+        the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
+    fewest_steps : least number of k-steps of an item; those beyond its kept columns multiply 16 columns of
+        zeros
+    config : short name of the kernel's config, its `str`; empty if the kernel has only one
     pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
         the stream ends, and wait for it before they read B (programmatic dependent launch)
 
     Raises
     ------
-    PlanDoesNotFit : the work list breaks the contract of `WorkList`
+    PlanDoesNotFit : the work list violates the contract of `WorkList`
     """
 
     kernel: str
@@ -145,28 +145,28 @@ class KernelPlan(OfTiles):
 
     @property
     def steps_per_item(self) -> IntArray:
-        """(items,) int32: k-steps of each item, the last one possibly partial."""
+        """(items,) int32: number of k-steps of each item; the last one may be partial."""
         return (-(-self.multiplied_columns // self.shape.block_k)).astype(np.int32)
 
     @property
     def multiplied_columns(self) -> IntArray:
-        """(items,) int32: columns that an item multiplies: its kept ones, and zeros up to `fewest_steps`."""
+        """(items,) int32: columns that each item multiplies, padded with zeros to `fewest_steps`."""
         return self.at_least_fewest_steps(self.work.k_stop - self.work.k_start)
 
     def at_least_fewest_steps(self, columns: IntArray) -> IntArray:
-        """Columns, or as many as make up `fewest_steps` steps, the last of them of 16."""
+        """Return `columns`, at least those of `fewest_steps` k-steps, of which the last has 16."""
         if self.fewest_steps == 0:
             return columns
         return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)
 
     @property
     def pattern(self) -> str:
-        """Canonical pattern string of what is kept."""
+        """Canonical pattern string of the kept elements."""
         return (self.inner or self.tiles).pattern
 
     @property
     def density(self) -> float:
-        """Kept elements over M * K, those inside the tiles if they are sparse themselves."""
+        """Kept elements divided by M * K; elements inside the tiles count if the tiles are sparse."""
         return (self.inner or self.tiles).density
 
     @property
@@ -175,12 +175,14 @@ class KernelPlan(OfTiles):
         return 1.0 - self.density
 
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of all columns."""
+        """Return the first 16 hex digits of the SHA-256 of all columns."""
         return _digest(_bytes_of(getattr(self, column.name)) for column in fields(self))
 
     def timing_key(self) -> str:
-        """Digest of what time depends on: `fingerprint`, but one for all weights of a 2:4 layer on sparse
-        tensor cores, where no time depends on which two of four stay.
+        """Return a digest of everything that the time depends on.
+
+        It is `fingerprint`, except for 2:4 weights on sparse tensor cores: their time does not depend on
+        which two of four weights are kept, so that plans that differ only in these share a key.
         """
         if self.inner is None or not self.tensor.startswith("sparse"):
             return self.fingerprint()
@@ -196,7 +198,7 @@ def _digest(columns: Iterable[bytes]) -> str:
 
 
 def _bytes_of(column: Any) -> bytes:
-    """A column for a digest: maps by their own, the work list by its columns, all else by its text."""
+    """Return the bytes to hash: fingerprint of a map, columns of the work list, `repr` of others."""
     if isinstance(column, TileMap | ElementMap):
         return column.fingerprint().encode()
     if isinstance(column, WorkList):
@@ -237,7 +239,7 @@ def _check_work(plan: KernelPlan) -> None:
 
 
 def _check_cluster(plan: KernelPlan) -> None:
-    """The lists of a cluster's blocks differ in nothing but tokens and reduction groups."""
+    """Check that the lists of a cluster's blocks differ only in tokens and reduction groups."""
     cluster, work, start = plan.cluster, plan.work, plan.work.block_start
     if cluster == 1:
         return
@@ -253,7 +255,7 @@ def _check_cluster(plan: KernelPlan) -> None:
 
 
 def _check_items(plan: KernelPlan) -> None:
-    """Every item lies inside its tile, and its tile and tokens inside the block's tile of C."""
+    """Check that every item is within its tile, and that its tile and tokens fit the block's tile of C."""
     work, tiles, shape = plan.work, plan.tiles, plan.shape
     if work.tile.size == 0:
         return
@@ -271,7 +273,7 @@ def _check_items(plan: KernelPlan) -> None:
 
 
 def _check_groups(plan: KernelPlan) -> None:
-    """One owner per group, and no owner of a split group before a non-owner part in any block's list."""
+    """Check that each group has one owner, and that no owner precedes a non-owner slice in a block's list."""
     work = plan.work
     split = work.group >= 0
     if not split.any() and (work.owner == 1).all():

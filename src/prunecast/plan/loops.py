@@ -1,4 +1,4 @@
-"""Jitted loops: the longest-first assignment, and the reference, whose owners add up the sums of parts."""
+"""Numba loops: longest-first assignment, item-by-item multiplication, and reduction of split-K slices."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,10 @@ from prunecast.jit import inner, njit, prange
 
 @njit()
 def fill_longest_first(order, cost, load, heap, block_of_item):  # type: ignore[no-untyped-def]
-    """Give the items of `order` one by one to the block with the least load, the lower block on a tie.
+    """Assign the items of `order` one by one to the least loaded block, the lower block number on a tie.
 
-    `heap` holds block numbers, a binary heap by (load, block); it must start as 0, 1, 2, ... with no load.
+    `heap` contains block numbers as a binary heap by (load, block). It must start as 0, 1, 2, ... with zero
+    loads.
     """
     size = np.int64(heap.size)
     for item in order:
@@ -40,7 +41,7 @@ def _comes_first(load, block, other):  # type: ignore[no-untyped-def]
 
 
 class Items(NamedTuple):
-    """The columns of a work list that say what an item multiplies; each (items,) int32."""
+    """Columns of a work list that define what an item multiplies; each (items,) int32."""
 
     tile: npt.NDArray[np.int32]
     token_start: npt.NDArray[np.int32]
@@ -51,7 +52,7 @@ class Items(NamedTuple):
 
 @njit(parallel=True)
 def multiply_items(items, row_start, row_index, column_start, column_index, inner, a, b, slot, partial, c):
-    """Whole items into C, part `slot` of a split one into `partial` (slots, block_m, block_n)."""
+    """Multiply whole items into C, slices of split items into `partial`, (slots, block_m, block_n)."""
     for i in prange(items.tile.size):
         tile, t0, t1 = items.tile[i], items.token_start[i], items.token_stop[i]
         first = column_start[tile]
@@ -76,7 +77,7 @@ def _multiply_row(row, columns, inner, a, b, out):
 
 @njit(parallel=True)
 def sum_groups(items, row_start, row_index, in_order, group_start, slot, partial, c):
-    """Add the parts of every reduction group, in order of part, and write C."""
+    """Add the slices of every reduction group, in the order of `part`, and write C."""
     for g in prange(group_start.size - 1):
         for place in range(group_start[g], group_start[g + 1]):
             i = in_order[place]

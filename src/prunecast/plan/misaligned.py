@@ -1,13 +1,14 @@
-"""Rows of B and C that do not begin with a line of L2, or not even with a sector, and what they cost.
+"""Cost of rows of B and C that are not aligned to L2 lines or sectors.
 
-Rows are copied in pieces of 128 bytes, 16 bytes a lane. Where the tokens of a row are no multiple of 64 (of
-two bytes each), rows begin within a line, and their pieces lie in two lines: two requests for one. Where they
-are no multiple of 16 either, rows begin within a sector of 32 bytes: two lanes side by side no longer have a
-sector to themselves, and stores write parts of sectors. The GPU's file says what either
-takes, in `l2_second_line_share` and `l2_split_sector_...`. Rows of C that begin within a line take no longer.
+A warp copies rows in chunks of 128 bytes, 16 bytes per lane. If the number of tokens is not a multiple of 64
+(with two bytes each), rows are not aligned to lines, and a chunk can straddle two lines: two requests instead
+of one. If it is not a multiple of 16 either, rows are not aligned to sectors of 32 bytes: the 16 bytes of two
+neighbouring lanes no longer fill one sector, and stores write partial sectors. The specification of the GPU
+contains both costs: `l2_second_line_share` and `l2_split_sector_...`. Storing rows of C that are aligned to
+sectors but not to lines costs nothing extra.
 
-An operator copies B to rows that begin at multiples of 16 bytes before the launch, and C back after it
-(`kernels/device/arrays.py`).
+If rows are not aligned to 16 bytes, an operator copies B to aligned rows before the launch and copies C back
+after it (`kernels/device/arrays.py`).
 """
 
 import math
@@ -19,25 +20,26 @@ from prunecast.hardware.spec import LINE_BYTES, SECTOR_BYTES, GpuSpec
 from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
 
 WAY_OF_COPIES = "rows of whole lines, in words"
-"""Told in records: until 2026-11-22 03:15 copies had rows of 16 bytes and moved element by element."""
+"""Label of the copy method in records. Until 2026-11-22 03:15 copied rows were multiples of 16 bytes and were
+moved element by element."""
 
 ROW_BYTES = 16
-"""What rows begin at multiples of."""
+"""Alignment in bytes that the kernels need for rows."""
 WIDEST_WORD_BYTES = 8
 
 
 def row_bytes_of(tokens: int, element_bytes: int) -> int:
-    """Bytes from one row of B or C to the next, as the kernel has them: the caller's rows or copied ones."""
+    """Return the row stride in bytes of the B or C that the kernel uses: the caller's, or a padded copy."""
     row_bytes = tokens * element_bytes
     return row_bytes if row_bytes % ROW_BYTES == 0 else copied_row_bytes(tokens, element_bytes)
 
 
 def copied_row_bytes(tokens: int, element_bytes: int) -> int:
-    """Bytes from one row of a copy to the next: whole lines, or the next power of two below a line.
+    """Return the row stride of a copy in bytes: whole lines, or the next power of two for rows below a line.
 
-    So all rows begin with a sector and lie in as few lines as they can. 4328 tokens in rows of 4352 take 17
-    to 24 % less than in rows of 4328, and the copies themselves as long (three products, H200, own
-    measurement, 2026-11-22).
+    All rows then begin at a sector boundary and span as few lines as possible. The kernel needs 17 to 24 %
+    less time for 4328 tokens in rows of 4352 than in rows of 4328, and the copies need the same time (three
+    products, H200, own measurement, 2026-11-22).
     """
     row_bytes = max(-(-tokens * element_bytes // ROW_BYTES) * ROW_BYTES, ROW_BYTES)
     whole = min(1 << (row_bytes - 1).bit_length(), LINE_BYTES)
@@ -45,14 +47,14 @@ def copied_row_bytes(tokens: int, element_bytes: int) -> int:
 
 
 def word_bytes(element_bytes: int, *lengths: int) -> int:
-    """The widest word of a copy that all lengths, in bytes, are multiples of; at least an element."""
+    """Return the bytes of the widest word that divides all lengths (in bytes); at least one element."""
     return max(math.gcd(WIDEST_WORD_BYTES, *lengths), element_bytes)
 
 
 def two_line_share(row_bytes: int) -> float:
-    """Share of a row's pieces of 128 bytes that lie in two lines, on average over the rows of a matrix.
+    """Return the fraction of 128-byte chunks of rows that straddle two lines, averaged over row positions.
 
-    Rows that are shorter are one piece.
+    Rows shorter than 128 bytes are one chunk.
     """
     step, piece = math.gcd(row_bytes, LINE_BYTES), min(row_bytes, LINE_BYTES)
     begins = range(0, LINE_BYTES, step)
@@ -60,7 +62,7 @@ def two_line_share(row_bytes: int) -> float:
 
 
 def in_sector_share(row_bytes: int) -> float:
-    """Share of rows that begin within a sector."""
+    """Return the fraction of rows that do not begin at a sector boundary."""
     return 1.0 - math.gcd(row_bytes, SECTOR_BYTES) / SECTOR_BYTES
 
 
@@ -68,7 +70,7 @@ def in_sector_share(row_bytes: int) -> float:
 def with_row_starts(
     programs: tuple[WarpProgram, ...], row_bytes: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
-    """Programs that gather rows of B and store rows of C which begin so many bytes after one another."""
+    """Return the programs with the L2 and port costs of rows of B and C whose stride is `row_bytes`."""
     costs = _row_costs(two_line_share(row_bytes), in_sector_share(row_bytes), gpu)
     return tuple(
         replace(program, step=_with_costs(program.step, costs), end=_with_costs(program.end, costs))
@@ -78,23 +80,23 @@ def with_row_starts(
 
 @lru_cache(maxsize=64)
 def gather_line_cost(programs: tuple[WarpProgram, ...]) -> float:
-    """What rows of B cost L2, over as many bytes in rows that begin with a line."""
+    """Return the L2 cost of gathering rows of B, relative to rows that are aligned to lines."""
     costs = (i.line_cost for program in programs for i in program.step if i.op is Op.GATHER_B)
     return max(costs, default=WHOLE_LINES) / WHOLE_LINES
 
 
 class StoreCost(NamedTuple):
-    """Cost of storing C over that of its bytes in whole lines."""
+    """Cost of storing C, relative to its bytes in whole lines."""
 
     lines: float
-    """What it costs L2: 1 where rows begin with a sector."""
+    """L2 cost: 1 if rows are aligned to sectors."""
     fetched: float
-    """What L2 fetches from DRAM for it: 0 there."""
+    """Bytes that L2 fetches from DRAM to complete partial sectors: 0 if rows are aligned to sectors."""
 
 
 @lru_cache(maxsize=64)
 def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
-    """Cost of the C that programs write, over its bytes."""
+    """Return the cost of the stores of C in the programs, relative to the bytes of C."""
     for program in programs:
         for instruction in program.end:
             if instruction.op is Op.STORE_C:
@@ -103,7 +105,7 @@ def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
 
 
 class _RowCosts(NamedTuple):
-    """Costs of misaligned rows, in parts of `WHOLE_LINES`."""
+    """Costs of misaligned rows, in units of 1 / `WHOLE_LINES`."""
 
     read: int
     stored: int
@@ -111,7 +113,7 @@ class _RowCosts(NamedTuple):
 
 
 def _row_costs(lines: float, sectors: float, gpu: GpuSpec) -> _RowCosts:
-    """lines, sectors : shares of pieces that lie in two lines, and of rows that begin within a sector."""
+    """Return the costs of rows; `lines` and `sectors` are the fractions that are not aligned to them."""
     one_more, apart = gpu.l2_second_line_share, gpu.l2_split_sector_read_factor - 1.0
     return _RowCosts(
         read=_of_whole(1.0 + (lines - sectors) * one_more + sectors * apart),

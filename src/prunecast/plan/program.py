@@ -1,18 +1,18 @@
-"""What the warps of a block do: the program that each kernel declares and the simulator lowers for a GPU.
+"""Warp programs: the instructions of a block's warps, as a kernel declares and the simulator lowers them.
 
-Amounts are facts about the kernel (bytes, FMA, instructions). Cycles belong to a GPU: instructions name
-them (`Charge`), and `bind` puts in what its file and the kernel's costs on its architecture say.
-A block runs its work items one after another; for each item a warp runs
+Amounts (bytes, FMA, instructions) are properties of the kernel. Cycles are properties of a GPU: instructions
+refer to them by name (`Charge`), and `bind` inserts the values of the GPU's specification and of the kernel's
+costs on its architecture. A block runs its work items one after another. For each item a warp runs
 
     begin, then fill for the first `stages - 1` steps, then step for every step, then end
 
-and, once each, `start` before the first item and `finish` after the last. A step is one k-step: a slab
-of `block_k` kept columns. Steps go round a ring of `stages` slots in shared memory; slot `s` has a
-*full* barrier (its copies have landed) and an *empty* barrier (its readers are done).
+and, once each, `start` before the first item and `finish` after the last. A step is one k-step: a slab of
+`block_k` kept columns. Steps use a circular buffer of `stages` slots in shared memory. Each slot has a *full*
+barrier (its copies have arrived) and an *empty* barrier (all warps have read it).
 
-In `begin` instructions act on the item's first step, in `end` on its last. What acts on a step that the item
-does not have is skipped: an item without k-steps copies and multiplies nothing, waits for no slot and
-releases none, but its `end` writes zeros.
+Instructions in `begin` act on the item's first step, those in `end` on its last. An instruction is skipped if
+its step does not exist: an item without k-steps copies and multiplies nothing, waits for no slot and releases
+none, but its `end` writes zeros.
 """
 
 from collections.abc import Callable
@@ -26,56 +26,58 @@ from prunecast.hardware.spec import GpuSpec
 
 
 class Op(IntEnum):
-    """What one instruction does, and what its `amount` means."""
+    """Kind of an instruction, and the meaning of its `amount`."""
 
     ISSUE = 0
-    """Plain instructions: `issue` of them. The warp's next one waits `amount` cycles more, where one hangs on
-    the other."""
+    """`issue` plain instructions. The warp's next instruction waits `amount` more cycles, the dependency
+    latency."""
     FMA = 1
     """`issue` fp32 multiply-add instructions of a full warp."""
     COPY_A = 2
-    """Asynchronous copy of packed weights into the step's slot, arriving on its full barrier. Bytes by this
-    warp."""
+    """Asynchronous copy of packed weights into the step's slot, which arrives on the slot's full barrier.
+    `amount` is bytes per warp."""
     COPY_B = 3
-    """Asynchronous copy of a box of B (the step's columns, contiguous in B). Bytes per column, all by this
-    warp."""
+    """Asynchronous bulk copy of a box of B (the step's columns, contiguous in B). `amount` is bytes per
+    column; one warp copies all of them."""
     GATHER_B = 4
-    """Asynchronous copy of the rows of B that the step's kept columns name, shared evenly by the warps of
-    the role. Bytes per column, also with `per_k16`."""
+    """Asynchronous copy of the rows of B for the step's kept columns, shared evenly by the warps of the role.
+    `amount` is bytes per column, also with `per_k16`."""
     LOAD_A = 5
-    """Copy of weights into registers: the warp meets the data at WAIT_LOAD. Bytes by this warp."""
+    """Load of weights into registers; the warp waits for the data at WAIT_LOAD. `amount` is bytes
+    per warp."""
     LOAD_B = 6
-    """Gather of rows of B into registers. Bytes per column."""
+    """Gather of rows of B into registers. `amount` is bytes per column."""
     LOAD_INDEX = 7
-    """Indices of the step's kept columns, into registers. Bytes by this warp."""
+    """Load of the indices of the step's kept columns into registers. `amount` is bytes per warp."""
     WAIT_LOAD = 8
-    """Sleep until all loads of this warp have arrived; with an `amount` of 1 those for the current step, and
-    for steps a multiple of 8 away."""
+    """Wait until all loads of this warp have arrived. With an `amount` of 1, wait only for those of the
+    current step and of steps a multiple of 8 away."""
     WAIT_EMPTY = 9
-    """Sleep until the step's slot has been read by everyone since its last use."""
+    """Wait until all readers of the step's slot have released it since its last use."""
     WAIT_FULL = 10
-    """Sleep until all copies into the step's slot have landed."""
+    """Wait until all copies into the step's slot have arrived."""
     RELEASE = 11
-    """Arrive on the empty barrier of the slot of the step `amount` steps back (0 = this step)."""
+    """Arrive on the empty barrier of the slot of the step `amount` steps earlier (0 = this step)."""
     MMA = 12
-    """Tensor instructions. `amount` FMA by this warp, reading `operand_bytes` of shared memory; the warp
-    goes on at once. With 2:4 weights `amount` counts kept FMA only, half of the dense ones, which run at the
-    dense rate times half of `sparse_tensor_factor`."""
+    """Asynchronous tensor instructions (wgmma): `amount` FMA per warp, reading `operand_bytes` of shared
+    memory; the warp continues at once. With 2:4 weights `amount` counts only kept FMA, half of the dense
+    ones, which run at the dense rate times half of `sparse_tensor_factor`."""
     MMA_SYNC = 13
-    """Tensor instructions of warp-level mma.sync: the warp goes on when the tensor pipe has taken them."""
+    """Tensor instructions of warp-level mma.sync; the warp continues when the tensor pipe has
+    accepted them."""
     WAIT_MMA = 14
-    """Sleep until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
+    """Wait until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
     SHARED = 15
-    """Read or write `amount` bytes of shared memory and wait for it, unless it is `posted`."""
+    """Read or write `amount` bytes of shared memory and wait for the result, unless it is `posted`."""
     STORE_C = 16
-    """Write `amount` bytes of C; the warp goes on at once."""
+    """Write `amount` bytes of C; the warp continues at once."""
     STORE_PARTIAL = 17
     """Write `amount` bytes of fp32 partial sums and signal the reduction group."""
     WAIT_PARTS = 18
-    """Sleep until all other parts of the item's reduction group have signalled."""
+    """Wait until all other slices of the item's reduction group have signalled."""
     LOAD_PARTIALS = 19
-    """Read `amount` bytes of partial sums from each other part of the group, in order of `part`; meet them at
-    WAIT_LOAD."""
+    """Read `amount` bytes of partial sums of each other slice of the group, in order of `part`; the warp
+    waits for them at WAIT_LOAD."""
     SYNC = 20
     """Barrier of all warps of the role."""
 
@@ -85,21 +87,22 @@ LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
 
 
 class When(IntEnum):
-    """The items that an instruction belongs to."""
+    """Items or steps for which an instruction is executed."""
 
     ALWAYS = 0
     PARTIAL = 1
-    """Parts of a split tile that hand their sums over."""
+    """Slices of a split tile that hand their sums to the owner."""
     OWNER = 2
-    """The part of a split tile that collects the sums and writes C."""
+    """The slice of a split tile that collects the sums and writes C."""
     FINAL = 3
-    """Items that write C: unsplit ones and owners."""
+    """Items that write C: unsplit items and owners."""
     EDGE = 4
-    """Items with fewer tokens than a block takes."""
+    """Items with fewer tokens than `block_n`."""
     REFILL = 5
-    """Steps of a block beyond its first ring of stages, whose slots have been filled before."""
+    """Steps of a block that reuse a pipeline stage: all but the first `stages` ones."""
     AHEAD = 6
-    """Steps of a block's first item within its first ring: of them the kernel brings some before its loop."""
+    """Steps of a block's first item that fill the pipeline stages; the kernel may prefetch them before its
+    loop."""
     IN_TURN = 7
     """All other steps."""
 
@@ -112,69 +115,71 @@ _ON_A_STEP = (
 
 
 WHOLE_LINES = 256
-"""`Instruction.line_cost` of rows that begin with a line of L2."""
+"""Value of `Instruction.line_cost` for rows that are aligned to L2 lines."""
 
 
 class Charge(NamedTuple):
-    """A cost that an instruction takes besides what it says itself, by name."""
+    """A cost, referred to by name, that is added to a field of an instruction."""
 
     name: str
-    """Entry of the kernel's `costs/sm_*.toml`, or quantity of `GpuSpec`."""
+    """Entry of the kernel's `costs/sm_*.toml`, or field of `GpuSpec`."""
     times: float = 1.0
     field: str = "amount"
-    """Field of `Instruction` that grows by the entry, so many times."""
+    """Field of `Instruction` that increases by `times` times the entry."""
 
 
 class Instruction(NamedTuple):
     """One instruction of a warp program.
 
-    `amount` is for a full tile (`block_m` x `block_n`); data moves are clipped to the item's rows and
-    tokens when they run, unless they are `whole`. `issue` counts the warp instructions it stands for.
+    `amount` is for a full tile (`block_m` x `block_n`). At run time data moves are clipped to the item's rows
+    and tokens unless they are `whole`. `issue` is the number of warp instructions that this instruction
+    represents.
     """
 
     op: Op
     amount: int = 0
     issue: int = 1
     per_k16: bool = False
-    """`amount`, `issue` and `operand_bytes` are for 16 kept columns, and scale with those of the step;
-    amounts in bytes per column (COPY_B, GATHER_B, LOAD_B) stay what they are."""
+    """`amount`, `issue` and `operand_bytes` are per 16 kept columns and scale with the columns of the step.
+    Amounts in bytes per column (COPY_B, GATHER_B, LOAD_B) do not scale."""
     ahead: int = 0
-    """Acts on the step this many steps later (a copy that runs ahead); skipped where there is none."""
+    """Acts on the step this many steps later (a prefetch); skipped if the item has no such step."""
     when: When = When.ALWAYS
     leader: bool = False
-    """Issued by the first warp of the role only."""
+    """Issued only by the first warp of the role."""
     operand_bytes: int = 0
-    """Shared memory read by tensor instructions; of a copy, what it takes of the port besides its bytes."""
+    """Bytes of shared memory that tensor instructions read; for copies, bytes charged to the shared-memory
+    port in addition to the bytes copied."""
     multicast: int = 1
-    """Blocks of a cluster that share one read of L2."""
+    """Number of blocks of a cluster that share one read of L2."""
     posted: bool = False
-    """A store that does not hold its warp up: nothing of the warp stands behind it in the queue. A LOAD_A is
-    what blocks of the next launch asked for before this one was let go: DRAM has it to bring from the
-    beginning on, and nobody here waits for it. A SHARED is what copies have brought: it takes the port."""
+    """Asynchronous: the warp does not wait for it. For stores, nothing of the warp queues after it. For
+    LOAD_A, it represents the prefetch by blocks of the next launch, which DRAM serves during this launch and
+    for which no warp of this launch waits. For SHARED, it occupies the shared-memory port with data that
+    copies have brought."""
     line_cost: int = WHOLE_LINES
-    """L2 cost of a gather or a store of C, over its bytes: more than `WHOLE_LINES` where rows are misaligned
-    with lines or sectors."""
+    """L2 cost of a gather or a store of C, relative to its bytes: above `WHOLE_LINES` if rows are not aligned
+    to lines or sectors."""
     piece_cost: int = WHOLE_LINES
-    """Port cost of a gather or a store of C in its SM, over its bytes: more than `WHOLE_LINES` where rows are
-    misaligned."""
+    """Cost of a gather or a store of C at the port of its SM, relative to its bytes: above `WHOLE_LINES` if
+    rows are misaligned."""
     fetched: int = 0
-    """256ths of the bytes of a store of C that L2 fetches from DRAM because sectors are partially written."""
+    """256ths of the bytes of a store of C that L2 fetches from DRAM because sectors are written partially."""
     queued: bool = False
-    """A store by the warps that takes turns with the gathers of its SM, where some wait: they pass the same
-    queue of memory instructions."""
+    """The store shares the queue of memory instructions with pending gathers of its SM and alternates with
+    them."""
     late: int = 0
-    """Cycles by which a copy arrives later than memory answers: L2 serves blocks that read the same lines one
-    after the other. For LOAD_PARTIALS, cycles of requesting the sums of each other slice piece by piece,
-    where they do not come by the gather port."""
+    """Extra latency of a copy in cycles: L2 serializes blocks that read the same lines. For LOAD_PARTIALS,
+    the cycles to request the sums of each other slice piece by piece if they do not use the gather port."""
     whole: bool = False
-    """Whether partial sums move as they lie in the registers, missing rows and tokens included, through the
+    """True if partial sums are moved in register layout, including missing rows and tokens, through the
     operator's own workspace, which L2 writes to DRAM as it does C."""
     charges: tuple[Charge, ...] = ()
-    """Costs of the architecture, until they are bound."""
+    """Costs of the architecture that `bind` has not yet inserted."""
 
     @property
     def of_a_step(self) -> bool:
-        """Whether it is skipped where the step is not there that it acts on."""
+        """True if the instruction is skipped when the step that it acts on does not exist."""
         return self.per_k16 or self.op in _ON_A_STEP
 
 
@@ -183,7 +188,7 @@ Code = tuple[Instruction, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpProgram:
-    """The program of one role: `warps` warps of the block that do the same thing."""
+    """The program of one role: `warps` warps of the block that run the same instructions."""
 
     role: str
     warps: int
@@ -199,21 +204,21 @@ class WarpProgram:
         object.__setattr__(self, "_hash", hash(self._key()))
 
     def __hash__(self) -> int:
-        """Known from the start: an estimate looks up twenty walks of a plan's programs, at 3 us each."""
+        """Return the precomputed hash, because an estimate needs it twenty times and hashing needs 3 us."""
         return self._hash
 
     @property
     def fetches(self) -> bool:
-        """Whether its warps copy or load in a k-step, or before the first one."""
+        """True if its warps copy or load data in a k-step or before the first one."""
         return any(i.op in (*COPIES, *LOADS) for i in (*self.fill, *self.step))
 
     @property
     def multiplies(self) -> bool:
-        """Whether its warps multiply in a k-step."""
+        """True if its warps multiply in a k-step."""
         return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
-        """Made anew where it is read: hashes of texts are another process's own."""
+        """Rebuild the program when it is unpickled: hashes of strings differ between processes."""
         return _program, self._key()
 
     def _key(self) -> tuple[Any, ...]:
@@ -227,11 +232,7 @@ def _program(*values: Any) -> WarpProgram:
 
 @lru_cache(maxsize=4096)
 def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
-    """Programs whose instructions have what they name, in whole units and at least 0.
-
-    A name is an entry of the costs, or else a quantity of the GPU. Programs without charges come back as they
-    are. AttributeError: there is no such number.
-    """
+    """Return the programs with the values of all charges added, rounded to integers and at least 0."""
     return tuple(_bound_program(program, partial(_number, costs=costs, gpu=gpu)) for program in programs)
 
 
@@ -242,7 +243,7 @@ def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
 
 
 def total(charges: tuple[Charge, ...], costs: Costs) -> float:
-    """What charges add up to."""
+    """Return the sum of all charges."""
     return sum(charge.times * costs[charge.name] for charge in charges)
 
 

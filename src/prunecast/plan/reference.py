@@ -1,4 +1,4 @@
-"""The reference: what a plan means, executed item by item in float64 on the CPU."""
+"""CPU reference: run the work items of a plan one by one in float64."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ Matrix = npt.NDArray[np.floating[Any]]
 
 
 def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.float64]:
-    """C (M, N) float64, exactly as the plan's work items say.
+    """Return C (M, N) in float64, computed item by item as the plan's work list specifies.
 
-    Every item multiplies its tile's rows with its tokens over its part of the tile's kept columns; parts
-    of a split tile are summed in the order of `part`. Elements of `a` that the plan does not keep are never
-    touched, and rows that no item writes stay zero.
+    Every item multiplies its tile's rows with its tokens over its range of the tile's kept columns. Slices of
+    a split tile are added in the order of `part`. Elements of `a` that the plan does not keep are never read,
+    and rows that no item writes stay zero.
 
     Parameters
     ----------
     a : (M, K) weights
-    b : (K, N) activations; of a convolution its input, see `ConvShape.rows_of_input`
+    b : (K, N) activations; for a convolution its input, see `ConvShape.rows_of_input`
 
     Raises
     ------

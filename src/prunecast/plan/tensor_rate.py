@@ -1,11 +1,11 @@
-"""How fast the tensor cores of a GPU run the instructions of a plan."""
+"""Throughput and latency of the tensor instructions of a plan on a GPU, and checks of formats."""
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OWN_DTYPES
 
 TENSOR_PATHS = ("wgmma", "sparse-wgmma", "mma", "sparse-mma")
-"""Values of `KernelPlan.tensor` that use tensor cores. The wgmma ones stand for a GPU's native rate."""
+"""Values of `KernelPlan.tensor` that use tensor cores. The wgmma paths run at the GPU's native rate."""
 
 _RATE_FIELD = {
     "fp16": "tensor_fp16_fma_per_clk_per_sm",
@@ -17,7 +17,7 @@ _RATE_FIELD = {
 
 
 def check_dtype(dtype: str) -> None:
-    """Raise BadInput unless `dtype` is one that kernels know."""
+    """Raise BadInput unless `dtype` is one of `DTYPE_BYTES`."""
     if dtype not in DTYPE_BYTES:
         raise BadInput(f"dtype must be one of {', '.join(DTYPE_BYTES)}, got {dtype!r}")
 
@@ -30,10 +30,10 @@ def check_own_dtype(dtype: str) -> None:
 
 
 def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
-    """FMA per clock and SM that instructions of the path `tensor` execute.
+    """Return the FMA per clock and SM of tensor instructions of the path `tensor`.
 
-    On the sparse paths only kept FMA count, so that a GPU whose 2:4 instructions double
-    the dense rate executes kept FMA at the dense rate.
+    On the sparse paths only kept FMA count, so that a GPU whose 2:4 instructions double the dense rate
+    executes kept FMA at the dense rate.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
 
 
 def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
-    """FMA per clock and SM of tensor cores, or of CUDA cores where `tensor` is `none`.
+    """Return the FMA per clock and SM of tensor cores, or of CUDA cores if `tensor` is `none`.
 
     Raises
     ------
@@ -67,12 +67,12 @@ def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
 
 
 def tensor_latency_cycles(gpu: GpuSpec, tensor: str) -> int:
-    """Cycles until a tensor instruction answers: those of a warpgroup later than those of a warp."""
+    """Return the latency of a tensor instruction in cycles; wgmma has a longer latency than mma.sync."""
     return gpu.warpgroup_latency_cycles if tensor.endswith("wgmma") else gpu.tensor_latency_cycles
 
 
 def check_core_dtype(dtype: str, gpu: GpuSpec) -> None:
-    """Raise BadInput for a dtype that CUDA cores of the GPU do not compute in."""
+    """Raise BadInput for a dtype in which the GPU's CUDA cores do not compute."""
     check_own_dtype(dtype)
     if dtype == "tf32":
         raise BadInput("dtype tf32 is a format of tensor cores: on CUDA cores it is fp32")

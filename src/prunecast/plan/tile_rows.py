@@ -1,4 +1,4 @@
-"""Rows of tiles: cut to the height of a block's tile of C, and where they lie in C; whether they are 2:4."""
+"""Rows of tiles: cut tiles to the block height, check contiguity of rows in C, and check the 2:4 pattern."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ ROWS_OF_WARP = 16
 
 
 def cut_rows(tiles: TileMap, height: int) -> TileMap:
-    """A tile map with no tile of more than `height` rows; pieces of a tile repeat its kept columns."""
+    """Return a tile map with at most `height` rows per tile; pieces of a tile repeat its kept columns."""
     rows = tiles.rows_per_tile
     if rows.max(initial=0) <= height:
         return tiles
@@ -34,12 +34,12 @@ def cut_rows(tiles: TileMap, height: int) -> TileMap:
 
 
 def kept_per_piece(tiles: TileMap, height: int) -> IntArray:
-    """(pieces,): kept columns of each piece that `cut_rows` makes, without the map."""
+    """Return (pieces,): kept columns of each piece that `cut_rows` would make, without building the map."""
     return np.repeat(tiles.kept_per_tile, np.maximum(-(-tiles.rows_per_tile // height), 1))
 
 
 def rows_are_scattered(tiles: TileMap) -> bool:
-    """Whether most groups of `ROWS_OF_WARP` rows of a tile do not follow one another in C."""
+    """Return True if most groups of `ROWS_OF_WARP` rows of a tile are not contiguous in C."""
     if (tiles.row_index[1:] - tiles.row_index[:-1] == 1).all():
         return False
     rows, height = tiles.row_index.astype(np.int64), tiles.rows_per_tile.astype(np.int64)
@@ -51,7 +51,7 @@ def rows_are_scattered(tiles: TileMap) -> bool:
 
 
 def columns_of_any(tiles: TileMap) -> int:
-    """Columns that some tile keeps: tiles often keep the same ones, and what none keeps is never read."""
+    """Return the number of columns that at least one tile keeps; only their rows of B are read."""
     if tiles.tile_count and int(tiles.kept_per_tile.max()) == tiles.k:
         return tiles.k
     kept = np.zeros(tiles.k, np.bool_)
@@ -60,11 +60,11 @@ def columns_of_any(tiles: TileMap) -> int:
 
 
 def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> None:
-    """Raise BadInput where a row keeps three of four neighbours, which are columns, or places in a tile."""
-    # Without tiles a column is its own place; looking it up took 1 to 2 s on 4096 x 4096.
+    """Raise BadInput if a row keeps more than two of four neighbours: columns, or places in a tile's list."""
+    # Without tiles a column is its own position; skip the look-up, which needs 1 to 2 s for 4096 x 4096
     place = elements.column_index if tiles is None else _checked_places(elements, tiles)
     group = place // 4
-    # Places ascend in a row, so a third of a group stands two behind the first one
+    # Positions ascend within a row, so the third element of a group is two entries after the first
     third = 2 + np.flatnonzero(group[2:] == group[:-2])
     row_of = np.searchsorted(elements.row_start, (third - 2, third), side="right") - 1
     third = third[row_of[0] == row_of[1]]
@@ -78,7 +78,7 @@ def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> Non
 
 
 def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:
-    """`_place_in_tile`, refusing elements outside of the tiles."""
+    """Return `_place_in_tile`; raise BadInput if an element is outside the tiles."""
     if (elements.m, elements.k) != (tiles.m, tiles.k):
         raise BadInput(f"2:4: elements are of {elements.m} x {elements.k}, tiles of {tiles.m} x {tiles.k}")
     row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)
@@ -93,11 +93,11 @@ def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int6
 def _place_in_tile(
     elements: ElementMap, tiles: TileMap, row_of_element: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """(kept elements,) place of each element's column in its tile's list, -1 if it is not there."""
+    """Return (kept elements,) the position of each element's column in its tile's list; -1 if absent."""
     tile_of_row = np.full(elements.m, -1)
     tile_of_row[tiles.row_index] = np.repeat(np.arange(tiles.tile_count), tiles.rows_per_tile)
     tile = tile_of_row[row_of_element]
-    # Keys ascend: tiles in order, columns ascending inside each
+    # Keys are sorted (tiles in order, columns ascending inside each), so a binary search finds them
     keys = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile) * tiles.k + tiles.column_index
     wanted = tile * tiles.k + elements.column_index
     found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)

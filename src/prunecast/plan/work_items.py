@@ -1,4 +1,4 @@
-"""Work items: which there are, and in which order tiles and tokens are walked."""
+"""Create work items and choose the order of tiles and token ranges (rasterization)."""
 
 from typing import NamedTuple
 
@@ -15,17 +15,17 @@ Sizes = npt.NDArray[np.integer]
 
 
 class Raster(NamedTuple):
-    """Order in which tiles and token ranges are walked, one entry per item."""
+    """Order in which tiles and token ranges are processed, one entry per item."""
 
     tile: IntArray
     token_range: IntArray
 
 
 def raster(tile_count: int, range_count: int, together: int) -> Raster:
-    """All tiles of the first `together` token ranges, then all tiles of the next ones.
+    """Return the order: all tiles of the first `together` token ranges, then all tiles of the next ones.
 
-    Inside such a group the ranges of a tile follow one another. With 1, the tiles of a token range run
-    together and share its rows of B in L2; with more, a tile's weights are read less often.
+    Inside such a group the ranges of a tile are consecutive. With 1, the tiles of a token range run
+    concurrently and share its rows of B in L2; with more, a tile's weights are read less often.
     """
     if tile_count < 0 or range_count < 0 or together < 1:
         raise BadInput(f"raster of {tile_count} tiles x {range_count} ranges in groups of {together}")
@@ -39,27 +39,28 @@ def raster(tile_count: int, range_count: int, together: int) -> Raster:
 
 
 def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, ranges: int, gpu: GpuSpec) -> int:
-    """Token ranges to walk together: 4 where L2 loses weights before the next range needs them, else 1.
+    """Return the number of token ranges per group: 4 if L2 evicts weights before their reuse, else 1.
 
     Parameters
     ----------
-    packed_bytes : weights of all tiles
-    round_bytes : that L2 sees from one use of a tile's weights to the next, if ranges follow one another
+    packed_bytes : bytes of the packed weights of all tiles
+    round_bytes : bytes that pass L2 between two uses of a tile's weights if ranges are processed one by one
     block_m : rows of a block
-    ranges : of all tokens
+    ranges : number of token ranges
 
-    It pays where weights are half of what L2 keeps: with less, groups of ranges lose more B at their edges
-    than they save. Measured on an H200, 18 products (`benchmarks/measured/h200-sxm-walks-2026-11-21.json`):
-    0.6 to 5.9 % faster than 1 from 22 MB of weights on, up to 3 % slower with 17 MB or less. 8 gain no more.
-    Blocks of 64 rows live on B: 11008 x 4096 was 3 to 7 % faster where two ranges are all there is (four
-    products), and 14 % slower in groups of four of 16 (suite, 2026-11-22).
+    Groups are faster if the weights need more than half of L2; otherwise they lose more reuse of B at their
+    edges than they save. Measured on an H200, 18 products
+    (`benchmarks/measured/h200-sxm-walks-2026-11-21.json`): 0.6 to 5.9 % faster than 1 from 22 MB of weights
+    on, up to 3 % slower with 17 MB or less. Groups of 8 gain no more. Blocks of 64 rows depend more on the
+    reuse of B: 11008 x 4096 was 3 to 7 % faster with only two ranges (four products), and 14 % slower in
+    groups of four of 16 ranges (suite, 2026-11-22).
     """
     lost = round_bytes > gpu.l2_usable_bytes and 2 * packed_bytes > gpu.l2_usable_bytes
     return 4 if lost and (block_m >= 128 or ranges <= 2) else 1
 
 
 def whole_items(kept: IntArray, order: Raster, *, n: int, block_n: int) -> WorkList:
-    """One unsplit item per entry of `order`, in one list; `kept` counts the kept columns of each tile."""
+    """Return one unsplit item per entry of `order`; `kept` is the number of kept columns of each tile."""
     items = order.tile.size
     zeros, ones = np.zeros(items, np.int32), np.ones(items, np.int32)
     start = order.token_range * np.int32(block_n)
