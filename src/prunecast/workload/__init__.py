@@ -1,11 +1,12 @@
-"""Workload: the layers and model graphs that a network runs, and the seconds of one forward pass.
+"""Workload: the layers and model graphs of a network, and the time of one forward pass.
 
-Layer: below `codesign`, above `choice`. It reads layers from files, ONNX models, Hugging Face folders and
-standard model names, prunes a layer to a sparsity map for a kernel, asks an engine for the time of each
-launch, and adds up launches to passes. It answers no question about a model: those are in `codesign`.
+Layer: below `codesign`, above `choice`. This package reads layers from files, ONNX models, Hugging Face
+folders and standard models, prunes a layer to a sparsity map for a kernel, requests the time of each launch
+from an engine, and adds launches up to passes. Questions about a whole network are answered in `codesign`.
 
 Read first: `workload.py` (layers and passes of any source), `graph/model_graph.py` (operations of a pass),
-`engines.py` (simulator and closed form behind one call), `layer_launches.py` (one layer, one kernel).
+`engines.py` (one interface to the simulator and the closed form), `layer_launches.py` (the launches of one
+layer with one kernel).
 """
 
 from prunecast.workload.candidates import Candidate, candidates, kernels_of

@@ -1,4 +1,4 @@
-"""The kernels that can run a layer, and the pattern that each is given."""
+"""Kernels that can run a layer, each with the pattern that its weights are pruned to."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
 
 
 def kernels_of(pattern: str) -> tuple[str, ...]:
-    """Kernels that can run a canonical pattern string, those that are made for its family first."""
+    """Return the kernels that can run a canonical pattern string, those designed for its family first."""
     family = pattern.split(":")[0]
     keeps = PATTERNS[family].keeps if family in PATTERNS else "elements"
     able = [kernel for kernel in KERNELS.values() if kernel.runs(pattern, keeps)]
@@ -31,18 +31,18 @@ def kernels_of(pattern: str) -> tuple[str, ...]:
 
 
 def takes(kernel: str, tokens: int) -> bool:
-    """Whether a kernel is made for so many tokens."""
+    """Return whether a kernel supports this number of tokens."""
     most = KERNELS[kernel].most_tokens
     return most is None or tokens <= most
 
 
 def tile_kernels(tokens: int) -> tuple[str, ...]:
-    """Kernels that run adaptive tiles of so many tokens, and can be the fastest that do."""
+    """Return the kernels that run adaptive tiles with this number of tokens and can be the fastest."""
     return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
 
 
 def check_has_form(runtime: str, weights: object) -> None:
-    """Refuse runtime torch to weights without a known model around them."""
+    """Raise BadInput for runtime `torch` with weights that have no known model graph."""
     if runtime == "torch":
         what = f"{weights}"[:80] if isinstance(weights, str | Path) else "matrices"
         wanted = "wanted a standard transformer, or a Hugging Face folder of one whose matrices are all there"
@@ -50,8 +50,10 @@ def check_has_form(runtime: str, weights: object) -> None:
 
 
 def check_rows_stay(pattern: Pattern | None) -> None:
-    """Refuse runtime torch to rows from anywhere. C is token-major there, so that such rows are written one
-    element at a time: 7 times the time of a product (MiniLM, H200, 2026-11-23), which no prediction knows.
+    """Raise BadInput for runtime `torch` with a pattern whose tiles hold rows that are not neighbours.
+
+    C is token-major in torch, so that such rows are stored one element at a time. The stores need 7 times the
+    time of the product (MiniLM, H200, 2026-11-23), and no prediction contains them.
     """
     if pattern is not None and any(word in pattern.canonical for word in ("shuffled", "dense-block")):
         raise BadInput(
@@ -61,7 +63,7 @@ def check_rows_stay(pattern: Pattern | None) -> None:
 
 
 def run_in_torch(chosen: Sequence[Candidate], *, asked: bool) -> tuple[Candidate, ...]:
-    """The candidates whose kernel runs in torch. BadInput: one that was asked for does not."""
+    """Return the candidates whose kernel runs in torch. Raise BadInput if a requested one does not."""
     runs = [name for name, kernel in KERNELS.items() if kernel.in_torch]
     others = [one.kernel for one in chosen if not KERNELS[one.kernel].in_torch]
     if others and asked:
@@ -72,13 +74,14 @@ def run_in_torch(chosen: Sequence[Candidate], *, asked: bool) -> tuple[Candidate
 def candidates(
     kernels: Sequence[str] | str = "all", pattern: str | None = None, tokens: int = 1
 ) -> tuple[Candidate, ...]:
-    """Kernels to predict, dense first: it is always there, as what the others are measured against.
+    """Return the kernels to predict. Dense comes first and is always included: it is the baseline of
+    speedups.
 
     Parameters
     ----------
     kernels : names, or `all`
-    pattern : canonical pattern that every kernel is given, or None for each kernel's own
-    tokens : with `all`, kernels that are not made for so many are left out
+    pattern : canonical pattern for every kernel, or None for each kernel's natural pattern
+    tokens : with `all`, kernels that do not support this number of tokens are left out
 
     Raises
     ------
@@ -103,14 +106,14 @@ def _asked(kernels: Sequence[str] | str) -> tuple[str, ...]:
 
 
 FEWEST_ZEROS = 0.05
-"""Share of zeros that deserves a note: rounding to half precision makes fewer."""
+"""Share of zeros from which a note is shown. Rounding to half precision produces fewer."""
 IN_TILES = "zero-tiles:64"
-"""Holds what was pruned in tiles of any multiple of 64 rows."""
+"""Pattern that covers the nonzeros of any matrix that was pruned in tiles of a multiple of 64 rows."""
 TILE_KERNELS = ("tile-wise", "stspmm", "small-n")
 
 
 def zeros_note(layer: Layer) -> str | None:
-    """Says that a layer is pruned already, and whether it fits 2:4."""
+    """Return a note that a layer is already pruned and whether it fits 2:4; None below `FEWEST_ZEROS`."""
     kept = layer.kept
     share = 1.0 - float(np.count_nonzero(kept)) / kept.size
     if share < FEWEST_ZEROS:
@@ -127,7 +130,9 @@ def _fits_two_of_four(layer: Layer) -> bool:
 
 
 def zeros_candidates(tokens: int) -> tuple[Candidate, ...]:
-    """Kernels that may run the zeros of a file: of elements, 2:4, and of tiles that hold them."""
+    """Return the kernels that can run the zeros of a file as elements, as tiles that cover
+    them, or as 2:4.
+    """
     found = candidates("all", "zeros", tokens)
     tiles = [Candidate(kernel, IN_TILES) for kernel in TILE_KERNELS if takes(kernel, tokens)]
     return (*found, *tiles, Candidate("2:4", "zeros"))

@@ -1,7 +1,7 @@
-"""The two engines behind one call: the simulator, and the closed-form model.
+"""One interface to the two engines: the simulator and the closed-form model.
 
-Simulations run in daemon threads, so that Ctrl-C ends the process: pools of the standard library join their
-threads at its end, and a simulation that has begun cannot be stopped.
+Simulations run in daemon threads, so that Ctrl-C ends the process. Thread pools of the standard library join
+their threads at exit, and a running simulation cannot be interrupted.
 """
 
 import os
@@ -22,21 +22,22 @@ from prunecast.simulator import LAUNCHES, SimResult, simulate
 
 ENGINES = ("simulator", "model")
 Outcome = SimResult | Estimate
-"""What an engine says about a plan; both have seconds, cycles, clock_hz, occupancy and bound."""
+"""Result of an engine for a plan. Both types have seconds, cycles, clock_hz, occupancy and bound."""
 Progress = Callable[[str, int, int], None]
-"""Called with a stage, parts done and parts in all; it may print."""
+"""Progress hook, called with the stage, the number of finished parts and the total. It may print."""
 T = TypeVar("T")
 
 
 def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bool) -> CacheState:
-    """The state of L2 as asked for; by default layers of a model find B there, single layers nothing.
+    """Return the L2 state for a name. The default is `model` for layers of a model and `cold` for single
+    layers.
 
     Parameters
     ----------
-    l2 : one of `L2_STATES`, or None
-    weights : elements of the model's matrices, as if none were pruned
-    dtype : theirs; None for one of two bytes
-    in_model : the layers run one after the other, on B that the layer before has just written
+    l2 : one of `L2_STATES`, or None for the default
+    weights : elements of the model's matrices before pruning
+    dtype : format of these elements; None for a format of two bytes
+    in_model : the layers run one after the other, and each reads the B that the layer before it wrote
     """
     name = l2 or ("model" if in_model else "cold")
     return (
@@ -47,7 +48,7 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
 
 
 class Workers:
-    """A pool of `count` threads, started when there is something to do; None: one for each processor."""
+    """Pool of up to `count` threads (None: one per processor), each started when a task is submitted."""
 
     def __init__(self, count: int | None = None) -> None:
         self._count = count
@@ -55,7 +56,7 @@ class Workers:
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run `call` as soon as a thread is free."""
+        """Queue `call` for the next free thread and return its future."""
         future: Future[T] = Future()
         self._tasks.put((future, call))
         if self._started < (self._count or os.cpu_count() or 1):
@@ -64,7 +65,7 @@ class Workers:
         return future
 
     def cancel(self) -> None:
-        """Give up what has not begun."""
+        """Cancel all tasks that have not started."""
         while True:
             try:
                 future, _ = self._tasks.get_nowait()
@@ -85,26 +86,26 @@ class Workers:
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """The progress hook that says nothing."""
+    """Ignore progress: the default hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
     """An engine on one GPU. Equal plans are run once.
 
-    Layers of one shape share their dense time, and that of 2:4. Simulations run beside each other in threads,
-    one per processor: the jitted loop holds no lock.
+    Layers of one shape share their dense time and their 2:4 time. Simulations run concurrently in threads,
+    one per processor: the compiled loop releases the GIL.
 
     Parameters
     ----------
     name : one of `ENGINES`
     gpu : the GPU
     state : `burst` or `sustained`
-    launch : `graph` or `stream`, which launch floor is added
-    l2 : what of the operands lies in L2
-    quick_lists : simulate no lists of single elements, as of CSR, that issue slots alone bound: a run of
-        millions of instructions takes what the closed form says, to 0.03 % on all that was recorded (H200)
-    progress : told before a compilation that may take long
+    launch : `graph` or `stream`, which selects the launch floor
+    l2 : which operands are in L2 when the launch starts
+    quick_lists : replace the simulation of lists of single elements (such as CSR) by the closed form where
+        issue slots are the bound. It agrees with millions of simulated instructions to 0.03 % (H200)
+    progress : called before a compilation that may need long
 
     Raises
     ------
@@ -128,11 +129,11 @@ class Engine:
         check_choice("l2", self.l2.name, L2_STATES)
 
     def run(self, plan: KernelPlan) -> Outcome:
-        """Predict the run of a plan. Raises PlanDoesNotFit if no block of it fits on an SM."""
+        """Predict the run of a plan. Raise PlanDoesNotFit if no block of it fits on an SM."""
         return self.start(plan).result()
 
     def start(self, plan: KernelPlan) -> Future[Outcome]:
-        """Begin to predict the run of a plan; asking for the result raises what `run` raises."""
+        """Start the prediction of a plan. Its future raises what `run` raises."""
         key = plan.timing_key()
         if key not in self._known:
             if self.name == "simulator":
@@ -143,9 +144,9 @@ class Engine:
         return self._known[key]
 
     def estimate(self, plan: KernelPlan) -> Estimate:
-        """Return the closed-form estimate of a plan, whatever engine predicts the outcome.
+        """Return the closed-form estimate of a plan, whichever engine predicts the outcome.
 
-        Searches compare thousands of plans that come only once, so nothing is looked up or kept.
+        Nothing is cached here: searches compare thousands of plans that occur only once.
         """
         return kept_estimate(plan, self.gpu, self.state, self.launch, self.l2)
 
@@ -154,13 +155,13 @@ class Engine:
         return sum(self.estimate(plan).seconds for plan in plans)
 
     def stop(self) -> None:
-        """Give up what was started and not yet begun."""
+        """Cancel the predictions that have not started."""
         self._threads.cancel()
 
     def _compile(self, dtype: str) -> None:
-        """Simulate a tiny product first, so that a wait for the compiler is reported as one.
+        """Simulate a tiny product first, so that the wait for the JIT compiler is reported as compilation.
 
-        It has the dtype of the first plan: a GPU without fp16 tensor cores runs fp32 only.
+        It has the dtype of the first plan, because a GPU without fp16 tensor cores runs only fp32.
         """
         if not self._known:
             self.progress("compiling the simulator (first run only)", 0, 1)
@@ -176,7 +177,7 @@ class Engine:
 
 
 def _finished(call: Callable[[], Outcome]) -> Future[Outcome]:
-    """A future that has run in this thread."""
+    """Return the future of a call that has run in this thread."""
     future: Future[Outcome] = Future()
     try:
         future.set_result(call())

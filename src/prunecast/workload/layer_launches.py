@@ -1,4 +1,4 @@
-"""The launches of a kernel for one layer, pruned to any sparsity, and the sequences of a convolution."""
+"""Launches of a kernel for one layer at any sparsity, and the launch sequences of a convolution."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -25,22 +25,25 @@ from prunecast.workload.two_parts import blocks_in_two, launches_in_two
 from prunecast.workload.workload import WorkloadLayer
 
 IMAGES_TOGETHER = 8
-"""Images of fp16 that a copy of 16 bytes moves, of which the tile kernel takes whole groups."""
+"""Images whose fp16 values of one pixel fill a 16-byte copy. The tile kernel needs a multiple of it."""
 
 
 class LaunchSequence(NamedTuple):
-    """Launches that follow each other."""
+    """Launches that follow each other, after an optional im2col kernel."""
 
     launches: tuple[KernelPlan, ...]
     before_s: float = 0.0
-    """Seconds of the kernel that writes B for a convolution, before the launches."""
+    """Seconds of the im2col kernel, which writes B of a convolution before the launches."""
     note: str = ""
 
 
 def sequences_of(
     launches: tuple[KernelPlan, ...], conv: ConvShape | None, product: str, engine: Engine
 ) -> list[LaunchSequence]:
-    """Return the launches as they are for a matrix B; for a convolution without B, or after im2col."""
+    """Return the launch sequences for one product.
+
+    A matrix B has one sequence. A convolution has a sequence without im2col, one with im2col, or both.
+    """
     if conv is None or conv.is_matrix:
         return [LaunchSequence(launches)]
     found = []
@@ -55,7 +58,9 @@ def sequences_of(
 
 
 def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
-    """The convolution as the tile kernel runs it; else as a kernel would that works out pixels by itself."""
+    """Return the implicit convolution (no B in memory): with a source grid for the tile kernel where the
+    batch and the sizes fit, else the plan of a kernel that computes pixel addresses itself.
+    """
     sources = KERNELS[plan.kernel].sources
     if sources is None or sources.name != "tile" or conv.batch % IMAGES_TOGETHER:
         return implicit_plan(plan, conv)
@@ -72,14 +77,13 @@ def seconds_of(sequences: Sequence[LaunchSequence], engine: Engine) -> float:
 
 
 def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
-    """Seconds of the kernel that writes B (K, N), a launch of its own; 0 where the input is B.
+    """Return the seconds of the im2col kernel, which writes B (K, N); 0 if the input already is B.
 
-    DRAM delivers the input once and takes B. Every element of B is read and written through L2.
+    DRAM reads the input once and writes B once. Every element of B is read and written through L2.
 
     Parameters
     ----------
     launch : `graph` or `stream`
-
     """
     moved = im2col_bytes(conv, dtype)
     if moved == 0:
@@ -94,27 +98,30 @@ def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) ->
 
 
 def kernel_dtype(layer: Layer, asked: str | None) -> str:
-    """The format a layer is computed in: as asked, or bf16 for bf16 weights and fp16 for all others."""
+    """Return the format that a layer is computed in: `asked`, or else bf16 for bf16 weights and fp16 for
+    others.
+    """
     return asked or ("bf16" if layer.dtype == "bf16" else "fp16")
 
 
 _known_dense = lru_cache(maxsize=64)(plan_dense)
-"""Layers of one shape share their plan."""
+"""Cached `plan_dense`: layers of one shape share their plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerLaunches:
-    """Settings that decide what is launched for a layer, whichever kernels are compared.
+    """Settings that decide the launches of a layer and are common to all compared kernels.
 
     Parameters
     ----------
     engine : predicts the launches
     layers : rows of the table, each with the tokens of one pass
-    dtype : as asked for, or None
-    natural : the patterns came with the kernels: cut them to fit, and leave 2:4 its own sparsity
+    dtype : the requested format, or None
+    natural : the patterns are the natural ones of the kernels. They are cut to fit a layer, and 2:4 keeps its
+        fixed sparsity
     maker : makes the maps of the layers
     product : one of `layers.PRODUCTS`
-    likely_crossings : kernel, pattern, shape, and time of the dense product -> the last crossing found
+    likely_crossings : (kernel, pattern, shape, dense time) -> the last crossover that was found
     """
 
     engine: Engine
@@ -129,8 +136,9 @@ class LayerLaunches:
     def kept(
         self, maker: MapMaker, layer: WorkloadLayer, candidate: Candidate, sparsity: float | None
     ) -> PrunedMap | TwoParts:
-        """Return what is kept of a layer for one kernel; dense blocks in two parts are pruned by predicted
-        time.
+        """Return the pruned map of a layer for one kernel.
+
+        Dense blocks in two parts are pruned by predicted time.
         """
         pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
         if not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
@@ -147,7 +155,7 @@ class LayerLaunches:
         )
 
     def _guide(self, kernel: str) -> Guide:
-        """Return the closed-form times of the kernel; of `stspmm` for kernels that run elements."""
+        """Return the closed-form times of the kernel, or of `stspmm` for kernels that run elements."""
         guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
 
         def seconds(name: str, tiles: TileMap) -> float:
@@ -159,19 +167,19 @@ class LayerLaunches:
     def launches(
         self, layer: WorkloadLayer, kernel: str, kept: PrunedMap | TwoParts
     ) -> tuple[KernelPlan, ...]:
-        """Return what `kernel` launches for what is kept of a layer, B being a matrix."""
+        """Return the launches of `kernel` for the pruned map of a layer, with B as a matrix."""
         dtype = kernel_dtype(layer, self.dtype)
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, layer.n, dtype, self.engine)
         return (fastest_plan(kernel, kept, n=layer.n, dtype=dtype, gpu=self.engine.gpu),)
 
     def sequences(self, layer: WorkloadLayer, launches: tuple[KernelPlan, ...]) -> list[LaunchSequence]:
-        """Return the sequences that run a layer, of which a convolution has several."""
+        """Return the launch sequences that run a layer. A convolution can have several."""
         return sequences_of(launches, layer.convolution, self.product, self.engine)
 
     def dense_plan(self, layer: WorkloadLayer) -> KernelPlan:
-        """Return the dense product of a layer, its rows padded to whole 16 bytes: the best that a user could
-        run.
+        """Return the plan of the dense product with rows padded to 16 bytes, the fastest dense
+        alternative.
         """
         return _known_dense(*layer.shape, layer.n, kernel_dtype(layer, self.dtype), self.engine.gpu)
 
@@ -180,11 +188,12 @@ class LayerLaunches:
     ) -> Callable[[float], float]:
         """Return the closed-form seconds of a kernel on a layer as a function of sparsity.
 
-        Equal maps are timed once: blocks are few, and where nothing is pruned layers of one shape are alike.
+        Equal maps are timed once: small changes of the sparsity often give the same blocks, and unpruned
+        layers of one shape have equal maps.
 
         Parameters
         ----------
-        alone : makes maps of this layer only
+        alone : makes maps of only this layer
         """
 
         def timed(kept: PrunedMap | TwoParts) -> float:

@@ -1,9 +1,9 @@
-"""Layers from whatever a caller has: a file, one matrix, or named matrices; and convolutions among them.
+"""Layers from a file, one matrix, or named matrices, and the convolutions among them.
 
-Filters (out, in, kernel_h, kernel_w) fix M and K. The number of output pixels N follows from the size of the
-input, the stride, the padding and the batch, which weights do not say. Each is given for all convolutions, or
-for those that a selector names: `56x56`, `layer1.0.conv1=56x56`, `re:layer2=28x28`. Where several fit, the
-last one counts.
+Filters (out, in, kernel_h, kernel_w) determine M and K. The number of output pixels N also depends on the
+size of the input, the stride, the padding and the batch, which a weight file does not contain. Each of these
+is set for all convolutions or for those that a selector names: `56x56`, `layer1.0.conv1=56x56`,
+`re:layer2=28x28`. If several match, the last one is used.
 """
 
 import re
@@ -31,14 +31,14 @@ from prunecast.workload.graph.config import CONFIG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A tensor that is no layer, or a kernel that cannot run one.
+    """A tensor that is not a layer, or a kernel that cannot run a layer.
 
     Parameters
     ----------
     layer : name of the tensor
-    kernel : name of the kernel, None where the whole tensor was left out
+    kernel : name of the kernel, None if the whole tensor was skipped
     reason : one line
-    weights : elements of a tensor that may be a product and was not predicted
+    weights : number of elements of a tensor that may be a product and was not predicted
     """
 
     layer: str
@@ -47,18 +47,18 @@ class Skipped:
     weights: int = 0
 
     def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
+        """Return the fields for JSON."""
         return {"layer": self.layer, "kernel": self.kernel, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transposed:
-    """Weights of which some matrices lie (K, M), where neither a name nor a bias tells.
+    """Weights with some matrices stored as (K, M), where neither a name nor a bias reveals the layout.
 
     Parameters
     ----------
     weights : any `Source`
-    names : selectors of the matrices, exact names or `re:` and a regular expression
+    names : selectors of the matrices: exact names, or `re:` and a regular expression
     """
 
     weights: "Source"
@@ -67,22 +67,22 @@ class Transposed:
 
 @runtime_checkable
 class Module(Protocol):
-    """A module of torch, or another object that gives its tensors by name."""
+    """A torch module, or another object that returns its tensors by name."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return the tensors by name."""
 
 
 Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed | Module
-"""Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw), as the state
-dictionary of a torch module is, the module, or one matrix, which is named `weights`. Masked arrays are
-refused with a TypeError: a masked weight may be pruned or unknown, which `array.filled(0)` decides."""
+"""Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw) such as the state
+dictionary of a torch module, the module, or one matrix, which gets the name `weights`. Masked arrays are
+refused with a TypeError: a masked weight may be pruned or unknown, and `array.filled(0)` decides this."""
 
 ONLY_LAYER = "weights"
 
 
 class LoadedLayers(NamedTuple):
-    """Layers by name, in order, and what was left out."""
+    """Layers by name, in order, and the tensors that were skipped."""
 
     layers: dict[str, Layer]
     skipped: tuple[Skipped, ...]
@@ -104,14 +104,14 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
 
 
 def path_of(weights: Source) -> Path | None:
-    """The file or folder behind weights, None for arrays."""
+    """Return the file or folder of weights, None for arrays."""
     while isinstance(weights, Transposed):
         weights = weights.weights
     return Path(weights) if isinstance(weights, str | Path) else None
 
 
 def files_of(weights: Source) -> Iterator[Path]:
-    """All files that loading weights reads, for the guard of outputs; none for arrays.
+    """Yield all files that loading the weights reads, so that no output overwrites them; none for arrays.
 
     Raises
     ------
@@ -135,8 +135,8 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    TypeError : a name that is no text, a masked array, or something else than a `Source`
-    BadInput : an unreadable file, or an array that is no array of numbers
+    TypeError : a name that is not a string, a masked array, or an object that is not a `Source`
+    BadInput : an unreadable file, or an array that does not hold numbers
     """
     if isinstance(weights, Transposed):
         return _transposed(weights)
@@ -196,7 +196,7 @@ def _loaded(found: WeightSet) -> LoadedLayers:
 
 
 def _check_is_no_model_name(weights: str) -> None:
-    """Standard models have no file; say what takes them, and what a misspelt one may mean."""
+    """Raise BadInput for the name of a standard model, which has no weight file, or a misspelling of one."""
     beginning = [name for name in WORKLOADS if name.startswith(weights) and len(weights) > 2]
     near = beginning or get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
     if Path(weights).exists() or not (near or _is_word(weights)):
@@ -213,32 +213,31 @@ def _check_is_no_model_name(weights: str) -> None:
 
 
 def _is_word(weights: str) -> bool:
-    """Whether this may be meant as the name of a model: no folder before it, no suffix behind."""
+    """Return whether this may be meant as the name of a model: it has no folder and no suffix."""
     return Path(weights).name == weights and not Path(weights).suffix
 
 
 PRODUCTS = ("best", "implicit", "im2col")
-"""How a convolution becomes a product: without B, with B written first, or the faster of the two."""
+"""How a convolution is computed: without B in memory, with B written by im2col, or the faster of both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvSettings:
-    """What is said about the convolutions of a model.
+    """Settings of the convolutions of a model.
 
     Parameters
     ----------
-    input_size : `HxW` or `SELECTOR=HxW`, one or several; convolutions that none names are products with
-        `tokens` columns
-    stride : whole numbers from 1, in the same way; 1 where none fits
-    padding : whole numbers from 0, in the same way; half of the filter where none fits, so that a stride of 1
+    input_size : `HxW` or `SELECTOR=HxW`, one or several. A convolution that no selector matches is a product
+        with `tokens` columns
+    stride : integers from 1, in the same form; the default is 1
+    padding : integers from 0, in the same form; the default is half of the filter, so that a stride of 1
         keeps the size
-    batch : images of a convolution, 1 without; images or sequences of a standard model
+    batch : images of a convolution, by default 1; images or sequences of a standard model
     product : one of `PRODUCTS`
 
     Raises
     ------
     BadInput : a batch below 1, or an unknown product
-
     """
 
     input_size: str | Sequence[str] = ()
@@ -255,7 +254,7 @@ class ConvSettings:
 
 
 class _Said(NamedTuple):
-    """One value, and the layers that it is for."""
+    """One value of an option, and the layers that it applies to."""
 
     text: str
     numbers: tuple[int, ...]
@@ -263,12 +262,11 @@ class _Said(NamedTuple):
 
 
 def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, ConvShape]:
-    """Layer -> convolution, for the layers of filters whose input size is known.
+    """Return layer -> convolution, for the layers of filters with a known input size.
 
     Raises
     ------
-    BadInput : a value that cannot be read, a selector that names no convolution, or filters that do not fit
-
+    BadInput : a value that cannot be parsed, a selector without a match, or filters larger than the input
     """
     names = [layer.name for layer in layers if layer.filters is not None]
     sizes = [_said("input", text, r"(\d+)x(\d+)", names) for text in listed(settings.input_size)]
@@ -299,11 +297,11 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
 
 
 def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return input of a model -> height and width, for the inputs that `input_size` names.
+    """Return input of a model -> (height, width), for the inputs that `input_size` names.
 
     Raises
     ------
-    BadInput : a value that cannot be read, or a selector that names no input
+    BadInput : a value that cannot be parsed, or a selector that names no input
     """
     found: dict[str, tuple[int, int]] = {}
     for text in settings.input_size:
@@ -329,7 +327,7 @@ def _said(option: str, text: str, grammar: str, names: list[str]) -> _Said:
 
 
 def _selector_and_numbers(option: str, text: str, grammar: str) -> tuple[Any, ...]:
-    """Split `SELECTOR=VALUE` or `VALUE` into the selector, empty without one, and the value's numbers."""
+    """Split `SELECTOR=VALUE` or `VALUE` into the selector (empty if absent) and the numbers of the value."""
     selector, _, value = text.rpartition("=")
     match = re.fullmatch(grammar, value)
     if match is None or any(len(number) > 6 for number in match.groups()):

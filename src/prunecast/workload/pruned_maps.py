@@ -1,4 +1,4 @@
-"""The map of each layer under each pattern: weights -> importance -> mask -> map, each made once."""
+"""The map of each layer under each pattern: weights -> importance -> mask -> map, each computed once."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,15 +16,17 @@ DEFAULT_SPARSITY = 0.75
 
 
 class FittedPattern(NamedTuple):
-    """A kernel's own pattern as a layer can have it."""
+    """The natural pattern of a kernel, cut to fit a layer."""
 
     pattern: Pattern
     note: str
-    """What had to be changed, or empty."""
+    """Description of the change, or empty."""
 
 
 def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
-    """The pattern, heights above M, widths and quanta above K cut to the largest power of two that fits."""
+    """Return the pattern with heights above M, and widths and quanta above K, reduced to a power of two that
+    fits.
+    """
     pattern = parse_pattern(text)
     sides = {"height": m, "width": k, "quantum": k}
     cut = {
@@ -41,10 +43,10 @@ def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
 
 
 def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> float | None:
-    """What `Pattern.prune` is told; None for patterns with a sparsity of their own, as 2:4 has.
+    """Return the sparsity argument of `Pattern.prune`; None for patterns with a fixed sparsity, such as 2:4.
 
-    A pattern that came with the kernel takes its own over the one asked for; one that was asked for gets
-    both and may refuse.
+    The natural pattern of a kernel uses its fixed sparsity and ignores `asked`. A requested pattern receives
+    `asked` and may refuse it.
     """
     if _has_own_sparsity(pattern):
         return None if natural else asked
@@ -52,27 +54,27 @@ def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> flo
 
 
 class SparsityRange(NamedTuple):
-    """The lowest and the highest sparsity that a pattern can prune to, in whole percent."""
+    """The lowest and the highest sparsity that a pattern accepts, in steps of 0.01."""
 
     low: float
     high: float
 
 
 def sparsity_range(pattern: Pattern) -> SparsityRange:
-    """The sparsities in 0 to 0.99 that a pattern with a choice of them accepts."""
+    """Return the range of sparsities in 0 to 0.99 that a pattern without a fixed sparsity accepts."""
     accepted = [percent / 100 for percent in range(100) if _accepts(pattern, percent / 100)]
     return SparsityRange(accepted[0], accepted[-1])
 
 
 def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
-    """Magnitude of the weights; for patterns that rank nothing, what the source says is kept."""
+    """Return the magnitudes of the weights, or the mask of the source for patterns that rank no weights."""
     if not pattern.ranks:
         return layer.kept.astype("float32")
     return even_parts(weigh(layer.name, layer.weights), layer.parts)
 
 
 class _Key(NamedTuple):
-    """What a map was made from."""
+    """The inputs that a map was made from."""
 
     name: str
     pattern: Pattern
@@ -81,19 +83,19 @@ class _Key(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """What predicts the layouts of patterns that are guided by time."""
+    """Predicts the time of layouts for patterns that are guided by time."""
 
     kernel: str
     seconds: LayerSeconds
 
 
 class MapMaker:
-    """Prunes layers to patterns; it remembers the last layer's importance and map, which kernels share.
+    """Prunes layers to patterns. It caches the last layer's importance and map, which several kernels use.
 
     Parameters
     ----------
     layers : all layers, by name
-    scope : `layer` or `global`, which ranks all layers of a pattern together
+    scope : `layer`, or `global` to rank all layers of a pattern together
     remember : also keep all tile maps, which are small
     """
 
@@ -108,15 +110,15 @@ class MapMaker:
     def map_of(
         self, name: str, wanted: str, sparsity: float | None, *, natural: bool, guide: Guide | None = None
     ) -> PrunedMap:
-        """Map of one layer under a pattern; only one that came with the kernel is cut to fit the layer.
+        """Return the map of one layer under a pattern. Only a natural pattern is cut to fit the layer.
 
         Parameters
         ----------
         name : the layer
         wanted : pattern string
-        sparsity : asked for, or None
-        natural : the pattern came with the kernel, see `sparsity_for`
-        guide : for patterns that ask for times
+        sparsity : the requested sparsity, or None
+        natural : the pattern is the natural one of the kernel, see `sparsity_for`
+        guide : for patterns that are guided by time
 
         Raises
         ------
@@ -136,7 +138,7 @@ class MapMaker:
         return self._made[key]
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
-        """The pattern that a layer is pruned to."""
+        """Return the pattern that a layer is pruned to."""
         m, k = self.layers[name].shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
 
@@ -155,7 +157,7 @@ class MapMaker:
         return self._ranked_together[together]
 
     def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
-        """(M, K): what decides which weights of a layer go under a pattern."""
+        """Return the (M, K) importance that ranks the weights of a layer under a pattern."""
         key = (name, pattern.ranks)
         if key not in self._importance:
             self._importance.clear()
@@ -164,7 +166,7 @@ class MapMaker:
 
 
 def _kernel_of(guide: Guide | None, pattern: Pattern) -> str:
-    """The kernel on which a map depends, or empty."""
+    """Return the kernel on which a map depends, or empty."""
     return guide.kernel if guide is not None and pattern.needs_times else ""
 
 
@@ -181,5 +183,5 @@ def _accepts(pattern: Pattern, sparsity: float | None) -> bool:
 
 
 def _power_of_two_in(limit: int) -> int:
-    """The largest power of two that is at most `limit`, from 1."""
+    """Return the largest power of two that is at most `limit`; `limit` is at least 1."""
     return 1 << (limit.bit_length() - 1)

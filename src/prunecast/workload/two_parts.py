@@ -1,12 +1,13 @@
-"""`two-part`: tiles on tensor cores, the rest added by CUDA cores, and where the line between them lies.
+"""`two-part`: tiles on tensor cores, the remaining weights on CUDA cores, and the split between them.
 
-The mixes that keep whole segments of tiles and single elements besides (TEW of Guo et al., SC'20; dense
-blocks and leftovers of Rumi et al., PACT'20) need both. The tiles write C, all of it; the remainder reads the
-rows of C that it has something for, adds, and writes them back. One follows the other on a stream.
+Patterns that keep whole segments of tiles and in addition single elements need both parts (TEW of Guo et al.,
+SC'20; dense blocks and leftovers of Rumi et al., PACT'20). The tiles write all of C. The remainder then reads
+the rows of C to which it contributes, adds, and writes them back. The two launches follow each other on a
+stream.
 
-All choices keep the same; they differ in which columns of a tile are multiplied whole. The closed-form model
-ranks them: a remainder is slow by the element, a column of few elements wastes the tensor cores. For dense
-blocks the pruner itself asks how long its parts take (`patterns.dense_block_pattern.cheaper_parts`).
+All splits keep the same weights. They differ in which columns of a tile are multiplied whole. The closed-form
+model ranks them: a remainder is slow per element, and a column with few elements wastes tensor-core work. For
+dense blocks the pruner itself requests the times of its parts (`patterns.dense_block_pattern.cheaper_parts`).
 """
 
 from collections.abc import Sequence
@@ -28,32 +29,32 @@ from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.workload.engines import Engine
 
 HEIGHT = 128
-"""Rows of a tile where the pattern has no height."""
+"""Rows of a tile if the pattern has no height."""
 
 LEAST_SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
-"""Shares of a tile's rows from which a column counts as whole."""
+"""Candidate thresholds: the share of a tile's rows from which a column is multiplied whole."""
 
 
 class TwoPartPlan(NamedTuple):
     """One or two launches, in order."""
 
     tiles: KernelPlan | None
-    """None where no tile keeps anything and the remainder writes C itself."""
+    """None if no tile keeps anything; the remainder then writes C itself."""
     rest: KernelPlan | None
-    """None where nothing is left over."""
+    """None if there is no remainder."""
 
     @property
     def launches(self) -> tuple[KernelPlan, ...]:
-        """The plans that there are; at least one."""
+        """The plans that are not None, at least one."""
         return tuple(plan for plan in self if plan is not None)
 
 
 def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int | None = None) -> TwoPartPlan:
-    """The plans of both parts, the tiles' in the config that the closed-form model finds fastest.
+    """Return the plans of both parts. The tiles have the config that is fastest in the closed-form model.
 
     Parameters
     ----------
-    most : configs that are planned at most
+    most : upper limit of the number of planned configs
 
     Raises
     ------
@@ -68,7 +69,7 @@ def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int 
 
 
 def _adding(plan: KernelPlan) -> KernelPlan:
-    """The launch of the second part, which adds to C and has only rows with something to add."""
+    """Return the launch of the second part, which adds to C and contains only the rows with kept weights."""
     programs = tuple(_reading_c(program, DTYPE_BYTES[plan.dtype]) for program in plan.programs)
     busy = plan.work.k_stop > plan.work.k_start
     before = np.concatenate(([0], np.cumsum(busy))).astype(np.int32)
@@ -77,7 +78,9 @@ def _adding(plan: KernelPlan) -> KernelPlan:
 
 
 def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
-    """Each store of C is preceded by a load of the same bytes, found in L2 where the tiles have left them."""
+    """Return the program with a load of C before each store of C. L2 holds C, since the
+    tiles just wrote it.
+    """
     end: list[Instruction] = []
     for instruction in program.end:
         if instruction.op is Op.STORE_C:
@@ -97,24 +100,25 @@ class _Choice(NamedTuple):
 
 
 def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engine) -> tuple[KernelPlan, ...]:
-    """Launches of the fastest split of what is kept; parts that are split already stay as they are.
+    """Return the launches of the fastest split of the kept weights. Parts that are already split stay
+    unchanged.
 
     Parameters
     ----------
-    kept : its pattern's height is that of the tiles
+    kept : the height of its pattern is the height of the tiles
     n, dtype : tokens and format
-    engine : whose closed-form estimates rank the splits
+    engine : ranks the splits by closed-form estimates
 
     Raises
     ------
     BadInput : as `plan_in_two`
-
     """
     if isinstance(kept, TwoParts):
         return plan_in_two(kept, n, dtype, engine.gpu).launches
     if isinstance(kept, TileMap):
         nothing = element_map_from_mask(np.zeros((kept.m, kept.k), dtype=np.bool_), kept.pattern)
         return plan_in_two(TwoParts(kept, nothing), n, dtype, engine.gpu).launches
+    # Single elements can go to either part: compare several thresholds with the closed-form model.
     elements = kept.inner if isinstance(kept, NestedMap) else kept
     choices = _splits(elements, n, dtype, engine)
     return min(choices, key=lambda choice: choice.seconds).launches
@@ -133,7 +137,7 @@ def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_C
 def blocks_in_two(
     importance: ImportanceArray, sparsity: float, counts: Sequence[int], n: int, dtype: str, engine: Engine
 ) -> TwoParts:
-    """Dense blocks and leftovers that retain the most importance per predicted time."""
+    """Return the dense blocks and leftovers that retain the most importance per predicted time."""
 
     def seconds(parts: TwoParts) -> float:
         launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
@@ -143,6 +147,6 @@ def blocks_in_two(
 
 
 def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:
-    """How much of what is kept the tiles leave to the sparse kernel."""
+    """Return a note with the share of the kept weights that the sparse kernel runs."""
     rest = sum(plan.density for plan in launches if KERNELS[plan.kernel].runs_any_mask)
     return f"two-part: {rest / kept.density:.1%} of the kept weights in the sparse remainder"

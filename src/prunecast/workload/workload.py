@@ -1,7 +1,8 @@
 """`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them.
 
-Rows and columns of trained matrices differ in scale by factors (outlier features); in random ones a lognormal
-factor per column and row stands for that. Without it all columns would be alike, every pattern equally good.
+Rows and columns of trained matrices differ in scale by large factors (outlier features). Random weights
+imitate this by a lognormal factor per column and per row. Without it all columns would be alike and every
+pattern would retain the same importance.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,21 +48,22 @@ from prunecast.workload.layers import (
 from prunecast.workload.onnx_model.read_model import read_onnx_model
 
 TOKENS = 4096
-"""N of layers without a model around them, where nothing says how many."""
+"""Default N of layers without a model graph."""
 BATCH = 8
-"""Images or sequences of a standard model, where nothing says how many."""
+"""Default number of images or sequences of a standard model."""
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
-"""First and last layers of the standard models: they are customarily not pruned."""
+"""First and last layers of the standard models, which are customarily not pruned."""
 ROUTER = ".router"
-"""Products that choose the experts of a token are not pruned either."""
+"""Suffix of the products that choose the experts of a token, which are not pruned either."""
 SCALED_AT_A_TIME = 2**17
-"""Elements that a cache holds while they are scaled."""
+"""Elements that are scaled at a time, so that they fit a cache."""
 MOST_NORMALS = 2**26
-"""Normal numbers that are drawn for one matrix: a second and a half."""
+"""Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
 MOST_DRAWN = 2**28
-"""Elements of a matrix in a table of predictions: a gigabyte while they are drawn."""
+"""Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
 MOST_REMEMBERED_WEIGHTS = 2**27
-"""Random weights, and masks, of larger models are made again when they are wanted: half a gigabyte."""
+"""Most elements of a model whose random weights are cached (half a gigabyte); larger
+models draw them again."""
 RANDOM = "random weights with heavy tails"
 UNEVEN = "timed as a product after im2col: dilation, or a stride or padding that differs between sides"
 """Note on a convolution of an ONNX file that no `ConvShape` describes."""
@@ -73,11 +75,11 @@ class WorkloadLayer(Layer):
 
     Parameters
     ----------
-    tokens : N in each pass, 0 in a pass that does not run the layer; of a row of a table one number
-    runs : of a row: times that a pass runs it, on average over all passes
-    in_pass : of a row: the place of its pass
-    stands_for : of a row: the layers that take its time
-    count : matrices alike that it stands for, as experts, or layers of a large model
+    tokens : N in each pass, 0 in a pass that does not run the layer; a row of a table has one number
+    runs : rows only: times that a pass runs it, on average over all passes
+    in_pass : rows only: the index of its pass
+    stands_for : rows only: the layers that have its time
+    count : number of equal matrices that it represents, such as experts, or layers of a large model
     members : the matrices that are stacked; empty for one matrix
     convolution : the convolution that the product computes, None for a linear layer
     """
@@ -92,7 +94,7 @@ class WorkloadLayer(Layer):
 
     @property
     def n(self) -> int:
-        """N, the most of all passes."""
+        """The largest N of all passes."""
         return max(self.tokens)
 
 
@@ -102,12 +104,12 @@ class Workload:
 
     Parameters
     ----------
-    layers : by name; their weights are read, or drawn, when they are asked for
-    passes : with the model around the layers, where it is known
-    labels : name of each pass, empty where there is only one
-    skipped : tensors that are no layer
+    layers : by name; their weights are read or drawn when they are first used
+    passes : each with the model graph, if it is known
+    labels : name of each pass, empty if there is only one
+    skipped : tensors that are not layers
     form : `standard` (random weights), `checkpoint` (a Hugging Face folder), `onnx` or `matrices`
-    calibration : known about the inputs of the layers, where importance counts it
+    calibration : statistics of the inputs of the layers, if they weight the importance
     """
 
     layers: dict[str, WorkloadLayer]
@@ -125,7 +127,7 @@ class Workload:
         graphs: Sequence[ModelGraph | None],
         **rest: Any,
     ) -> Self:
-        """Return the workload of layers with the graph of each pass, where it is known."""
+        """Return the workload of layers with the graph of each pass, if it is known."""
         seen = [
             LayerPass(
                 {name: n for name, layer in layers.items() if (n := layer.tokens[place])}, graph, run.share
@@ -137,22 +139,22 @@ class Workload:
 
     @property
     def has_graph(self) -> bool:
-        """Whether the model around the layers is known."""
+        """Whether any pass has a known model graph."""
         return any(run.graph is not None for run in self.passes)
 
     @property
     def weights(self) -> int:
-        """Elements of all layers."""
+        """Number of elements of all layers."""
         return sum(layer.size * layer.count for layer in self.layers.values())
 
     @property
     def model_weights(self) -> int:
-        """Elements of all matrices of the model; those of the layers where no model is known."""
+        """Number of elements of all matrices of the model, or of the layers if no model graph is known."""
         around = max((run.graph.weights for run in self.passes if run.graph is not None), default=0)
         return around or self.weights
 
     def importance(self, name: str) -> ImportanceArray:
-        """(M, K): importance of the weights of a layer, read or drawn now."""
+        """Return the (M, K) importance of the weights of a layer, which are read or drawn now."""
         layer = self.layers[name]
         parts = [self._importance(each) for each in layer.members or (layer,)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -178,20 +180,20 @@ def load_workload(
     apart: Collection[str] = (),
     seed: int = 0,
 ) -> Workload:
-    """Load the layers of a source, and the model around them where the source says it.
+    """Load the layers of a source, and the model graph around them if the source determines it.
 
     Parameters
     ----------
     source : name or `config.json` of a standard model, Hugging Face folder, weight file, or matrices
     passes : forward passes; an ONNX file has one, whose batch and tokens set the sizes that the file leaves
         free
-    stated : `tokens` and `batch` as far as a user gave them; refused where an ONNX file fixes these sizes
+    stated : `tokens` and `batch` if the user set them; refused if an ONNX file fixes these sizes
     runtime : `engine` or `torch`, which launches some matrices as one
     target, ignore : selectors of layers
-    convolutions : input sizes of convolutions, and their strides and padding where the source has none
-    experts_per_token : experts that each token goes to, for matrices without a model around them
-    apart : layers that are a launch of their own although torch could join them
-    seed : of random weights
+    convolutions : input sizes of convolutions, and their strides and padding if the source has none
+    experts_per_token : experts that each token is routed to, for matrices without a model graph
+    apart : layers that are launched separately although torch could join them
+    seed : seed of random weights
 
     Raises
     ------
@@ -225,7 +227,7 @@ def is_standard(source: Source) -> bool:
 
 
 def is_onnx(source: Source) -> bool:
-    """Return whether this is an ONNX file, whose graph says how its weights are stored and used."""
+    """Return whether this is an ONNX file, whose graph contains the layout and the use of its weights."""
     path = path_of(source)
     if path is None or path.suffix.lower() != ".onnx":
         return False
@@ -237,11 +239,11 @@ def is_onnx(source: Source) -> bool:
 def check_batch(
     source: Source, batch: int | None, *, other: str | int | None, has_images: bool = False
 ) -> None:
-    """Refuse a batch that nothing would have.
+    """Raise BadInput for a batch that has no effect or contradicts another option.
 
     Parameters
     ----------
-    other : tokens or workload that were given and contradict a batch of a standard model
+    other : given tokens or workload, which contradict the batch of a standard model
     has_images : convolutions have input sizes
     """
     if batch is None or is_onnx(source):
@@ -267,9 +269,10 @@ def is_pruned(name: str) -> bool:
 def heavy_tailed(
     shape: tuple[int, int], seed: Sequence[int], dtype: npt.DTypeLike = np.float32
 ) -> npt.NDArray[Any]:
-    """Magnitudes of a matrix (M, K) that depend on the seed alone, rounded from float32 to `dtype`.
+    """Return the magnitudes of a random matrix (M, K), rounded from float32 to `dtype`.
 
-    What the rows of a matrix above `MOST_NORMALS` elements are scaled from repeats.
+    They depend only on the seed. Above `MOST_NORMALS` elements the rows of normal numbers repeat; only the
+    scales of the rows differ.
     """
     rng = np.random.default_rng(seed)
     step = max(SCALED_AT_A_TIME // shape[1], 1)
@@ -289,7 +292,7 @@ def heavy_tailed(
 def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     """Return the graph of a pass of a standard model, by its name or its configuration.
 
-    Raises BadInput for a configuration of unknown type.
+    Raise BadInput for a configuration of unknown type.
     """
     if name in WORKLOADS:
         return load_pass(name, run, runtime)
@@ -338,7 +341,7 @@ def _of_onnx(
     target: Sequence[str],
     ignore: Sequence[str],
 ) -> Workload:
-    """Load the products of an ONNX file; others, as grouped convolutions, are skipped."""
+    """Load the products of an ONNX file. Other weights, such as grouped convolutions, are skipped."""
     path = f"{source}"
     for name in ("stride", "padding"):
         if said := getattr(settings, name):
@@ -374,9 +377,9 @@ def _of_onnx(
 def _of_checkpoint(
     source: Source, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str
 ) -> Workload | None:
-    """Load the layers of a Hugging Face folder with the graph around them that its configuration says.
+    """Load the layers of a Hugging Face folder with the model graph that its configuration describes.
 
-    None where there is no configuration, or a matrix has another shape than it says.
+    Return None if there is no configuration, or if the shape of a matrix contradicts it.
     """
     shape = checkpoint_shape(source)
     if not isinstance(source, str | Path) or shape is None:
@@ -397,7 +400,9 @@ def workload_in_graphs(
     skipped: tuple[Skipped, ...] = (),
     form: str = "matrices",
 ) -> Workload:
-    """Return the layers that are products of the graphs, which have one name each."""
+    """Return the workload of the layers that are products of the graphs; a name means the
+    same in all graphs.
+    """
     found = {}
     for name, layer in layers.items():
         products = [graph[name] if graph.has_product(name) else None for graph in graphs]
@@ -417,7 +422,7 @@ def workload_in_graphs(
 def _of_matrices(
     loaded: LoadedLayers, passes: Sequence[Pass], settings: ConvSettings, experts_per_token: int
 ) -> Workload:
-    """Return layers without a model around them: each has all tokens of a pass, or its share of them."""
+    """Return layers without a model graph. Each has all tokens of a pass, or its share of them."""
     shapes = conv_shapes(tuple(loaded.layers.values()), settings)
     layers = {}
     for name, layer in loaded.layers.items():
@@ -435,7 +440,7 @@ def _workload_layer(
 
 
 def stacked_as_launched(workload: Workload, apart: Collection[str] = ()) -> Workload:
-    """Return the workload with the matrices that torch launches as one stacked, but for those in `apart`."""
+    """Return the workload with the matrices that torch launches as one stacked, except those in `apart`."""
     first = workload.passes[0].graph
     own = [name for name in workload.layers if name not in apart]
     groups = [] if first is None else launched_together(first, own)
@@ -468,9 +473,9 @@ def _stacked(members: Sequence[WorkloadLayer]) -> WorkloadLayer:
 
 
 def calibrated(workload: Workload, path: str | Path) -> Workload:
-    """Return the workload with importance that counts what a file says of the layers' inputs.
+    """Return the workload with importance that is weighted by the input statistics of a calibration file.
 
-    Raises BadInput for random weights, or a layer that the file does not know.
+    Raise BadInput for random weights, or for a layer that the file does not contain.
     """
     if workload.form == "standard":
         raise BadInput("calibrate is of trained weights, a standard model has random ones")
@@ -484,7 +489,7 @@ def calibrated(workload: Workload, path: str | Path) -> Workload:
 def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
     """Return the rows of a table: the layers of each pass, each with the tokens of that pass.
 
-    Random layers of one shape, N and convolution share a row. Raises BadInput for a matrix too large to be
+    Random layers of one shape, N and convolution share a row. Raise BadInput for a matrix too large to be
     drawn at random.
     """
     rows: dict[str, WorkloadLayer] = {}
@@ -528,7 +533,7 @@ def _drawn(row: WorkloadLayer, drawn: dict[tuple[int, int], Callable[[], npt.NDA
 
 
 def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:
-    """Return (M, K, N) of a product -> the images that it reads, of convolutions that torch runs."""
+    """Return (M, K, N) of a product -> the grid of input images, for convolutions that torch runs."""
     graphs = [run.graph for run in workload.passes if run.graph is not None and run.graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
     return {(p.m, p.k, p.n): ConvGrid(conv=p.convolution) for p in products if p.convolution is not None}

@@ -1,12 +1,12 @@
-"""Whole models as graphs of operators: what runs, on how much data, after what.
+"""Models as graphs of operations: the kinds of work, their sizes and their dependencies.
 
-Floor: inside `codesign`. It knows the shapes of standard architectures and the time of everything that is not
-a product with a weight matrix (attention, norms, element-wise work, transposes); it prunes nothing and plans
-no kernel: the time of a weight's product is handed in by its caller.
+Layer: inside `codesign`. This package knows the shapes of standard architectures and the time of all work
+without a weight matrix (attention, norms, element-wise work, transposes). It prunes nothing and plans no
+kernel: the caller passes in the times of products with weights.
 
-Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name),
-`rewrites.py` (what runtimes fuse), `runtimes.py` (which rewrites, and seconds by kind), `model_time.py` (the
-end-to-end time).
+Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name), `rewrites.py`
+(fusions of the runtimes), `runtimes.py` (the rewrites of each runtime, and seconds by kind), `model_time.py`
+(the end-to-end time).
 """
 
 from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense

@@ -1,8 +1,8 @@
-"""`Attention`: fused attention as a launch, and the work that it is on a GPU.
+"""`Attention`: fused attention as one launch, and its arithmetic on a GPU.
 
-A score needs `4 head_width` operations of the tensor cores and one exponential, and neither hides the other.
-What a kernel adds (keys in whose time a tile of queries starts and ends, its share of that rate) is data of
-the runtime that calls it.
+A score needs `4 head_width` tensor-core operations and one exponential. The two do not overlap. Properties of
+one kernel (the cost of starting and ending a query tile, its share of the tensor rate) are data of the
+runtime that calls it.
 """
 
 from typing import NamedTuple
@@ -10,37 +10,41 @@ from typing import NamedTuple
 from prunecast.hardware import GpuSpec, sm_clock_hz
 
 EXPONENTIALS_PER_CLK_PER_SM = 16
-"""CUDA C++ Programming Guide, throughput of native arithmetic instructions: 7.5 to 9.0 alike."""
+"""CUDA C++ Programming Guide, throughput of native arithmetic instructions, compute
+capabilities 7.5 to 9.0."""
 TILE_KEYS = 128
-"""Queries and keys of a tile of cuDNN's attention, which multiplies whole ones. Kind: fitted, with the costs
+"""Queries and keys per tile of cuDNN's attention, which computes whole tiles. Kind: fitted, with the costs
 of attention."""
 
 
 class Attention(NamedTuple):
-    """Scores, softmax and weighted sum of a batch of sequences, by one kernel."""
+    """Scores, softmax and weighted sum of a batch of sequences in one kernel."""
 
     sequences: int
     queries: int
     """New tokens of each sequence."""
     keys: int
-    """Tokens of each sequence whose keys and values are there at the end of the pass."""
+    """Tokens of each sequence whose keys and values exist at the end of the pass."""
     width: int
-    """Features of the queries of all heads."""
+    """Query features of all heads together."""
     head_width: int
     is_causal: bool
     window: int = 0
-    """Tokens before a token that it attends to; 0 for all."""
+    """Number of preceding tokens that a token attends to; 0 for all."""
 
     @property
     def flops(self) -> float:
-        """Operations of both products."""
+        """Floating-point operations of both products."""
         cached = self.keys - self.queries
         keys = mean_keys(cached, self.queries, self.window) if self.is_causal else self.keys
         return 4.0 * self.sequences * self.queries * keys * self.width
 
     @property
     def flops_of_tiles(self) -> float:
-        """Operations with whole tiles of queries and keys, half a tile of keys more under a causal mask."""
+        """Floating-point operations with whole tiles of queries and keys.
+
+        A causal mask adds half a tile of keys, for the tiles on the diagonal.
+        """
         cached, tokens = self.keys - self.queries, self.queries
         whole = -(-tokens // TILE_KEYS) * TILE_KEYS
         keys = float(whole)
@@ -50,7 +54,10 @@ class Attention(NamedTuple):
 
 
 def mean_keys(cached: int, tokens: int, window: int) -> float:
-    """Keys that a new token attends to under a causal mask, on average: those before it, `window` at most."""
+    """Return the mean number of keys that a new token attends to under a causal mask.
+
+    These are the tokens before it, at most `window` of them (0 for all).
+    """
     last = cached + tokens
     full = min(max(window or last, cached), last)
     before = (full**2 - cached**2) / 2.0 if full > cached else 0.0
@@ -58,12 +65,13 @@ def mean_keys(cached: int, tokens: int, window: int) -> float:
 
 
 class AttentionWork(NamedTuple):
-    """Seconds of attention at the whole tensor rate."""
+    """Seconds of attention at the full tensor rate."""
 
     multiplying: float
-    """Products and exponentials."""
+    """Seconds of products and exponentials."""
     per_key: float
-    """Seconds for each of the keys in whose time a tile of queries starts and ends."""
+    """Seconds per key. Starting and ending a query tile costs as long as a number of keys,
+    which is fitted."""
 
 
 def attention_work(
@@ -73,7 +81,7 @@ def attention_work(
 
     Parameters
     ----------
-    flops : of both products
+    flops : floating-point operations of both products
     elements_out : numbers that it writes, queries times features
     duty : tensor duty that sets the clock; None for the share of time that the products need
     """
@@ -84,7 +92,7 @@ def attention_work(
 
 
 def tensor_flops_per_s(gpu: GpuSpec, share: float, *, duty: float | None = None) -> float:
-    """Return `share` of the dense tensor rate, at the burst clock of `duty`, by default that share."""
+    """Return `share` of the dense tensor rate in FLOP/s, at the burst clock of `duty` (default: `share`)."""
     clock_hz = sm_clock_hz(
         gpu, tensor_duty=share if duty is None else duty, l2_bytes_per_clk_per_sm=0.0, state="burst"
     )

@@ -6,26 +6,28 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 
 
 class Blocks:
-    """Every part ends with the residual sum and its norm.
+    """Adds the parts of transformer layers. Every part ends with the residual add and its norm.
 
     Parameters
     ----------
-    model : what is added to
+    model : the graph that parts are added to
     shape : sizes of all layers
     run : sequences and their new and cached tokens
-    copies : layers that each part stands for
+    copies : number of layers that each part represents
     """
 
     def __init__(self, model: ModelGraph, shape: Transformer, run: Pass, copies: int = 1) -> None:
         self._model, self._shape, self._run, self._copies = model, shape, run, copies
 
     def product(self, name: str, m: int, k: int, after: list[str], *, n: int = 0) -> str:
-        """A (m, k) times all new tokens, or `n` columns."""
+        """Add A (m, k) times all new tokens, or times `n` columns."""
         n = n or self._run.columns
         return self._add(name, "gemm", after, m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
 
     def attention(self, layer: str, stream: str, window: int = 0) -> str:
-        """Queries, keys, values, attention and the output; a token sees `window` others, 0 for all."""
+        """Add queries, keys, values, attention and the output. A token attends to `window`
+        others, 0 for all.
+        """
         shape, run = self._shape, self._run
         parts = {"query": shape.width, "key": shape.key_width, "value": shape.key_width}
         if shape.fused_qkv:
@@ -40,7 +42,9 @@ class Blocks:
         return self._residual(f"{layer}.norm1", output, stream)
 
     def cross_attention(self, layer: str, stream: str, keys: list[str], tokens: int) -> str:
-        """Attention to `tokens` of another model; without `keys`, theirs are in the cache."""
+        """Add attention to `tokens` of another model. Without `keys`, its keys and values are
+        in the cache.
+        """
         shape, run = self._shape, self._run
         query = self.product(f"{layer}.query", shape.width, shape.hidden, [stream])
         of_others = 2 * shape.key_width * run.batch * tokens
@@ -55,7 +59,7 @@ class Blocks:
         return self._residual(f"{layer}.norm", output, stream)
 
     def feed_forward(self, layer: str, stream: str) -> str:
-        """One part for all tokens, or experts that share them."""
+        """Add one feed-forward part for all tokens, or experts that share the tokens."""
         if self._shape.experts:
             return self._experts(layer, stream)
         hidden, wide = self._shape.hidden, self._shape.feed_forward
@@ -75,9 +79,10 @@ class Blocks:
         return self._elementwise(f"{layer}.gating", 2 * wide, wide, [gate, up], kind="gated unit")
 
     def _experts(self, layer: str, stream: str) -> str:
-        """Tokens go to their experts' columns and back, which reads and writes them once each way.
+        """Add experts. Tokens are scattered to the columns of their experts and gathered again.
 
-        Experts run one after the other, those that no token is likely to choose not at all.
+        The scatter and the gather each read and write all tokens once. Experts run one after the other, and
+        experts that are unlikely to get a token do not run.
         """
         shape, tokens = self._shape, self._run.columns
         active = active_experts(shape.experts, shape.experts_per_token, tokens)
@@ -115,7 +120,9 @@ class Blocks:
         )
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
-        """Queries and keys are turned; keys and values go into the cache, where there is one."""
+        """Add the rotary embedding of queries and keys. With a cache, keys and values are also written into
+        it.
+        """
         shape = self._shape
         width = shape.width + shape.key_width
         turned = self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary")
@@ -132,7 +139,7 @@ class Blocks:
     def _mixing(
         self, name: str, after: list[str], attention: Attention, elements_of_keys: int, cached: int
     ) -> str:
-        """Scores, softmax and weighted sum in one kernel."""
+        """Add scores, softmax and weighted sum as one kernel."""
         shape, run = self._shape, self._run
         return self._add(
             name,
@@ -147,7 +154,7 @@ class Blocks:
         )
 
     def first_norm(self, stream: str) -> str:
-        """The norm of the first layer's input, where a part begins with its norm."""
+        """Add the norm of the first layer's input, for architectures whose parts begin with their norm."""
         hidden = self._shape.hidden
         kind = "rms norm" if self._shape.rms_norm else "normalise"
         return self._elementwise("norm0", hidden, hidden, [stream], kind=kind)
@@ -166,7 +173,10 @@ class Blocks:
         return self._add(name, kind, after, elements_in=read * n, elements_out=written * n)
 
     def _residual(self, name: str, branch: str, stream: str) -> str:
-        """Sum and norm in one pass: two tensors in; the norm out, and the sum where it goes on beside it."""
+        """Add the residual add and its norm as one kernel.
+
+        It reads two tensors and writes the norm. If parts begin with their norm, it also writes the sum.
+        """
         each = self._shape.hidden * self._run.columns
         tensors = 2 if self._shape.norm_first else 1
         return self._add(
@@ -184,6 +194,6 @@ class Blocks:
 
 
 def active_experts(experts: int, per_token: int, tokens: int) -> int:
-    """Experts that some token chooses, where all choose evenly and at random."""
+    """Return the expected number of experts that get a token, for uniformly random routing."""
     missed = (1.0 - per_token / experts) ** tokens
     return max(per_token, min(experts, round(experts * (1.0 - missed))))

@@ -1,6 +1,6 @@
 """`config.json` of a Hugging Face checkpoint: the graph of its model, with the names of its tensors.
 
-Known are the families of `families.toml`.
+Supported are the families of `families.toml`.
 """
 
 import re
@@ -21,20 +21,20 @@ from prunecast.workload.graph.workloads import transformer_graph
 
 CONFIG = "config.json"
 MOST = 2**20
-"""Features, heads and tokens of a vocabulary, each."""
+"""Upper limit for the number of features, of heads, and of tokens of a vocabulary."""
 MOST_LAYERS = 1024
-"""Eight times those of Llama 3.1 405B; a graph has a dozen operations a layer."""
+"""Upper limit for layers, eight times those of Llama 3.1 405B. A graph has a dozen operations per layer."""
 
 LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h)\.(\d+)\.(.+)\.weight$")
 EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)$")
 
 
 def shape_of_config(path: Path) -> Transformer | None:
-    """The architecture; None for a type of model that is not known.
+    """Return the architecture; None for an unknown type of model.
 
     Raises
     ------
-    BadInput : the file cannot be read, or a number in it cannot be one of a model
+    BadInput : the file cannot be read, or a number in it is out of range
     """
     try:
         config = parse_json(read_bytes(path, "a config.json", most=MIB))
@@ -49,20 +49,20 @@ def shape_of_config(path: Path) -> Transformer | None:
 
 
 def checkpoint_shape(weights: object) -> Transformer | None:
-    """The architecture of a folder with a configuration; None for anything else, or an unknown type."""
+    """Return the architecture of a folder with a configuration; None for other sources or an unknown type."""
     if not isinstance(weights, str | Path) or not (Path(weights) / CONFIG).is_file():
         return None
     return shape_of_config(Path(weights) / CONFIG)
 
 
 class _Numbers:
-    """Whole numbers of a configuration, checked."""
+    """Checked integers of a configuration."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path, self._config = path, config
 
     def get(self, *names: str, default: int | None = None, most: int = MOST) -> int:
-        """The first of these that is there."""
+        """Return the first of these fields that is present."""
         name = next((name for name in names if self._config.get(name) is not None), None)
         found = default if name is None else self._config[name]
         if type(found) is not int or not (0 if found == default else 1) <= found <= most:
@@ -70,12 +70,12 @@ class _Numbers:
         return found
 
     def says(self, name: str) -> bool:
-        """Whether something is switched on."""
+        """Return whether a field is true."""
         return self._config.get(name) is True
 
 
 def _shape(family: Family, numbers: _Numbers) -> Transformer:
-    """The sizes that the family's fields say. Raises BadInput."""
+    """Return the sizes from the fields of the family. Raise BadInput."""
     sizes: dict[str, int] = {}
     for size, field in family.fields.items():
         sizes[size] = _size(size, field, numbers, sizes)
@@ -93,7 +93,7 @@ def _shape(family: Family, numbers: _Numbers) -> Transformer:
 
 
 def _size(size: str, field: Field, numbers: _Numbers, before: Mapping[str, int]) -> int:
-    """One size, given those that were read before."""
+    """Return one size, given those that were read before."""
     if (field.condition and not numbers.says(field.condition)) or before.get(field.companion) == 0:
         return 0
     names = field.experts if field.experts and before.get("experts") else field.names
@@ -110,18 +110,18 @@ def graph_of_tensors(
     matrices: Mapping[str, tuple[int, int]],
     runtime: str = "engine",
 ) -> ModelGraph | None:
-    """One pass of the model, its products called as the file's tensors.
+    """Return one pass of the model, with products that have the names of the file's tensors.
 
-    Matrices that the graph does not know, as a pooler, are products of their own; what the file lacks, as a
-    last product that shares its weights with the embedding, keeps the graph's name.
+    Matrices that the graph does not contain, such as a pooler, become separate products. A product that the
+    file lacks, such as a last product that shares the weights of the embedding, keeps its name in the graph.
 
     Parameters
     ----------
-    matrices : tensor -> M, K, of all that multiply
+    matrices : tensor -> (M, K), for all weights of products
 
     Returns
     -------
-    the graph, or None where a matrix has another shape than the configuration says
+    the graph, or None if a matrix has another shape than the configuration implies
     """
     model = transformer_graph(name, shape, run, runtime, by_matrix=True)
     tensors: dict[str, list[str]] = {}
@@ -140,7 +140,7 @@ def graph_of_tensors(
 
 
 def node_of(tensor: str) -> str | None:
-    """The graph's node that a tensor's name belongs to; None for a name of no known form."""
+    """Return the graph node that a tensor's name belongs to; None for a name of unknown form."""
     parts = _parts()
     match = LAYER.search(tensor)
     if match is None:
@@ -154,7 +154,7 @@ def node_of(tensor: str) -> str | None:
 
 @cache
 def _parts() -> Family:
-    """The names of matrices of all families; no name means two things."""
+    """Return the matrix names of all families. No name has two meanings."""
     every = families().values()
     tables = ("tensors", "experts", "outside")
     return Family(
@@ -170,7 +170,9 @@ def _renamed(
     others: Mapping[str, tuple[int, int]],
     run: Pass,
 ) -> ModelGraph:
-    """The graph with products called like tensors; experts, one node before, are one each."""
+    """Return the graph with products that have the names of tensors. Experts, which were one node, become one
+    each.
+    """
     found = ModelGraph(name=model.name, runtime=model.runtime)
     called: dict[str, list[str]] = {}
     for operation in model:

@@ -1,4 +1,4 @@
-"""Families of transformers: `families.toml` holds what they share, and the names in their checkpoints."""
+"""Families of transformers: `families.toml` holds their common facts and the names in their checkpoints."""
 
 import tomllib
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """Where config.json says a size of `Transformer`; see the head of `families.toml`."""
+    """Where config.json holds a size of `Transformer`; see the head of `families.toml`."""
 
     names: list[str]
     default: int | str | None = None
@@ -21,12 +21,12 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A family.
+    """A family of transformers.
 
     Parameters
     ----------
     facts : arguments of `Transformer` that all its models share
-    fields : other arguments -> where a configuration says them, in the order in which they are read
+    fields : other arguments -> where a configuration holds them, in the order in which they are read
     tensors, experts, outside : names of matrices in a layer, in an expert, elsewhere -> part of the graph
     """
 
@@ -39,12 +39,12 @@ class Family:
 
 @cache
 def families() -> dict[str, Family]:
-    """The families by `model_type`."""
+    """Return the families by `model_type`."""
     return read_families(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
 
 
 def read_families(text: str) -> dict[str, Family]:
-    """The families of a text in the form of `families.toml`."""
+    """Return the families of a text in the format of `families.toml`."""
     rows = tomllib.loads(text)
     return {name: _family(rows, name) for name in rows}
 

@@ -1,6 +1,6 @@
-"""Networks of images at fixed sizes: ResNets and VGG at 224 pixels, and U-Nets that denoise latents.
+"""Image networks at fixed sizes: ResNets and VGG at 224 pixels, and U-Nets that denoise latents.
 
-Their sizes are data, `image_nets.toml`; here is what each kind of network consists of.
+Their sizes are in `image_nets.toml`; this module holds the structure of each kind of network.
 """
 
 import tomllib
@@ -22,15 +22,15 @@ TEXT_TOKENS = 77
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UNet:
-    """An architecture.
+    """The architecture of a U-Net.
 
     Parameters
     ----------
     channels : of each resolution, the highest first; every next one has half the side
-    attends : whether its blocks attend, to themselves and to the text
+    attends : for each resolution, whether its blocks have self-attention and attention to the text
     heads : of every attention
     text : features of a token of the text
-    blocks : residual blocks of each resolution on the way down; one more on the way up
+    blocks : residual blocks of each resolution in the encoder; the decoder has one more
     side : pixels of the latents, which have `latent` channels
     """
 
@@ -45,14 +45,15 @@ class UNet:
 
 @cache
 def image_nets() -> dict[str, dict[str, Any]]:
-    """The networks by name: `kind` and its sizes, see `image_nets.toml`."""
+    """Return the networks by name: `kind` and its sizes, see `image_nets.toml`."""
     text = resources.files(__package__).joinpath("image_nets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def build_image_net(name: str, *, batch: int) -> ModelGraph:
-    """The graph of one forward pass over `batch` images of 224 x 224 pixels, or latents; guidance doubles
-    the number of latents.
+    """Return the graph of one forward pass over `batch` images of 224 x 224 pixels, or over `batch` latents.
+
+    Guidance doubles the number of latents.
     """
     sizes = dict(image_nets()[name])
     kind, _ = sizes.pop("kind"), sizes.pop("source")
@@ -67,7 +68,7 @@ def build_image_net(name: str, *, batch: int) -> ModelGraph:
 
 
 class _Chain:
-    """Appends operations; knows the tensor at the end of the chain."""
+    """Appends operations to a graph and keeps the last tensor with its channels and side."""
 
     def __init__(self, name: str, batch: int, source: str, channels: int, side: int) -> None:
         self.model, self.batch = ModelGraph(name=name), batch
@@ -75,31 +76,33 @@ class _Chain:
         self.last = self.input(source, self._elements(channels))
 
     def input(self, name: str, elements: int) -> str:
-        """A tensor that comes from outside."""
+        """Add a tensor that comes from outside."""
         return self.model.add(Operation(name=name, kind="input", elements_out=elements))
 
     def convolve(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
-        """A convolution of the last tensor; its bias and activation are fused."""
+        """Add a convolution of the last tensor, with fused bias and activation. The last tensor does not
+        change.
+        """
         conv = ConvShape.square(self.channels, self.side, kernel, stride=stride, batch=self.batch)
         return self.model.add(convolved(name, channels, conv), [self.last])
 
     def chain(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
-        """A convolution that the chain goes through."""
+        """Add a convolution whose output becomes the last tensor."""
         self.convolve(name, channels, kernel, stride=stride)
         return self.move(name, channels, -(-self.side // stride))
 
     def linear(self, name: str, m: int, k: int, after: list[str], n: int) -> str:
-        """A product beside the chain."""
+        """Add a product that reads `after`. The last tensor does not change."""
         return self.model.add(linear(name, m, k, n), after)
 
     def work(self, name: str, kind: str, tensors: int, after: list[str]) -> str:
-        """Element-wise work that reads so many tensors, all as large as the one that it writes."""
+        """Add element-wise work that reads `tensors` tensors, each as large as the one that it writes."""
         each = self._elements(self.channels)
         done = Operation(name=name, kind=kind, elements_in=tensors * each, elements_out=each)
         return self.move(self.model.add(done, after), self.channels, self.side)
 
     def move(self, name: str, channels: int, side: int) -> str:
-        """The chain now ends in `name`, which comes back."""
+        """Make the output of `name` the last tensor and return `name`."""
         self.last, self.channels, self.side = name, channels, side
         return name
 
@@ -149,12 +152,12 @@ def _pool(net: _Chain, name: str, side: int) -> None:
 
 
 def _classify(net: _Chain, name: str, classes: int) -> None:
-    """A linear layer over everything that one image has become."""
+    """Add a linear layer over all pixels and channels of an image."""
     net.move(net.linear(name, classes, net.channels * net.side**2, [net.last], net.batch), classes, 1)
 
 
 def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
-    """One step over `batch` latents."""
+    """Return the graph of one denoising step over `batch` latents."""
     net = _Denoiser(name, shape, batch)
     net.chain("stem", shape.channels[0], 3)
     skips = [(net.last, net.channels)]
@@ -182,7 +185,7 @@ def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
 
 
 class _Denoiser(_Chain):
-    """Appends blocks that know the text and the time."""
+    """Appends blocks that also read the text and the time step."""
 
     def __init__(self, name: str, shape: UNet, batch: int) -> None:
         super().__init__(name, batch, "latents", shape.latent, shape.side)
@@ -192,7 +195,7 @@ class _Denoiser(_Chain):
         self._time = self.linear("time.2", wide, wide, [time], batch)
 
     def block(self, name: str, channels: int, *, attends: bool) -> None:
-        """A residual block, and a transformer after it."""
+        """Add a residual block, and a transformer after it if `attends`."""
         before, came = self.last, self.channels
         self.work(f"{name}.norm1", "normalise", 1, [before])
         self.chain(f"{name}.conv1", channels, 3)
@@ -207,7 +210,7 @@ class _Denoiser(_Chain):
             self._transformer(f"{name}.transformer")
 
     def _transformer(self, name: str) -> None:
-        """Attention to all pixels, then to the text, then a gated feed-forward part."""
+        """Add attention to all pixels, attention to the text, and a gated feed-forward part."""
         before, width, tokens = self.last, self.channels, self.side**2
         shape = Transformer(
             layers=1,

@@ -1,8 +1,8 @@
-"""Matrices that read the same x as one product: `sparsify` launches those together that are pruned to tiles,
-another time those with 2:4, and `fuse_dense` those that stay dense.
+"""Joint products: matrices that read the same x and are launched as one.
 
-Each launch has its own prologue, fill of the GPU and tail, and transposes x for itself, so that members that
-are pruned alike need the least time.
+`sparsify` launches the members that are pruned to tiles as one product and those with 2:4 as another;
+`fuse_dense` joins those that stay dense. Each launch has its own prologue, tail and transpose of x, and needs
+time to fill the GPU, so that members with one pattern are the fastest.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,14 +14,20 @@ SIBLINGS = (
     ("query", "key", "value"),
     ("gate_proj", "up_proj"),
 )
-"""Names, side by side in one module, in the order in which models call them."""
+"""Names of siblings in one module, in the order in which models call them."""
 WEIGHT = ".weight"
 ROWS = 64
-"""Every member has whole tiles of so many rows, the lowest of a menu, or is a product of its own."""
+"""Rows of the lowest tile of a joint product. M of every member must be a multiple; other members are
+separate."""
 
 
 def sibling_groups(columns: Mapping[str, int]) -> list[list[str]]:
-    """Names of matrices or modules -> K, again: those together that read the same x."""
+    """Return the names of matrices or modules, grouped by those that read the same x.
+
+    Parameters
+    ----------
+    columns : name -> K
+    """
     groups, taken = [], set()
     for name in columns:
         if name not in taken:
@@ -41,14 +47,16 @@ def _group(name: str, columns: Mapping[str, int]) -> list[str]:
 
 
 def joint_name(group: Sequence[str]) -> str:
-    """One name of all: `a.q_proj.weight` and `a.k_proj.weight` are `a.q_proj+k_proj.weight`."""
+    """Return a name for all members: `a.q_proj.weight` and `a.k_proj.weight` give
+    `a.q_proj+k_proj.weight`.
+    """
     end = WEIGHT if group[0].endswith(WEIGHT) else ""
     parent, dot, _ = group[0].removesuffix(WEIGHT).rpartition(".")
     return parent + dot + "+".join(name.removesuffix(WEIGHT).rpartition(".")[2] for name in group) + end
 
 
 def launched_together(model: ModelGraph, names: Collection[str]) -> list[list[str]]:
-    """The groups of more than one of these products that torch launches as one."""
+    """Return the groups of two or more of these products that torch launches as one."""
     if model.runtime != "torch":
         return []
     products = model.products
@@ -58,7 +66,7 @@ def launched_together(model: ModelGraph, names: Collection[str]) -> list[list[st
 
 
 def together(model: ModelGraph, groups: Sequence[Sequence[str]]) -> ModelGraph:
-    """The graph with one product for each group.
+    """Return the graph with one product for each group.
 
     x -> q, x -> k, x -> v  becomes  x -> q+k+v
     """

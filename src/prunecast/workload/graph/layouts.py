@@ -1,9 +1,9 @@
-"""Layouts of operations, feature-major or token-major, with the cheapest transposes between them.
+"""Layouts of operations, feature-major or token-major, and the transposes that move the fewest elements.
 
-A sparse product wants feature-major tensors, attention token-major ones, everything else takes both. The
-cheapest set of transposes is a minimum cut between the two camps, which networkx finds exactly.
+A sparse product needs feature-major tensors and attention needs token-major ones; all other operations accept
+both. The cheapest set of transposes is a minimum cut between the two groups, which networkx finds exactly.
 
-A dense linear product reads in one layout and writes in the other as well as not: libraries take each operand
+A dense linear product can read one layout and write the other at no cost: libraries accept each operand
 transposed, and the transposed product gives the transposed result.
 """
 
@@ -28,7 +28,7 @@ class Transpose(NamedTuple):
 
 
 class LayoutChoice(NamedTuple):
-    """The layouts of what every operation reads and writes, and the transposes in between."""
+    """The layouts that every operation reads and writes, and the transposes between them."""
 
     reads: dict[str, str]
     writes: dict[str, str]
@@ -36,7 +36,9 @@ class LayoutChoice(NamedTuple):
 
 
 def turns(operation: Operation, wanted: Mapping[str, str]) -> bool:
-    """Whether an operation may write another layout than it reads: a transpose, or a dense linear product."""
+    """Return whether an operation may write another layout than it reads: a transpose or a dense linear
+    product.
+    """
     is_linear = operation.kind == "gemm" and operation.convolution is None
     if operation.kind == "transpose":
         return True
@@ -44,11 +46,12 @@ def turns(operation: Operation, wanted: Mapping[str, str]) -> bool:
 
 
 def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice:
-    """The layouts with the fewest elements transposed.
+    """Return the layouts that transpose the fewest elements.
 
     Parameters
     ----------
-    wanted : layouts that operations must have beside their own, e.g. `features` for every pruned product
+    wanted : layouts that operations must have in addition to `Operation.layout`, e.g. `features` for every
+        pruned product
     """
     import networkx as nx  # slow to import
 
@@ -70,7 +73,8 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
 
 
 def turned_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
-    """Sparse product -> writers of the tensors that need no transpose if it alone becomes dense.
+    """Return sparse product -> writers of the tensors that need no transpose if only this product becomes
+    dense.
 
     Parameters
     ----------
@@ -92,7 +96,7 @@ def _layout(node: object, feature_side: set[object]) -> str:
 
 
 def _tie(name: str, needed: str) -> tuple[object, object]:
-    """An edge without capacity: it cannot be cut."""
+    """Return an edge without a capacity, which the minimum cut cannot contain."""
     return (_FEATURES, name) if needed == "features" else (name, _TOKENS)
 
 

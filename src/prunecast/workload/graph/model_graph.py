@@ -1,4 +1,4 @@
-"""`ModelGraph`: the operations of a model and who waits for whom."""
+"""`ModelGraph`: the operations of a model and their dependencies."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +17,18 @@ KINDS = (
     *("rms norm", "activation", "gated unit", "rotary", "cache", "relu"),
     *("patches", "transpose", "transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
 )
-"""Kinds of operations. `gemm` multiplies with a weight matrix, `unknown` is costed as memory traffic. The
-second line are kinds that runtimes fuse or time apart; `relu` is a bias and ReLU after a convolution. The
-third line are made by rewrites: `patches` a convolution without overlap that no sparse kernel runs,
-`transpose` a change of layout, and work in the epilogue of the product before it."""
+"""Kinds of operations. `gemm` multiplies with a weight matrix; `unknown` is costed as memory traffic. The
+kinds in the second line are fused or timed separately by runtimes; `relu` is a bias and ReLU after a
+convolution. The kinds in the third line are produced by rewrites: `patches` is a convolution without overlap,
+which no sparse kernel runs, `transpose` is a change of layout, and the others are work in the epilogue of the
+product before it."""
 
 LAYOUTS = ("features", "tokens")
-"""features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels want it.
-tokens: the features of one token are contiguous, as attention wants it."""
+"""features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels need it.
+tokens: the features of one token are contiguous, as attention needs it."""
 
 MOST_TOKENS = 2**24
-"""Far above any batch; a plan lists every token range."""
+"""Far above any batch. The limit exists because a plan lists every token range."""
 
 
 def checked_tokens(tokens: int) -> int:
@@ -40,49 +41,50 @@ def checked_tokens(tokens: int) -> int:
 
 
 class Moved(NamedTuple):
-    """Elements that move beside an operation, in the epilogue of its kernel or by a launch of their own."""
+    """Extra elements that an operation moves, in the epilogue of its kernel or by a separate launch."""
 
     copied: int = 0
     """Elements read plus elements written, each tensor contiguous."""
     scattered: int = 0
-    """Those of the copied ones that are read one by one, each from a sector of its own."""
+    """Elements that are read one by one, so that each read fetches a whole sector."""
     in_l2: int = 0
     """Elements that are written to L2 only."""
     one_way: int = 0
-    """Elements that DRAM delivers only."""
+    """Elements that are only read from DRAM."""
     is_launch: bool = True
 
 
 class Member(NamedTuple):
-    """A matrix of a file among those that are one product."""
+    """One of the matrices of a file that form one product."""
 
     name: str
     m: int
-    """Its rows."""
+    """Rows of the matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operator.
+    """One operation.
 
     Parameters
     ----------
     name : unique in its graph, e.g. `encoder.0.query`
     kind : one of `KINDS`
     m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; else 0
-    convolution : what the product computes, or None for a linear layer
-    flops : floating-point operations on the tensor cores for other kinds; a product's follow from m, k, n
-    attention : what fused attention attends to; None for a product of two activations by itself
-    elements_in, elements_out : numbers read and written, weights apart
+    convolution : the convolution that the product computes, or None for a linear layer
+    flops : tensor-core floating-point operations of other kinds; those of a product follow from m, k, n
+    attention : sizes of fused attention; None for an unfused product of two activations
+    elements_in, elements_out : numbers read and written, without weights
     elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
-    copies : operations alike that this one stands for: experts, layers of a large model. Sizes are of one
-    idle : how many of them a pass leaves out, on average: experts that no token goes to
-    tensors_out : tensors that `elements_out` are, all of one size; a reader reads one of them
-    layout : one of `LAYOUTS`, or None where both will do
-    members : matrices below each other that are this product, see `joins.py`; empty for one matrix
-    beside : what moves beside it, see `rewrites.py`
+    copies : number of equal operations that this one represents: experts, layers of a large model. All sizes
+        are those of one
+    idle : how many of them a pass skips, on average: experts without a token
+    tensors_out : number of equal tensors in `elements_out`; a reader reads one of them
+    layout : one of `LAYOUTS`, or None if both are accepted
+    members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
+    beside : extra elements that it moves, see `rewrites.py`
     is_sparse : a sparse kernel runs the product
-    gates : its kernel can have a gated unit as epilogue
+    gates : its kernel supports a gated unit as epilogue
 
     Raises
     ------
@@ -126,7 +128,7 @@ class Operation:
 
     @property
     def runs(self) -> float:
-        """Copies that a pass runs."""
+        """Number of copies that a pass runs."""
         return self.copies - self.idle
 
     @property
@@ -136,14 +138,14 @@ class Operation:
 
 
 def linear(name: str, m: int, k: int, n: int, *, members: tuple[Member, ...] = ()) -> Operation:
-    """C (m, n) = A (m, k) @ B (k, n)."""
+    """Return the product C (m, n) = A (m, k) @ B (k, n)."""
     return Operation(
         name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n, members=members
     )
 
 
 def convolved(name: str, filters: int, conv: ConvShape) -> Operation:
-    """A convolution of a batch of images with `filters` filters."""
+    """Return the convolution of a batch of images with `filters` filters."""
     return Operation(
         name=name,
         kind="gemm",
@@ -170,7 +172,7 @@ class ModelGraph:
     ----------
     name : e.g. `bert-base`
     graph : a `networkx.DiGraph` of operation names; each node holds its `operation`, each edge the `elements`
-        of the tensor that goes along it
+        of the tensor that it passes on
     runtime : `engine`, operators as an inference engine would run them, or `torch`, see `runtimes.py`
     """
 
@@ -179,11 +181,11 @@ class ModelGraph:
     runtime: str = "engine"
 
     def add(self, operation: Operation, after: Sequence[str] = ()) -> str:
-        """Append an operation that reads what `after` write; its name comes back.
+        """Append an operation that reads the outputs of `after`, and return its name.
 
         Raises
         ------
-        BadInput : a name that is taken, or one in `after` that is not there
+        BadInput : a name that is already used, or an unknown name in `after`
         """
         if operation.name in self.graph:
             raise BadInput(f"{self.name}: two operations are called {operation.name!r}")
@@ -200,7 +202,9 @@ class ModelGraph:
         return operation
 
     def __iter__(self) -> Iterator[Operation]:
-        """Operations in an order in which they can run, that in which they were added."""
+        """Iterate over the operations in the order in which they were added, which is a valid execution
+        order.
+        """
         return (self[name] for name in self.graph)
 
     def __len__(self) -> int:
@@ -212,15 +216,15 @@ class ModelGraph:
         return {operation.name: operation for operation in self if operation.kind == "gemm"}
 
     def sources(self, name: str) -> list[Operation]:
-        """The operations whose tensors an operation reads."""
+        """Return the operations whose tensors an operation reads."""
         return [self[source] for source in self.graph.predecessors(name)]
 
     def readers(self, name: str) -> list[Operation]:
-        """The operations that read what an operation writes."""
+        """Return the operations that read the output of an operation."""
         return [self[reader] for reader in self.graph.successors(name)]
 
     def changed(self, change: Callable[[Operation], Operation]) -> "ModelGraph":
-        """Return the graph with every operation replaced by `change` of it, names and edges as they are."""
+        """Return the graph with every operation replaced by `change` of it. Names and edges stay."""
         operations = {o.name: change(o) for o in self}
         if all(own is self[name] for name, own in operations.items()):
             return self
@@ -233,13 +237,13 @@ class ModelGraph:
         return found
 
     def merged(self, into: Mapping[str, str], operations: Mapping[str, Operation]) -> "ModelGraph":
-        """Return the graph with several operations as one.
+        """Return the graph with several operations merged into one.
 
         Parameters
         ----------
-        into : operation -> name of the one that it becomes a part of, which may be an operation of the graph
-            or a new one of `operations`; it reads what its parts read from others
-        operations : name -> operation, of those that change
+        into : operation -> name of the operation that it is merged into: an operation of the graph or a new
+            one of `operations`. The result reads all inputs that its parts read from other operations
+        operations : name -> operation, for those that change
         """
         if not into:
             return self
@@ -256,10 +260,10 @@ class ModelGraph:
         return found
 
     def has_product(self, name: str) -> bool:
-        """Whether an operation of this name has weights."""
+        """Return whether an operation of this name has weights."""
         return name in self.graph and self[name].kind == "gemm"
 
     @property
     def weights(self) -> int:
-        """Elements of all weight matrices."""
+        """Number of elements of all weight matrices."""
         return sum(operation.weights for operation in self.products.values())

@@ -1,5 +1,6 @@
-"""`model_time`: the end-to-end time of a graph, and what pruning can touch of it; `PassTimes`: of a model in
-each of its passes.
+"""`model_time`: the end-to-end time of a graph and the part of it that pruning can reduce.
+
+`PassTimes` holds the passes of a model and returns the time of each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from prunecast.workload.graph.runtimes import RUNTIMES, moved_seconds, with_spar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:
-    """One forward pass in one stream, operation after operation.
+    """Times of one forward pass in one stream, operation after operation.
 
     Parameters
     ----------
@@ -33,8 +34,8 @@ class ModelTime:
     kind_of : operation -> its kind
     transposes : tensors whose layout changes
     turning_seconds : writer of such a tensor -> seconds of its transpose, which all readers share
-    critical_path : the longest chain of operations that wait for each other
-    critical_seconds : its time, the least that any number of streams could reach
+    critical_path : the longest path of dependent operations
+    critical_seconds : its time, a lower bound for any number of streams
     """
 
     seconds_of: dict[str, float]
@@ -46,22 +47,22 @@ class ModelTime:
 
     @property
     def seconds(self) -> float:
-        """End to end."""
+        """Seconds end to end."""
         return sum(self.seconds_of.values()) + self.transpose_seconds
 
     @property
     def transpose_seconds(self) -> float:
-        """All changes of layout."""
+        """Seconds of all changes of layout."""
         return sum(self.turning_seconds.values())
 
     @property
     def product_seconds(self) -> float:
-        """What products with weights take: all that pruning can touch."""
+        """Seconds of products with weights, the only part that pruning can reduce."""
         return sum(s for name, s in self.seconds_of.items() if self.kind_of[name] == "gemm")
 
     @property
     def seconds_by_kind(self) -> dict[str, float]:
-        """Kind -> seconds, transposes apart."""
+        """Kind -> seconds. Transposes have their own entry."""
         total: dict[str, float] = {}
         for name, seconds in self.seconds_of.items():
             total[self.kind_of[name]] = total.get(self.kind_of[name], 0.0) + seconds
@@ -82,9 +83,9 @@ def model_time(
     Parameters
     ----------
     product_seconds : seconds of every product of the graph, of all copies that run, launches included
-    sparse : products that run a sparse kernel and want feature-major tensors
-    ungated : those of `sparse` behind which torch runs a gated unit as a kernel
-    launch : `graph` or `stream`, which launch floor the other operations pay
+    sparse : products that run a sparse kernel and need feature-major tensors
+    ungated : those of `sparse` after which torch runs a gated unit as a separate kernel
+    launch : `graph` or `stream`, which selects the launch floor of the other operations
 
     Raises
     ------
@@ -127,7 +128,7 @@ def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str,
 
 
 def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
-    """Times with their shares as one: sums times shares; the critical path is that of the longest pass."""
+    """Return the mean of the passes, weighted by share. The critical path is that of the longest pass."""
     if len(passes) == 1 and passes[0][0] == 1.0:
         return passes[0][1]
     longest = max((time for _, time in passes), key=lambda time: time.critical_seconds)
@@ -150,22 +151,22 @@ def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]
 
 
 class LayerPass(NamedTuple):
-    """One pass of a workload as the layers see it."""
+    """One pass of a workload with the tokens of its layers."""
 
     tokens: dict[str, int]
-    """N of each layer that it runs."""
+    """N of each layer that the pass runs."""
     graph: ModelGraph | None = None
-    """The model around the layers, or None for layers alone."""
+    """The model graph, or None for layers without one."""
     share: float = 1.0
-    """Part of all passes."""
+    """Share of this pass in the mix."""
 
     def runs(self, name: str) -> float:
-        """How often it runs a layer: a node of a graph may stand for several alike."""
+        """Return how often the pass runs a layer: a node of a graph may represent several equal layers."""
         return 1 if self.graph is None else self.graph[name].runs
 
 
 class PassTimes(NamedTuple):
-    """Passes on a GPU; those of layers alone take no part."""
+    """Passes on a GPU. Passes without a model graph are ignored."""
 
     passes: tuple[LayerPass, ...]
     gpu: GpuSpec
@@ -173,7 +174,11 @@ class PassTimes(NamedTuple):
     """`graph` or `stream`."""
 
     def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
-        """Share and time of each pass; `seconds` of all are divided evenly among those with the product."""
+        """Return the share and the time of each pass.
+
+        The given seconds of a product are for all passes together. They are divided among the passes that
+        contain it, in proportion to their shares.
+        """
         graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
         shares: dict[str, float] = {}
         for share, graph in graphs:
@@ -194,8 +199,10 @@ class PassTimes(NamedTuple):
         ]
 
     def savings_of_dense(self, products: frozenset[str], sparse: frozenset[str]) -> dict[str, float]:
-        """Layer of `sparse` -> seconds of transposes that a sparse product there needs, all of them sparse,
-        less those of activations that it has as epilogue.
+        """Return layer of `sparse` -> seconds that it saves if it becomes dense, apart from its own kernel.
+
+        These are the transposes that only this sparse product needs, while all others stay sparse, minus the
+        cost of the activations that then can no longer be its epilogue.
         """
         saved: dict[str, float] = {}
         graphs = [run.graph for run in self.passes if run.graph is not None]
@@ -212,15 +219,16 @@ class PassTimes(NamedTuple):
 
 
 def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = frozenset()) -> dict[str, float]:
-    """Product -> seconds that a pass takes longer if it alone is dense, all others sparse, beside its own.
+    """Return product -> extra seconds of a pass if only this product is dense, apart from its own kernel.
 
-    An activation between two sparse products is the first one's epilogue, and else a kernel; behind a dense
-    product X of the second one must be transposed too. A large sum is a sparse product's epilogue. Images
-    leave their planes for a dense convolution and come back. Empty for models that torch does not run.
+    An activation between two sparse products is the epilogue of the first; otherwise it is a separate kernel.
+    After a dense product, X of the second product must also be transposed. A large residual add is the
+    epilogue of a sparse product. For a dense convolution, images change from planes to channels-last and
+    back. The result is empty for models that torch does not run.
 
     Parameters
     ----------
-    sparse : products that may be, of which convolutions are looked at
+    sparse : products that may be sparse; only the convolutions among them are considered
     """
     lost: dict[str, float] = {}
     if model.runtime != "torch":

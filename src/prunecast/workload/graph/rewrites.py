@@ -1,8 +1,8 @@
-"""Rewrites of a model's graph: what runtimes fuse, split and transpose. Each maps a graph to a graph.
+"""Rewrites of a model graph: the fusions, splits and transposes of runtimes. Each maps a graph to a graph.
 
-A rewrite changes who launches what, never the work: flops and weights stay, and so do the tensors that come
-from outside and those that nobody reads. Applied twice it changes nothing more. Arrows in docstrings show the
-pattern before and after; which rewrites a runtime applies, in order, is a list in `runtimes.py`.
+A rewrite changes which launch does which work, but never the work: flops, weights and the tensors between the
+remaining operations stay. Each docstring shows the pattern before and after. The list of the rewrites of a
+runtime, in order, is in `runtimes.py`.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,9 +18,9 @@ EPILOGUES = {"activation": "gelu epilogue", "gated unit": "silu epilogue"}
 """Kind of a kernel -> kind in the epilogue of the product before it."""
 TRANSPOSES = ("transpose", "transpose epilogue")
 FEW_TURNED_APART = 64
-"""Tokens up to which X has a transposing launch. Kind: definition, `prunecast.torch.ops`."""
+"""Number of tokens up to which X has a transposing launch. Kind: definition, `prunecast.torch.ops`."""
 LEAST_TURNED_APART = 1 << 20
-"""Elements from which it has one. Kind: definition, `prunecast.torch.ops`."""
+"""Elements of X from which it has a transposing launch. Kind: definition, `prunecast.torch.ops`."""
 LEAST_ADDED = 6 << 20
 """Elements of C from which its product adds it to the residual. Kind: definition, `prunecast.torch.ops`."""
 IN_PLACE = ("relu", "relu epilogue", "elementwise")
@@ -30,7 +30,7 @@ BORDER = 1
 
 
 def fold_first_norm(model: ModelGraph) -> ModelGraph:
-    """The lookup of the embedding, or the convolution of patches, normalises what it writes.
+    """Fold the first norm into the embedding lookup, or into the convolution of patches.
 
     input -> norm -> reader  becomes  input -> reader
     """
@@ -47,7 +47,7 @@ def fold_first_norm(model: ModelGraph) -> ModelGraph:
 
 
 def fold_rotary(model: ModelGraph) -> ModelGraph:
-    """Attention turns queries and keys as it reads them, and writes new keys and values into the cache.
+    """Fold the rotary embedding and the cache update into attention, which reads q and k and writes k and v.
 
     q, k, v -> rotary (-> cache) -> attention  becomes  q, k, v -> attention
     """
@@ -61,7 +61,7 @@ def fold_rotary(model: ModelGraph) -> ModelGraph:
 
 
 def fold_activations(model: ModelGraph) -> ModelGraph:
-    """A function of one product's output is the epilogue of that product.
+    """Fold an activation of one product's output into the epilogue of that product.
 
     product -> activation -> reader  becomes  product -> reader
     """
@@ -74,7 +74,7 @@ def fold_activations(model: ModelGraph) -> ModelGraph:
 
 
 def generalise_kinds(model: ModelGraph) -> ModelGraph:
-    """Kinds that an engine does not time apart become the general ones.
+    """Replace kinds that an engine does not time separately by the general ones.
 
     gated unit, rms norm  become  elementwise, normalise
     """
@@ -83,7 +83,7 @@ def generalise_kinds(model: ModelGraph) -> ModelGraph:
 
 
 def join_qkv(model: ModelGraph) -> ModelGraph:
-    """Queries, keys and values of a layer are one product.
+    """Join queries, keys and values of a layer into one product.
 
     x -> query, x -> key, x -> value  become  x -> qkv
     """
@@ -91,7 +91,7 @@ def join_qkv(model: ModelGraph) -> ModelGraph:
 
 
 def join_gate_and_up(model: ModelGraph) -> ModelGraph:
-    """Gate and up of a feed-forward part are one product.
+    """Join gate and up of a feed-forward part into one product.
 
     x -> gate, x -> up  become  x -> gate_up
     """
@@ -99,7 +99,7 @@ def join_gate_and_up(model: ModelGraph) -> ModelGraph:
 
 
 def _joined(model: ModelGraph, parts: Collection[str], joint: str) -> ModelGraph:
-    """Products of one layer that read the same tensor as one, their rows below each other."""
+    """Return the graph with products of one layer that read the same tensor stacked along M."""
     into: dict[str, str] = {}
     operations: dict[str, Operation] = {}
     for first in model.products:
@@ -119,7 +119,8 @@ def _joined(model: ModelGraph, parts: Collection[str], joint: str) -> ModelGraph
 
 
 def convolve_patches(model: ModelGraph) -> ModelGraph:
-    """A convolution without overlap stays dense: its kernel is the library's, with its own layouts.
+    """Mark convolutions without overlap as `patches`: they stay dense, in a library kernel with its own
+    layouts.
 
     image -> product  becomes  image -> patches
     """
@@ -127,13 +128,13 @@ def convolve_patches(model: ModelGraph) -> ModelGraph:
 
 
 def is_patches(o: Operation) -> bool:
-    """Whether a product is a convolution whose filters stand side by side."""
+    """Return whether a product is a convolution whose filters do not overlap."""
     conv = o.convolution
     return o.kind == "gemm" and conv is not None and conv.stride == conv.kernel_h == conv.kernel_w > 1
 
 
 def mark_sparse(model: ModelGraph, sparse: Collection[str], ungated: Collection[str] = ()) -> ModelGraph:
-    """Products that a sparse kernel runs are marked; `ungated` ones by a kernel without gated units."""
+    """Mark the products that a sparse kernel runs; `ungated` ones run in a kernel without gated units."""
     return model.changed(
         lambda o: (
             replace(o, is_sparse=True, gates=o.name not in ungated)
@@ -144,8 +145,10 @@ def mark_sparse(model: ModelGraph, sparse: Collection[str], ungated: Collection[
 
 
 def fuse_activations(model: ModelGraph) -> ModelGraph:
-    """An activation between sparse products is the epilogue of the first one, which writes C as the second
-    one reads it. So is a gated unit whose gate and up are one product.
+    """Make an activation between sparse products the epilogue of the first, which writes C in the layout of
+    X.
+
+    A gated unit is fused too if its gate and up are one product.
 
     sparse product -> activation -> sparse product  becomes  sparse product -> epilogue -> sparse product
     """
@@ -164,15 +167,17 @@ def fuse_activations(model: ModelGraph) -> ModelGraph:
 
 
 def may_be_epilogue(model: ModelGraph, o: Operation) -> bool:
-    """Whether an activation follows one product. Gate and up of a file have tiles of their own, one below the
-    other: their gated unit stays a kernel.
+    """Return whether an activation can be the epilogue of the product before it.
+
+    A stacked product of gate and up from a file has separate tiles for each, so that its gated unit stays a
+    kernel.
     """
     products = model.sources(o.name)
     return o.kind in EPILOGUES and len(products) == 1 and not products[0].members
 
 
 def add_residuals(model: ModelGraph) -> ModelGraph:
-    """A sparse product adds a large C to the residual, and the norm after it reads the sum only.
+    """Add a large C to the residual in the sparse product, so that the norm after it reads only the sum.
 
     sparse product, residual -> norm (adds)  becomes  sparse product (adds) -> norm
     """
@@ -188,7 +193,7 @@ def add_residuals(model: ModelGraph) -> ModelGraph:
 
 
 def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
-    """Norms that add a product's output, where it is large, to the residual."""
+    """Return the norms that add the output of a product to the residual, if the output is large."""
     return [
         each
         for each in model.readers(o.name)
@@ -199,21 +204,21 @@ def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
 
 
 def after_sum(norm: Operation) -> Operation:
-    """The norm of a sum that a product has written."""
+    """Return the norm of a sum that a product has written."""
     each = norm.elements_out // norm.tensors_out
     return replace(norm, elements_in=each, elements_out=each, tensors_out=1)
 
 
 def added_elements(norm: Operation) -> Moved:
-    """The residual that a product reads to add its output to it."""
+    """Return the residual elements that a product reads to add its output to them."""
     return Moved(one_way=norm.elements_out // norm.tensors_out, is_launch=False)
 
 
 def lay_images(model: ModelGraph) -> ModelGraph:
-    """Sparse convolutions read and write images in planes, dense ones channels-last.
+    """Choose image layouts: planes for sparse convolutions, channels-last for dense ones.
 
-    A sparse convolution has bias and ReLU as epilogue, and a launch clears the borders of what it writes. A
-    dense one after planes, and a sum of tensors in both layouts, move one element of a sector at a time.
+    A sparse convolution has bias and ReLU as epilogue, and a launch clears the borders of its output. A dense
+    convolution after planes, and a sum of tensors in both layouts, read one element per sector.
 
     sparse convolution -> relu  becomes  (borders,) sparse convolution -> relu epilogue
     planes -> dense convolution  becomes  planes -> (channels last,) dense convolution
@@ -241,7 +246,7 @@ def lay_images(model: ModelGraph) -> ModelGraph:
 
 
 def in_planes(model: ModelGraph) -> frozenset[str]:
-    """Operations that write images in planes."""
+    """Return the operations that write images in planes."""
     found: set[str] = set()
     for o in model:
         first = next(iter(model.graph.predecessors(o.name)), None)
@@ -251,7 +256,10 @@ def in_planes(model: ModelGraph) -> frozenset[str]:
 
 
 def _layouts(model: ModelGraph, o: Operation, planes: Collection[str]) -> set[bool]:
-    """Whether images are in planes: in both layouts where they were transposed for a sparse reader."""
+    """Return the layouts in which the output exists: True for planes, False for channels-last.
+
+    Both exist if the output was transposed for a sparse reader.
+    """
     is_in_planes = o.name in planes
     return {is_in_planes, is_in_planes or any(reader.is_sparse for reader in model.readers(o.name))}
 
@@ -269,7 +277,7 @@ def _with_beside(o: Operation, *moved: Moved) -> Operation:
 
 
 def transpose_inputs(model: ModelGraph) -> ModelGraph:
-    """X of a sparse product is transposed, unless an epilogue wrote it feature-major or it is one token.
+    """Transpose X of a sparse product, unless an epilogue wrote it feature-major or it has one token.
 
     maker -> sparse products  becomes  maker -> transpose -> sparse products
     """
@@ -290,8 +298,10 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
 
 
 def transpose_for(maker: Operation, reader: Operation) -> Operation:
-    """The transpose of X for a sparse product: a launch, or for a small X the end of the norm that writes it;
-    for a convolution one more launch lays the images between zeros.
+    """Return the transpose of X for a sparse product.
+
+    It is a launch, or for a small X the end of the norm that writes it. For a convolution, one more launch
+    copies the images into a buffer with zeros around them.
     """
     x = reader.elements_in
     is_small = reader.n > FEW_TURNED_APART and x < LEAST_TURNED_APART and maker.kind in NORMS
@@ -311,7 +321,8 @@ def _between_zeros(conv: ConvShape, elements: int) -> Moved:
 
 
 def transpose_at_the_cut(model: ModelGraph) -> ModelGraph:
-    """Tensors between feature-major and token-major operations are transposed, where that moves least.
+    """Transpose tensors between feature-major and token-major operations where that moves the fewest
+    elements.
 
     feature-major -> token-major  becomes  feature-major -> transpose -> token-major
     """
@@ -333,14 +344,14 @@ def transpose_at_the_cut(model: ModelGraph) -> ModelGraph:
 
 
 class _Transposed(NamedTuple):
-    """The transpose of a tensor, and who reads it."""
+    """The transpose of a tensor, and the names of its readers."""
 
     operation: Operation
     readers: frozenset[str]
 
 
 def _with_transposes(model: ModelGraph, transposed: Mapping[str, _Transposed]) -> ModelGraph:
-    """The graph with transposes behind what writes these tensors."""
+    """Return the graph with transposes after the operations that write these tensors."""
     if not transposed:
         return model
     found = ModelGraph(name=model.name, runtime=model.runtime)

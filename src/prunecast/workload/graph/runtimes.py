@@ -1,8 +1,8 @@
-"""Runtimes: which rewrites each applies to a model's graph, and the seconds of what it launches.
+"""Runtimes: the rewrites that each applies to a model graph, and the seconds of its launches.
 
-`engine` fuses as inference engines do. Work without weights needs the larger of its traffic and its
-arithmetic, by general rules. `torch` is `torch.compile` with the layers that `prunecast.torch.sparsify`
-makes: its kernels have a start and a share of the GPU's copy rate by kind, fitted to traces
+`engine` fuses as inference engines do. Work without weights needs the longer of its memory time and its
+arithmetic time, by general rules. `torch` is `torch.compile` with the layers of `prunecast.torch.sparsify`:
+its kernels have a start time and a share of the GPU's copy rate by kind, fitted to traces
 (`costs/sm_90.toml`), and its attention is cuDNN's.
 """
 
@@ -18,9 +18,9 @@ from prunecast.workload.graph.attention import attention_work, tensor_flops_per_
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
 
 ELEMENT_BYTES = 2
-"""Tensors of whole models are of half precision."""
+"""Bytes per element: tensors of whole models have half precision."""
 PRODUCT_SHARE = 0.6
-"""Share of the dense tensor rate that a product of two activations reaches, of one head after the other."""
+"""Share of the dense tensor rate for an unfused product of two activations, one head after the other."""
 MEAN_DUTY = 0.5
 """Tensor duty of attention in torch, for the clock. Kind: fitted, with its other numbers."""
 PATCH_TILE = 128
@@ -30,12 +30,12 @@ Rewrite = Callable[[ModelGraph], ModelGraph]
 
 
 class Runtime(NamedTuple):
-    """What runs a model."""
+    """A runtime of models."""
 
     rewrites: tuple[Rewrite, ...]
-    """Applied to the graph that a model is built as."""
+    """Applied to the graph as it is built."""
     joins: tuple[Rewrite, ...]
-    """Applied before them, except where products must stay the matrices of a file."""
+    """Applied before `rewrites`, except where products must stay the matrices of a file."""
     sparse_rewrites: tuple[Rewrite, ...]
     """Applied to the graph with its sparse products marked."""
     seconds: Callable[[Operation, GpuSpec, float], float]
@@ -58,7 +58,9 @@ def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> Model
 def with_sparse(
     model: ModelGraph, sparse: frozenset[str], ungated: frozenset[str] = frozenset()
 ) -> ModelGraph:
-    """Return the launches of a pass with some products sparse, `ungated` ones by a kernel without gates."""
+    """Return the launches of a pass with some products sparse, `ungated` ones in a kernel without gated
+    units.
+    """
     if not sparse:
         return model
     model = rewrites.mark_sparse(model, sparse, ungated)
@@ -68,7 +70,7 @@ def with_sparse(
 
 
 def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Seconds by general rules: traffic or arithmetic, one launch of each copy included."""
+    """Return seconds by general rules: the longer of traffic and arithmetic, with one launch per copy."""
     if o.kind == "input":
         return 0.0
     work = MemoryPass(
@@ -81,9 +83,11 @@ def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 
 
 def _tensor_seconds(o: Operation, gpu: GpuSpec) -> float:
-    """Seconds of the tensor cores. With 16384 keys and heads of 64, 128 and 256 features attention reaches
-    479, 629 and 746 TFLOP/s, where the best kernels reached 497, 648 and 756 on an H100; with 512 keys 335,
-    440 and 522, measured 340, 497 and 482.
+    """Return the seconds of the tensor cores.
+
+    With 16384 keys and heads of 64, 128 and 256 features, attention reaches 479, 629 and 746 TFLOP/s, where
+    the best kernels reached 497, 648 and 756 on an H100. With 512 keys it reaches 335, 440 and 522; 340, 497
+    and 482 were measured.
     """
     if o.attention is None:
         return o.flops / tensor_flops_per_s(gpu, PRODUCT_SHARE) if o.flops else 0.0
@@ -92,12 +96,12 @@ def _tensor_seconds(o: Operation, gpu: GpuSpec) -> float:
 
 
 def torch_costs(gpu: GpuSpec) -> Costs:
-    """Fitted numbers of launches around products."""
+    """Return the fitted numbers of the launches between products."""
     return load_costs(__package__, gpu.compute_capability)
 
 
 class Moving(NamedTuple):
-    """Entries of the costs of an element-wise kernel: its start, and its share of the copy rate."""
+    """Keys of the costs of an element-wise kernel: its start, and its share of the copy rate."""
 
     start: str
     share: str
@@ -114,13 +118,15 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "transpose": Moving("turn_s", "turn_share"),
 }
 OVERLAPPED = ("transpose",)
-"""Kinds whose launch overlaps with the one before: no gap lies between them."""
+"""Kinds whose launch overlaps with the one before, so that there is no gap between them."""
 EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
-"""Kind -> entry for the cycles that an element makes a product longer."""
+"""Kind -> key of the cycles by which each element prolongs the product."""
 
 
 def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Seconds as fitted to traces, the launch in a CUDA graph included; general rules for other kinds."""
+    """Return seconds as fitted to traces, including the launch in a CUDA graph; other kinds use general
+    rules.
+    """
     costs = torch_costs(gpu)
     if o.kind == "attention":
         return 2.0 * costs["gap_s"] + _torch_attention(o, gpu, costs)
@@ -144,14 +150,19 @@ def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 
 
 def torch_elements(o: Operation, costs: Costs) -> int:
-    """Elements that a kernel reads and writes: where the sum goes on beside a norm, not in each norm."""
+    """Return the elements that a kernel reads and writes, the mean over norms for those that write the sum
+    too.
+    """
     if o.kind in rewrites.NORMS and o.tensors_out > 1:
         return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
     return o.elements_in + o.elements_out
 
 
 def _torch_attention(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
-    """Tensor work of whole sequences; of few new tokens the cache's bytes, and partial sums."""
+    """Return the seconds of attention: tensor work for whole sequences.
+
+    With few new tokens, reading the cache and reducing partial sums can need longer.
+    """
     assert o.attention is not None
     work = attention_work(
         o.attention.flops_of_tiles, o.elements_out, o.attention.head_width, gpu, duty=MEAN_DUTY
@@ -167,7 +178,7 @@ def _torch_attention(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
 
 
 def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
-    """Waves of the convolution, and its input and output in the layouts that it wants."""
+    """Return the seconds of the convolution of patches: its waves, and the copies between layouts."""
     tiles = -(-o.elements_out // PATCH_TILE**2)
     waves = -(-tiles // gpu.sm_count)
     return MemoryPass(
@@ -178,7 +189,7 @@ def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
 
 
 def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
-    """Seconds of what moves beside an operation."""
+    """Return the seconds of the extra elements that an operation moves."""
     return MemoryPass(
         copied_bytes=moved.copied * ELEMENT_BYTES,
         l2_bytes=moved.in_l2 * ELEMENT_BYTES + moved.scattered * (SECTOR_BYTES - ELEMENT_BYTES),
@@ -211,4 +222,4 @@ RUNTIMES: Mapping[str, Runtime] = {
         seconds=torch_seconds,
     ),
 }
-"""What runs a model, by name."""
+"""The runtimes of models by name."""

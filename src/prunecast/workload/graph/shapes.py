@@ -1,4 +1,4 @@
-"""`Transformer`: the sizes of an architecture; `Pass`: what it is run on, as `prefill:2048` says it."""
+"""`Transformer`: the sizes of an architecture. `Pass`: one forward pass, written like `prefill:2048`."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.workload.graph.families import families
 
 SEQUENCE = 512
-"""Tokens of a sequence where nothing says how many."""
+"""Default tokens of a sequence."""
 MOST = 2**24
 FORMS = "prefill:2048, prefill:4x2048, decode:16@4096 or batch:8, several with =WEIGHT"
 _GRAMMAR = re.compile(
@@ -21,9 +21,9 @@ _GRAMMAR = re.compile(
 
 
 class Pass(NamedTuple):
-    """One forward pass: `batch` sequences or images, of each `tokens` new tokens after `cached` ones.
+    """One forward pass: `batch` sequences or images, each with `tokens` new tokens after `cached` ones.
 
-    Models of images and latents know `batch` alone.
+    Models of images and latents use only `batch`.
     """
 
     batch: int
@@ -31,9 +31,10 @@ class Pass(NamedTuple):
     cached: int = 0
     """Tokens of each sequence whose keys and values are read from the cache."""
     all_logits: bool = True
-    """The last product is of all tokens, else of the last one of each sequence, as when text is generated."""
+    """Whether the last product has all tokens. Otherwise it has the last one of each sequence (text
+    generation)."""
     share: float = 1.0
-    """Part of the passes in a mix that are this one."""
+    """Share of this pass in a mix."""
     label: str = ""
 
     @property
@@ -43,13 +44,13 @@ class Pass(NamedTuple):
 
 
 def parse_workload(text: str) -> tuple[Pass, ...]:
-    """The passes of a workload; shares sum to 1.
+    """Return the passes of a workload, with shares that sum to 1.
 
     Parameters
     ----------
-    text : parts with a comma between. `prefill:BxT` runs B prompts of T tokens, `prefill:T` one; `decode:B@C`
-        the next token of B sequences after C; `batch:B` B images, or B sequences of 512 tokens. `=WEIGHT`
-        says how many passes of each kind there are to those of the others, 1 without
+    text : parts separated by commas. `prefill:BxT` runs B prompts of T tokens, `prefill:T` one; `decode:B@C`
+        runs the next token of B sequences after C; `batch:B` runs B images, or B sequences of 512 tokens.
+        `=WEIGHT` (default 1) sets how many passes of this kind there are relative to the others
 
     Raises
     ------
@@ -81,32 +82,34 @@ def _pass(part: str) -> Pass:
 
 
 def _takes(match: re.Match[str]) -> bool:
-    """Whether a kind has the numbers that it needs, and no other."""
+    """Return whether a kind has exactly the numbers that it needs."""
     is_prefill, is_decode = match["kind"] == "prefill", match["kind"] == "decode"
     return (match["batch"] is None or is_prefill) and (match["cached"] is not None) == is_decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
-    """An architecture.
+    """The architecture of a transformer.
 
     Parameters
     ----------
     layers, hidden, heads : as usual; `key_heads` are shared by several query heads (Llama 3), 0 for `heads`
-    head_width : features of a head where that is not hidden / heads (Qwen 3, Gemma), else 0
+    head_width : features of a head if that is not hidden / heads (Qwen 3, Gemma), else 0
     feed_forward : width between the two products of a feed-forward part, or of one expert
     gated : three products (gate, up, down) in the feed-forward part
     rms_norm : norms divide by the root mean square only
-    rotary : positions are turned into queries and keys
-    experts, experts_per_token : feed-forward parts, of which a token goes through some; 0 for one for all
+    rotary : queries and keys get rotary position embeddings
+    experts, experts_per_token : number of feed-forward experts, and of those that a token is routed to; 0 for
+        one feed-forward part
     fused_qkv, fused_gate : one product for queries, keys and values; for gate and up
-    norm_first : a part begins with its norm, so that the sum goes on beside it; else the norm alone goes on
-    causal : a token sees only those before it
-    window : tokens that it sees of those, but in every layer of `global_every`; 0 for all
-    patch : pixels of the side of an image's patch, which is a token; 0 for text
-    mels : frequencies of the sound that an encoder in front reads (Whisper); 0 for none
+    norm_first : a part begins with its norm, so that later parts need the sum as well as the norm (pre-norm);
+        else they need only the norm (post-norm)
+    causal : a token attends only to those before it
+    window : number of preceding tokens that it attends to, except in every `global_every`-th layer; 0 for all
+    patch : side in pixels of an image's patch, which is a token; 0 for text
+    mels : frequencies of the audio that the encoder reads (Whisper); 0 for none
     head : rows of the last product; 0 for none
-    source : what published these numbers
+    source : the publication of these numbers
     """
 
     layers: int
@@ -143,19 +146,19 @@ class Transformer:
 
     @property
     def weights(self) -> int:
-        """Elements of all matrices of the layers, those of an encoder in front left out."""
+        """Elements of all matrices of the layers, without those of an audio encoder."""
         attention = self.hidden * (2 * self.width + 2 * self.key_width)
         parts = (3 if self.gated else 2) * (self.experts or 1)
         return self.layers * (attention + parts * self.hidden * self.feed_forward)
 
     def window_of(self, layer: int) -> int:
-        """Tokens that a layer sees, 0 for all."""
+        """Return the number of tokens that a layer attends to, 0 for all."""
         return 0 if self.global_every and (layer + 1) % self.global_every == 0 else self.window
 
 
 @cache
 def transformers() -> dict[str, Transformer]:
-    """The architectures by name."""
+    """Return the architectures by name."""
     text = resources.files(__package__).joinpath("transformers.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)
     facts = {name: families()[row.pop("family")].facts for name, row in rows.items() if "family" in row}
@@ -163,6 +166,6 @@ def transformers() -> dict[str, Transformer]:
 
 
 def check_phase(name: str, shape: Transformer, cached: int) -> None:
-    """Refuse a cache to what generates no text."""
+    """Raise BadInput for a pass with cached tokens of a model that does not generate text."""
     if cached and not shape.causal:
         raise BadInput(f"{name} generates no tokens one by one: wanted prefill:T or batch:B, got a decode")

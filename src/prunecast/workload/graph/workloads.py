@@ -1,8 +1,8 @@
-"""The standard models by name, and transformers: BERT, ViT, GPT-2, Llama, Mixtral, Whisper.
+"""The standard models by name, and the graphs of transformers: BERT, ViT, GPT-2, Llama, Mixtral, Whisper.
 
-Inference engines run queries, keys and values that read the same as one product. In BERT and GPT-2 that saves
-a sixth of their time; Llama's, each as large as a GPU wants, take the same within 3 % and stay the matrices
-that its files hold.
+Inference engines run queries, keys and values, which read the same x, as one product. In BERT and GPT-2 that
+saves a sixth of their time. The matrices of Llama are large enough to fill a GPU: joining them changes their
+time by less than 3 %, so that they stay the matrices of the model files.
 """
 
 from collections import Counter
@@ -18,19 +18,19 @@ from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
 
 MOST_APART = 2**33
-"""Weights above which layers that are alike are one node of the graph, and pruned alike."""
+"""Weights above which equal layers are one node of the graph, and pruned alike."""
 FRAMES, HEARD = 3000, 1500
-"""Frames that Whisper's encoder reads of 30 s of sound, and its tokens."""
+"""Frames of 30 s of audio that Whisper's encoder reads, and the tokens that it makes of them."""
 
 
 def transformer_graph(
     name: str, shape: Transformer, run: Pass, runtime: str = "engine", *, by_matrix: bool = False
 ) -> ModelGraph:
-    """The graph of one forward pass of a transformer, as a runtime runs it.
+    """Return the graph of one forward pass of a transformer, as a runtime runs it.
 
     Parameters
     ----------
-    by_matrix : products are matrices as files hold them, and every layer has its own, however large the model
+    by_matrix : products are matrices as stored in files, and every layer has its own, even in a large model
 
     Raises
     ------
@@ -45,7 +45,7 @@ def transformer_graph(
 
 
 def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = True) -> ModelGraph:
-    """Every operation of a transformer by itself, before any rewrite; layers alike as one unless `apart`."""
+    """Return all operations of a transformer before any rewrite. Equal layers are one node unless `apart`."""
     model = ModelGraph(name=name)
     if shape.mels:
         return _whisper(model, shape, run)
@@ -68,7 +68,7 @@ def _input(model: ModelGraph, name: str, shape: Transformer, run: Pass) -> str:
 
 
 def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:
-    """Name, number of layers that it stands for, window of each node."""
+    """Yield the name of each node, the number of layers that it represents, and its attention window."""
     if apart:
         yield from ((f"layer.{layer}", 1, shape.window_of(layer)) for layer in range(shape.layers))
         return
@@ -83,7 +83,7 @@ def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
 
 
 def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
-    """An image's patches as tokens: a convolution without overlap."""
+    """Add the patches of an image as tokens: a convolution without overlap."""
     conv = ConvShape.square(3, PIXELS, shape.patch, stride=shape.patch, padding=0, batch=run.batch)
     product = convolved("patches", shape.hidden, conv)
     image = Operation(name="image", kind="input", elements_out=product.elements_in)
@@ -91,7 +91,9 @@ def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
 
 
 def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
-    """The first pass hears 30 s of sound for each sequence; later ones read its keys and values."""
+    """Return the graph of Whisper. The first pass encodes 30 s of audio per sequence; later ones use the
+    cache.
+    """
     keys = {} if run.cached else _hear(model, shape, run)
     blocks = Blocks(model, shape, run)
     stream = _input(model, "embedding", shape, run)
@@ -105,7 +107,7 @@ def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
 
 
 def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[str]]:
-    """The encoder: keys and values of what was heard for each layer of the decoder."""
+    """Add the encoder and return the keys and values of its output for each layer of the decoder."""
     encoder, heard = replace(shape, causal=False), run._replace(tokens=HEARD)
     blocks = Blocks(model, encoder, heard)
     sound = Operation(name="sound", kind="input", elements_out=shape.mels * FRAMES * run.batch)
@@ -126,21 +128,21 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
 
 
 WORKLOADS = (*image_nets(), *transformers())
-"""Names that `load_workload` takes."""
+"""Names that `load_workload` accepts."""
 
 
 def load_workload(
     name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
 ) -> ModelGraph:
-    """One forward pass of a standard model.
+    """Return one forward pass of a standard model.
 
     Parameters
     ----------
     name : one of `WORKLOADS`
     batch : images, latents or sequences
-    sequence : new tokens of each sequence; of no meaning for images
+    sequence : new tokens of each sequence; ignored for images
     cached : tokens of each sequence whose keys and values are read from the cache
-    all_logits : the last product is of all tokens, else of one for each sequence
+    all_logits : the last product has all tokens, else one for each sequence
 
     Raises
     ------
@@ -152,7 +154,7 @@ def load_workload(
 
 
 def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
-    """The graph of one forward pass of a standard model.
+    """Return the graph of one forward pass of a standard model.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""One node of an ONNX graph as an operation, or as nothing where it only renames or reshapes.
+"""One node of an ONNX graph as an operation, and the shape of every tensor of a model.
 
-Also the shape of every tensor of a model, once its free sizes are given.
+Shapes are inferred once the free sizes of the inputs have values.
 """
 
 import math
@@ -24,11 +24,11 @@ Shapes = dict[str, tuple[int, ...]]
 """Tensor -> sizes, for tensors whose sizes are all known."""
 MOST_ELEMENTS = 2**40
 SMALL_BYTES = 4096
-"""Constants up to here may hold sizes; larger ones are left out while shapes are inferred."""
+"""Constants up to this size may hold sizes; larger ones are left out while shapes are inferred."""
 
 
 ImageSizes = Mapping[str, tuple[int, int]]
-"""Input of a model (batch, channels, height, width) -> height and width."""
+"""Input of a model (batch, channels, height, width) -> (height, width)."""
 
 
 def shapes_of(
@@ -75,7 +75,9 @@ def shapes_of(
 
 
 def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
-    """Refuse constants that say more elements than they hold: inference would make room for all of them."""
+    """Refuse constants whose shape has more elements than they hold: shape inference would
+    allocate them all.
+    """
     in_nodes = [entry.t for node in model.graph.node for entry in node.attribute if entry.HasField("t")]
     for constant in (*model.graph.initializer, *in_nodes):
         said, held = math.prod(constant.dims), constant.ByteSize()
@@ -87,7 +89,9 @@ def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
 
 
 def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """The model with empty tensors in place of large constants, of which only the sizes matter here."""
+    """Return the model with empty tensors in place of large constants, of which only the
+    sizes matter here.
+    """
     import onnx
 
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -124,14 +128,14 @@ def is_image(value: "onnx.ValueInfoProto") -> bool:
 
 
 def free_sizes(model: "onnx.ModelProto") -> frozenset[str]:
-    """Return those of `batch`, `tokens` and `image` that an input of the model leaves free."""
+    """Return which of `batch`, `tokens` and `image` some input of the model leaves free."""
     return frozenset(kind for value in model_inputs(model) for kind in _free_kinds(value) if kind)
 
 
 def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
-    """Return `batch`, `tokens` or `image` for each size of an input, empty where the size is fixed.
+    """Return `batch`, `tokens` or `image` for each size of an input, empty if the size is fixed.
 
-    The first free size is the batch; of an input (rows, features) of fixed features the rows are tokens.
+    The first free size is the batch. In an input (rows, features) with fixed features, the rows are tokens.
     """
     sizes = value.type.tensor_type.shape.dim
     is_free = [not (size.HasField("dim_value") and size.dim_value > 0) for size in sizes]
@@ -146,7 +150,7 @@ def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
 def _set_sizes(
     path: Path, value: "onnx.ValueInfoProto", batch: int, tokens: int, image: tuple[int, int] | None
 ) -> None:
-    """Give the free sizes of an input their values, and height and width those of `image`."""
+    """Set the free sizes of an input, and height and width to those of `image`."""
     wanted = {"batch": batch, "tokens": tokens}
     for place, (size, kind) in enumerate(
         zip(value.type.tensor_type.shape.dim, _free_kinds(value), strict=True)
@@ -181,18 +185,18 @@ if TYPE_CHECKING:
 
 @cache
 def kinds() -> dict[str, str]:
-    """Operator type -> `view`, `copy`, or a kind of `Operation`; kinds.toml has the table."""
+    """Return operator type -> `view`, `copy`, or a kind of `Operation`; the table is in kinds.toml."""
     text = resources.files("prunecast.workload.onnx_model").joinpath("kinds.toml").read_text(encoding="utf-8")
     return {name: kind for kind, names in tomllib.loads(text).items() for name in names}
 
 
 def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Shapes) -> Operation:
-    """The operation of a node that multiplies with no weight.
+    """Return the operation of a node that has no weight.
 
     Parameters
     ----------
     name : of the operation
-    read : tensors that the node reads, constants left out
+    read : tensors that the node reads, without constants
     shapes : of all tensors whose shape is known
     """
     written = sum(_elements(shapes, output) for output in node.output)
@@ -208,7 +212,7 @@ def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Sha
 
 
 def _mixing(name: str, node: "onnx.NodeProto", shapes: Shapes, taken: int, written: int) -> Operation:
-    """A product of two activations, as in attention."""
+    """Return a product of two activations, as in attention."""
     inner = (shapes.get(node.input[0]) or (0,))[-1]
     return Operation(
         name=name,
@@ -223,7 +227,7 @@ def _mixing(name: str, node: "onnx.NodeProto", shapes: Shapes, taken: int, writt
 def product_of(
     name: str, node: "onnx.NodeProto", weight: tuple[int, ...], shapes: Shapes, *, is_transposed: bool
 ) -> Operation:
-    """The product of a node with a weight.
+    """Return the product of a node with a weight.
 
     Parameters
     ----------
@@ -231,7 +235,7 @@ def product_of(
 
     Raises
     ------
-    BadInput : the shape of what it writes or reads is not known
+    BadInput : the shape of its input or output is unknown, or the sizes do not fit together
     """
     out = shapes.get(node.output[0])
     source = (
@@ -287,7 +291,7 @@ def _convolution(
 
 
 def _tokens(name: str, written: int, m: int) -> int:
-    """Columns of C (M, N), of which so many elements are written."""
+    """Return N of C (M, N), which has `written` elements."""
     n = written // m
     if written % m or not 1 <= n <= MOST_TOKENS:
         raise BadInput(f"{name}: wanted 1 to {MOST_TOKENS} tokens, got {written} elements of {m} features")
@@ -299,9 +303,9 @@ def _conv_shape(
 ) -> ConvShape | None:
     """Return the convolution of a node.
 
-    None where a `ConvShape` cannot describe it: filters that are not square, dilation, or a stride or
-    padding that differs between the axes or between the two ends of an axis. N then follows from the sizes
-    of the output alone.
+    Return None if `ConvShape` cannot describe it: filters that are not square, dilation, or a stride or
+    padding that differs between the axes or between the two ends of an axis. N then follows only from the
+    sizes of the output.
     """
     numbers = {attribute.name: list(attribute.ints) for attribute in node.attribute}
     strides = numbers.get("strides") or [1, 1]

@@ -1,8 +1,8 @@
-"""`read_onnx_model`: a file becomes the graph of its operators and the names of its weights.
+"""`read_onnx_model`: from a file to the graph of its operators, with the names of its weights.
 
-Element-wise work joins its neighbours, as inference engines run it: biases and activations belong to their
-product, a residual sum to its norm, as the standard models of `graph.workloads` are written. A file has a
-node for each, and would seem to move far more memory than it does.
+Element-wise work is fused with its neighbours, as inference engines run it: biases and activations with their
+product, and a residual add with its norm. The standard models of `graph.workloads` have the same form. A file
+has a node for each, which would overestimate the memory traffic.
 """
 
 import math
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     import onnx
 
 FEW = 64
-"""A tensor of at most so many elements holds sizes or a scalar: computing it costs nothing."""
+"""Most elements of a tensor that is assumed to hold sizes or a scalar; computing it costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OnnxModel:
-    """A model out of a file.
+    """A model from an ONNX file.
 
     Parameters
     ----------
-    graph : its operators; products are called like their weights
+    graph : its operators; products have the names of their weights
     unknown : operator type -> how many of them are costed as the memory that they move
-    takes : which of `batch` and `tokens` set a size; the file fixes what the others would say
+    takes : which of `batch` and `tokens` set a size; the file fixes the others
     untimed : weight of a product that is not timed -> the reason
     """
 
@@ -60,7 +60,7 @@ def read_onnx_model(
     tokens: int,
     images: Callable[[Sequence[str]], ImageSizes] | None = None,
 ) -> OnnxModel:
-    """Read the graph of a file; its weights are left where they are.
+    """Read the graph of a file without loading its weights.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def read_onnx_model(
 
     Raises
     ------
-    BadInput : no ONNX file, sizes that do not fit together or cannot be told, or no product with a weight
+    BadInput : no ONNX file, sizes that do not fit together or are unknown, or no product with a weight
     """
     file = Path(path)
     if batch < 1 or tokens < 1:
@@ -107,7 +107,7 @@ def _read(
 
 
 def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
-    """A product of less than two tensors, or of none that is written, is none."""
+    """Raise BadInput for a product with fewer than two inputs or without an output."""
     if node.op_type in ("MatMul", "Gemm", "Conv") and (len(node.input) < 2 or not node.output):
         raise BadInput(
             f"{file}: {node.op_type} needs two inputs and an output, got {len(node.input)} and "
@@ -116,7 +116,7 @@ def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
 
 
 class _Builder:
-    """Walks the nodes in their order; knows which operation wrote a tensor."""
+    """Visits the nodes in order and records which operation wrote each tensor."""
 
     def __init__(self, path: Path, model: "onnx.ModelProto", shapes: Shapes) -> None:
         self.path, self.shapes = path, shapes
@@ -166,13 +166,15 @@ class _Builder:
         return operation
 
     def _use(self, node: "onnx.NodeProto") -> WeightUse | None:
-        """The weight that a node multiplies with. Of products that share one, the first is called like it."""
+        """Return the weight that a node multiplies with, or None. Of products that share one, the first has
+        its name.
+        """
         if node.op_type not in PRODUCTS:
             return None
         return next((self._uses[tensor] for tensor in node.input[:2] if tensor in self._uses), None)
 
     def _free(self, name: str) -> str:
-        """The name, or one with a number behind it where it is taken."""
+        """Return the name, with a number appended if it is already used."""
         if name not in self.model.graph:
             return name
         return next(
@@ -184,7 +186,7 @@ class _Builder:
 
 
 def _fuse(model: ModelGraph) -> ModelGraph:
-    """The graph with fewer operations; products, attention and unknown ones all stay."""
+    """Return the graph with fewer operations. Products, attention and unknown operations all stay."""
     import networkx as nx
 
     graph: nx.DiGraph[str] = model.graph.copy()
@@ -207,7 +209,7 @@ def _operation(graph: "nx.DiGraph[str]", name: str) -> Operation:
 
 
 def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Into the element-wise work before it, if that reads all that this one reads."""
+    """Merge element-wise work into the element-wise work before it, if that reads all its other inputs."""
     if _kind(graph, name) != "elementwise":
         return
     before = set(graph.predecessors(name))
@@ -227,7 +229,9 @@ def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
 
 
 def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
-    """A norm into the sum before it: one pass over the data, which writes the sum too if others want it."""
+    """Merge a norm into the sum before it: one kernel, which also writes the sum if other
+    operations read it.
+    """
     if name not in graph or _kind(graph, name) != "normalise" or graph.in_degree(name) != 1:
         return
     (other,) = graph.predecessors(name)
@@ -239,7 +243,7 @@ def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
 
 
 def _join_product(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Element-wise work into the product before it, if neither reads or is read by anything else."""
+    """Merge element-wise work into the product before it, if that is its only input and the only reader."""
     if name not in graph or _kind(graph, name) != "elementwise" or graph.in_degree(name) != 1:
         return
     (other,) = graph.predecessors(name)
