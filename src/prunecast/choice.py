@@ -1,7 +1,8 @@
-"""Choosing: the fastest config of a kernel by the closed-form model, of those near a roofline's best.
+"""Choose the fastest config of a kernel: rank configs by a roofline, then estimate the best with the closed
+form.
 
-Floor: above `prunecast.models`, whose estimates decide, and below `prunecast.codesign`. Planners, in
-`prunecast.kernels`, are given a config.
+This module uses the estimates of `prunecast.models` and is used by `prunecast.codesign`. The planners in
+`prunecast.kernels` plan for a given config.
 
 Configs are ranked before they are planned, by `prunecast.models.config_roofline`.
 """
@@ -22,39 +23,40 @@ from prunecast.models.config_roofline import roofline_seconds
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 PrunedMap = TileMap | ElementMap | NestedMap
-"""What is kept of a pruned layer."""
+"""Map of the weights that a pruned layer keeps."""
 NEAR = 1.12
-"""Configs up to this many times the roofline's least are planned and estimated. The estimator's best of all
-configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over those of small-n
-(2026-11-22)."""
+"""Configs whose roofline time is at most this many times the least are planned and estimated. The best
+estimate over all configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over
+those of small-n (2026-11-22)."""
 
 NEAR_GUESSED = 1.6
-"""`NEAR` of a kernel that splits tiles where its costs are guesses. Kind: choice, with less V100, T4, A100
-lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
+"""Value of `NEAR` for kernels that split tiles if most of their costs are guesses. Kind: choice, with less
+V100, T4, A100 lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
 
 TIE = 1.025
-"""Estimates up to this many times the least are a tie, which goes to a plan that works on nearly all SMs: the
-model is 3 % too fast on five fit rows of 89 to 107 blocks of 128 x 256, whose free SMs are said to gain time.
-Kind: chosen by regret on 67 recorded products, which therefore do not judge it (H200, 2026-11-22)."""
+"""Estimates up to this many times the least count as a tie, and the plan that uses nearly all SMs wins. The
+model is 3 % too fast on five fit rows of 89 to 107 blocks of 128 x 256, for which it predicts a gain from
+idle SMs. Kind: chosen by regret on 67 recorded products, which therefore do not judge it (H200, 2026-11-22).
+"""
 NEARLY_ALL = 0.95
-"""Share of the SMs. Kind: chosen with `TIE`."""
+"""Fraction of the SMs that counts as nearly all. Kind: chosen with `TIE`."""
 
 MOSTLY = 0.5
-"""Share of a kernel's costs that are guesses from which `NEAR_GUESSED` counts."""
+"""Fraction of guesses among a kernel's costs above which `NEAR_GUESSED` applies."""
 SEARCHED = 2
-"""Configs that loops over many products plan of each at most."""
+"""Maximum number of configs planned per product in loops over many products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:
-    """C (M, N) = (A * mask) (M, K) @ B (K, N) by one kernel.
+    """C (M, N) = (A * mask) (M, K) @ B (K, N) computed by one kernel.
 
     Parameters
     ----------
-    kernel : its record
-    kept : what its planner multiplies
-    n, dtype, gpu : tokens, format, GPU
-    inside : keyword `tiles` of planner and configs where elements lie inside tiles, else empty
+    kernel : record of the kernel
+    kept : map of the kept weights, as the planner accepts it
+    n, dtype, gpu : number of tokens, format, GPU
+    inside : keyword `tiles` for planner and configs if elements are inside tiles, else empty
     """
 
     kernel: Kernel
@@ -65,20 +67,22 @@ class Product:
     inside: dict[str, TileMap] = field(default_factory=dict)
 
     def configs(self) -> tuple[Any, ...]:
-        """Configs that the kernel has for it. BadInput: the kernel cannot run the format, or on the GPU."""
+        """Return the configs that the kernel has for the product. BadInput: the kernel cannot run the format,
+        or on the GPU.
+        """
         return tuple(self.kernel.configs(self.kept, self.n, self.dtype, self.gpu, **self.inside))
 
     def plan(self, *config: Any, **options: Any) -> KernelPlan:
-        """The plan in a config of `configs`, or in the one config there is; options are the planner's."""
+        """Return the plan in one of `configs`, or in the only config; options are the planner's."""
         return self.kernel.plan(self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **options)
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
-        """The plan in a config, and those with other splits along K where the planner was given none."""
+        """Return the plan in a config, and plans with other split-K counts unless options are given."""
         plan, others = self.plan(config, **options), self.kernel.other_plans
         return [plan] if others is None or options else [plan, *others(plan, config, self.gpu)]
 
     def roofline_seconds(self, config: Any) -> float:
-        """Seconds by which configs are ranked; 0 where there is one config."""
+        """Return the roofline time in seconds by which configs are ranked; 0 if there is only one config."""
         if self.kernel.times is None:
             return 0.0
         times = self.kernel.times(config, self.kept, self.n, self.dtype, self.gpu, **self.inside)
@@ -87,7 +91,7 @@ class Product:
 
 
 def product_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> Product:
-    """The product of what is kept of A with `n` tokens by a kernel of `KERNELS`.
+    """Return the product of a map of kept weights with `n` tokens, computed by a kernel of `KERNELS`.
 
     Raises
     ------
@@ -123,17 +127,19 @@ def fastest_plan(
     source: ConvGrid | None = None,
     **options: Any,
 ) -> KernelPlan:
-    """The plan of `kernel` in the config that the closed-form model finds fastest; ties go to nearly all SMs.
+    """Return the plan of `kernel` in the config that the closed-form model finds fastest.
+
+    Ties go to plans that use nearly all SMs.
 
     Parameters
     ----------
     kernel : a name of `KERNELS`
-    kept : what is kept of A (M, K)
-    n : tokens
-    state : of the GPU, as in `prunecast.models.case`
-    most : configs that are planned at most; None for all that the roofline finds near its best
-    allowed : says of a config whether it may be chosen; None for all
-    source : the convolution whose input is read in place of B; it has `n` columns
+    kept : map of the kept weights of A (M, K)
+    n : number of tokens
+    state : state of the GPU, as in `prunecast.models.case`
+    most : maximum number of configs to plan; None for all that the roofline ranks near the best
+    allowed : predicate that returns True if a config may be chosen; None for all
+    source : the convolution whose input is read instead of B; it has `n` columns
     options : further keywords of the kernel's planner
 
     Raises
@@ -166,7 +172,9 @@ def fastest_plan(
 
 
 class _AlikeOnSparseCores(NamedTuple):
-    """What the choice of a config hangs on for 2:4 weights on sparse tensor cores: not on which two stay."""
+    """Cache key of the choice for 2:4 weights on sparse tensor cores, independent of which weights
+    are kept.
+    """
 
     kernel: str
     m: int
@@ -180,12 +188,12 @@ class _AlikeOnSparseCores(NamedTuple):
 
 
 MOST_CHOSEN = 1024
-"""Choices that are remembered."""
+"""Maximum number of cached choices."""
 _chosen: dict[_AlikeOnSparseCores, tuple[Any, int]] = {}
 
 
 def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
-    """Place of the fastest plan; ties go to nearly all SMs."""
+    """Return the index of the fastest plan; ties go to plans that use nearly all SMs."""
     if len(plans) == 1:
         return 0
     seconds = [kept_estimate(plan, gpu, state, "graph", COLD).seconds for plan in plans]
@@ -195,26 +203,26 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
 
 @lru_cache(maxsize=32)
 def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
-    """`models.estimate`, the last ones kept: who asks for the fastest plan asks for its time next."""
+    """Return `models.estimate`, cached: callers of `fastest_plan` usually estimate the same plan next."""
     return estimate(plan, gpu, state=state, launch=launch, l2=l2)
 
 
 def configs_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[Any, ...]:
-    """All configs that `kernel` has for what is kept. Errors as `fastest_plan`."""
+    """Return all configs that `kernel` has for the map of kept weights. Errors as `fastest_plan`."""
     return product_of(kernel, kept, n, dtype, gpu).configs()
 
 
 def plan_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec, **options: Any
 ) -> KernelPlan:
-    """The plan of `kernel` in a config of `configs_of`. Errors as `fastest_plan`."""
+    """Return the plan of `kernel` in a config of `configs_of`. Errors as `fastest_plan`."""
     return product_of(kernel, kept, n, dtype, gpu).plan(config, **options)
 
 
 def plans_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
 ) -> list[KernelPlan]:
-    """The plan of `plan_with`, and the plan with heavy tiles split along K where that is another."""
+    """Return the plan of `plan_with`, and the plan with heavy tiles split along K if that differs."""
     return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 
@@ -228,7 +236,7 @@ class _Near(NamedTuple):
 def _near_plans(
     product: Product, most: int | None, allowed: Callable[[Any], bool] | None, options: dict[str, Any]
 ) -> list[_Near]:
-    """Plans near the roofline's best, or of the best that fits."""
+    """Return the plans near the best roofline time, or those of the best config that fits on an SM."""
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = [product.roofline_seconds(config) for config in configs]
     order = sorted(range(len(configs)), key=seconds.__getitem__)

@@ -1,18 +1,18 @@
-"""Kernels: what is decided before a launch, and what it means.
+"""Kernels: their planners, warp programs, CUDA sources and operators.
 
-The room turns a layout (tiles or elements that a pattern keeps), a number of tokens and a GPU into a
-`KernelPlan`: work items, block shape, registers, shared memory, warp programs. It does not say how long a
-plan takes, `prunecast.simulator` and `prunecast.models` do: the only arithmetic about time here is `choose`,
-by which a kernel picks its form. Only `device` and the folders `cuda` need a GPU.
+A planner converts a layout (tiles or elements that a pattern keeps), a number of tokens and a GPU into a
+`KernelPlan`: work items, block shape, registers, shared memory and warp programs. Predicting the time of a
+plan is the task of `prunecast.simulator` and `prunecast.models`. Only `device` and the folders `cuda` need a
+GPU.
 
-Floor: above `prunecast.patterns` and `prunecast.hardware`, below everything that predicts.
+This package imports `prunecast.patterns` and `prunecast.hardware`; all packages that predict times import it.
 
-`compile` brings a plan to the GPU; what it needs is loaded when it is called.
+`compile` compiles a plan and loads it on the GPU; it imports what it needs when it is called.
 
-Read first: `kernel.py` (what the project knows of a kernel), then `tile/tile_plan.py`, the shortest
-planner. Every kernel is a folder with its record: `tile` has three that share their CUDA, `two_of_four`,
-`small_n` and `balanced` one each, `libraries` those of cuBLAS and cuSPARSE. `device` is what the CUDA of all
-of them shares. A new one is a folder and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
+Read first: `kernel.py` (the record of a kernel), then `tile/tile_plan.py`, the shortest planner. Every kernel
+is a folder with its record: `tile` has three kernels that share their CUDA sources, `two_of_four`, `small_n`
+and `balanced` have one each, and `libraries` has those of cuBLAS and cuSPARSE. `device` contains the code
+that all operators share. A new kernel is a folder and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
 """
 
 from prunecast.kernels.balanced.kernel import plan_balanced

@@ -1,4 +1,4 @@
-"""`compile(plan, weights)`: any plan that has a kernel, as a callable on the GPU."""
+"""`compile(plan, weights)`: compile any plan that has a CUDA kernel into a callable on the GPU."""
 
 from importlib import import_module
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from prunecast.plan.kernel_plan import KernelPlan
 
 
 class Operator(Protocol):
-    """One pruned layer on one device. One operator must not run on two streams at once."""
+    """A pruned layer on one device. An operator must not run on two streams at once."""
 
     plan: KernelPlan
     clock: Any
@@ -24,10 +24,10 @@ class Operator(Protocol):
     one SM."""
 
     def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (M, N) of B (K, N), both row-major: CuPy arrays, or torch tensors that are not copied.
+        """Return C (M, N) for B (K, N), both row-major: CuPy arrays, or torch tensors that are not copied.
 
-        Enqueued on the current stream of the framework of `b`; `out` is given back if there is one. May be
-        captured in a CUDA graph after a first call.
+        The launch is enqueued on the current stream of the framework of `b`. If `out` is given, C is written
+        to it and `out` is returned. A call may be captured in a CUDA graph after a first call.
 
         Raises
         ------
@@ -35,18 +35,17 @@ class Operator(Protocol):
         """
 
     def enqueue(self, b: Any, c: Any, stream: int) -> None:
-        """The launch alone: nothing is checked, copied or made.
+        """Enqueue only the launches: nothing is checked, copied or allocated.
 
         Parameters
         ----------
         b, c : `prunecast.kernels.device.launch.Place` of rows on the operator's device, which is the current
-            one, in the plan's dtype; aligned, and B padded, as `__call__` makes them where they are not
+            one, in the plan's dtype; aligned, and B padded, as `__call__` makes them if they are not
         stream : handle
-
         """
 
     def copy(self) -> "Operator":
-        """A copy with device memory of its own, to be used on another stream."""
+        """Return a copy with its own device memory, to be used on another stream."""
 
 
 @checked
@@ -57,15 +56,15 @@ def compile(
     bias: npt.NDArray[np.floating[Any]] | None = None,
     activation: str = "none",
 ) -> Operator:
-    """Compile the kernel of `plan`, pack `weights` and bring both to the current device.
+    """Compile the kernel of `plan`, pack `weights` and copy them to the current device.
 
     Parameters
     ----------
-    plan : from any planner whose kernel runs: all but `dense` and `csr`, which are libraries'; with a
-        `ConvGrid` as `source` of a tile kernel, for a `ConvOperator`
-    weights : (M, K), rounded to the plan's dtype; what the plan does not keep is not read
+    plan : from any planner with a CUDA kernel: all but `dense` and `csr`, which libraries run; with a
+        `ConvGrid` as `source` of a tile kernel, the result is a `ConvOperator`
+    weights : (M, K), rounded to the plan's dtype; weights that the plan does not keep are not read
     bias : (M,), added to every column of C, in fp32
-    activation : `none`, `relu` or `gelu`, after the bias
+    activation : `none`, `relu` or `gelu`, applied after the bias
 
     Raises
     ------
@@ -86,7 +85,7 @@ def compile(
 
 
 def _check_conv(plan: KernelPlan) -> None:
-    """Refuse plans of other kernels than those of tiles, and filters in no tile, with `BadInput`."""
+    """Raise `BadInput` unless the plan is of a tile kernel and every filter is in a tile."""
     if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
         raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
     if uncovered_rows(plan.tiles).size:

@@ -1,9 +1,9 @@
-"""`Kernel`: what the rest of the project knows about a kernel. One record in each kernel's folder.
+"""`Kernel`: the record of a kernel, with all properties that the rest of the project uses.
 
-Nothing outside `prunecast.kernels` compares names of kernels: what they differ in is an attribute here.
+Code outside `prunecast.kernels` never compares names of kernels; kernels differ in attributes of this record.
 
-`LaunchTraits` is what a kernel knows of its launches that a plan does not say; `ItemTimes` what work items
-of a config take of an SM, by which configs are ranked before they are planned.
+`LaunchTraits` contains properties of a kernel's launches that are not in its plans. `ItemTimes` contains the
+times of the work items of a config, by which configs are ranked before they are planned.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,63 +24,64 @@ from prunecast.plan.program import WarpProgram
 
 
 class ItemTimes(NamedTuple):
-    """Cycles and bytes of the items of one config: one item for each tile and token range."""
+    """Cycles and bytes of the items of one config, with one item for each tile and token range."""
 
     alone: npt.NDArray[np.float64]
-    """(tiles,) SM cycles of an item whose block has the SM to itself."""
+    """(tiles,) SM cycles of an item if its block is the only one on the SM."""
     pipe: npt.NDArray[np.float64]
-    """(tiles,) SM cycles that the SM's busiest pipe works for an item."""
+    """(tiles,) SM cycles for which an item occupies the SM's busiest pipe."""
     ranges: int
-    """Token ranges, each an item of every tile."""
+    """Number of token ranges; each tile has one item per range."""
     slots: int
-    """Blocks that fit on an SM."""
+    """Maximum number of resident blocks per SM."""
     weight_bytes: float
-    """Bytes of packed weights, which DRAM delivers once."""
+    """Bytes of packed weights, each read once from DRAM."""
     read_bytes: float
     """Bytes of weights and B that blocks read from L2."""
     once: float = 0.0
-    """SM cycles of a persistent block beside its items; 0 where every item is a block."""
+    """SM cycles of a persistent block in addition to its items; 0 if every item is a block."""
     prologue: float = 0.0
-    """SM cycles of `once` that lie under the preceding launch where that leaves SMs."""
+    """SM cycles of `once` that overlap with the preceding launch if that leaves SMs free."""
     fix_up: float | None = None
-    """SM cycles to write, or to read, the partial sums of a split-K slice; None where tiles are not split."""
+    """SM cycles to write, or to read, the partial sums of a split-K slice; None if tiles are not split."""
     co_resident: bool = False
-    """Under PDL blocks find room beside those of the preceding launch, on SMs that take as many as fit."""
+    """True if, under PDL, blocks fit on an SM together with those of the preceding launch."""
 
 
 class LaunchTraits(NamedTuple):
-    """What a kernel knows of the launches of one plan on one GPU."""
+    """Properties of the launches of one plan on one GPU that are not in the plan."""
 
     co_resident: bool = False
-    """Under PDL blocks of the next launch find room beside those of this one, and each has one item."""
+    """True if, under PDL, blocks of the next launch fit together with those of this one, with one
+    item each."""
     registers_per_thread: int = 0
-    """Registers of a thread as compiled for the GPU; 0 where they are what the plan says."""
+    """Registers per thread as compiled for the GPU; 0 if the plan's number is exact."""
     cycles_per_column: float = 0.0
-    """Cycles of a block per kept column, by which blocks of unequal tiles end apart."""
+    """Cycles of a block per kept column; blocks of unequal tiles end at different times accordingly."""
     prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
-    """Programs if such a share of a launch's blocks has run its prologue when the preceding launch ends; None
-    where that changes none."""
+    """Function from the share of blocks that ran their prologue before the preceding launch ended to the warp
+    programs; None if the programs do not depend on it."""
     b_in_l2: bool = False
-    """Weights are read to be evicted first, so that L2 keeps B."""
+    """True if weights are read with an evict-first policy, so that L2 keeps B."""
     other_launches_s: float = 0.0
-    """Seconds of what a library launches besides this kernel."""
+    """Seconds of other kernels that a library launches for the product."""
 
 
 class Entry(NamedTuple):
-    """A subclass of `device.operator.Operator`, loaded when it is used."""
+    """A subclass of `device.operator.Operator`, imported when it is used."""
 
     module: str
     name: str
     least: int = 90
-    """Compute capability times ten from which it runs."""
+    """Minimum compute capability, times ten."""
     dtypes: tuple[str, ...] = ("fp16", "bf16")
 
 
 class Sources(NamedTuple):
-    """The CUDA sources of a kernel, by which recorded runs tell its builds."""
+    """CUDA sources of a kernel; a hash of them identifies the build in recorded runs."""
 
     name: str
-    """Name of the sources in headers of recorded runs."""
+    """Name of the sources in the headers of recorded runs."""
     folders: tuple[str, ...]
     """Folders of `prunecast/kernels`: the kernel's own, and those whose headers it includes."""
 
@@ -99,36 +100,37 @@ def _no_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One kernel, or two that are launched one behind the other.
+    """One kernel, or a sequence of two kernels that compute one product.
 
     Parameters
     ----------
-    name : in tables, on the command line and in `KernelPlan.kernel`
+    name : name in tables, on the command line and in `KernelPlan.kernel`
     meaning : one line for help texts and pages
-    takes : the map that the planner multiplies; None for the dense product, which takes (m, k)
-    natural_pattern : canonical pattern that the kernel is made for, used where none is asked for
-    keeps : kinds of patterns (by what they keep) that it runs
-    families : families, or whole canonical patterns, that it runs besides
+    takes : type of map that the planner accepts; None for the dense product, which accepts (m, k)
+    natural_pattern : canonical pattern that the kernel is made for, the default pattern
+    keeps : kinds of patterns (by the elements that they keep) that it runs
+    families : further families, or whole canonical patterns, that it runs
     not_families : families that it does not run although `keeps` has their kind
-    most_tokens : left out of `all` kernels above so many tokens; None for any number
-    on_request : predicted only where the kernel, or a pattern of its `families`, is named
-    splits : heavy tiles are split along K and the parts spread over the SMs
+    most_tokens : above this number of tokens `all` kernels leave it out; None for no limit
+    on_request : predicted only if the kernel, or a pattern of its `families`, is named
+    splits : heavy tiles are split along K and the slices are distributed over the SMs
     plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, and one of `configs` if the kernel has them;
-        keyword `tiles` where the elements of the map lie inside tiles
+        keyword `tiles` if the elements of the map are inside tiles
     configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str` of each is its short name
     times : `(config, map, n, dtype, gpu)` -> `ItemTimes`, by which configs are ranked; None if there is one
     other_plans : `(plan, config, gpu)` -> further plans of the same product in the config, with other splits
-        along K; the closed form tells which is fastest. None where the planner decides alone
-    compilers : tensor instruction of a plan -> what compiles it; empty where no CUDA of the project runs it
-    sources : its CUDA; None for libraries, and for a kernel of more than one launch
+        along K, of which the closed form chooses the fastest. None if the planner decides
+    compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA for it
+    sources : its CUDA sources; None for libraries, and for a kernel of more than one launch
     library : run by the GPU vendor's library, predicted and measured but not compiled
-    in_torch : what runs products of models in torch: cuBLAS, and what `prunecast.torch.sparsify` launches
-    gates_in_torch : a gated unit between its products is the first one's epilogue there
-    parts : names of the kernels that are launched one behind the other; empty for a kernel of one launch
-    writes_all_rows : also rows of C in which nothing is kept; else a second launch writes them
-    unaligned_tokens : up to so many tokens, rows of B and C may begin anywhere; above, copies are padded
-    costs : package with files `costs/sm_*.toml`; empty where the kernel has none
-    traits : `(plan, gpu)` -> what the kernel knows of its launches that a plan does not say
+    in_torch : runs products of models in torch: cuBLAS, and the kernels of `prunecast.torch.sparsify`
+    gates_in_torch : in torch, the gated unit between two products is fused into the epilogue of the first
+    parts : names of the kernels that are launched in sequence; empty for a kernel of one launch
+    writes_all_rows : writes also rows of C without kept weights; else a second launch writes them
+    unaligned_tokens : up to this number of tokens, rows of B and C need no alignment; above it, copies are
+        padded
+    costs : package with files `costs/sm_*.toml`; empty if the kernel has none
+    traits : `(plan, gpu)` -> `LaunchTraits` of the plan's launches
     """
 
     name: str
@@ -158,16 +160,18 @@ class Kernel:
 
     @property
     def prunes(self) -> bool:
-        """Whether it multiplies less than all of A."""
+        """True if the kernel skips weights that are pruned."""
         return self.takes is not None
 
     @property
     def runs_any_mask(self) -> bool:
-        """Whether it takes the elements of every mask, tiles included, at whatever cost."""
+        """True if it accepts the elements of any mask, tiles included, at whatever cost."""
         return self.takes is ElementMap and "tiles" in self.keeps
 
     def why_predicted_only(self, plan: KernelPlan, gpu: GpuSpec) -> str | None:
-        """Why no kernel runs a plan of this one on the GPU; None where one does, or is made of others."""
+        """Return the reason why no CUDA kernel runs the plan on the GPU; None if one does, or
+        for libraries.
+        """
         if self.library or not self.compilers:
             return None
         entry = self.compilers.get(plan.tensor)
@@ -178,16 +182,16 @@ class Kernel:
         return None
 
     def costs_on(self, gpu: GpuSpec) -> Costs | None:
-        """Costs on the GPU's architecture, None where the kernel has none."""
+        """Return the costs on the GPU's architecture; None if the kernel has none."""
         return load_costs(self.costs, gpu.compute_capability) if self.costs else None
 
     def guessed_costs(self, gpu: GpuSpec) -> float:
-        """Share of these costs that are guesses, as those carried over from another architecture are."""
+        """Return the fraction of these costs that are guesses, including those of other architectures."""
         costs = self.costs_on(gpu)
         return costs.guessed_share if costs else 0.0
 
     def runs(self, pattern: str, keeps: Kept) -> bool:
-        """Whether it runs a canonical pattern of this kind."""
+        """Return True if it runs a canonical pattern of this kind."""
         family = pattern.split(":")[0]
         named = pattern in self.families or family in self.families
         return named or (keeps in self.keeps and family not in self.not_families)

@@ -1,7 +1,6 @@
-"""`KERNELS`: every kernel there is. A new one is a folder with a record, and a line here.
+"""`KERNELS`: table of all kernels. A new kernel is a folder with a record, and a line here.
 
-Also the launches that an operator adds to its kernel's: padded copies of B and C, a fill of rows without a
-tile.
+Also the additional launches of an operator: padded copies of B and C, and a fill of rows without a tile.
 """
 
 from prunecast.kernels.balanced.kernel import BALANCED
@@ -25,7 +24,8 @@ TWO_PART = Kernel(
     on_request=True,
     parts=("stspmm", "csr"),
 )
-"""Tiles write C, all of it; a remainder of single weights adds to the rows that it has something for."""
+"""The tile kernel writes all of C; then a CSR kernel adds the remaining single weights to the rows that have
+some."""
 
 _RECORDS = (DENSE, TILE_WISE, STSPMM, SMALL_N, BLOCK_SPARSE, TWO_OF_FOUR, CUSPARSELT, BALANCED, TWO_PART, CSR)
 
@@ -34,13 +34,13 @@ KERNELS: dict[str, Kernel] = {record.name: record for record in _RECORDS}
 
 
 def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
-    """Whether B and C of one of the project's kernels are copied to and from rows that it can read."""
+    """Return True if B and C of one of the project's kernels must be copied to and from aligned rows."""
     any_rows = tokens <= KERNELS[kernel].unaligned_tokens
     return not any_rows and tokens * DTYPE_BYTES[dtype] % ROW_BYTES != 0
 
 
 def zero_row_count(plan: KernelPlan) -> int:
-    """Rows of C that lie in no tile and that the kernel does not write itself."""
+    """Return the number of rows of C that are in no tile and that the kernel does not write itself."""
     if KERNELS[plan.kernel].writes_all_rows:
         return 0
     return plan.m - int(plan.tiles.row_index.size)

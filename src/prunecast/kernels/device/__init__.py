@@ -1,9 +1,11 @@
-"""What the CUDA of all kernels shares: compiling, launching, arrays of the caller, rows that are copied.
+"""Code that the operators of all kernels share: compilation, launches, arrays of the caller, copies to
+aligned rows.
 
-`build` compiles without a GPU, and `packed` lays out bytes with NumPy alone; only
-`operator`, `row_copies` and `transpose` touch a device. `ptx.cuh` has the PTX that
-C++ has no words for, `activation.cuh` what becomes of sums. Each kernel's own CUDA lies in the folder `cuda`
-beside its planner. CuPy is imported here, in those folders and in `prunecast.validation.measure` alone.
+`build` compiles without a GPU, and `tile_stages` lays out bytes with NumPy only. `operator`, `arrays` and
+`transpose` use a device. `ptx.cuh` contains inline PTX for instructions without a C++ equivalent;
+`activation.cuh` contains the epilogue (bias and activation). The CUDA sources of each kernel are in the
+folder `cuda` next to its planner. CuPy is imported only here, in those folders and in
+`prunecast.validation.measure`.
 """
 
 __all__: list[str] = []

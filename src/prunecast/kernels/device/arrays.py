@@ -1,7 +1,7 @@
-"""Arrays of a call: every operator takes and refuses the same, with the same words, before it launches.
+"""Check the arrays of a call, identically for all operators, before anything is launched.
 
-Another operator hands `multiply` what it wants and a function that launches; rows that are not aligned are
-copied here, and nowhere else.
+An operator passes its requirements and a launch function to `multiply`. Rows that are not aligned are copied
+only here.
 """
 
 from collections.abc import Callable
@@ -17,25 +17,26 @@ from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.misaligned import copied_row_bytes
 
 _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
-"""A plan's dtype -> names of array dtypes that are taken; uint16 carries the bits of bf16."""
+"""Dtype of a plan -> names of the array dtypes that are accepted; uint16 holds the bits of bf16."""
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 """Bytes of an element. Kind: definition, IEEE 754 and bfloat16."""
 
 Run = Callable[[Place, Place, int], None]
-"""Enqueues the product of B into C, aligned and padded, on the stream of a handle."""
+"""Function that enqueues the product of B into C, both aligned and padded, on the stream of a handle."""
 
 
 class Wanted(NamedTuple):
-    """The arrays of one operator: C (m, n) = A (m, k) @ B (k, n)."""
+    """Requirements on the arrays of one operator: C (m, n) = A (m, k) @ B (k, n)."""
 
     m: int
     k: int
     n: int
     dtype: str
-    """The plan's."""
+    """Dtype of the plan."""
     device: int
     align_bytes: int = 16
-    """Rows begin at multiples of this and hold whole groups of as many bytes; 1 if the kernel takes any."""
+    """Required alignment of rows; a row is read in whole groups of this many bytes. 1 if any
+    alignment works."""
 
     @property
     def item_bytes(self) -> int:
@@ -44,27 +45,29 @@ class Wanted(NamedTuple):
 
     @property
     def padded_n(self) -> int:
-        """Tokens of a row of whole groups."""
+        """Number of tokens of a row, rounded up to whole groups of `align_bytes`."""
         group = max(self.align_bytes // self.item_bytes, 1)
         return -(-self.n // group) * group
 
     @property
     def copied_n(self) -> int:
-        """Tokens from one row of a copy to the next; at least `padded_n`."""
+        """Row stride of a copy, in tokens; at least `padded_n`."""
         return copied_row_bytes(self.padded_n, self.item_bytes) // self.item_bytes
 
 
 class Rooms:
-    """Memory that an operator keeps for copies in padded rows.
+    """Device buffers that an operator keeps for copies in padded rows.
 
-    A captured graph writes to the same addresses in every replay, so that they must stay the operator's.
+    A captured CUDA graph writes to the same addresses in every replay, so the operator must keep its buffers.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, str], Any] = {}
 
     def room(self, name: str, framework: Framework, like: Any, rows: int, columns: int) -> Any:
-        """(rows, columns) of the framework and dtype of `like`, zeros at first, the same in every call."""
+        """Return the buffer (rows, columns) in the framework and dtype of `like`, initially zero, the same in
+        every call.
+        """
         key = (name, framework.name, str(like.dtype))
         if key not in self._kept:
             self._kept[key] = framework.empty(like, rows, columns)
@@ -73,13 +76,13 @@ class Rooms:
 
 
 def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
-    """Check B and `out`, bring both to aligned rows where they are not, `run`, and give C back.
+    """Check B and `out`, copy them to aligned rows if necessary, call `run`, and return C.
 
-    B in rows that are aligned and padded is read where it lies, whatever the padding holds.
+    B with aligned and padded rows is read in place, whatever values the padding has.
 
     Parameters
     ----------
-    rooms : the operator's, for the copies
+    rooms : buffers of the operator, for the copies
     b : (K, N), row-major, of the plan's dtype, on the operator's device; a CuPy array or a torch tensor
     out : None, or C (M, N) of the same framework
 
@@ -108,7 +111,9 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
 
 
 def check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
-    """Refuse an array that is not (rows, n), row-major, of the wanted dtype on the wanted device."""
+    """Raise `BadInput` unless an array is (rows, n), row-major, of the wanted dtype and on the
+    wanted device.
+    """
     names, shape, item = _NAMES[wanted.dtype], (rows, wanted.n), wanted.item_bytes
     if given.dtype not in names:
         raise BadInput(f"{name} must be {' or '.join(names)}, got {given.dtype}")
@@ -126,7 +131,7 @@ def check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
 def check_weights(
     plan: KernelPlan, weights: npt.NDArray[np.floating[Any]], bias: npt.NDArray[np.floating[Any]] | None
 ) -> None:
-    """Refuse weights that are not (M, K) and a bias that is not (M,), with `BadInput`."""
+    """Raise `BadInput` unless the weights are (M, K) and the bias is (M,)."""
     for name, array, shape in (("weights", weights, (plan.m, plan.k)), ("bias", bias, (plan.m,))):
         if array is None:
             continue
@@ -148,18 +153,20 @@ def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
 
 
 def _is_aligned(given: Given, wanted: Wanted) -> bool:
-    """Whether rows begin where the kernel can begin."""
+    """Return True if the first row and the row stride have the alignment that the kernel needs."""
     return given.strides[0] % wanted.align_bytes == 0 and given.pointer % wanted.align_bytes == 0
 
 
 def _may_be_written(given: Given, wanted: Wanted) -> bool:
-    """C where it lies: what is behind the tokens of a row may be somebody else's."""
+    """Return True if C can be written in place: memory after the tokens of a row may belong to other data."""
     return _is_aligned(given, wanted) and wanted.n == wanted.padded_n
 
 
 def _may_be_read(given: Given, wanted: Wanted) -> bool:
-    """B where it lies: what the kernel reads behind the tokens of a row ends up behind the tokens of C, and
-    is there, before the next row and in the last one too. Such is C of another operator.
+    """Return True if B can be read in place.
+
+    The values that the kernel reads after the tokens of a row only affect the padding of C, but the memory
+    must be allocated, in the last row too. C of another operator is such an array.
     """
     row_bytes = wanted.padded_n * wanted.item_bytes
     ends = (wanted.k - 1) * given.strides[0] + row_bytes
@@ -168,14 +175,14 @@ def _may_be_read(given: Given, wanted: Wanted) -> bool:
 
 
 def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
-    """B in padded rows; the padding is multiplied too, so it must hold numbers."""
+    """Return B copied to padded rows; the padding is multiplied too, so it must contain finite numbers."""
     copy = rooms.room("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
     framework.copy(copy, b)
     return copy
 
 
 def _new_c(framework: Framework, b: Any, out: Any, wanted: Wanted, rooms: Rooms) -> Any:
-    """Aligned rows of C: the caller's own, or the operator's where they are copied to `out` afterwards."""
+    """Return C with aligned rows: a new array for the caller, or the buffer that is later copied to `out`."""
     if out is None:
         tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
         return framework.empty(b, wanted.m, tokens)[:, : wanted.n]

@@ -1,7 +1,7 @@
-"""Compile a CUDA source to a cubin without a GPU or a driver, and keep it.
+"""Compile a CUDA source to a cubin with NVRTC, without a GPU or a driver, and cache it.
 
-NVRTC compiles; what ptxas says is read, and a message that the tensor instructions were serialised is an
-error: such a kernel is right but up to 13 % slower, which no test of its results would notice.
+The log of ptxas is checked. A warning that tensor instructions (wgmma) were serialized is an error: such a
+kernel is correct but up to 13 % slower, and no test of its results would detect it.
 """
 
 import hashlib
@@ -16,28 +16,28 @@ from typing import Any
 
 SOURCES = Path(__file__).parent
 NVRTC_VERSION = "13.0"
-"""The cubins' toolkit, for a cache that was filled elsewhere; drivers from 580 on load them."""
+"""CUDA toolkit of the cubins, which is part of the cache key; drivers from 580 on load them."""
 
 _HARMLESS = "C7519"
-"""ptxas inserts a wgmma fence itself, where the program has none or in a loop: costs nothing."""
+"""Warning of ptxas that it inserts a wgmma fence: it costs no time."""
 
 
 class KernelBuildError(RuntimeError):
-    """NVRTC is missing, refused a source, or built it in a way that must not be used."""
+    """NVRTC is missing, rejected a source, or produced code that must not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernel:
-    """A cubin and what the compiler said about it.
+    """A cubin and the compiler's report about it.
 
     Parameters
     ----------
-    cubin : file to load
+    cubin : path of the file to load
     arch : architecture, e.g. `sm_90a`
-    registers : per thread at entry
-    spill_bytes : stores and loads of registers that did not fit, and the stack frame
+    registers : registers per thread at entry
+    spill_bytes : bytes of register spills (stores and loads) and of the stack frame
     shared_bytes : static shared memory; dynamic shared memory is the plan's
-    log : what NVRTC and ptxas printed
+    log : output of NVRTC and ptxas
     """
 
     cubin: Path
@@ -49,7 +49,7 @@ class CompiledKernel:
 
 
 def _cache_folder() -> Path:
-    """Folder of cubins: `PRUNECAST_CACHE`, else the user's cache folder."""
+    """Return the cache folder of cubins: `PRUNECAST_CACHE`, else a folder in the user's cache."""
     own = os.environ.get("PRUNECAST_CACHE")
     if own:
         return Path(own)
@@ -66,15 +66,15 @@ def compile_cubin(
     allow_spills: bool = False,
     folder: Path | None = None,
 ) -> CompiledKernel:
-    """Compile `source`, or take it from the cache if the same text was compiled with the same options before.
+    """Compile `source`, or return the cached cubin of the same text and options.
 
     Parameters
     ----------
     arch : e.g. `sm_90a`
     defines : preprocessor names and their values
-    includes : folders of headers besides the source's own and that of the device
-    allow_spills : do not refuse registers in local memory (builds for debugging)
-    folder : of the cache; None for `cache_folder()`
+    includes : folders of headers in addition to the source's own folder and that of the device
+    allow_spills : accept register spills to local memory (builds for debugging)
+    folder : cache folder; None for `_cache_folder()`
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _key(source: Path, folders: Sequence[Path], options: list[str]) -> str:
 
 
 def _keep(folder: Path, name: str, cubin: bytes, log: str, arch: str) -> None:
-    """The record last, so that it never stands without its cubin."""
+    """Write the cubin, then its record, so that a record never exists without its cubin."""
     spills = sum(int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", log))
     registers = max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0)
     shared = max((int(n) for n in re.findall(r"(\d+) bytes smem", log)), default=0)
@@ -126,7 +126,7 @@ def _keep(folder: Path, name: str, cubin: bytes, log: str, arch: str) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All or nothing: another process may be reading or writing the same name."""
+    """Write a file atomically: another process may read or write the same name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -154,7 +154,7 @@ def _run_nvrtc(source: Path, folders: Sequence[Path], options: list[str]) -> tup
     status, major, minor = nvrtc.nvrtcVersion()
     if int(status) != 0 or f"{major}.{minor}" != NVRTC_VERSION:
         raise KernelBuildError(f"wanted NVRTC {NVRTC_VERSION}, got {major}.{minor}")
-    # NVRTC's own cache gives a cubin without what ptxas says, so that its registers would be none
+    # A cubin from NVRTC's own cache has no ptxas log, and its registers and spills would be unknown
     all_options = [*options, "--no-cache", *(f"--include-path={place}" for place in folders)]
     program = _ask(nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []), source)
     encoded = [option.encode() for option in all_options]

@@ -1,4 +1,6 @@
-"""A convolution's input in place of B: pixels for columns, ends of lines, strides; and `ConvOperator`."""
+"""Convolutions with implicit GEMM on the tile kernels: input offsets, line ends, strides, and
+`ConvOperator`.
+"""
 
 from typing import Any
 
@@ -14,18 +16,19 @@ from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 CHUNK = 8
-"""Tokens that are zeros together, and that a row of B begins at a multiple of. Kind: CUDA source,
+"""Number of tokens per chunk: zeros and starts of rows of B are aligned to chunks. Kind: CUDA source,
 `border.cuh`."""
 _WORD_BYTES = 8
-"""Words in which borders are cleared. Kind: choice, a pixel is whole groups of 8 images of 2 bytes."""
+"""Bytes of the words with which borders are cleared. Kind: choice, a pixel is whole groups of 8 images of 2
+bytes."""
 
 
 def grid_of(plan: KernelPlan) -> ConvGrid | None:
-    """The convolution whose input a plan reads; None for a product.
+    """Return the convolution whose input a plan reads; None for a matrix product.
 
     Raises
     ------
-    BadInput : images that no kernel reads, or not a multiple of 8 of them
+    BadInput : the plan has no `ConvGrid`, or the number of images is not a multiple of 8
     """
     if plan.source is None:
         return None
@@ -39,7 +42,9 @@ def grid_of(plan: KernelPlan) -> ConvGrid | None:
 
 
 def conv_defines(plan: KernelPlan) -> dict[str, int]:
-    """Preprocessor names of a kernel that reads a convolution's input; none for a product."""
+    """Return the preprocessor names of a kernel that reads a convolution's input; none for a
+    matrix product.
+    """
     grid = grid_of(plan)
     if grid is None:
         return {}
@@ -48,7 +53,7 @@ def conv_defines(plan: KernelPlan) -> dict[str, int]:
 
 
 def reading_input(plan: KernelPlan, packed: PackedStages) -> PackedStages:
-    """Images whose columns are pixels of the input, `batch` elements apart; those of a product unchanged."""
+    """Return `packed` with column indices replaced by input pixels; unchanged for a matrix product."""
     grid = grid_of(plan)
     if grid is None:
         return packed
@@ -57,7 +62,7 @@ def reading_input(plan: KernelPlan, packed: PackedStages) -> PackedStages:
 
 
 def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
-    """Lines, their pixels and strides into the argument of a launch; nothing for a product."""
+    """Write line sizes, pixel counts and strides into the launch argument; nothing for a matrix product."""
     grid = grid_of(plan)
     if grid is None:
         return
@@ -69,12 +74,13 @@ def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
 
 
 class ConvOperator:
-    """A convolution on one device, `c = op(b)`: both are planes of a `ConvGrid`, pixels of `batch` elements.
+    """A convolution on one device, `c = op(b)`: both arrays are planes of a `ConvGrid`, pixels of `batch`
+    elements.
 
     Attributes
     ----------
-    grid : of the input
-    output : where pixels of the output lie
+    grid : layout of the input
+    output : layout of the output's pixels
     """
 
     def __init__(self, operator: Any, grid: ConvGrid) -> None:
@@ -84,10 +90,10 @@ class ConvOperator:
         self._first, self._plane = self.output.first * self._pixel, self.output.plane * self._pixel
 
     def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (output.pixels, batch) of B (grid.source.pixels, batch): CuPy arrays or torch tensors.
+        """Return C (output.pixels, batch) for B (grid.source.pixels, batch): CuPy arrays or torch tensors.
 
-        Enqueued on the current stream of the framework of `b`. An `out` has zeros between its planes already,
-        such as a former output.
+        The launch is enqueued on the current stream of the framework of `b`. If `out` is given, it must
+        already have zeros between its planes, for example because it is an earlier output.
 
         Raises
         ------
@@ -106,17 +112,17 @@ class ConvOperator:
         return c
 
     def enqueue(self, b: Place, c: Place, stream: int) -> None:
-        """The launch alone: nothing is checked, and borders between planes of C are not written.
+        """Enqueue only the launch: nothing is checked, and borders between planes of C are not written.
 
         Parameters
         ----------
-        b, c : input and output, the bytes of a pixel for those of a row
+        b, c : input and output; `row_bytes` is the bytes of a pixel
         stream : handle
         """
         self._operator.enqueue(b, Place(c.pointer + self._first, self._plane), stream)
 
     def copy(self) -> "ConvOperator":
-        """A copy with device memory of its own, to be used on another stream."""
+        """Return a copy with its own device memory, to be used on another stream."""
         return ConvOperator(self._operator.copy(), self.grid)
 
     def _place(self, name: str, framework: Any, array: Any, pixels: int) -> Place:
@@ -128,9 +134,9 @@ class ConvOperator:
         return Place(given.pointer, self._pixel)
 
     def clear(self, c: Any) -> None:
-        """Zeros between the planes of C, a CuPy array.
+        """Write zeros between the planes of C, a CuPy array.
 
-        In words of 8 bytes: CuPy stores one element a thread, whatever its size.
+        Words of 8 bytes are faster: CuPy stores one element per thread, whatever its size.
         """
         import cupy as cp
 

@@ -1,6 +1,6 @@
-"""The compiled form of a kernel that a plan runs: its source, preprocessor names and registers.
+"""Compiled form of a kernel for a plan: source, preprocessor names and registers.
 
-Also the kernel `fill_rows.cu`, for rows of C that lie in no tile.
+Also the kernel `fill_rows.cu`, for rows of C that are in no tile.
 """
 
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ from prunecast.kernels.device.launch import Place, PreparedLaunch
 from prunecast.plan.kernel_plan import KernelPlan
 
 ARCH = "sm_90a"
-"""What kernels with instructions of Hopper are compiled for."""
+"""Architecture for which kernels with Hopper instructions are compiled."""
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "gelu-tanh": 4}
 """Activation -> macro. Kind: CUDA source, `activation.cuh`."""
 
 
 class FormOptions(TypedDict, total=False):
-    """What forms differ in for the same plan."""
+    """Options in which compiled forms of the same plan differ."""
 
     activation: str
-    """One of `ACTIVATIONS`, after the bias."""
+    """One of `ACTIVATIONS`, applied after the bias."""
     bias: bool
     changes: Mapping[str, int] | None
     """Preprocessor names that override those of the plan, for experiments and debugging."""
 
 
 class Form(NamedTuple):
-    """What the kernel of a plan is compiled from."""
+    """Inputs of the compiler for the kernel of a plan."""
 
     source: Path
     entry: str
@@ -40,20 +40,20 @@ class Form(NamedTuple):
     defines: Mapping[str, int]
     """Preprocessor names and their values."""
     registers: int | None = None
-    """Registers of a thread, as the plan says; None where the launch bound alone holds them."""
+    """Registers per thread according to the plan; None if only the launch bound limits them."""
     fewer: bool = False
-    """Whether it may take fewer."""
+    """True if the kernel may use fewer registers."""
     includes: tuple[Path, ...] = ()
-    """Folders of headers besides its own and that of the device."""
+    """Folders of headers in addition to the source's own folder and that of the device."""
     any_arch: bool = False
-    """Whether it has no instructions that only some architectures have, as `sm_90a` has."""
+    """True if the kernel has no architecture-specific instructions, such as those of `sm_90a`."""
 
     def build(self, arch: str = ARCH) -> CompiledKernel:
-        """Compile it for an architecture.
+        """Compile the form for an architecture.
 
         Raises
         ------
-        KernelBuildError : as `compile_cubin`, or other registers than the plan's, which it names
+        KernelBuildError : as `compile_cubin`, or the kernel does not use the plan's number of registers
         """
         spills = bool(self.defines.get("GUARD", 0))
         name = arch.rstrip("a") if self.any_arch else arch
@@ -68,8 +68,9 @@ class Form(NamedTuple):
 
 
 def plan_defines(plan: KernelPlan, **options: Unpack[FormOptions]) -> dict[str, int]:
-    """Preprocessor names that the forms of all plans have, with the threads and shared memory of a block; and
-    what is changed of them. Raises BadInput for an unknown activation.
+    """Return the preprocessor names common to all plans: threads, shared memory, convolution, epilogue.
+
+    `changes` override them. Raises BadInput for an unknown activation.
     """
     ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False), dtype=plan.dtype)
     return {
@@ -82,7 +83,7 @@ def plan_defines(plan: KernelPlan, **options: Unpack[FormOptions]) -> dict[str, 
 
 
 def end_defines(activation: str, *, bias: bool, dtype: str = "fp16") -> dict[str, int]:
-    """What becomes of sums before they are C. Raises BadInput for an unknown activation."""
+    """Return the preprocessor names of the epilogue. Raises BadInput for an unknown activation."""
     if activation not in ACTIVATIONS:
         raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     return {
@@ -95,23 +96,23 @@ def end_defines(activation: str, *, bias: bool, dtype: str = "fp16") -> dict[str
 _THREADS = 256
 """Threads of a block. Kind: CUDA source, `fill_rows.cu`."""
 _C, _C_ROW, _ARGUMENTS, _ARGUMENT_BYTES = 2, 3, 5, 8
-"""Places of pointers and row lengths among the arguments, how many there are, and the bytes of each. Kind:
+"""Positions of pointers and row lengths among the arguments, number of arguments, and bytes of each. Kind:
 CUDA source, `fill_rows.cu`."""
 
 
 class FillRows:
-    """Writes what rows without weights come to, again and again, to wherever C lies.
+    """Launch that writes the rows of C without kept weights (activation of the bias), for any address of C.
 
     Parameters
     ----------
     function : handle of the loaded kernel
-    rows, bias : device addresses; the caller keeps what lies there
+    rows, bias : device addresses; the caller keeps the arrays alive
     blocks : one for each row
-    tokens : of a row of C, a multiple of 8
+    tokens : length of a row of C, a multiple of 8
     """
 
     def __init__(self, function: int, rows: int, bias: int, *, blocks: int, tokens: int) -> None:
-        # `tokens` is an int there, the lower half of its word
+        # `tokens` is an int in the kernel: the lower half of a little-endian 8-byte word
         values = np.array([rows, bias, 0, 0, tokens], np.uint64)
         self._words = values.data
         first = values.ctypes.data
@@ -121,11 +122,11 @@ class FillRows:
         )
 
     def __call__(self, c: Place, stream: int) -> None:
-        """Enqueue it on a stream of the current device, by handle."""
+        """Enqueue the launch on a stream of the current device, given by its handle."""
         self._words[_C], self._words[_C_ROW] = c
         self._launch(stream)
 
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
-    """Compile the kernel that writes rows of C that lie in no tile."""
+    """Compile the kernel that writes rows of C that are in no tile."""
     return compile_cubin(SOURCES / "fill_rows.cu", ARCH, end_defines(activation, bias=bias, dtype=dtype))

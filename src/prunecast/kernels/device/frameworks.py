@@ -1,11 +1,11 @@
-"""What differs between the frameworks whose arrays operators take: CuPy's, and torch's without a copy.
+"""Adapters for arrays of CuPy and torch; torch tensors are used without a copy.
 
-Work is enqueued on the current stream of the caller's own framework, and new arrays come from its own
-allocator: so both CuPy's and torch's graph captures work after a first call.
+Work is enqueued on the current stream of the caller's framework, and new arrays come from its allocator.
+Therefore graph capture works with both CuPy and torch after a first call.
 
-CuPy's own copy of rows that lie apart moves one element a thread, whatever its size: 0.8 a cycle and SM of
-an H200, so that fp16 goes at 0.4 TB/s (own measurement, 2026-11-22). Rows here are copied in words as wide
-as both sides allow: four elements of fp16 go as 8 bytes.
+CuPy's own copy of strided rows moves one element per thread, whatever its size: 0.8 elements per cycle and SM
+of an H200, 0.4 TB/s for fp16 (own measurement, 2026-11-22). Rows are copied here in words as wide as both
+sides allow: four elements of fp16 as one word of 8 bytes.
 """
 
 import sys
@@ -20,42 +20,42 @@ from prunecast.plan.misaligned import word_bytes
 
 
 class Given(NamedTuple):
-    """One array of a caller in plain numbers, which can be judged without a GPU."""
+    """Properties of a caller's array as plain numbers, which can be checked without a GPU."""
 
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    """Bytes."""
+    """Strides in bytes."""
     device: int
-    """-1 where it lies in the host's memory."""
+    """Device number; -1 for host memory."""
     pointer: int
     room_bytes: int
-    """Bytes of the allocation from the pointer on; more than the array may have."""
+    """Bytes of the allocation from the pointer on; may exceed the size of the array."""
 
 
 class Framework(Protocol):
-    """One kind of arrays."""
+    """Operations on the arrays of one framework."""
 
     name: str
 
     def describe(self, name: str, array: Any) -> Given:
-        """The array in numbers; refuses what cannot take part at all."""
+        """Return the properties of the array; raise BadInput for arrays that cannot be used."""
 
     def view(self, array: Any) -> Any:
-        """The memory of an array as a CuPy array; bf16 as uint16."""
+        """Return the memory of an array as a CuPy array; bf16 as uint16."""
 
     def empty(self, like: Any, rows: int, columns: int) -> Any:
-        """A new array of the same dtype on the same device."""
+        """Return a new array of the same dtype on the same device."""
 
     def copy(self, to: Any, of: Any) -> None:
-        """Rows of `of` into those of `to`, on the current stream."""
+        """Copy the rows of `of` into those of `to`, on the current stream."""
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
-        """CuPy works on the caller's current stream inside."""
+        """Return a context in which CuPy uses the caller's current stream."""
 
 
 def framework_of(name: str, array: Any) -> Framework:
-    """The framework that an array belongs to; `name` is what messages call it. Raises BadInput for any other
+    """Return the framework of an array; `name` is its name in error messages. Raises BadInput for any other
     object.
     """
     kind = type(array)
@@ -95,7 +95,7 @@ class _Cupy:
 
 
 class _SameStream(NamedTuple):
-    """A tensor handed over on the very stream that it is used on, so that nothing has to wait."""
+    """A tensor exported on the stream on which it is used, so that no synchronization is necessary."""
 
     tensor: Any
 
@@ -107,7 +107,7 @@ class _SameStream(NamedTuple):
 
 
 class _StreamOf(NamedTuple):
-    """A stream by its handle, in the words of the CUDA stream protocol."""
+    """A stream given by its handle, with the CUDA stream protocol."""
 
     handle: int
 
@@ -116,7 +116,7 @@ class _StreamOf(NamedTuple):
 
 
 class _Torch:
-    """torch has been imported by whoever made the tensor."""
+    """Adapter for torch. The module has already been imported by the code that created the tensor."""
 
     name = "torch"
 
@@ -137,7 +137,7 @@ class _Torch:
         import cupy as cp
 
         torch = sys.modules["torch"]
-        # Not every reader of DLPack knows bfloat16
+        # Export bfloat16 as int16: not every DLPack consumer supports bfloat16
         bits = array.dtype in (torch.bfloat16, torch.uint16)
         plain = array.detach().view(torch.int16) if bits else array.detach()
         shared = cp.from_dlpack(_SameStream(plain))
@@ -159,14 +159,16 @@ class _Torch:
 
 
 def _stream_of(cp: Any, handle: int) -> Any:
-    """CuPy before 14 knows streams of others by another name, which it warns of since."""
+    """Return CuPy's object for an external stream: CuPy before 14 has another name for it,
+    deprecated since.
+    """
     if hasattr(cp.cuda.Stream, "from_external"):
         return cp.cuda.Stream.from_external(_StreamOf(handle))
     return cp.cuda.ExternalStream(handle)
 
 
 def _copy_rows(to: Any, of: Any) -> None:
-    """`to[...] = of` for CuPy arrays (rows, tokens) of one dtype whose tokens lie side by side."""
+    """Assign `to[...] = of` for CuPy arrays (rows, tokens) of one dtype whose tokens are contiguous."""
     row_bytes = to.shape[1] * to.itemsize
     starts = (to.data.ptr, of.data.ptr, to.strides[0], of.strides[0])
     width = word_bytes(to.itemsize, row_bytes, *starts)

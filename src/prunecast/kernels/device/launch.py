@@ -1,8 +1,7 @@
-"""Launching through the driver: arguments by value, and launches that may overlap the one before.
+"""Kernel launches through the CUDA driver: arguments passed by value, and programmatic dependent launch.
 
-CuPy launches with plain arguments only, so the driver is called directly; everything else is CuPy's. What a
-launch needs besides its arguments' bytes and its stream is put together once: a fifth of the time of a call
-went there.
+CuPy supports only plain arguments, so `cuLaunchKernelEx` is called directly; CuPy does everything else. The
+launch configuration is prepared once, because building it needed a fifth of the time of a call.
 """
 
 import ctypes
@@ -18,17 +17,17 @@ WORD_BYTES = 8
 
 
 class Place(NamedTuple):
-    """A row-major matrix on a device."""
+    """Address and row stride of a row-major matrix on a device."""
 
     pointer: int
     row_bytes: int
-    """Bytes from a row to the next."""
+    """Bytes from one row to the next."""
 
 
 class Places:
-    """The words of an argument, one record, that say where B and C lie.
+    """Positions of the addresses and row strides of B and C in an argument record.
 
-    Written as words of a buffer: NumPy takes six times as long for a field of a record.
+    They are written as words of a buffer: NumPy needs six times as long to set a field of a record.
     """
 
     def __init__(self, args: npt.NDArray[np.void]) -> None:
@@ -38,7 +37,7 @@ class Places:
         self._b, self._c, self._b_row, self._c_row = at
 
     def write(self, b: Place, c: Place) -> None:
-        """Let the next launch read B and write C there."""
+        """Write the addresses and row strides of B and C for the next launch."""
         words = self._words
         words[self._b], words[self._b_row] = b
         words[self._c], words[self._c_row] = c
@@ -51,7 +50,7 @@ _NO_CONTEXT = 201
 
 
 class LaunchError(RuntimeError):
-    """The driver refused a launch."""
+    """The driver rejected a launch."""
 
 
 class _Attribute(ctypes.Structure):
@@ -71,15 +70,15 @@ class _Config(ctypes.Structure):
 
 @cache
 def driver() -> Any:
-    """The driver's functions."""
+    """Return the library with the driver's functions."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 def answer_of(function: Callable[..., int], *arguments: Any) -> int:
-    """The status that a function of the driver answers.
+    """Return the status of a driver function.
 
-    A thread that has used no GPU yet has no context, where frameworks give it memory that is there already:
-    it gets that of its device then.
+    A thread that has not used a GPU has no current context, even if its framework gives it memory from a
+    pool. In this case the primary context of the current device is bound and the function is called again.
     """
     status = function(*arguments)
     if status == _NO_CONTEXT:
@@ -97,15 +96,15 @@ def _bind_context() -> None:
 
 
 class PreparedLaunch:
-    """A loaded kernel, launched again and again.
+    """A loaded kernel with a launch configuration that is used for many launches.
 
     Parameters
     ----------
     function : handle of the driver, as CuPy's `.ptr`
-    arguments : addresses of the arguments' values in host memory, which the caller keeps; what lies there is
-        read before a launch returns, and may change from one to the next
+    arguments : addresses of the arguments' values in host memory, which the caller keeps alive; the values
+        are read before a launch returns, and may change between launches
     overlap : blocks may start before the previous kernel of the stream has finished; the kernel itself waits
-        before it touches what that one writes (programmatic dependent launch)
+        before it accesses data of that kernel (programmatic dependent launch)
     """
 
     def __init__(
@@ -127,11 +126,11 @@ class PreparedLaunch:
         self._given = (ctypes.byref(self._config), ctypes.c_void_p(function), self._addresses, None)
 
     def point(self, argument: int, address: int) -> None:
-        """Let an argument, by its number, lie elsewhere from now on."""
+        """Set the address of an argument, given by its number, for later launches."""
         self._addresses[argument] = address
 
     def __call__(self, stream: int) -> None:
-        """Enqueue it on a stream of the current device, by handle.
+        """Enqueue the launch on a stream of the current device, given by its handle.
 
         Raises
         ------

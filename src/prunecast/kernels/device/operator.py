@@ -1,4 +1,6 @@
-"""`Operator`: a plan made to run on one device, `c = op(b)`; each kernel has a subclass with its packing."""
+"""`Operator`: a compiled plan on one device, `c = op(b)`; each kernel has a subclass that packs its
+weights.
+"""
 
 from collections.abc import Callable, Mapping
 from threading import Lock
@@ -20,28 +22,28 @@ Floats = npt.NDArray[np.floating[Any]]
 class Operator:
     """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
 
-    Everything that can be refused is refused before the launch. The operator works on the current stream of
-    the caller's framework and may be captured in a CUDA graph after its first call. It owns its arrays, a
-    workspace among them: one operator must not run on two streams at once.
+    All checks are done before the launch. The operator uses the current stream of the caller's framework and
+    may be captured in a CUDA graph after its first call. It owns its arrays, including a workspace, so an
+    operator must not run on two streams at once.
 
     Attributes
     ----------
-    plan : what is launched
+    plan : the plan that is launched
     clock : four uint64 on the device, written by every launch: cycles and nanoseconds at its start and end on
         one SM
     overlap : a launch may start while the kernel before it in the stream drains (compute capability 9.0)
     """
 
     name: ClassVar[str]
-    """What refusals call the kernel."""
+    """Name of the kernel in error messages."""
     form: ClassVar[Callable[..., Form]]
-    """`(plan, **FormOptions)` -> what is compiled for it; refuses plans of other kernels."""
+    """`(plan, **FormOptions)` -> form to compile; raises BadInput for plans of other kernels."""
     pack: ClassVar[Callable[..., Packed]]
-    """`(plan, weights)` -> weights (M, K), rounded to the plan's dtype, as the kernel reads them."""
+    """`(plan, weights)` -> weights (M, K), rounded to the plan's dtype, packed in the kernel's layout."""
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Compute capabilities times ten."""
+        """Return the range of compute capabilities, times ten, on which the plan runs."""
         return range(90, 91)
 
     @classmethod
@@ -54,11 +56,11 @@ class Operator:
         activation: str = "none",
         changes: Mapping[str, int] | None = None,
     ) -> Self:
-        """Compile the kernel of `plan`, pack `weights` (M, K) and bring both to the current device.
+        """Compile the kernel of `plan`, pack `weights` (M, K) and copy them to the current device.
 
         Parameters
         ----------
-        weights : rounded to the plan's dtype; what the plan does not keep is not read
+        weights : rounded to the plan's dtype; weights that the plan does not keep are not read
         bias : (M,), added to every column of C, in fp32
         activation : `none`, `relu` or `gelu`
         changes : preprocessor names that differ from the plan's form, for experiments and debugging
@@ -99,7 +101,7 @@ class Operator:
 
         self.plan, self.overlap = plan, overlap
         self.clock = cp.zeros(4, cp.uint64)
-        # Weights and lists must have arrived: the first launch may come on a stream that waits for no other
+        # Finish the copies to the device: the first launch may be on a stream that does not wait for this one
         cp.cuda.get_current_stream().synchronize()
         self._packed, self._arrays, self._kernel, self._fill = packed, arrays, kernel, fill
         self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, cp.cuda.Device().id, self.align_bytes(plan))
@@ -121,20 +123,22 @@ class Operator:
 
     @property
     def device(self) -> int:
-        """Number of the device that it runs on."""
+        """Number of the operator's device."""
         return self._wanted.device
 
     def copy(self) -> Self:
-        """An operator of the same plan and weights with arrays of its own, to be used on another stream."""
+        """Return an operator of the same plan and weights with its own arrays, to be used on
+        another stream.
+        """
         own = {name: array.copy() for name, array in self._arrays.items()}
         return type(self)(self.plan, self._packed, own, self._kernel, self._fill, overlap=self.overlap)
 
     def __call__(self, b: Any, out: Any = None) -> Any:
-        """C (M, N) of B (K, N), enqueued on the current stream of the framework of `b`.
+        """Return C (M, N) for B (K, N), enqueued on the current stream of the framework of `b`.
 
-        Both are CuPy arrays or both torch tensors on the operator's device. Rows that are not aligned as the
-        kernel needs them are copied to padded rows first; not B whose rows are padded already, as those of C
-        are that an operator gives back.
+        Both are CuPy arrays or both torch tensors on the operator's device. Rows that do not have the
+        alignment that the kernel needs are first copied to padded rows. B with aligned, padded rows, such as
+        C of another operator, is not copied.
 
         Raises
         ------
@@ -143,7 +147,7 @@ class Operator:
         return multiply(self._wanted, self._rooms, b, out, self.enqueue)
 
     def enqueue(self, b: Place, c: Place, stream: int) -> None:
-        """The launches alone; see `prunecast.kernels.compile.Operator`."""
+        """Enqueue only the launches; see `prunecast.kernels.compile.Operator`."""
         with self._lock:
             if self._packed.blocks:
                 self.place(b, c)
@@ -153,20 +157,20 @@ class Operator:
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:
-        """What rows of B and C must begin at multiples of."""
+        """Return the alignment in bytes that rows of B and C need."""
         return 16
 
     def places(self) -> Places | None:
-        """What writes addresses and row bytes of B and C; None where `place` does it by itself."""
+        """Return the writer of addresses and row strides of B and C; None if `place` writes them itself."""
         return Places(self._args)
 
     def place(self, b: Place, c: Place) -> None:
-        """B and C into the arguments."""
+        """Write the addresses and row strides of B and C into the arguments."""
         if self._places is not None:
             self._places.write(b, c)
 
     def arguments(self) -> list[int]:
-        """Addresses of the values of the kernel's arguments."""
+        """Return the addresses of the values of the kernel's arguments."""
         return [self._args.ctypes.data]
 
     def _prepared_fill(self) -> FillRows | None:
@@ -184,16 +188,16 @@ class Operator:
 
 
 def _check_device(kernel: str, runs_on: Callable[[int], bool], wanted: str) -> int:
-    """Number of the current device, refused where `kernel` does not run.
+    """Return the number of the current device; raise BadInput if `kernel` does not run on it.
 
     Parameters
     ----------
-    runs_on : of a compute capability times ten, such as 90
-    wanted : the same in words, for the message
+    runs_on : predicate on the compute capability times ten, such as 90
+    wanted : the requirement in words, for the message
 
     Raises
     ------
-    BadInput : no CuPy, no GPU, or another one
+    BadInput : CuPy is missing, there is no GPU, or the GPU does not run the kernel
     """
     try:
         import cupy as cp
@@ -209,7 +213,7 @@ def _check_device(kernel: str, runs_on: Callable[[int], bool], wanted: str) -> i
 
 
 def _load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
-    """A compiled kernel on the current device, allowed that much dynamic shared memory."""
+    """Load a compiled kernel on the current device and allow `shared_bytes` of dynamic shared memory."""
     import cupy as cp
 
     kernel = cp.RawModule(path=str(cubin)).get_function(entry)
@@ -218,7 +222,7 @@ def _load_kernel(cubin: Any, entry: str, shared_bytes: int) -> Any:
 
 
 def _arch_of_device() -> str:
-    """What is compiled for the current device; `sm_90a` has instructions that `sm_90` lacks."""
+    """Return the architecture to compile for; `sm_90a` has instructions that `sm_90` lacks."""
     import cupy as cp
 
     capability = cp.cuda.Device().compute_capability
@@ -226,7 +230,7 @@ def _arch_of_device() -> str:
 
 
 def _on_device(packed: Packed, bias: Floats | None) -> dict[str, Any]:
-    """Everything on the current device; without a bias one zero stands for it."""
+    """Copy all arrays to the current device; without a bias, a single zero replaces it."""
     import cupy as cp
 
     found = {name: cp.asarray(array) for name, array in packed.arrays.items()}

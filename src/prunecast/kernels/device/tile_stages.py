@@ -1,7 +1,8 @@
-"""The tiles of a map cut into stages of equally many kept columns, which every packing of tiles fills.
+"""Pack tiles into stages of a fixed number of kept columns; used by the packing of all tile kernels.
 
-`item_columns` has a plan's work items as kernels count them: in stages, with workspace slots for tiles split
-along K. Every packing begins with the bits of weights; `squeeze` brings rows of 2:4 to half their length.
+`item_columns` converts the work items of a plan to the units of the kernels: stages, and workspace slots for
+split-K tiles. All packing works on the bits of the weights. `squeeze` compresses 2:4 rows to half their
+length.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,25 +17,25 @@ from prunecast.plan.kernel_plan import KernelPlan
 
 
 class Packed(NamedTuple):
-    """Arrays and the launch argument of one layer."""
+    """Device arrays and launch argument of one layer."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
-    """Name of an array's address in the argument -> the array; the bias is the operator's."""
+    """Field name of an address in the argument -> array; the operator adds the bias."""
     args: npt.NDArray[np.void]
-    """The kernel's first argument, one record, complete but for addresses and row bytes."""
+    """The first argument of the kernel, one record, complete except for addresses and row strides."""
     blocks: int
-    """Thread blocks of a launch."""
+    """Number of thread blocks of a launch."""
     workspace: Mapping[str, tuple[int, str]] = {}
-    """Zeros on the device, by the name of their address: how many, and their dtype."""
+    """Zero-initialized device arrays by the field name of their address: number of elements and dtype."""
     unwritten: IntArray = np.zeros(0, np.int32)
-    """Rows of C that the kernel does not write: in no tile."""
+    """Rows of C that are in no tile and that the kernel does not write."""
 
 
 Bits = npt.NDArray[np.uint16]
 
 
 def to_bits(values: npt.NDArray[np.floating[Any]], dtype: str) -> Bits:
-    """Bits of `values` rounded to `fp16` or `bf16`, as uint16 of the same shape."""
+    """Return the bits of `values` rounded to `fp16` or `bf16`, as uint16 of the same shape."""
     if dtype == "fp16":
         return values.astype(np.float16).view(np.uint16)
     if dtype == "bf16":
@@ -45,24 +46,24 @@ def to_bits(values: npt.NDArray[np.floating[Any]], dtype: str) -> Bits:
 
 
 def uncovered_rows(tiles: TileMap) -> IntArray:
-    """Rows of A that lie in no tile, ascending; C is zero there."""
+    """Return the rows of A that are in no tile, ascending; their sums in C are zero."""
     return np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
 
 
 class _Squeezed(NamedTuple):
-    """Half of the elements of every row."""
+    """Rows of 2:4 weights compressed to half their length."""
 
     values: Bits
-    """(rows, columns / 2): two elements of every four, in order; 0 where fewer are kept."""
+    """(rows, columns / 2): two elements of every four, in order; 0 if fewer are kept."""
     places: npt.NDArray[np.uint8]
-    """(rows, columns / 4): place of the first of the two in its group, and of the second times 4."""
+    """(rows, columns / 4): position of the first of the two in its group, plus 4 times that of the second."""
 
 
 def _table(kept: int) -> tuple[int, int, int, int]:
-    """Places of two elements of a group, and whether each is kept, for a group that keeps the bits of `kept`.
+    """Return the positions of two elements of a group of four with mask `kept`, and if each of them is kept.
 
-    The hardware wants two different places. What is not kept and still multiplied, by 0, lies as far back in
-    the group as it can: there the padding of a list of columns lies.
+    The hardware needs two different positions. A position that is not kept is multiplied by 0; it is as late
+    in the group as possible, because the padding of a column list is at its end.
     """
     places = [place for place in range(4) if kept >> place & 1]
     if len(places) == 2:
@@ -73,21 +74,21 @@ def _table(kept: int) -> tuple[int, int, int, int]:
 
 
 PLACES_OF_MASK = np.array([_table(kept) for kept in range(16)], np.uint8).T
-"""Mask of four columns -> places of the two that 2:4 keeps, and whether there are so many. Kind: definition,
+"""Mask of four columns -> positions of the two that 2:4 multiplies, and if each is kept. Kind: definition,
 PTX ISA, mma.sp metadata."""
 
 
 def squeeze(values: Bits, kept: MaskArray) -> _Squeezed:
-    """Squeeze rows of a multiple of four columns.
+    """Compress rows whose number of columns is a multiple of four to the 2:4 format.
 
     Parameters
     ----------
-    values : (rows, columns) uint16, the bits of the weights; what is not kept is not read
-    kept : (rows, columns), at most two of four neighbours from a multiple of four
+    values : (rows, columns) uint16, the bits of the weights; values that are not kept are not read
+    kept : (rows, columns), at most two in each aligned group of four
 
     Raises
     ------
-    BadInput : three or four neighbours are kept
+    BadInput : a group has three or four kept elements
     """
     fours = kept.reshape(kept.shape[0], -1, 4)
     if fours.size and np.count_nonzero(fours, axis=2).max() > 2:
@@ -106,16 +107,17 @@ def _picked(groups: Bits, place: npt.NDArray[Any], has: npt.NDArray[Any]) -> Bit
 
 
 class PackedStages(NamedTuple):
-    """The images of one layer; one null stage, without columns, follows the stages of all tiles.
+    """Packed weights of one layer; a null stage without columns follows the stages of all tiles.
 
-    Tile t has stages stage_start[t] to stage_start[t + 1], each of as many of its kept columns, in order.
+    Tile t has stages stage_start[t] to stage_start[t + 1], each with the same number of its kept columns, in
+    order.
     """
 
     weights: npt.NDArray[Any]
-    """(stages + 1, ...): one stage behind the other, each as the kernel reads it."""
+    """(stages + 1, ...): weights, one stage after the other, in the layout that the kernel reads."""
     columns: IntArray
-    """(stages + 1, r, step / r): [s, t, q] is the column of A at place t + r q of stage s, -1 for none; r is
-    how many rows of B are fetched at once."""
+    """(stages + 1, r, step / r): [s, t, q] is the column of A at position t + r q of stage s, -1 for none; r
+    is the number of rows of B that are fetched at once."""
     rows: IntArray
     """(tiles, block_m): row of C; -1 for none."""
     stage_start: IntArray
@@ -123,7 +125,7 @@ class PackedStages(NamedTuple):
 
     @property
     def null_stage(self) -> int:
-        """Number of the null stage."""
+        """Index of the null stage."""
         return int(self.stage_start[-1])
 
 
@@ -136,20 +138,22 @@ class _TileStages(NamedTuple):
     stage_start: IntArray
 
     def packed(self, weights: npt.NDArray[Any], rows_at_once: int) -> PackedStages:
-        """Stages with weights; columns are in the order in which threads fetch `rows_at_once` rows of B."""
+        """Return the stages with weights; columns are reordered for threads that fetch `rows_at_once` rows of
+        B.
+        """
         by_turn = self.columns.reshape(self.columns.shape[0], -1, rows_at_once)
         by_thread = np.ascontiguousarray(by_turn.transpose(0, 2, 1))
         return PackedStages(weights, by_thread, self.rows, self.stage_start)
 
 
 def _stage_starts(tiles: TileMap, step: int) -> IntArray:
-    """(tiles + 1,) int32: first stage of every tile, and their number."""
+    """Return (tiles + 1,) int32: the first stage of every tile, then the number of stages."""
     stages = -(-tiles.kept_per_tile.astype(np.int64) // step)
     return np.concatenate(([0], np.cumsum(stages))).astype(np.int32)
 
 
 def tile_stages(tiles: TileMap, block_m: int, step: int) -> _TileStages:
-    """Rows and columns of the stages.
+    """Return the rows and columns of the stages.
 
     Raises
     ------
@@ -169,7 +173,7 @@ def tile_stages(tiles: TileMap, block_m: int, step: int) -> _TileStages:
 def of_tiles(
     matrix: npt.NDArray[Any], tiles: TileMap, stages: _TileStages
 ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-    """Stages of every tile, with its rows and kept columns of `matrix` (M, K).
+    """Yield, for every tile, its range of stages and its rows and kept columns of `matrix` (M, K).
 
     Raises
     ------
@@ -185,7 +189,7 @@ def of_tiles(
 
 
 def padded(values: npt.NDArray[Any], block_m: int, step: int) -> npt.NDArray[Any]:
-    """(block_m, whole stages of `step` columns): zeros behind the rows and columns of a tile."""
+    """Return (block_m, columns padded to whole stages of `step`): `values` of a tile, padded with zeros."""
     width = -(-values.shape[1] // step) * step
     found = np.zeros((block_m, width), values.dtype)
     found[: values.shape[0], : values.shape[1]] = values
@@ -193,14 +197,14 @@ def padded(values: npt.NDArray[Any], block_m: int, step: int) -> npt.NDArray[Any
 
 
 def row_lists(rows: IntArray, block_m: int) -> IntArray:
-    """(lists, block_m): rows of C in lists as long as those of tiles, -1 for none."""
+    """Return (lists, block_m): rows of C in lists as long as those of tiles, padded with -1."""
     lists = np.full((-(-rows.size // block_m), block_m), -1, np.int32)
     lists.reshape(-1)[: rows.size] = rows
     return lists
 
 
 def _fill(room: IntArray, first: npt.NDArray[np.int64], counts: npt.NDArray[Any], values: IntArray) -> None:
-    """Run i of `values`, of counts[i], to the places of `room` from first[i] on."""
+    """Copy run i of `values`, of length counts[i], into the flattened `room` from index first[i] on."""
     before = np.cumsum(counts) - counts
     room.reshape(-1)[np.arange(values.size) + np.repeat(first - before, counts)] = values
 
@@ -210,39 +214,42 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ItemColumns(NamedTuple):
-    """One entry per item, in the order of the plan; the records of all kernels of tiles are made of these."""
+    """Columns with one entry per item, in the order of the plan, from which tile kernels build
+    their records.
+    """
 
     first: Longs
-    """Stage that it begins with."""
+    """First stage of the item."""
     columns: Longs
-    """Kept columns."""
+    """Number of kept columns."""
     steps: Longs
-    """Stages that these lie in."""
+    """Number of stages of these columns."""
     tile: Longs
     token: Longs
     """First token."""
     is_part: Flags
-    """Whether it is one of several parts of a tile that is split along K."""
+    """True for slices of a tile that is split along K."""
     is_owner: Flags
-    """Whether it is the part that adds the others up."""
+    """True for the slice that adds the other slices' sums."""
     slot: Longs
-    """Workspace slot of its partial sums; the owner knows the first of the others'. 0 for whole items."""
+    """Workspace slot of the partial sums; for the owner the first slot of the other slices. 0 for whole
+    items."""
     waits: Longs
-    """Parts that the owner waits for."""
+    """Number of slices that the owner waits for."""
     group: Longs
-    """Number of the split tile; 0 for whole items."""
+    """Index of the split tile; 0 for whole items."""
     slots: int
-    """Partial tiles of C in the workspace."""
+    """Number of partial tiles of C in the workspace."""
     groups: int
-    """Split tiles of C."""
+    """Number of split tiles of C."""
 
 
 def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
-    """The items of `plan`, in stages of `step` columns.
+    """Return the items of `plan`, in stages of `step` columns.
 
     Parameters
     ----------
-    kernel : in refusals
+    kernel : name of the kernel in error messages
 
     Raises
     ------

@@ -1,4 +1,6 @@
-"""`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW); the record too."""
+"""`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW); planner and
+record.
+"""
 
 from dataclasses import replace
 
@@ -35,14 +37,14 @@ def plan_sparse_tensor(
     *,
     tiles: TileMap | None = None,
 ) -> KernelPlan:
-    """Plan a product of 2:4 weights with `n` tokens.
+    """Return the plan of a product of 2:4 weights with `n` tokens.
 
     Parameters
     ----------
-    elements : kept elements; of every four neighbouring columns a row keeps two at most
+    elements : kept elements; a row keeps at most two of every four neighbouring columns
     config : one of `_sparse_tensor_configs`
-    tiles : None, or the tiles inside which the 2:4 lies; neighbours are then neighbours in a tile's list of
-        kept columns, and rows of B are gathered
+    tiles : None, or the tiles inside which the pattern is 2:4; neighbours are then neighbours in a tile's
+        list of kept columns, and rows of B are gathered
 
     Raises
     ------
@@ -52,14 +54,14 @@ def plan_sparse_tensor(
     check_two_of_four(elements, tiles)
     whole = cut_rows(_tiles_of(elements, tiles), config.shape.block_m)
     assigned = _assign(whole, config, n, gpu)
-    # Both kernels, `kernels/two_of_four/cuda` and `kernels/tile/cuda/mma`, gather whatever they are given
+    # Both kernels (`kernels/two_of_four/cuda`, `kernels/tile/cuda/mma`) always gather rows of B by index
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
 def _split_sparse_tensor(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> KernelPlan:
-    """The plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
+    """Return the plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
 
-    The plan itself where no slices let its blocks finish sooner, and of the kernel that is not persistent.
+    Return `plan` itself if no split shortens the makespan, or if the kernel is not persistent.
     """
     if config.tensor_path != "wgmma":
         return plan
@@ -76,10 +78,11 @@ def _split_sparse_tensor(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> 
 def _sparse_tensor_configs(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
 ) -> tuple[TileConfig, ...]:
-    """All configs, but 128 x 256 only where no tile fills 256 rows: it takes as many k-steps as 256 x 128.
+    """Return all configs, but 128 x 256 only if no tile fills 256 rows: it needs as many k-steps as 256 x
+    128.
 
-    Measured on an H200 (2026-11-20): a step of 256 x 128 takes 749 cycles, of 128 x 256 778; the end of an
-    item hides behind multiplications in the first alone.
+    Measured on an H200 (2026-11-20): a step of 256 x 128 needs 749 cycles, of 128 x 256 778. Only 256 x 128
+    overlaps the epilogue of an item with multiplications.
 
     Raises
     ------
@@ -102,7 +105,7 @@ def _sparse_tensor_times(
     *,
     tiles: TileMap | None = None,
 ) -> ItemTimes:
-    """What items take; the wgmma kernel is persistent and splits tiles."""
+    """Return the times of items; only the wgmma kernel is persistent and splits tiles."""
     own = config.tensor_path == "wgmma"
     return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
 
@@ -139,7 +142,7 @@ def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
 
 
 def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """The wgmma kernel is persistent, so that writing C hides behind the next item."""
+    """Assign items; only the wgmma kernel is persistent, to overlap storing C with the next item."""
     items = items_of(tiles, config, n, gpu)
     if config.tensor_path != "wgmma":
         return assign_hardware(items)
@@ -147,6 +150,6 @@ def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigne
 
 
 def _spread(items: WorkList, tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """A persistent grid, longest items first."""
+    """Return a persistent grid, longest items first."""
     cycles = item_cycles(items, config.shape.block_k, item_cost(config, tiles, n, gpu))
     return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))

@@ -1,6 +1,6 @@
-"""Rows of tokens turned into rows of features, as kernels read B: what a layer of torch takes, once.
+"""Transposing copy from token-major to feature-major rows, which torch layers need once per input.
 
-Not a product, and nothing that plans know: predictions count such a copy by its bytes.
+It is not part of any plan; predictions account for the copy by its bytes.
 """
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""The transposing copy, from addresses alone: no framework's arrays become another's on the way.
+"""Transposing copy between device addresses, independent of the framework of the arrays.
 
-torch's own copy of a transposed view takes 23 us for 4096 x 768 fp16 on an H200, 0.5 TB/s (own measurement,
-2026-11-22): more than the product behind it.
+torch's own copy of a transposed view needs 23 us for 4096 x 768 fp16 on an H200, 0.5 TB/s (own measurement,
+2026-11-22): longer than the matrix product that follows.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubi
 from prunecast.kernels.device.launch import PreparedLaunch
 
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
-"""Bytes to which rows are aligned, and of an element. Kind: CUDA source, `transpose_rows.cu`."""
+"""Alignment of rows in bytes, and bytes of an element. Kind: CUDA source, `transpose_rows.cu`."""
 EDGE, THREADS, SHARED_BYTES = 64, 256, 64 * 33 * 4
 """Rows and columns of a tile, threads, and its shared memory. Kind: CUDA source, `transpose_rows.cu`."""
 
@@ -30,13 +30,13 @@ TRANSPOSE_ARGS = np.dtype(
         ("blocks_across", "i4"),
     ]
 )
-"""The bytes of `TransposeArgs`."""
+"""Layout of `TransposeArgs`."""
 _X_WORD, _B_WORD = 0, 1
-"""Words of 8 bytes where the pointers lie. Kind: CUDA source, `transpose_rows.cu`."""
+"""Indices of the 8-byte words that contain the pointers. Kind: CUDA source, `transpose_rows.cu`."""
 
 
 class Rows(NamedTuple):
-    """A matrix of elements of 2 bytes, row after row."""
+    """A row-major matrix of 2-byte elements."""
 
     pointer: int
     row_bytes: int
@@ -45,18 +45,20 @@ class Rows(NamedTuple):
 
     @property
     def aligned(self) -> bool:
-        """Whether words of 16 bytes hold whole groups of 8 columns."""
+        """True if address, row stride and row length are multiples of 16 bytes."""
         words = self.pointer % ALIGN_BYTES == 0 and self.row_bytes % ALIGN_BYTES == 0
         return words and self.columns * ELEMENT_BYTES % ALIGN_BYTES == 0
 
 
 def may_transpose(x: Rows, b: Rows) -> bool:
-    """Whether the kernel can turn X (tokens, features) into B (features, as many tokens or more)."""
+    """Return True if the kernel can transpose X (tokens, features) to B (features, at least as
+    many tokens).
+    """
     return x.aligned and b.aligned and x.columns == b.rows and b.columns >= x.rows
 
 
 def transpose_args(x: Rows, b: Rows) -> tuple[np.ndarray[Any, Any], int]:
-    """The kernel's argument, one record, and how many blocks it takes."""
+    """Return the argument record of the kernel, and the number of blocks."""
     across, down = -(-x.columns // EDGE), -(-b.columns // EDGE)
     args = np.zeros(1, TRANSPOSE_ARGS)
     args["x"], args["b"] = x.pointer, b.pointer
@@ -67,7 +69,7 @@ def transpose_args(x: Rows, b: Rows) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def transpose_rows(x: Rows, b: Rows, *, device: int, stream: int) -> None:
-    """B = X^T on a device's stream, by handle; what is behind X's tokens in rows of B becomes zero.
+    """Write B = X^T on a stream of a device; the padding after X's tokens in rows of B becomes zero.
 
     `may_transpose` must hold. The first call on a device loads the kernel.
     """
@@ -75,7 +77,7 @@ def transpose_rows(x: Rows, b: Rows, *, device: int, stream: int) -> None:
 
 
 class PreparedTranspose:
-    """`transpose_rows` of matrices that lie elsewhere every time, and are like X and B otherwise."""
+    """A prepared `transpose_rows` for matrices that differ from X and B only in their addresses."""
 
     def __init__(self, x: Rows, b: Rows, *, device: int) -> None:
         args, blocks = transpose_args(x, b)
@@ -83,7 +85,9 @@ class PreparedTranspose:
         self._launch = prepared_launch(_kernel(device).kernel.ptr, args, blocks, overlap=False)
 
     def __call__(self, x_pointer: int, b_pointer: int, stream: int) -> None:
-        """Enqueue it on a stream of the current device, which is the one it was made for."""
+        """Enqueue the copy on a stream of the current device, which must be the one that it
+        was prepared for.
+        """
         with self._lock:
             self._words[_X_WORD], self._words[_B_WORD] = x_pointer, b_pointer
             self._launch(stream)
@@ -92,7 +96,7 @@ class PreparedTranspose:
 def prepared_launch(
     function: int, args: np.ndarray[Any, Any], blocks: int, *, overlap: bool
 ) -> PreparedLaunch:
-    """A launch of the loaded kernel; `overlap` from compute capability 9.0 on."""
+    """Return a prepared launch of the loaded kernel; `overlap` needs compute capability 9.0."""
     return PreparedLaunch(
         function,
         [args.ctypes.data],
@@ -104,7 +108,7 @@ def prepared_launch(
 
 
 def build_transpose(arch: str) -> CompiledKernel:
-    """The kernel for an architecture such as `sm_90`."""
+    """Compile the kernel for an architecture such as `sm_90`."""
     return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, {})
 
 

@@ -4,7 +4,7 @@
     op = SparseOperator.compile(plan, weights)      # a plan of `plan_sparse_tensor`
     c = op(b)
 
-Not here: choosing what to prune, or the plan. Ring, list and producer are those of
+Pruning and planning are done elsewhere. The pipeline, the item list and the producer are those of
 `prunecast.kernels.tile.cuda`.
 
 Read first: `kernels/tile/cuda/__init__.py`, then `sparse_sm90.cu` and, in this order, `sparse_args.cuh`,

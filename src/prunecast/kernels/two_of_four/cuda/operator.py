@@ -1,8 +1,8 @@
 """`SparseOperator.compile(plan, weights)`: a plan of 2:4 weights as a callable on the GPU, `c = op(b)`.
 
-Weights are packed in stages that one bulk copy brings whole. Where wgmma.mma_async.sp.m64n*k32 looks for the
-places of kept values was measured on an H200 (2026-11-20): every thread's word and both selectors were probed
-with a product that shows the weights as the hardware decompresses them. It is as the PTX ISA draws it.
+Weights are packed in stages, each loaded by one bulk copy. The metadata layout of wgmma.mma_async.sp.m64n*k32
+was verified on an H200 (2026-11-20): for every thread's word and both selectors, a product showed the
+decompressed weights. It agrees with the figure in the PTX ISA.
 """
 
 from pathlib import Path
@@ -42,36 +42,36 @@ SPARSE_ARGS = list_record(
     "tokens null_stage blocks_in_args c_tokens",
     *((name, "u8", (1,)) for name in _SPLIT_POINTERS),
 )
-"""The bytes of `SparseArgs`; what stands behind the lists is read where tiles are split. Kind: CUDA source,
+"""Layout of `SparseArgs`; the fields after the lists are read only if tiles are split. Kind: CUDA source,
 `sparse_args.cuh`."""
 GROUP_ROWS = 64
-"""Rows of one instruction. Kind: definition, PTX ISA, wgmma m64."""
+"""Rows of one tensor instruction. Kind: definition, PTX ISA, wgmma m64."""
 CONSUMERS = 2
-"""Warpgroups that multiply. Kind: CUDA source, `sparse_shape.cuh`."""
+"""Number of consumer warpgroups. Kind: CUDA source, `sparse_shape.cuh`."""
 Bytes = npt.NDArray[np.uint8]
 SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
 _FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
-"""Tiles of C that are compiled. Kind: choice, what the compile tests build without spills."""
+"""Tiles of C (rows, tokens) that are compiled. Kind: choice, what the compile tests build without spills."""
 
 
 def stage_bytes(block_m: int) -> int:
-    """Bytes of a stage: 32 values of two bytes a row, and 32 places of two bits."""
+    """Return the bytes of a stage: 32 values of two bytes per row, and 32 positions of two bits."""
     return block_m * (STAGE_COLUMNS + STAGE_COLUMNS // 8)
 
 
 def _pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) -> PackedStages:
-    """Cut the kept columns of every tile into stages and squeeze its rows.
+    """Cut the kept columns of every tile into stages and compress its rows to 2:4.
 
     Parameters
     ----------
     tiles : no tile taller than `block_m`
-    inner : the elements kept, of every four neighbours in a tile's list two at most
-    bits : (M, K) uint16, the weights; what is not kept is not read
+    inner : kept elements, at most two of every four neighbours in a tile's column list
+    bits : (M, K) uint16, the weights; weights that are not kept are not read
     block_m : rows of a stage, a multiple of 128
 
     Returns
     -------
-    with weights (stages + 1, stage_bytes(block_m)): 32 kept values of every row, then their places
+    with weights (stages + 1, stage_bytes(block_m)): 32 kept values of every row, then their positions
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _pack_sparse(tiles: TileMap, inner: ElementMap, bits: Bits, block_m: int) ->
 
 
 def _tile(bits: Bits, kept: MaskArray, block_m: int) -> Bytes:
-    """(stages, bytes) of one tile; rows and columns that it lacks are zero."""
+    """Return (stages, bytes) of one tile; missing rows and columns are zero."""
     squeezed = squeeze(padded(bits, block_m, STAGE_COLUMNS), padded(kept, block_m, STAGE_COLUMNS))
     count = squeezed.values.shape[1] * 2 // STAGE_COLUMNS
     rows = _swizzled(squeezed.values.reshape(block_m, count, STAGE_COLUMNS // 2).swapaxes(0, 1))
@@ -100,21 +100,24 @@ def _tile(bits: Bits, kept: MaskArray, block_m: int) -> Bytes:
 
 
 def _swizzled(values: Bits) -> Bits:
-    """(stages, block_m, 32): chunk c of 8 values in row r at chunk c xor (r / 2 mod 4)."""
+    """Return (stages, block_m, 32) swizzled to avoid bank conflicts: chunk c of 8 values in row r is at chunk
+    c xor (r / 2 mod 4).
+    """
     chunks = values.reshape(values.shape[0], values.shape[1], STAGE_COLUMNS // 2 // CHUNK, CHUNK)
     row, chunk = np.ogrid[: values.shape[1], : chunks.shape[2]]
     return np.ascontiguousarray(chunks[:, row, chunk ^ (row // 2 % 4)])
 
 
 def _words(places: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """(stages, block_m, 16) in the order [consumer][thread][group of rows], one word each.
+    """Return the metadata, (stages, block_m, 16), in the order [consumer][thread][group of rows], one word
+    each.
 
-    Thread w, q, j (warp, row, place in its quad) holds the places of columns 16 j to 16 j + 15: row 16 w + q
-    in the lower half of the word, row 8 more in the upper. An instruction takes its 32 columns from threads
-    of j 0 and 1 (selector 0) or 2 and 3 (selector 1).
+    Thread w, q, j (warp, row, position in its quad) holds the positions of columns 16 j to 16 j + 15: row 16
+    w + q in the lower half of the word, row 16 w + q + 8 in the upper half. An instruction reads its 32
+    columns from the threads with j 0 and 1 (selector 0) or 2 and 3 (selector 1).
     """
     groups = places.shape[1] // (CONSUMERS * GROUP_ROWS)
-    #   stage 0, consumer 1, group 2, warp 3, row + 8 4, q 5, j 6, four of the thread's columns 7
+    # Axes: 0 stage, 1 consumer, 2 group, 3 warp, 4 row + 8, 5 q, 6 j, 7 group of four of the thread's columns
     names = places.reshape(places.shape[0], CONSUMERS, groups, 4, 2, 8, 4, 4).astype(np.uint32)
     shifts = (16 * np.arange(2, dtype=np.uint32))[:, None, None, None] + 4 * np.arange(4, dtype=np.uint32)
     words = (names << shifts).sum(axis=(4, 7), dtype=np.uint32)
@@ -122,7 +125,7 @@ def _words(places: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 
 def _check_sparse_form(plan: KernelPlan) -> None:
-    """Refuse plans that this kernel does not run, with `BadInput`."""
+    """Raise `BadInput` for plans that this kernel does not run."""
     shape = plan.shape
     if plan.tensor != "sparse-wgmma" or plan.inner is None:
         raise BadInput(f"{plan.kernel}: the sparse kernel runs 2:4 on wgmma, the plan has {plan.tensor}")
@@ -136,15 +139,15 @@ def _check_sparse_form(plan: KernelPlan) -> None:
 class SparseOperator(Operator):
     """A plan of the sparse wgmma kernel on one device.
 
-    B must be finite at every column that its tile keeps: where a row keeps fewer than two of four neighbours,
-    the hardware multiplies one of the others by zero.
+    B must be finite at every column that its tile keeps: if a row keeps fewer than two of four neighbours,
+    the hardware multiplies another one by zero.
     """
 
     name = "the sparse wgmma kernel"
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         _check_sparse_form(plan)
         own = {
             "BLOCK_M": plan.shape.block_m,
@@ -158,7 +161,7 @@ class SparseOperator(Operator):
 
     @staticmethod
     def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """A plan with its weights (M, K).
+        """Return a plan packed with its weights (M, K).
 
         Raises
         ------
