@@ -1,9 +1,9 @@
-"""Co-design: the pattern, the kernel and the GPU of a whole model, seen together.
+"""Co-design of the pattern, the kernel and the GPU of a whole model.
 
-Layer: above `workload`, below `validation` and the command line. It answers questions about a workload: how
-long each layer needs with each kernel (`predict`), why (`explain`), on which GPU (`compare`), and which
-patterns meet a latency (`search`). It decides nothing about patterns (`patterns`), launches (`kernels`) or
-time (`simulator`, `models`), and it never touches a GPU.
+Layer: above `workload`, below `validation` and the command line. This package answers questions about a
+workload: how long each layer needs with each kernel (`predict`), why (`explain`), on which GPU (`compare`),
+and which patterns meet a latency (`search`). It decides nothing about patterns (`patterns`), launches
+(`kernels`) or time (`simulator`, `models`), and it never uses a GPU.
 
 Read first: `predict.py`, `layer_job.py` (all kernels of one layer), `explain.py`.
 """

@@ -1,6 +1,6 @@
-"""What would help, and by how much: the changed case is really planned and predicted.
+"""Changes that would make a layer faster, each planned and predicted like the original case.
 
-What-ifs change the tile map too: they keep as much work and move it.
+Some changes modify the tile map: they keep the amount of work and redistribute it.
 """
 
 from collections.abc import Iterator
@@ -19,17 +19,17 @@ from prunecast.plan.misaligned import ROW_BYTES, copied_row_bytes, with_row_star
 from prunecast.workload.engines import Engine
 
 LEAST_GAIN = 0.01
-"""A change that saves less is not worth a line."""
+"""Least share of the time that a change must save to be listed."""
 MOST_LINES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change and what it is predicted to bring.
+    """One change and its predicted effect.
 
     Parameters
     ----------
-    change : what is different
+    change : description of the change
     seconds : predicted time with the change, of all its work
     gain : share of the time that it saves, for the same work
     """
@@ -47,10 +47,10 @@ class Case:
     ----------
     kernel : its name
     m, k, n, dtype : the product
-    kept : what is kept; None for dense
+    kept : the pruned map; None for dense
     engine : predicts, on its GPU
-    work : tokens per token of the case that is compared with
-    padded : whether rows of B and C begin with lines of L2, whatever N is
+    work : tokens per token of the case that it is compared with
+    padded : whether rows of B and C are aligned to L2 lines, whatever N is
     """
 
     kernel: str
@@ -64,7 +64,7 @@ class Case:
     padded: bool = False
 
     def plan(self) -> KernelPlan:
-        """The plan of the case."""
+        """Return the plan of the case."""
         if self.kept is None:
             return plan_dense(self.m, self.k, self.n, self.dtype, self.engine.gpu)
         n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n
@@ -75,14 +75,16 @@ class Case:
 
     @property
     def fewest_tokens(self) -> int:
-        """Tokens to which a row is padded so that it begins and ends on an L2 line; kernels multiply whole
-        groups of so many.
+        """Least number of tokens to which rows are padded to align them. Kernels multiply whole
+        groups of it.
         """
         return ROW_BYTES // DTYPE_BYTES[self.dtype]
 
     @property
     def padded_n(self) -> int:
-        """Tokens of a row that ends with a line of L2, or with the next power of two below a line."""
+        """Tokens of a row padded to a whole L2 line, or to the next power of two if it is shorter than a
+        line.
+        """
         return copied_row_bytes(self.n, DTYPE_BYTES[self.dtype]) // DTYPE_BYTES[self.dtype]
 
 
@@ -93,11 +95,12 @@ class _Change:
 
 
 def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Advice, ...]:
-    """Predict every change that the case allows and keep those that save more than 1 %, most first.
+    """Predict every change that the case allows and return those that save more than 1 %, the largest gain
+    first.
 
     Parameters
     ----------
-    case : as it is
+    case : the original case
     seconds : its predicted time
     tiled : the layer pruned in tiles at the same sparsity, for cases that are not
     """
@@ -173,15 +176,15 @@ def _changed_gpu(case: Case) -> Iterator[_Change]:
 
 
 def evened(tiles: TileMap, width: int = 1) -> TileMap:
-    """Every tile keeps the same number of columns, for the same total of kept elements.
+    """Return the map with the same number of columns in every tile and the same total of kept elements.
 
     Parameters
     ----------
-    tiles : the map as it is
-    width : columns that stay or go together, as in blocks of that width
+    tiles : the original map
+    width : number of neighbouring columns that are kept or dropped together, as in blocks of that width
 
-    Columns are dropped from full tiles and added to empty ones at even distances, so that what is left
-    of the layer's own columns stays as spread as it was.
+    Columns are dropped from full tiles and added to sparse ones at even distances, so that the remaining
+    columns are as spread out as before.
     """
     rows = tiles.rows_per_tile.astype(np.int64)
     share = np.dot(rows, tiles.kept_per_tile) / rows.sum()
@@ -189,13 +192,13 @@ def evened(tiles: TileMap, width: int = 1) -> TileMap:
 
 
 def rounded(tiles: TileMap, multiple: int) -> TileMap:
-    """Every tile keeps the multiple of `multiple` columns that is nearest to what it keeps."""
+    """Return the map with the number of kept columns of every tile rounded to a multiple of `multiple`."""
     wanted = np.rint(tiles.kept_per_tile / multiple) * multiple
     return _with_kept(tiles, wanted, 1)
 
 
 def _with_kept(tiles: TileMap, wanted: npt.NDArray[np.float64], width: int) -> TileMap:
-    """The map with about `wanted[t]` columns in tile t, in whole groups of `width` neighbours."""
+    """Return the map with about `wanted[t]` columns in tile t, in whole groups of `width` neighbours."""
     group_count = -(-tiles.k // width)
     columns = []
     for t in range(tiles.tile_count):
@@ -211,7 +214,7 @@ def _with_kept(tiles: TileMap, wanted: npt.NDArray[np.float64], width: int) -> T
 
 
 def _resized(own: IntArray, group_count: int, count: int) -> IntArray:
-    """`count` ascending numbers below `group_count`: as many of `own` as possible, evenly chosen."""
+    """Return `count` ascending numbers below `group_count`: as many of `own` as possible, evenly chosen."""
     if count <= own.size:
         return own[_evenly(own.size, count)]
     others = np.setdiff1d(np.arange(group_count), own, assume_unique=True)
@@ -219,5 +222,5 @@ def _resized(own: IntArray, group_count: int, count: int) -> IntArray:
 
 
 def _evenly(size: int, count: int) -> npt.NDArray[np.int64]:
-    """`count` different places in `size`, at even distances."""
+    """Return `count` different indices below `size`, at even distances."""
     return np.arange(count, dtype=np.int64) * size // max(count, 1)

@@ -1,4 +1,4 @@
-"""Predictions side by side: two files, or one model on several GPUs."""
+"""Comparison of predictions: of two files, or of one model on several GPUs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,10 +24,10 @@ class ComparisonRow:
 
     Parameters
     ----------
-    layer, kernel, n : what was matched
+    layer, kernel, n : the key by which rows are matched
     pattern : of the first column
-    seconds : predicted times, one per column; None where a column has none
-    ratio : time over that of the first column, None where one of them is missing
+    seconds : predicted times, one per column; None for a column without this row
+    ratio : time over that of the first column, None if either is missing
     """
 
     layer: str
@@ -40,13 +40,13 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Rows that two columns or more have, and those of one alone.
+    """Rows that at least two columns have, and the names of the others.
 
     Parameters
     ----------
     columns : a label for each: GPU, or file and GPU
     rows : in the order of the first column
-    unmatched : `layer, kernel` pairs that one column alone has
+    unmatched : layer, kernel and tokens of rows that only one column has
     """
 
     columns: tuple[str, ...]
@@ -54,7 +54,7 @@ class Comparison:
     unmatched: tuple[str, ...]
 
     def plot(self) -> "Figure":
-        """Time of each layer and kernel in every column, as a new Matplotlib figure."""
+        """Draw the time of each layer and kernel in every column, as a new Matplotlib figure."""
         from prunecast.codesign.pictures.comparisons import draw_bars
 
         names = [f"{row.layer}, {row.kernel}" for row in self.rows]
@@ -62,7 +62,7 @@ class Comparison:
         return draw_bars(names, self.columns, times, "ratio is to the first")
 
     def cells(self) -> list[Cells]:
-        """The table as texts."""
+        """Return the table as texts."""
         heads = [f"{name}, us" for name in self.columns]
         return [
             {"layer": r.layer, "kernel": r.kernel, "N": f"{r.n}"}
@@ -77,7 +77,7 @@ class Comparison:
         return table_text(self.cells(), words=("layer", "kernel"))
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of `prunecast compare --json`."""
+        """Return the JSON object of `prunecast compare --json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),
@@ -89,7 +89,7 @@ class Comparison:
 
 Row = dict[str, Any]
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
-"""Beyond them no launch ever lies; their ratios stay numbers."""
+"""Range of plausible launch times in seconds; it keeps the ratios finite."""
 _NEEDED = {"layer": str, "kernel": str, "n": int, "pattern": str, "seconds": float}
 
 
@@ -115,7 +115,7 @@ def _us(seconds: float | None) -> str:
 
 
 def _different(labels: Sequence[str]) -> list[str]:
-    """The labels; those that are alike with their place before them."""
+    """Return the labels, with the column number before those that occur more than once."""
     return [
         f"{place}: {label}" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)
     ]

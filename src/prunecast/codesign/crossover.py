@@ -14,13 +14,13 @@ from prunecast.workload.pruned_maps import MapMaker, sparsity_for, sparsity_rang
 from prunecast.workload.workload import WorkloadLayer
 
 HIGHEST = 0.99
-"""Sparsities above this are not looked at."""
+"""Highest sparsity that is tried."""
 STEPS = 100
-"""Sparsities that are looked at are multiples of 1 / STEPS."""
+"""The tried sparsities are multiples of 1 / STEPS."""
 TRIED_EARLY = 90
-"""Step that is looked at before the ends: a nearly dense matrix costs the most to prune and plan."""
+"""Step that is tried before both ends: a nearly dense matrix is the slowest to prune and plan."""
 NEAR_LIKELY = (0, -1, 4, -5, 24, -25)
-"""Steps beyond a likely crossing that are looked at first: two are enough where it is right."""
+"""Offsets in steps from a likely crossover that are tried first. A correct guess needs only two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Crossover:
     Parameters
     ----------
     layer, kernel, pattern : what was pruned and run
-    sparsity : the kernel is no slower than dense from here on, in whole percent; None if not even at the
-        highest sparsity that the pattern has, 0.99 at most
+    sparsity : least sparsity at which the kernel is no slower than dense, in whole percent; None if it is
+        slower even at the highest sparsity of the pattern, which is at most 0.99
     """
 
     layer: str
@@ -41,21 +41,21 @@ class Crossover:
 
     @property
     def density(self) -> float | None:
-        """1 - sparsity."""
+        """1 - sparsity, or None."""
         return None if self.sparsity is None else 1.0 - self.sparsity
 
     def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
+        """Return the fields for JSON."""
         return {**asdict(self), "density": self.density}
 
 
 def layer_crossovers(
     launches: LayerLaunches, layer: WorkloadLayer, candidates: Sequence[Candidate]
 ) -> list[Crossover]:
-    """Crossovers of all kernels with a choice of sparsity, by the closed-form model.
+    """Return the crossovers of all kernels with variable sparsity, by the closed-form model.
 
-    A kernel that cannot run the layer has no crossover, nor has a pattern that is guided by time: each of
-    its points is a search.
+    A kernel that cannot run the layer has no crossover. Neither has a pattern that is guided by time, because
+    every point would need a search.
     """
     alone = MapMaker({layer.name: layer}, "layer", remember=True)
     dense_seconds = seconds_of(launches.sequences(layer, (launches.dense_plan(layer),)), launches.engine)
@@ -90,20 +90,23 @@ def crossing(
     highest: float = HIGHEST,
     likely: float | None = None,
 ) -> float | None:
-    """Least sparsity, of multiples of 1 / `STEPS`, at which a time that falls with sparsity reaches dense.
+    """Return the least sparsity, in multiples of 1 / `STEPS`, at which the sparse time reaches the dense
+    time.
+
+    The search is a bisection, which assumes that the time falls with sparsity.
 
     Parameters
     ----------
-    seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`; infinite where the pattern
-        would remove the whole matrix
+    seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`; infinite if the pattern would
+        remove the whole matrix
     dense_seconds : time of the dense kernel
-    lowest, highest : sparsities that the pattern can have
-    likely : where the crossing may lie, as that of a layer of the same shape
+    lowest, highest : range of sparsities of the pattern
+    likely : an estimate of the crossover, such as that of a layer of the same shape
 
     Returns
     -------
-    `lowest` if the sparse kernel is as fast there; None if it is slower wherever weights are left; else a
-    sparsity at which it is fast enough and a step below which it is not
+    `lowest` if the sparse kernel is fast enough there; None if it is slower wherever weights are left; else a
+    sparsity at which it is fast enough, while it is not fast enough one step below
     """
     first, last = round(lowest * STEPS), round(highest * STEPS)
     looks = [] if likely is None else [round(likely * STEPS) + aside for aside in NEAR_LIKELY]

@@ -1,4 +1,4 @@
-"""`explain`: where the time of one layer goes and what would help, in the order of a GPU profiler."""
+"""`explain`: where the time of one layer goes and what would reduce it, in the order of a GPU profiler."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,11 +25,11 @@ from prunecast.workload.workload import WorkloadLayer
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation:
-    """One prediction, taken apart.
+    """One prediction with its breakdown.
 
     Parameters
     ----------
-    prediction : what is explained
+    prediction : the prediction that is explained
     sections : speed of light, roofline, occupancy, and, from the simulator, work over SMs, stalls, time
     advice : changes that save more than 1 %, the best first, each predicted
     provenance : tool, GPU, weights and settings
@@ -41,7 +41,7 @@ class Explanation:
     provenance: Provenance
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of `prunecast explain --json`."""
+        """Return the JSON object of `prunecast explain --json`."""
         return {
             **self.provenance.document(),
             "predictions": [self.prediction.row()],
@@ -64,9 +64,9 @@ def explain(
     progress: Progress = silent,
     **options: Any,
 ) -> Explanation:
-    """Explain the predicted time of one layer and kernel; the others of `options` are those of `predict`.
+    """Explain the predicted time of one layer and kernel. Other `options` are those of `predict`.
 
-    Without a kernel it is the first that runs the pattern, or tile-wise.
+    Without a kernel, the first kernel that runs the pattern is explained; without a pattern, tile-wise.
 
     Raises
     ------
@@ -125,7 +125,10 @@ def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
 
 
 def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
-    """The layer in tiles, for kernels that run none: at the same sparsity, for dense at the default."""
+    """Return the layer pruned in tiles, for kernels that do not run tiles.
+
+    The sparsity is that of the prediction, or the default for dense.
+    """
     if KERNELS[prediction.kernel].takes is TileMap:
         return None
     sparsity = prediction.sparsity if KERNELS[prediction.kernel].prunes else None

@@ -1,4 +1,4 @@
-"""The sections of an explanation: named numbers with units, in a profiler's order and words."""
+"""The sections of an explanation: named numbers with units, in the order and terms of a GPU profiler."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class Section(NamedTuple):
 
 
 def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
-    """All sections that the engine's result can fill."""
+    """Return all sections for which the engine's result has data."""
     plan, result = prediction.plan, prediction.result
     use = _use(result)
     sections = [
@@ -50,7 +50,7 @@ def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
 
 
 def _use(result: SimResult | Estimate) -> dict[str, float]:
-    """Share of the time that each unit works: simulated, or at least, by the closed-form bounds."""
+    """Return the busy share of each unit: simulated, or a lower bound from the closed form."""
     if isinstance(result, SimResult):
         return result.utilisation
     return {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
@@ -151,7 +151,7 @@ def _stalls(result: SimResult) -> Section:
 
 
 def _other_launches(plan: KernelPlan, gpu: GpuSpec) -> dict[str, float]:
-    """Seconds of other kernels of a plan, by what they do."""
+    """Return the seconds of the extra kernels of a plan, by purpose."""
     found = {
         "rows of zeros (second launch)": zero_row_seconds(plan, gpu),
         "copies to padded rows (two launches)": padded_copy_seconds(plan, gpu),
@@ -160,7 +160,9 @@ def _other_launches(plan: KernelPlan, gpu: GpuSpec) -> dict[str, float]:
 
 
 def _attribution(result: SimResult, plan: KernelPlan, gpu: GpuSpec) -> Section:
-    """Parts of the whole; what other kernels do is told apart from the launches, their own among them."""
+    """Return the parts of the time. Extra kernels have their own entries, which are
+    subtracted from "launch".
+    """
     others = _other_launches(plan, gpu)
     parts = dict(result.attribution_s)
     parts |= {"launch": parts["launch"] - sum(others.values())} | others

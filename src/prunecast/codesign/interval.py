@@ -1,10 +1,10 @@
-"""How far a prediction may be off: a 90 % interval for each kernel, from validated error where there is any.
+"""The 90 % interval of a prediction: for each kernel, from validated errors if there are any.
 
-`validated.toml` is made from recorded runs (`prunecast validate --replay bundled --intervals FILE`):
-quantiles of measured over predicted time of the cases that were used for fitting, with the share of the other
-cases that lie inside. `published.csv` has the same of GPUs whose times others published (made by
-`python -m benchmarks.published FOLDER --intervals FILE`). What was never validated gets a guess, which is
-wider where constants of the GPU are guesses, and says so.
+`validated.toml` is made from recorded runs (`prunecast validate --replay bundled --intervals FILE`). It holds
+quantiles of measured over predicted time of the cases that were used for fitting, and the share of the other
+cases inside them. `published.csv` holds the same for GPUs whose times others published (made by
+`python -m benchmarks.published FOLDER --intervals FILE`). A combination that was never validated gets a
+guess, which is wider if constants of the GPU are guesses, and is marked as a guess.
 """
 
 import csv
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from prunecast.hardware import GpuSpec
 
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
-"""What the bounds of every prediction of this version are; `Interval.kind` says which of the two."""
+"""Meaning of the bounds of every prediction; `Interval.kind` is the one that applies."""
 
 
 NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
 
 
 def interval_words(gpu: str) -> str:
-    """What the bounds of predictions for a GPU are, by the name of its spec."""
+    """Return the meaning of the bounds of predictions for a GPU, by the name of its spec."""
     if any(key[0] == gpu for key in _validated()):
         return INTERVAL_KIND
     kernels = [key[1] for key in _published() if key[0] == gpu]
@@ -33,18 +33,18 @@ def interval_words(gpu: str) -> str:
 
 
 class Interval(NamedTuple):
-    """Bounds in seconds, and what they rest on."""
+    """Bounds in seconds, and their basis."""
 
     low_s: float
     high_s: float
     kind: str
     """`validated`, `published`, or `guess`."""
     warning: str
-    """Why the case lies outside the validated range; empty inside it and for guesses."""
+    """Why the case is outside the validated range; empty inside it and for guesses."""
 
 
 class _Band(NamedTuple):
-    """Measured time over predicted time, from and to, with the reason for the guess."""
+    """Lower and upper bound of measured over predicted time, with the reason for the guess."""
 
     low: float
     high: float
@@ -60,13 +60,14 @@ _PRIOR = {
     "csr": _Band(0.5, 2.0, "guess: the library's kernel is closed, and its time depends on the row lengths"),
 }
 GUESSED_COSTS_LOWER, GUESSED_COSTS_HIGHER = 0.13, 0.32
-"""How far predictions move where all costs are two thirds of what they are, or half as much again: 90 % of
-recorded rows move by less (tile kernels, closed form, H200, 2026-11-22: `python -m benchmarks.costs`)."""
+"""Factors minus 1 by which predictions move if all costs are two thirds or one and a half of their values:
+90 % of recorded rows move by less (tile kernels, closed form, H200, 2026-11-22:
+`python -m benchmarks.costs`)."""
 GUESSED_GPU = 0.2
-"""How far times move where clocks, bandwidths and launches of a GPU are guesses. Kind: choice, products of
-B200, L40S and T4 before anything was fitted to them were 14 to 27 % off."""
+"""Factor minus 1 by which times move if clocks, bandwidths and launches of a GPU are guesses. Kind: choice,
+products of B200, L40S and T4 before anything was fitted to them were 14 to 27 % off."""
 _MATTER = ("clock_burst_hz", "clock_sustained_hz", "dram_bytes_per_s", "l2_bytes_per_s", "graph_launch_s")
-"""Quantities that move predictions most."""
+"""Quantities with the largest effect on predictions."""
 _SLACK = 1.25
 """Factor beyond the range of validated times and tokens that still counts as inside."""
 
@@ -82,7 +83,7 @@ def interval_s(
     guessed_costs: float = 0.0,
     guessed_gpu: float = 0.0,
 ) -> Interval:
-    """Interval around a predicted time.
+    """Return the interval around a predicted time.
 
     Parameters
     ----------
@@ -90,10 +91,10 @@ def interval_s(
     seconds : predicted time
     gpu : name of the spec; without it nothing is validated
     engine, state : as in `prunecast.workload.engines`
-    tokens : N, to tell whether the case lies inside the validated range
-    guessed_costs : share of the kernel's costs that were carried over from another architecture; a guess is
-        wider by `GUESSED_COSTS_LOWER` and `GUESSED_COSTS_HIGHER` times that, below and above
-    guessed_gpu : `guessed_share` of the GPU; a guess is wider by `GUESSED_GPU` times that
+    tokens : N, which decides whether the case is inside the validated range
+    guessed_costs : share of the kernel's costs that were carried over from another architecture. It widens a
+        guess by `GUESSED_COSTS_LOWER` times it below and `GUESSED_COSTS_HIGHER` times it above
+    guessed_gpu : `guessed_share` of the GPU. It widens a guess by `GUESSED_GPU` times it
     """
     row = _validated().get((gpu, kernel, state, engine))
     if row is None and (gpu, kernel) in _published():
@@ -111,7 +112,7 @@ def interval_s(
 
 
 def guessed_share(gpu: GpuSpec) -> float:
-    """Share of the quantities that move predictions most of which nothing is known."""
+    """Return the share of guesses among the quantities with the largest effect on predictions."""
     return sum(gpu.provenance[name].kind == "guess" for name in _MATTER) / len(_MATTER)
 
 
@@ -135,7 +136,7 @@ def _validated() -> dict[tuple[str, str, str, str], dict[str, Any]]:
 
 @cache
 def _published() -> dict[tuple[str, str], tuple[float, float]]:
-    """GPU and kernel -> measured over predicted time, from and to."""
+    """Return (GPU, kernel) -> lower and upper bound of measured over predicted time."""
     text = (resources.files("prunecast.codesign") / "published.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return {(row["gpu"], row["kernel"]): (float(row["low"]), float(row["high"])) for row in rows}

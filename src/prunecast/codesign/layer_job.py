@@ -1,4 +1,4 @@
-"""One layer, all its kernels: prune, plan and run."""
+"""One layer with all its kernels: prune, plan and run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from prunecast.workload.two_parts import remainder_note
 from prunecast.workload.workload import UNEVEN, Workload, WorkloadLayer
 
 FAR_FROM_WANTED = 0.05
-"""Difference between wanted and achieved sparsity that deserves a note."""
+"""Least difference between requested and achieved sparsity for which a note is shown."""
 
 
 TOKENS_TOGETHER = 8
-"""Tokens of fp16 that one load of 16 bytes takes."""
+"""Number of fp16 tokens in one 16-byte load."""
 WORTH_PADDING = 0.9
-"""Share of the time below which padding deserves a note."""
+"""Padding is mentioned in a note if it reduces the time below this share."""
 
 
 class LayerRows(NamedTuple):
@@ -49,11 +49,11 @@ class LayerJob:
     workload : the layers and the passes
     launches : the rows of the table, the engine, and the settings of the launches
     candidates : kernels and patterns, dense first
-    sparsity : as asked for, or None
+    sparsity : the requested sparsity, or None
     strict : a kernel that cannot run a layer is an error; else it is skipped
-    tokens : N of layers that are no convolution, as asked for, for notes
-    experts_per_token : experts that each token goes to, of those that share a layer's tokens
-    holds_plans : predictions hold their plans; else they plan again when they are asked
+    tokens : requested N of layers that are not convolutions, for notes
+    experts_per_token : experts that each token is routed to, for layers that are experts
+    holds_plans : predictions hold their plans; else `Prediction.plan` makes them again
     """
 
     workload: Workload
@@ -77,7 +77,7 @@ class LayerJob:
     def plan(
         self, layer: WorkloadLayer, candidate: Candidate
     ) -> tuple[PrunedMap | TwoParts | None, tuple[KernelPlan, ...]]:
-        """Return what a kernel keeps of a layer, None for dense, and what it launches."""
+        """Return the pruned map of a layer for a kernel (None for dense) and the launches of the kernel."""
         if not KERNELS[candidate.kernel].prunes:
             return None, (self.launches.dense_plan(layer),)
         kept = self.launches.kept(self.launches.maker, layer, candidate, self.sparsity)
@@ -91,12 +91,12 @@ def start_layer(
 ) -> Callable[[], LayerRows]:
     """Plan all kernels of one layer, and start the runs of the engine.
 
-    Plans share the importance and the maps of a layer, so that they are made in the calling thread;
-    simulations run in the threads of the engine while the next layers are planned.
+    Plans share the importance and the maps of a layer, so that they are made in the calling thread.
+    Simulations run in the threads of the engine while the next layers are planned.
 
     Parameters
     ----------
-    tick : called after each kernel whose time is there
+    tick : called after each kernel whose time is known
 
     Returns
     -------
@@ -137,7 +137,9 @@ def start_layer(
 def _start_kernel(
     job: LayerJob, layer: WorkloadLayer, candidate: Candidate
 ) -> Callable[[float | None], Prediction]:
-    """Plan one kernel and start its runs. The function that is returned takes the dense seconds, if known."""
+    """Plan one kernel and start its runs. Return a function from the dense seconds (or None) to the
+    prediction.
+    """
     engine = job.engine
     kept, launches = job.plan(layer, candidate)
     note = _note(job, layer, candidate, kept, launches)
@@ -202,7 +204,7 @@ def _note(
     kept: PrunedMap | TwoParts | None,
     launches: tuple[KernelPlan, ...],
 ) -> str:
-    """Return what a user should know about the run of a kernel on a layer."""
+    """Return the note on the run of a kernel on a layer."""
     kernel, gpu = KERNELS[candidate.kernel], job.engine.gpu
     dtype = kernel_dtype(layer, job.launches.dtype)
     notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
@@ -231,7 +233,7 @@ def _note(
 
 
 def _sparsity_note(job: LayerJob, kept: PrunedMap | TwoParts) -> str:
-    """Say where a pattern is too coarse for a layer."""
+    """Return a note if the pattern is too coarse for the requested sparsity."""
     removed = 1.0 - kept.density
     wanted = sparsity_for(parse_pattern(kept.pattern), job.sparsity, natural=False)
     if wanted is None and job.launches.natural:
@@ -248,7 +250,7 @@ def _padding_note(
     kept: PrunedMap | TwoParts,
     launches: tuple[KernelPlan, ...],
 ) -> str | None:
-    """Say what padded tokens would save, where that is worth a line: odd N loads one by one."""
+    """Return a note if padded tokens would be faster: with odd N, elements are loaded one by one."""
     padded = -(-layer.n // TOKENS_TOGETHER) * TOKENS_TOGETHER
     if layer.n == padded or isinstance(kept, TwoParts) or KERNELS[kernel].most_tokens is None:
         return None
@@ -260,7 +262,7 @@ def _padding_note(
 
 
 def _odd_rows_note(engine: Engine, layer: Layer, dense: KernelPlan) -> str | None:
-    """Say what rows that are not padded would cost: cuBLAS loads these two or four bytes at a time."""
+    """Return a note if unpadded rows would be slower: cuBLAS loads them two or four bytes at a time."""
     m, k = (-(-size // TOKENS_TOGETHER) * TOKENS_TOGETHER for size in layer.shape)
     if (m, k) == layer.shape or layer.filters is not None:
         return None

@@ -1,4 +1,4 @@
-"""`predict`: how long each layer takes with each kernel that can run it."""
+"""`predict`: the time of each layer with each kernel that can run it."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from prunecast.workload.graph.model_time import mixed_time
 from prunecast.workload.layers import ConvSettings, Source
 
 LAYERS_AHEAD = 2
-"""Layers of a large checkpoint whose plans wait for the engine."""
+"""Layers of a large checkpoint that are planned before the results of earlier ones are collected."""
 
 
 @checked
@@ -51,34 +51,34 @@ def predict(
 
     Parameters
     ----------
-    weights : a file, one matrix (M, K), a mapping of names to such matrices, or one of `graph.WORKLOADS`,
-        with random weights; without a workload it runs 8 images, or 8 sequences of 512 tokens
+    weights : a file, one matrix (M, K), a mapping of names to such matrices, or one of `graph.WORKLOADS` with
+        random weights; without a workload the latter runs 8 images, or 8 sequences of 512 tokens
     gpu : a name of `gpu_names()`, the path of a spec file, or a spec
     tokens : N, columns of B and C; None for 4096
-    workload : in place of tokens, as `prefill:2048` or `decode:16@4096` or a mix of them, of which times are
-        the mean; see `graph.parse_workload`
+    workload : in place of tokens, such as `prefill:2048` or `decode:16@4096`, or a mix of them, whose times
+        are averaged; see `graph.parse_workload`
     runtime : `engine`, or `torch`: the whole model as torch.compile and `prunecast.torch.sparsify` run it,
-        with their kernels alone
-    sparsity : share of weights to remove, 0 <= sparsity < 1; None for 0.75. Patterns with a sparsity of
-        their own, as 2:4, keep it
-    pattern : pattern for all kernels that can run it; None for each kernel's own
-    kernels : names, or `all`; dense is always there
+        with only their kernels
+    sparsity : share of weights to remove, 0 <= sparsity < 1; None for 0.75. Patterns with a fixed sparsity,
+        such as 2:4, keep it
+    pattern : pattern for all kernels that can run it; None for each kernel's natural pattern
+    kernels : names, or `all`; dense is always included
     engine : `simulator` or `model`
     state : `burst` or `sustained`
     launch : `graph` or `stream`
     l2 : `cold`: operands come from DRAM; `model`: the layer before has just written B, and weights are cold
         unless those of all layers fit in L2; `warm`: the same product over and over. None: `model` for a
-        workload, an ONNX graph or a standard model that no torch runs, else `cold`
-    power_limit : of the GPU in W; None for its own
+        workload, an ONNX graph or a standard model with runtime `engine`, else `cold`
+    power_limit : of the GPU in W; None for its default
     dtype : `fp16`, `bf16`, `fp32` on CUDA cores, or `tf32`; `fp8` and `int8` for `dense` and `cusparselt`;
         None for bf16 of bf16 weights, else fp16
     scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
-    target, ignore : layers to take and to leave out, by name or `re:` and a regular expression
-    convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without, their
-        products have `tokens` columns
-    experts_per_token : experts that each token goes to, for layers that are some of several experts
-    crossovers : also find the sparsity from which each kernel beats dense; costs more than the prediction
-    progress : told how far it is
+    target, ignore : layers to include and to leave out, by name or `re:` and a regular expression
+    convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without them,
+        their products have `tokens` columns
+    experts_per_token : experts that each token is routed to, for layers that are experts
+    crossovers : also find the sparsity from which each kernel beats dense; needs longer than the prediction
+    progress : called with the progress
 
     Raises
     ------
@@ -141,7 +141,7 @@ def predict(
 
 
 def _whole_model(job: LayerJob, predictions: Sequence[Prediction]) -> WholeModel:
-    """Return the model around the layers: dense, and with the fastest kernel for each."""
+    """Return the end-to-end times of the model: dense, and with the fastest kernel for each layer."""
     best: dict[str, Prediction] = {}
     for row in predictions:
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)

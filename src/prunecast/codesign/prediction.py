@@ -24,7 +24,7 @@ class Prediction:
     layer : name of the weight tensor
     m, k, n : rows and columns of A, tokens
     dtype : `fp16`, `bf16`, `fp32`, `fp8` or `int8`, of A and B
-    pattern : canonical pattern string of what is kept
+    pattern : canonical pattern string of the pruned map
     sparsity : share of A removed, as achieved
     kernel : name of the kernel
     engine : `simulator` or `model`
@@ -33,10 +33,10 @@ class Prediction:
     seconds_low, seconds_high : interval, see `codesign/interval.py`
     speedup_over_dense : time of the dense kernel on the same layer over this time
     bound : the busiest unit, or `latency`
-    note : what a reader should know about this row, or empty
-    planned : gives what was predicted; for a checkpoint too large to hold it is planned again
-    result : what the engine found
-    gpu : what it was predicted for; none of the three is part of files
+    note : remarks on this row, or empty
+    planned : returns the predicted plan; for a checkpoint too large to hold its plans, it plans again
+    result : the result of the engine
+    gpu : the GPU of the prediction; `planned`, `result` and `gpu` are not stored in files
     """
 
     layer: str
@@ -61,7 +61,7 @@ class Prediction:
 
     @property
     def plan(self) -> KernelPlan:
-        """What was predicted."""
+        """The predicted plan."""
         return self.planned()
 
     @property
@@ -70,11 +70,11 @@ class Prediction:
         return self.seconds * 1e6
 
     def row(self) -> dict[str, Any]:
-        """The fields that files hold, in order."""
+        """Return the fields that files hold, in order."""
         return {name: getattr(self, name) for name in _ROW_FIELDS}
 
     def cells(self) -> Cells:
-        """The fields as people read them."""
+        """Return the fields as texts for a table."""
         us = [f"{1e6 * seconds:.2f}" for seconds in (self.seconds, self.seconds_low, self.seconds_high)]
         return {
             **{"layer": self.layer, "M": str(self.m), "K": str(self.k), "N": str(self.n)},
@@ -84,7 +84,9 @@ class Prediction:
         }
 
     def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
-        """Attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on a new figure."""
+        """Draw the attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on
+        a new figure.
+        """
         from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_roofline
 
@@ -93,9 +95,9 @@ class Prediction:
         return axes
 
     def plot_work(self, axes: "Axes | None" = None) -> "Axes":
-        """Work of each SM, most first; on `axes` or on a new figure.
+        """Draw the work of each SM, the largest first; on `axes` or on a new figure.
 
-        Simulates the plan to see single SMs, where a closed form predicted.
+        After a closed-form prediction, the plan is simulated to obtain the work of each SM.
         """
         from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_sm_work
@@ -108,14 +110,14 @@ class Prediction:
         return axes
 
     def plot_timeline(self, axes: "Axes | None" = None, *, sm: int = 0, first_waves: int = 1) -> "Axes":
-        """What each warp of one SM does at which moment; on `axes` or on a new figure.
+        """Draw the activity of each warp of one SM over time; on `axes` or on a new figure.
 
-        Simulates the plan again to watch it, also where the closed-form model predicted.
+        The plan is simulated again to record it, also after a closed-form prediction.
 
         Parameters
         ----------
         sm : number of the SM
-        first_waves : the first so many items of each block slot
+        first_waves : number of items of each block slot to draw
 
         Raises
         ------

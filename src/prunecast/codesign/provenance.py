@@ -1,4 +1,4 @@
-"""Documents of ours: JSON that any reader accepts, and what repeating it takes."""
+"""JSON documents of the command line, and the provenance that is needed to repeat a prediction."""
 
 import hashlib
 import json
@@ -18,16 +18,18 @@ from prunecast.version import tool_version
 
 SCHEMA_VERSION = 1
 LARGEST_DOCUMENT = 64 * MIB
-"""A table of ten thousand layers and all kernels has 40 MiB."""
+"""Bytes. A table of ten thousand layers and all kernels has 40 MiB."""
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """JSON with a stable layout: the same document gives the same bytes. NaN and infinity are refused."""
+    """Return JSON with a stable layout: the same document gives the same bytes. NaN and
+    infinity are refused.
+    """
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
-    """Read a JSON object of ours that must hold `key`.
+    """Read a JSON object that `prunecast --json` wrote and that must contain `key`.
 
     Raises
     ------
@@ -58,10 +60,10 @@ class Provenance:
     weights_hash : fingerprint of the weights that were read
     tokens : N
     launch : `graph` or `stream`
-    l2 : what of the operands lies in L2
-    power_limit_w : another one than the GPU's own, else None
-    pattern, sparsity, scope, workload : as asked for; None where the defaults were taken
-    runtime : what runs a whole model
+    l2 : which operands are in L2
+    power_limit_w : power limit in W if it is not the default of the GPU, else None
+    pattern, sparsity, scope, workload : the requested values; None where defaults were used
+    runtime : runtime of a whole model
     """
 
     gpu: str
@@ -78,7 +80,7 @@ class Provenance:
     power_limit_w: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """The head of a JSON object."""
+        """Return the head of a JSON object."""
         return {
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),
@@ -102,16 +104,16 @@ class Provenance:
 
 
 class WeightsDigest:
-    """Hash of named arrays, fed one at a time so that a large model need not be in memory at once."""
+    """Hash of named arrays, added one at a time so that a large model need not be in memory at once."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
 
     def add(self, name: str, weights: npt.NDArray[Any]) -> None:
-        """Count a layer in: its name, shape, format and values."""
+        """Add a layer to the hash: its name, shape, format and values."""
         self._digest.update(f"{name}\0{weights.shape}\0{weights.dtype}\0".encode("utf-8", "surrogateescape"))
         self._digest.update(np.ascontiguousarray(weights).view(np.uint8).data)
 
     def hexdigest(self) -> str:
-        """First 16 hex digits of the SHA-256."""
+        """Return the first 16 hex digits of the SHA-256."""
         return self._digest.hexdigest()[:16]

@@ -26,7 +26,7 @@ from prunecast.workload.layers import Source, load_layers
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
 
 EXPERTS_PER_TOKEN = 2
-"""Experts of a mixture per token, as `predict` takes them where it is not told."""
+"""Experts of a mixture per token, the default of `predict`."""
 
 
 @checked
@@ -45,20 +45,20 @@ def prune(
 ) -> Recipe:
     """Prune layers by magnitude and write `out/weights.safetensors` and `out/recipe.json`.
 
-    Tensors keep their shape and format; what is pruned is zero, everything else goes through unchanged.
-    `predict` reads the outcome with the pattern `zeros` or `zero-tiles:HEIGHT`, or with the same pattern and
-    sparsity, which finds the same mask.
+    Tensors keep their shape and format. Pruned weights are zero, all others are unchanged unless `calibrate`
+    updates them. `predict` reads the result with the pattern `zeros` or `zero-tiles:HEIGHT`, or with the same
+    pattern and sparsity, which gives the same mask.
 
     Parameters
     ----------
     weights, target, ignore : as in `predict`
     pattern : pattern string
-    out : a folder, made if there is none; its parent must exist
-    sparsity : share of weights to remove; None for 0.75 or the pattern's own
+    out : a folder, created if it does not exist; its parent must exist
+    sparsity : share of weights to remove; None for 0.75 or the fixed sparsity of the pattern
     scope : `layer` or `global`
-    gpu, tokens : whose predicted times guide patterns that ask for times
-    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied; or of
-        second moments, by which kept weights are updated too
+    gpu, tokens : GPU and N of the predicted times, for patterns that are guided by time
+    calibrate : file of mean squares of each layer's inputs, whose roots weight the magnitudes; or of second
+        moments, which also update the kept weights
 
     Raises
     ------
@@ -99,13 +99,13 @@ def prune(
 
 
 class PackedMasks(Mapping[str, MaskArray]):
-    """Masks by layer, one bit for each weight."""
+    """Masks by layer, packed to one bit per weight."""
 
     def __init__(self) -> None:
         self._packed: dict[str, tuple[tuple[int, ...], npt.NDArray[np.uint8]]] = {}
 
     def put(self, name: str, mask: MaskArray) -> None:
-        """Keep a mask (M, K)."""
+        """Store a mask (M, K)."""
         self._packed[name] = (mask.shape, np.packbits(mask))
 
     def __getitem__(self, name: str) -> MaskArray:
@@ -127,13 +127,13 @@ class _Guide(NamedTuple):
     tokens: int
 
     def seconds(self, name: str, tiles: TileMap) -> float:
-        """Time of a layer that keeps these tiles."""
+        """Return the time of a layer that keeps these tiles, in seconds."""
         layer, gpu = self.layers[name], self.engine.gpu
         n, dtype = layer.share_of(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
         plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]
         return min(self.engine.estimate(plan).seconds for plan in plans)
 
     def document(self) -> dict[str, Any]:
-        """What a recipe says of it."""
+        """Return the entry of the recipe."""
         gpu = self.engine.gpu
         return {"gpu": gpu.name, "spec_hash": gpu.fingerprint, "tokens": self.tokens}

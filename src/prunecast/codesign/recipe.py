@@ -1,4 +1,4 @@
-"""`Recipe`: how the matrices of a model were pruned, as `recipe.json` holds it; written and read here."""
+"""`Recipe`: how the matrices of a model were pruned, and the reader and writer of `recipe.json`."""
 
 import json
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class PrunedLayer:
     Parameters
     ----------
     layer : its name
-    m, k : rows and columns; 0 where a recipe does not give them
-    sparsity : share of its weights that was removed; None where a recipe does not give it
+    m, k : rows and columns; 0 if a recipe lacks them
+    sparsity : share of its weights that was removed; None if a recipe lacks it
     retained_importance : kept share of the summed importance
     pattern : its pattern, None for that of the recipe
     """
@@ -49,11 +49,11 @@ class PrunedLayer:
 
     @property
     def module(self) -> str:
-        """The module that holds the matrix: recipes name tensors, `sparsify` modules."""
+        """The module that holds the matrix. Recipes name tensors, `sparsify` names modules."""
         return self.layer.removesuffix(".weight")
 
     def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
+        """Return the fields for JSON."""
         names = ("layer", "m", "k", "sparsity", "retained_importance")
         return {name: getattr(self, name) for name in names}
 
@@ -64,16 +64,16 @@ class Recipe:
 
     Parameters
     ----------
-    pattern : canonical pattern string of layers that have none of their own
-    layers : the layers that were pruned; empty where only a pattern is known
+    pattern : canonical pattern string of layers without their own
+    layers : the layers that were pruned; empty if only a pattern is known
     folder : holds `weights.safetensors` and `recipe.json`, None for a recipe without a folder
-    sparsity : asked for; None for patterns that have their own
+    sparsity : the requested sparsity; None for patterns with a fixed one
     scope : `layer` or `global`
     weights_hash : fingerprint of the layers before pruning
     guided_by : GPU and tokens whose predicted times guided a pattern, or None
-    skipped : tensors that went through unchanged for a reason worth a line
-    criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
-    tiles : module -> its tiles, where the folder holds them: weights inside tiles may be zero
+    skipped : tensors that were copied unchanged, with reasons
+    criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
+    tiles : module -> its tiles, if the folder holds them: weights inside tiles may be zero
     """
 
     pattern: str
@@ -94,7 +94,7 @@ class Recipe:
 
     @property
     def sparsities(self) -> dict[str, float]:
-        """Module -> share of zeros that it must have; empty where no layer gives one."""
+        """Module -> share of zeros that it must have; empty if no layer has one."""
         return {layer.module: layer.sparsity for layer in self.layers if layer.sparsity is not None}
 
     def pattern_of(self, module: str) -> str:
@@ -102,7 +102,7 @@ class Recipe:
         return self.patterns.get(module, self.pattern)
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of `recipe.json`."""
+        """Return the JSON object of `recipe.json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),

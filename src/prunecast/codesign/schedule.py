@@ -1,4 +1,4 @@
-"""When how much is pruned: at once, gradually, or in stages that must hold an accuracy. Knows no tensors."""
+"""Pruning schedules: at once, gradually, or in stages that must hold an accuracy. They contain no tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ class Stage(NamedTuple):
     sparsity: float
     """Sparsity of the layers pruned, in [0, 1)."""
     steps: int
-    """Training steps before the metric is asked for and the next stage begins."""
+    """Training steps before the metric is evaluated and the next stage begins."""
     floor: float | None = None
-    """The metric must reach this after the steps, or pruning ends for the group; None asks for no metric."""
+    """Least metric after the steps, or else pruning ends for the group. With None no metric is evaluated."""
     tries: int = 1
-    """How many times the group may train for `steps` to reach the floor."""
+    """Number of times that the group may train for `steps` to reach the floor."""
 
     def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
+        """Return the fields for JSON."""
         return self._asdict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Stages of sparsity that never falls.
+    """Stages of sparsity that never decreases.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Schedule:
 
     Raises
     ------
-    BadInput : no stage, a sparsity that falls, or counts that cannot be
+    BadInput : no stage, a sparsity that decreases, or impossible counts
     """
 
     name: str
@@ -65,11 +65,11 @@ class Schedule:
 
     @property
     def has_floor(self) -> bool:
-        """Whether a metric will be asked for."""
+        """Whether a metric is needed."""
         return any(stage.floor is not None for stage in self.stages)
 
     def document(self) -> dict[str, Any]:
-        """The JSON object that a recipe holds."""
+        """Return the JSON object that a recipe holds."""
         return {
             "name": self.name,
             "delay_steps": self.delay_steps,
@@ -78,21 +78,21 @@ class Schedule:
 
 
 def one_shot(sparsity: float, *, delay_steps: int = 0) -> Schedule:
-    """All at once, after `delay_steps` training steps. Raises BadInput."""
+    """Return a schedule with one stage after `delay_steps` training steps. Raise BadInput."""
     return Schedule(name="one-shot", stages=(Stage(sparsity, 0),), delay_steps=delay_steps)
 
 
 def gradual(
     sparsity: float, *, updates: int, every: int, start: float = 0.0, delay_steps: int = 0
 ) -> Schedule:
-    """Many small stages on a cubic curve: fast where much is superfluous, slow near the end.
+    """Return a schedule of many small stages on a cubic curve: large steps first, small steps near the end.
 
     Parameters
     ----------
     sparsity : of the last update
-    updates : how many stages; the last one comes `(updates - 1) * every` steps after the first
+    updates : number of stages; the last one comes `(updates - 1) * every` steps after the first
     every : training steps from one update to the next
-    start : sparsity on which the curve begins, one update before the first
+    start : sparsity at which the curve begins, one update before the first
     delay_steps : training steps before the first update
 
     Raises
@@ -108,7 +108,7 @@ def gradual(
 
 
 def cubic_sparsities(sparsity: float, updates: int, start: float = 0.0) -> tuple[float, ...]:
-    """`updates` sparsities that rise to the last one along 1 - (1 - t)^3; the last is exact."""
+    """Return `updates` sparsities that rise along 1 - (1 - t)^3 to `sparsity`, which is reached exactly."""
     remaining = ((1.0 - (i + 1) / updates) ** CUBIC for i in range(updates))
     return tuple(sparsity + (start - sparsity) * left for left in remaining)
 
@@ -121,19 +121,21 @@ def staged(
     tries: int = 1,
     delay_steps: int = 0,
 ) -> Schedule:
-    """A list of sparsities, each trained for; where a floor is missed, the layer group stays as it is.
+    """Return a schedule of given sparsities with training after each.
+
+    A layer group that misses a floor keeps its sparsity from then on.
 
     Parameters
     ----------
-    sparsities : of the stages, never falling
+    sparsities : of the stages, never decreasing
     steps : training steps of one try of one stage
-    floors : least metric after each stage; one number for all, or one per stage (None where any will do)
-    tries : how often a stage may train for `steps` to reach its floor
+    floors : least metric after each stage; one number for all, or one per stage (None for no limit)
+    tries : number of times that a stage may train for `steps` to reach its floor
     delay_steps : training steps before the first stage
 
     Raises
     ------
-    BadInput : as many floors as stages are wanted, and what `Schedule` refuses
+    BadInput : the number of floors is not that of the stages, or a value that `Schedule` refuses
     """
     wanted = [floors] * len(sparsities) if isinstance(floors, float | int | None) else list(floors)
     if len(wanted) != len(sparsities):

@@ -1,12 +1,12 @@
-"""Masks on the way to a sparsity, so that what was pruned does not return.
+"""Masks at intermediate sparsities, chosen so that no pruned weight returns.
 
-Two ways lead there:
+There are two methods:
 
-* `stepwise`: every stage has the pattern. Pruned weights score nothing, so a pattern that takes the lowest
-  pieces of a fixed division of the matrix never brings one back. These are `NESTED_FAMILIES`. Other families
-  divide the matrix anew at every stage and may bring weights back.
-* `towards`: the final mask is found at the first stage, and the other elements go on the way, the least
-  important first. Nothing returns, whatever the pattern; masks before the last do not have it.
+* `stepwise`: every stage has the pattern. Pruned weights have importance 0. A pattern that drops the least
+  important pieces of a fixed division of the matrix therefore never restores one (`NESTED_FAMILIES`).
+  Other families divide the matrix anew at every stage and may restore weights.
+* `towards`: the final mask is found at the first stage. The elements outside it are then pruned stage by
+  stage, the least important first. No weight returns, whatever the pattern, but only the last mask has it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +27,15 @@ WAYS = ("stepwise", "towards")
 NESTED_FAMILIES = frozenset(
     {"unstructured", "block", "balanced", "vector-wise", "shuffled-block", "tile-wise", "atp", "dense"}
 )
-"""Families whose masks are nested stage by stage. Those that shuffle rows group them once, at the first."""
+"""Families with nested masks from stage to stage. Those that shuffle rows group them once, at the first
+stage."""
 
 
 def natural_way(pattern: Pattern, scope: str = "layer") -> str:
-    """`stepwise` where that is nested, else `towards`, as for shuffled rows of layers that compete."""
+    """Return `stepwise` if its masks are nested, else `towards`.
+
+    Patterns with shuffled rows and scope `global` need `towards`.
+    """
     anew = pattern.family not in NESTED_FAMILIES or (scope == "global" and _shuffles(pattern))
     return "towards" if anew else "stepwise"
 
@@ -41,9 +45,9 @@ class MaskPath:
 
     Parameters
     ----------
-    pattern : what the last masks have
-    sparsity : of the last masks; None for patterns with one of their own
-    scope : `layer` or `global`: which layers compete, of those that are pruned together
+    pattern : pattern of the last masks
+    sparsity : of the last masks; None for patterns with a fixed sparsity
+    scope : `layer`, or `global` to rank all layers that are pruned together
     way : one of `WAYS`; None for `natural_way`
 
     Raises
@@ -58,14 +62,14 @@ class MaskPath:
         self.sparsity = pattern.sparsity_to_prune(sparsity)
         self.way = natural_way(pattern, scope) if way is None else check_choice("way", way, WAYS)
         self.masks: dict[str, MaskArray] = {}
-        """Layer -> the mask it has now."""
+        """Layer -> its current mask."""
         self._told = sparsity
         self.scope = scope
         self._groups: dict[str, CountArray] = {}
         self._final: dict[str, MaskArray] = {}
 
     def advance(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune some or all layers to `sparsity`; their masks.
+        """Prune some or all layers to `sparsity` and return their masks.
 
         Parameters
         ----------
@@ -88,18 +92,20 @@ class MaskPath:
         return {name: self.masks[name] for name in importances}
 
     def state(self) -> dict[str, dict[str, MaskArray] | dict[str, CountArray]]:
-        """What has been decided, as arrays by layer, for `take_state` of a path of the same pattern."""
+        """Return the state as arrays by layer, for `take_state` of a path of the same pattern."""
         return {"masks": dict(self.masks), "groups": dict(self._groups), "final": dict(self._final)}
 
     def take_state(self, state: Mapping[str, Mapping[str, npt.ArrayLike]]) -> None:
-        """Go on from where another path was."""
+        """Continue from the state of another path."""
         self.masks, self._groups, self._final = (
             {name: np.asarray(array) for name, array in state[part].items()}
             for part in ("masks", "groups", "final")
         )
 
     def _is_empty(self, name: str) -> bool:
-        """Nothing is left to rank; a coarse pattern may take all of a small layer before the last stage."""
+        """Return whether a layer has no weights left. A coarse pattern may remove a small layer before the
+        last stage.
+        """
         return name in self.masks and not self.masks[name].any()
 
     def _stepwise(self, alive: Mapping[str, ImportanceArray], sparsity: float | None) -> dict[str, MaskArray]:
@@ -124,7 +130,11 @@ class MaskPath:
         return prune_in_groups(scores, wanted, self._groups[name])
 
     def _at_least(self, sparsity: float | None, layers: Iterable[str]) -> float | None:
-        """Steps of a pattern may overshoot; asking for less at the next stage would bring weights back."""
+        """Return the larger of `sparsity` and the present sparsity of the layers.
+
+        A coarse pattern may exceed the sparsity of a stage. A lower sparsity at the next stage would restore
+        weights.
+        """
         known = [self.masks[name] for name in layers if name in self.masks]
         total = sum(mask.size for mask in known)
         if sparsity is None or total == 0:
@@ -147,7 +157,7 @@ class MaskPath:
 
 
 def without_pruned(scores: ImportanceArray, mask: MaskArray | None) -> ImportanceArray:
-    """`scores` (M, K) with 0 where the mask is False, and more than 0 where it is True."""
+    """Return `scores` (M, K) with 0 where the mask is False, and more than 0 where it is True."""
     if mask is None:
         return scores
     return np.where(mask, np.maximum(scores, np.finfo(scores.dtype).tiny), scores.dtype.type(0))
@@ -165,7 +175,10 @@ def _shuffles(pattern: Pattern) -> bool:
 def _evened_groups(
     pattern: AdaptiveTilePattern, scores: ImportanceArray, sparsity: float, groups: CountArray
 ) -> MaskArray:
-    """Adaptive tiles of given rows: as if these were neighbours, a short group last."""
+    """Return the mask of adaptive tiles of given row groups, as if the rows of a group were neighbours.
+
+    A short group comes last.
+    """
     sizes = np.bincount(groups)
     order = np.lexsort((groups, -sizes[groups]))
     mask: MaskArray = np.empty(scores.shape, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""A schedule as it runs: counts training steps, asks for the metric, says which groups to prune how far."""
+"""The state of a running schedule: counts training steps, evaluates the metric, and returns the updates."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -8,14 +8,14 @@ from prunecast.codesign.schedule import Schedule, Stage
 from prunecast.errors import BadInput
 
 EVERYTHING = "all"
-"""Name of the one group where layers were not grouped."""
+"""Name of the only group if layers are not grouped."""
 
 Metric = Callable[[], float]
-"""A measure of the model as it is now; more is better."""
+"""A measure of the model in its present state; more is better."""
 
 
 class Update(NamedTuple):
-    """Masks are due."""
+    """The groups to prune now, and their sparsity."""
 
     sparsity: float
     groups: tuple[str, ...]
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
     passed: bool
 
     def row(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
+        """Return the fields for JSON."""
         return {**self._asdict(), "groups": list(self.groups)}
 
 
@@ -41,14 +41,14 @@ class _Visit(NamedTuple):
 
 
 class ScheduleRun:
-    """Stages in order. Where a stage has a floor, its groups are pruned one after another, else together.
+    """Runs the stages of a schedule in order.
 
-    A group that misses a floor after all tries stays at the sparsity that it has (early stop); the others
-    go on.
+    The groups of a stage with a floor are pruned one after another, those of other stages together. A group
+    that misses a floor after all tries keeps its sparsity (early stop); the others continue.
 
     Parameters
     ----------
-    schedule : what to run
+    schedule : the schedule to run
     groups : names of layer groups
 
     Raises
@@ -73,11 +73,11 @@ class ScheduleRun:
 
     @property
     def finished(self) -> bool:
-        """No update will come any more, and no metric will be asked for."""
+        """Whether no more updates and metrics will follow."""
         return self._begun and self._current is None and not self._visits
 
     def state(self) -> dict[str, Any]:
-        """Progress of the run in plain values, for `take_state` of a run of the same schedule and groups."""
+        """Return the progress as plain values, for `take_state` of a run of the same schedule and groups."""
         return {
             "step": self.step,
             "stopped": dict(self.stopped),
@@ -90,7 +90,7 @@ class ScheduleRun:
         }
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from where another run was."""
+        """Continue from the state of another run."""
         self.step, self._wait, self._begun = state["step"], state["wait"], state["begun"]
         self._tries_left, self.stopped = state["tries_left"], dict(state["stopped"])
         self.measured = [Measured(**{**row, "groups": tuple(row["groups"])}) for row in state["measured"]]
@@ -100,14 +100,14 @@ class ScheduleRun:
         self._current = None if going is None else _Visit(visits[left - 1].stage, tuple(going))
 
     def begin(self) -> Update | None:
-        """The first update, if the schedule has no delay. Raises BadInput when called twice."""
+        """Return the first update, if the schedule has no delay. Raise BadInput when called twice."""
         if self._begun:
             raise BadInput("a schedule begins once")
         self._begun = True
         return self._next() if self._wait == 0 else None
 
     def advance(self, metric: Metric | None = None) -> Update | None:
-        """Count one training step; the update that it brings, if any.
+        """Count one training step and return the update that it brings, if any.
 
         Raises
         ------

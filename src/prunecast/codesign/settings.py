@@ -1,4 +1,4 @@
-"""`Settings`: the arguments of a prediction, checked; and the job that predicts a set of weights."""
+"""`Settings`: the checked arguments of a prediction; `layer_job`: the job that predicts a set of weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ from prunecast.workload.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The arguments of `predict`, which explains them.
+    """The arguments of `predict`, which describes them.
 
     Raises
     ------
@@ -83,11 +83,11 @@ class Settings:
             check_choice("dtype", self.dtype, DTYPE_BYTES)
 
     def said_of(self, weights: Source) -> "Settings":
-        """The settings, with the workload that a standard model gets where neither it nor tokens are given.
+        """Return the settings with a default workload for a standard model without workload and tokens.
 
         Raises
         ------
-        BadInput : a batch that nothing would have
+        BadInput : a batch without effect
         """
         check_batch(
             weights,
@@ -100,12 +100,12 @@ class Settings:
         return replace(self, workload=f"batch:{self.convolutions.batch or BATCH}")
 
     def passes(self) -> tuple[Pass, ...]:
-        """What layers are run on."""
+        """Return the forward passes (prefill, decode) with their token counts."""
         return (Pass(1, self.columns),) if self.workload is None else parse_workload(self.workload)
 
     @property
     def columns(self) -> int:
-        """N of layers that are no convolution, the most of all passes."""
+        """N of layers that are not convolutions, the largest of all passes."""
         if self.workload is not None:
             return max(run.columns for run in parse_workload(self.workload))
         return TOKENS if self.tokens is None else self.tokens
@@ -171,7 +171,7 @@ def layer_job(
 
 
 def workload_of(weights: Source, settings: Settings) -> Workload:
-    """Load the layers of weights for the passes of the settings. Raises BadInput as `load_workload`."""
+    """Load the layers of weights for the passes of the settings. Raise BadInput as `load_workload`."""
     convolutions = settings.convolutions
     passes = settings.passes()
     if is_onnx(weights):
@@ -197,7 +197,7 @@ def workload_of(weights: Source, settings: Settings) -> Workload:
 
 
 def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) -> Mapping[str, Layer]:
-    """Return the layers of rows of a table. Raises BadInput."""
+    """Return the layers of rows of a table. Raise BadInput."""
     if is_onnx(weights):
         return load_layers(weights, target=names).layers
     has_model = is_standard(weights) or checkpoint_shape(weights) is not None
@@ -207,7 +207,9 @@ def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) 
 
 
 def _check_fits(pattern: Pattern, layer: Layer) -> None:
-    """A pattern that was asked for is not changed behind the user's back, and no layer silently left out."""
+    """Raise BadInput if a requested pattern does not fit a layer: it is neither changed nor is the layer
+    skipped.
+    """
     (m, k), least = layer.shape, pattern.smallest
     if m < least.rows or k < least.columns:
         raise BadInput(
@@ -217,7 +219,7 @@ def _check_fits(pattern: Pattern, layer: Layer) -> None:
 
 
 def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
-    """What a file of this job's results must say about its origin."""
+    """Return the origin of this job's results, as files contain it."""
     digest = WeightsDigest()
     for layer in job.launches.layers.values():
         digest.add(layer.name, layer.weights)

@@ -1,4 +1,4 @@
-"""`PredictionTable`: all predictions of one run, with what was skipped and where they come from."""
+"""`PredictionTable`: all predictions of one run, with skipped layers and provenance."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 
 WORDS = ("layer", "kernel", "pattern", "bound")
-"""Columns that are no numbers."""
+"""Columns with text."""
 
 
 class WholeModel(NamedTuple):
-    """A standard model, attention and norms and transposes included: the mean pass of its workload."""
+    """Time of the model including attention, norms and transposes, the mean over the passes
+    of its workload.
+    """
 
     dense: ModelTime
     best: ModelTime
@@ -34,7 +36,7 @@ class WholeModel(NamedTuple):
 
     @property
     def speedup(self) -> float:
-        """End to end, dense over fastest."""
+        """End-to-end speedup: dense over fastest."""
         return self.dense.seconds / self.best.seconds
 
 
@@ -48,9 +50,9 @@ class PredictionTable(Sequence[Prediction]):
     crossovers : sparsity from which a sparse kernel beats dense, per layer and sparse kernel
     skipped : layers and kernels that could not be run
     provenance : tool, GPU, weights and settings
-    convolutions : layer -> the convolution that it is, where its input size was said
-    runs : layer -> how often a pass of the workload runs it, where that is not once
-    whole : the model around the layers, where it is a standard one
+    convolutions : layer -> its convolution, if its input size is known
+    runs : layer -> how often a pass of the workload runs it, if the model is known; else once
+    whole : times of the whole model, for a standard model or a checkpoint with a known graph
     """
 
     predictions: tuple[Prediction, ...]
@@ -72,27 +74,27 @@ class PredictionTable(Sequence[Prediction]):
         return len(self.predictions)
 
     def layers(self) -> Iterator[tuple[Prediction, ...]]:
-        """The predictions of one layer after the other."""
+        """Yield the predictions of each layer."""
         for name in dict.fromkeys(row.layer for row in self.predictions):
             yield tuple(row for row in self.predictions if row.layer == name)
 
     def total(self, rows: Sequence[Prediction]) -> float:
-        """Seconds of rows, each as often as a pass runs its layer."""
+        """Return the seconds of rows, each multiplied by the number of times that a pass runs its layer."""
         return sum(self.runs.get(row.layer, 1) * row.seconds for row in rows)
 
     @property
     def dense_seconds(self) -> float:
-        """Time of all layers with the dense kernel."""
+        """Seconds of all layers with the dense kernel."""
         return self.total([row for row in self.predictions if not KERNELS[row.kernel].prunes])
 
     @property
     def best_seconds(self) -> float:
-        """Time of all layers with the fastest kernel for each."""
+        """Seconds of all layers with the fastest kernel for each."""
         return self.total([fastest(rows) for rows in self.layers()])
 
     @property
     def speedup(self) -> float:
-        """Time of all layers, dense over fastest."""
+        """Speedup of all layers: dense over fastest."""
         return self.dense_seconds / self.best_seconds
 
     @property
@@ -102,13 +104,13 @@ class PredictionTable(Sequence[Prediction]):
 
     @property
     def coverage(self) -> float:
-        """Share of the weights that were predicted, of those that may belong to products."""
+        """Predicted share of the weights that may belong to products."""
         found = sum(rows[0].m * rows[0].k for rows in self.layers())
         return found / (found + sum(skipped.weights for skipped in self.missing))
 
     @property
     def transpose_seconds(self) -> float:
-        """What transposes of B and C add around the fastest kernels where a model has features together."""
+        """Seconds of the transposes of B and C around the fastest kernels if a model is token-major."""
         return sum(
             self.runs.get(row.layer, 1)
             * MemoryPass(
@@ -120,11 +122,11 @@ class PredictionTable(Sequence[Prediction]):
         )
 
     def fastest_kernels(self) -> list[str]:
-        """Name of the fastest kernel of each layer."""
+        """Return the name of the fastest kernel of each layer."""
         return [fastest(rows).kernel for rows in self.layers()]
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of `prunecast predict --json`."""
+        """Return the JSON object of `prunecast predict --json`."""
         return {
             **self.provenance.document(),
             "predictions": [row.row() for row in self.predictions],
@@ -134,7 +136,7 @@ class PredictionTable(Sequence[Prediction]):
         }
 
     def _workload(self) -> dict[str, Any]:
-        """What a JSON object says of the passes, nothing where there are none."""
+        """Return the entries of the passes in the JSON object, empty without passes."""
         found: dict[str, Any] = {"runs": dict(self.runs)} if self.runs else {}
         if self.whole is not None:
             found["whole_model"] = {
@@ -152,7 +154,7 @@ class PredictionTable(Sequence[Prediction]):
         return f"<PredictionTable of {count} layers on {self.provenance.gpu}, {self.speedup:.2f}x>"
 
     def to_dataframe(self) -> Any:
-        """The rows as a pandas DataFrame, one column for each field. Raises BadInput without pandas."""
+        """Return the rows as a pandas DataFrame, one column for each field. Raise BadInput without pandas."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
@@ -163,7 +165,7 @@ class PredictionTable(Sequence[Prediction]):
         return table_html([row.cells() for row in self])
 
     def plot(self) -> "Figure":
-        """Time of each layer with each kernel, as a new Matplotlib figure."""
+        """Draw the time of each layer with each kernel, as a new Matplotlib figure."""
         from prunecast.codesign.pictures.comparisons import draw_bars
 
         kernels = list(dict.fromkeys(row.kernel for row in self))
@@ -173,10 +175,10 @@ class PredictionTable(Sequence[Prediction]):
         return draw_bars(names, kernels, rows, self.provenance.gpu)
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON object; `compare` reads it."""
+        """Write the JSON object, which `compare` reads."""
         write_text_aside(Path(path), json_text(self.document()))
 
 
 def fastest(rows: Sequence[Prediction]) -> Prediction:
-    """The row with the least time; the first of equals."""
+    """Return the row with the least time; the first of equals."""
     return min(rows, key=lambda row: row.seconds)

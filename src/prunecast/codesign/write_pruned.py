@@ -1,4 +1,4 @@
-"""Folders of pruned models: weights with zeros, their recipe and, where a pattern has tiles, their maps."""
+"""Folders of pruned models: weights with zeros, their recipe and the tile maps of patterns with tiles."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -26,12 +26,12 @@ from prunecast.workload.workload import is_standard
 WEIGHTS = "weights.safetensors"
 RECIPE, TILES = "recipe.json", "tiles.npz"
 LONGEST_NAME = 60_000
-"""Bytes; a zip archive counts those of a name, and what is added to it here, with 16 bits."""
+"""Bytes. A zip archive stores the length of a name, including the suffix that is added here, in 16 bits."""
 _COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
 def pruned_folder(folder: str | Path, what: str = "out") -> OutputFolder:
-    """The folder as an output, for the guard; `what` begins its messages."""
+    """Return the folder as an output, for the guard; `what` begins its messages."""
     return OutputFolder(what=what, path=Path(folder), names=(WEIGHTS, RECIPE, TILES))
 
 
@@ -46,7 +46,7 @@ def check_folders(
 
     Parameters
     ----------
-    reads : what is read in addition to the weights: a calibration file, the spec of a GPU
+    reads : files that are read in addition to the weights: a calibration file, the spec of a GPU
     others : further outputs of the same call
 
     Raises
@@ -68,19 +68,19 @@ def write_folder(
     pruned: Checkpoint | None = None,
     tiles: Mapping[str, TileMap] | None = None,
 ) -> Path:
-    """Write `recipe.json` and what else there is: the weights, and `tiles.npz`; the folder.
+    """Write `recipe.json`, and if given the weights and `tiles.npz`; return the folder.
 
-    The files are finished in a folder of their own before any takes its place.
+    The files are written to a temporary folder before any is moved to its place.
 
     Parameters
     ----------
-    folder : made if there is none; its parent must exist
-    pruned : all tensors, zeros where they are pruned
-    tiles : layer -> what it keeps
+    folder : created if it does not exist; its parent must exist
+    pruned : all tensors, with zeros where they are pruned
+    tiles : layer -> its tile map
 
     Raises
     ------
-    BadInput : a folder that cannot be written; what was there is still there
+    BadInput : a folder that cannot be written; earlier files are still there
     """
     with folder_aside(Path(folder), last=RECIPE) as unfinished:
         fill_folder(unfinished, recipe, pruned, tiles)
@@ -93,7 +93,7 @@ def fill_folder(
     pruned: Checkpoint | None = None,
     tiles: Mapping[str, TileMap] | None = None,
 ) -> None:
-    """Write the files of `write_folder` into a folder that `folder_aside` gave."""
+    """Write the files of `write_folder` into a folder that `folder_aside` created."""
     if pruned is not None:
         write_weights(unfinished / WEIGHTS, pruned.arrays, pruned.metadata)
     if tiles:
@@ -104,8 +104,9 @@ def fill_folder(
 def pruned_checkpoint(
     weights: Source, masks: Mapping[str, MaskArray], known: Calibration | None = None
 ) -> Checkpoint:
-    """All tensors of `weights`, with zeros where a mask removes them, and kept weights updated by what is
-    known of the layers' inputs.
+    """Return all tensors of `weights`, with zeros where a mask removes them.
+
+    Kept weights are updated from the statistics of the layers' inputs, if they are known.
     """
     update = None if known is None else known.update
     if isinstance(weights, str | Path):
@@ -115,7 +116,7 @@ def pruned_checkpoint(
 
 
 def check_layer_names(names: Iterable[str]) -> None:
-    """Refuse names of layers that `tiles.npz` cannot hold, as a zip archive ends names at a zero byte.
+    """Refuse names of layers that `tiles.npz` cannot hold: a zip archive ends names at a zero byte.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def check_layer_names(names: Iterable[str]) -> None:
 
 
 def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
-    """The maps that are tiles, and the tiles around the elements of nested maps."""
+    """Return the maps that are tiles, and the tiles around the elements of nested maps."""
     found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
     return {name: kept for name, kept in found.items() if isinstance(kept, TileMap)}
 
@@ -138,7 +139,7 @@ def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
 def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
     """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text.
 
-    Layers have the names that `weights.safetensors` gives them.
+    Layers have the names that `weights.safetensors` uses.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     for layer, tiles in maps.items():
@@ -150,7 +151,7 @@ def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
 
 
 def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
-    """Layer -> tile map of a file that `write_tile_maps` wrote.
+    """Return layer -> tile map of a file that `write_tile_maps` wrote.
 
     Raises
     ------
