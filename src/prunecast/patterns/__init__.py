@@ -1,16 +1,16 @@
-"""The weights that stay: from weights to importance, to a mask, to the map that a kernel walks.
+"""Pruning patterns: turn weights into importance, a mask, and the map that a kernel reads.
 
     weights (M, K) --importance--> importance --Pattern.prune--> mask
         --Pattern.map--> TileMap | ElementMap | NestedMap
 
-The mask is the truth: a kept zero is still work, and a map that a mask does not bear out is refused.
+The mask defines what is kept: a kept zero is still work, and `map` refuses a mask that breaks the pattern.
 
-This room reads weights from files (`sources`), scores them, prunes them to a pattern at an exact sparsity
-and describes the outcome. It knows nothing of GPUs, kernels or time, and trains nothing.
+The package reads weights from files (`sources`), scores them, prunes them to a pattern at an exact sparsity
+and describes the result. It contains nothing about GPUs, kernels or time, and it does not train.
 
-Floor: the ground, beside `hardware`; it imports `errors` and nothing else of the project.
+Layer: the lowest one, like `hardware`. It imports only `errors` and other top-level helper modules.
 
-Read first: `tile_map` (the words), `pattern` (what a pattern can do), `tile_wise` (one whole pattern).
+Read first: `tile_map` (the terms), `pattern` (the interface), `tile_wise` (one complete pattern).
 """
 
 from prunecast.patterns.element_map import (

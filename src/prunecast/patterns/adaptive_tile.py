@@ -1,24 +1,24 @@
-"""Adaptive tile pruning (ATP): tiles of evened work, by hierarchical tile pruning (HTP).
+"""Adaptive tile pruning (ATP): tiles of nearly equal work, found by hierarchical tile pruning (HTP).
 
 "Adaptive Tile Pruning for Efficient Inference of the Imbalanced DNNs on GPU" (Li and Ino, IEICE Transactions
-on Information and Systems, 2025) keeps the workloads of tiles flexibly balanced. Only abstracts have been
-read, no code is public, and they give no steps. The procedure is therefore our own:
+on Information and Systems, 2025) balances the work of the tiles within a range. Only the abstracts were
+available; no code is public, and the abstracts give no steps. The procedure is therefore our own:
 
-1. Rows form tiles of `height`: neighbours, or rows from anywhere that keep alike (`shuffled`, where that
-   retains more), which a kernel undoes as it writes. With `rows_first` whole rows go before, as in
-   `tile_wise_2d`.
-2. In each tile columns rank by their mean importance: the sum is what is retained. (`rms` ranks as
-   `tile_wise` does.)
-3. Each tile gets a count of columns: on a quantum (16, one step of the tensor cores) or K, and within an
-   interval around the mean of the layer. The two multiples next to the mean are always allowed. Equal bounds
-   of 100 % give strict balance. Where no interval is asked for it follows the importance (`flexible`): 97 to
-   103 %, and where that would lose more than 2 % of what tiles without limits retain, no lower limit and the
-   least upper one that does not. A tile that keeps little delays nobody, one that keeps much may: so the
-   upper limit alone is worth importance, and it is as low as the importance allows.
+1. Rows form tiles of `height` rows. These are neighbouring rows or, with `shuffled` and where that retains
+   more importance, rows from anywhere with similar kept columns; the kernel undoes this permutation when it
+   stores C. With `rows_first`, whole rows are pruned before, as in `tile_wise_2d`.
+2. In each tile, columns rank by their mean importance, because the sum of importance is what is retained.
+   (`rms` ranks columns as `tile_wise` does.)
+3. Each tile gets a number of columns: a multiple of the quantum (16, the K of one tensor-core instruction) or
+   K, within an interval around the mean of the layer. The two multiples next to the mean are always allowed.
+   Equal bounds of 100 % give strict balance. Without a given interval (`flexible`) it follows the importance:
+   97 to 103 % and, where that would lose more than 2 % of what unlimited tiles retain, no lower limit and the
+   lowest upper limit that loses no more. A tile with few columns delays no other tile, but a tile with many
+   may become the straggler. Therefore only the upper limit may cost importance.
 4. Inside the interval, steps of one quantum go to the tiles where they retain most. With a quantum of 1, the
-   interval 0-inf and `rms` this is `tile_wise` (`tile_wise_2d` with `rows_first`).
+   interval 0-inf and `rms` the result is `tile_wise` (`tile_wise_2d` with `rows_first`).
 
-Of layers ranked together, each first gets the share that one ranking of all columns would give it.
+Where several layers are ranked together, each first gets the share that one ranking of all columns gives it.
 """
 
 import math
@@ -39,43 +39,48 @@ QUANTUM = 16
 LOW = 97
 HIGH = 103
 ENOUGH = 0.98
-"""Share of what tiles without limits retain that a flexible interval keeps. Own choice: with quanta, 0.97
-would keep less than 97 % of tile-wise pruning's importance; 0.99 costs unsplit tiles 5 % (2026-11-23)."""
+"""Fraction of the importance retained by unlimited tiles that a flexible interval must retain. Own choice:
+with quanta, 0.97 would keep less than 97 % of tile-wise pruning's importance; 0.99 costs unsplit tiles 5 %
+(2026-11-23).
+"""
 UNBOUNDED = 10**9
-"""Percent of the mean that no tile reaches: `inf` in a pattern string."""
+"""Percentage of the mean that no tile reaches: `inf` in a pattern string."""
 
 ColumnScore = Literal["mean", "rms"]
 
 
 class AdaptiveRule(NamedTuple):
-    """What the tiles of a layer obey, and how they are found."""
+    """Constraints on the tiles of a layer, and options of the search for them."""
 
     height: int
-    """Rows of a tile, the last one of a layer possibly fewer."""
+    """Rows of a tile; the last tile of a layer may have fewer."""
     quantum: int = QUANTUM
-    """Step of the counts."""
+    """Step of the column counts."""
     low: int = LOW
-    """Percent of the layer's mean count, at most 100."""
+    """Lower bound of kept columns in percent of the layer's mean count, at most 100."""
     high: int = HIGH
-    """Upper bound of kept columns in percent of the mean, at least 100."""
+    """Upper bound of kept columns in percent of the layer's mean count, at least 100."""
     rows_first: bool = False
-    """Whole rows go first, as in TW-2D; tiles have `height` surviving rows."""
+    """Whole rows are pruned first, as in TW-2D; tiles then have `height` surviving rows."""
     shuffled: bool = False
-    """Rows from anywhere form a tile, those that keep alike."""
+    """A tile may consist of rows from anywhere that have similar kept columns."""
     score: ColumnScore = "mean"
     flexible: bool = False
-    """The interval is widened as importance asks for it."""
+    """The interval is widened where 97 to 103 % would lose too much importance (`ENOUGH`)."""
 
 
 def prune_adaptive_tile(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
-    """Masks (M, K) whose tiles keep counts of columns on a quantum, within an interval around the mean.
+    """Return masks (M, K) whose tiles keep multiples of a quantum of columns, close to the mean.
+
+    With `rule.shuffled`, neighbouring rows are tried too and the masks that retain more importance are
+    returned.
 
     Parameters
     ----------
     importances : layer -> importance (M, K)
-    sparsity : of the group; at least that is reached
+    sparsity : fraction of all elements of the group of layers that is pruned at least
     rule : see `AdaptiveRule`
     """
     masks = _masks(importances, sparsity, rule)
@@ -92,7 +97,7 @@ def _retained(importances: Mapping[str, ImportanceArray], masks: Mapping[str, Ma
 def _masks(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
-    """Masks of tiles of one kind: all of neighbours, or all of rows from anywhere."""
+    """Return the masks for one kind of tiles: neighbouring rows only, or shuffled rows only."""
     total = sum(scores.size for scores in importances.values())
     layers = _tiles(importances, sparsity, rule)
     scored = {name: _column_scores(importances[name], layer, rule) for name, layer in layers.items()}
@@ -107,7 +112,9 @@ def _masks(
 def tile_orders(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, tuple[Survivors, ...]]:
-    """Layer -> its rows in the order of tiles: neighbours and, if shuffled, also rows that keep alike."""
+    """Return the tilings of each layer: neighbouring rows and, if shuffled, also rows with similar kept
+    columns.
+    """
     plain = _tiles(importances, sparsity, rule._replace(shuffled=False))
     if not rule.shuffled:
         return {name: (layer,) for name, layer in plain.items()}
@@ -118,16 +125,18 @@ def tile_orders(
 
 
 def _by_first_row(layer: Survivors) -> Survivors:
-    """Tiles in the order in which a map of the mask has them."""
+    """Return the tiles sorted by their first row, the order of tiles in the map of a mask."""
     order = np.argsort(layer.rows[layer.starts], kind="stable")
     heights, tiles = layer.heights[order], np.split(layer.rows, layer.starts[1:])
     return Survivors(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)
 
 
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
-    """(tiles, K) flags of what `prune_adaptive_tile` keeps of a layer, from the sums of its tiles alone.
+    """Return the (tiles, K) flags of the columns that `prune_adaptive_tile` keeps, from the sums of tiles
+    only.
 
-    For tiles of neighbours whose columns rank by mean; `sums` are of tiles as high as the rule's.
+    It applies to one layer with tiles of neighbouring rows whose columns rank by their mean. The tiles of
+    `sums` must have the height of the rule.
     """
     to_prune = elements_to_prune(sparsity, sums.m * sums.k)
     return _even_out(sums.sums, sums.heights, to_prune, rule)
@@ -136,7 +145,7 @@ def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArr
 def _tiles(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, Survivors]:
-    """Layer -> its rows in the order of tiles."""
+    """Return the rows of each layer in the order of tiles."""
     step = 1.0 - math.sqrt(1.0 - sparsity) if rule.rows_first else 0.0
     total = sum(scores.size for scores in importances.values())
     alive = keep_rows(importances, elements_to_prune(step, total))
@@ -148,7 +157,7 @@ def _tiles(
 
 
 def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height: int) -> Survivors:
-    """A tile map with rows regrouped, so that rows with similar kept columns share a tile."""
+    """Return the tiles with rows regrouped, so that rows with similar kept columns share a tile."""
     if layer.starts.size < 2:
         return layer
     groups = group_rows(scores[layer.rows], sparsity, height=height)
@@ -156,7 +165,9 @@ def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height
 
 
 def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
-    """(tiles, K) float64: score of each column of a tile: its sum, or per row with `rms`."""
+    """Return the (tiles, K) float64 scores of the columns: sums over the rows of a tile, or with `rms` per
+    row.
+    """
     rows = scores[layer.rows]
     if rule.score == "rms":
         return segment_scores(rows, layer.starts, layer.heights)
@@ -166,7 +177,9 @@ def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule
 def _shares(
     scored: Mapping[str, ImportanceArray], layers: Mapping[str, Survivors], target: int, rule: AdaptiveRule
 ) -> dict[str, int]:
-    """Layer -> elements that it has to prune, if the columns of all were ranked together."""
+    """Return the elements to prune of each layer, as one ranking of the columns of all layers distributes
+    them.
+    """
     if len(scored) == 1:
         return dict.fromkeys(scored, max(target, 0))
     elements = {name: layer.heights[:, None] for name, layer in layers.items()}
@@ -176,7 +189,7 @@ def _shares(
 
 
 def _even_out(scores: ImportanceArray, heights: CountArray, to_prune: int, rule: AdaptiveRule) -> MaskArray:
-    """(tiles, K) flags of the kept columns of one layer's tiles."""
+    """Return (tiles, K) flags of the columns that the tiles of one layer keep."""
     rows, k = int(heights.sum()), scores.shape[1]
     if rows == 0:
         return np.zeros(scores.shape, dtype=np.bool_)
@@ -198,7 +211,9 @@ def _flexible(
     counts_of: Callable[[AdaptiveRule], CountArray],
     rule: AdaptiveRule,
 ) -> CountArray:
-    """Counts in the rule's interval, or below the least upper limit that retains enough."""
+    """Return column counts in the rule's interval or, if that loses too much, under the lowest upper limit
+    that retains enough importance.
+    """
     rows = np.ones_like(heights) if rule.score == "mean" else heights
     before = np.cumsum(ranked * rows[:, None], axis=1)
 
@@ -210,6 +225,7 @@ def _flexible(
     if retained(counts) >= enough:
         return counts
     mean = max(int(heights @ free) / int(heights.sum()), 1.0)
+    # Bisect the upper limit: tiles never retain less under a higher one, and the first `high` limits none
     low, high = 100, math.ceil(100 * free.max() / mean)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,6 @@
-"""`atp:128`: tiles that keep about equally much (`adaptive_tile`). `atp-2d:128` prunes rows first."""
+"""`atp:128`: tiles that keep nearly equal numbers of columns (`adaptive_tile`). `atp-2d:128` prunes rows
+first.
+"""
 
 import re
 from collections.abc import Mapping
@@ -33,12 +35,13 @@ GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:sh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveTilePattern(GuidedPattern):
-    """Tiles of `height` rows that keep counts on a quantum, close to each other.
+    """Tiles of `height` rows that keep multiples of a quantum of columns, in numbers close to each other.
 
-    Spelled `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`, the interval in percent of
-    the mean, its upper end possibly `inf`; without one it follows the importance. Behind it `:shuffled` gives
-    a tile rows from anywhere where that retains more, and takes longer to prune; `:rms` ranks columns as
-    `tile-wise` does; `:guided` chooses the counts by predicted time (`guided_tile`).
+    The pattern string is `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`. The interval is
+    in percent of the mean and its upper end may be `inf`; without an interval it follows the importance. The
+    suffix `:shuffled` forms tiles of rows from anywhere where that retains more importance, and makes pruning
+    slower. The suffix `:rms` ranks columns as `tile-wise` does. The suffix `:guided` chooses the numbers of
+    columns by predicted time (`guided_tile`).
     """
 
     family: ClassVar[str] = "atp"
@@ -57,11 +60,11 @@ class AdaptiveTilePattern(GuidedPattern):
     shuffled: bool = False
     score: ColumnScore = "mean"
     flexible: bool = True
-    """No interval was asked for: it follows the importance."""
+    """Set where the pattern string has no interval: the interval then follows the importance."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """The pattern of `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
+        """Return the pattern of `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
         match = GRAMMAR.fullmatch(argument)
         sizes = [int(part) for part in match.groups()[:2] if part] if match else [0]
         if match is None or min(sizes) < 1:
@@ -93,7 +96,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def canonical(self) -> str:
-        """Pattern string without parts that have their default."""
+        """Return the pattern string without the parts that have their default."""
         text = f"{self.family}:{self.height}"
         if not self.flexible:
             high = "inf" if self.high == UNBOUNDED else self.high
@@ -104,21 +107,25 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """One whole tile, one quantum wide."""
+        """Return the size of one whole tile that is one quantum wide."""
         return MatrixShape(self.height, self.quantum)
 
     @property
     def seed(self) -> int | None:
-        """Seed of the order in which rows are exchanged between tiles, for `:shuffled`."""
+        """Return the seed of the order in which rows are exchanged between tiles; None without
+        `:shuffled`.
+        """
         return SEED if self.shuffled else None
 
     @property
     def rule(self) -> AdaptiveRule:
-        """The pattern as its pruner reads it."""
+        """Return the parameters of `prune_adaptive_tile`."""
         return AdaptiveRule(*(getattr(self, name) for name in AdaptiveRule._fields))
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_adaptive_tile` and `prune_guided`. Raises BadInput if guided and nothing predicts."""
+        """Prune with `prune_adaptive_tile`, or with `prune_guided` if guided. Raises BadInput if no times are
+        given.
+        """
         if not self.guided:
             return prune_adaptive_tile(importances, sparsity, self.rule)
         seconds = self.told_times()
@@ -126,7 +133,12 @@ class AdaptiveTilePattern(GuidedPattern):
         return prune_guided(importances, sparsity, orders, seconds, height=self.height, quantum=self.quantum)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `height` rows; refused off the quantum, and where one keeps more than the interval."""
+        """Return tiles of `height` rows.
+
+        Raises
+        ------
+        BadInput : a tile keeps a number of columns off the quantum, or more than the interval allows
+        """
         check_mask(mask, self.canonical)
         tiles = self._tiles(mask)
         if self.guided:
@@ -148,20 +160,22 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def needs_only_sums(self) -> bool:
-        """Whether the sums of columns over tiles of neighbours say all that pruning asks for."""
+        """Return True if pruning needs only the column sums over tiles of neighbouring rows."""
         return not (self.rows_first or self.shuffled or self.guided) and self.score == "mean"
 
     def map_of_sums(self, sums: TileSums, sparsity: float) -> TileMap:
-        """The map of what `prune` keeps of one layer, without the layer: 1/64 of the numbers or less.
+        """Return the map of what `prune` keeps of one layer, from the sums of its tiles instead of its
+        weights.
 
         Parameters
         ----------
-        sums : of tiles whose height divides this pattern's
+        sums : column sums of tiles whose height divides this pattern's
         sparsity : in [0, 1)
 
         Raises
         ------
-        BadInput : a pattern that ranks by more than these sums, tiles of another height, or the sparsity
+        BadInput : a pattern that ranks by more than these sums, tiles of another height, or an invalid
+            sparsity
         """
         if not self.needs_only_sums:
             raise BadInput(f"{self.canonical} asks for more than sums over tiles, wanted atp:HEIGHT")
@@ -170,7 +184,9 @@ class AdaptiveTilePattern(GuidedPattern):
         return tile_map_from_kept(kept, own.m, height=self.height, pattern=self.canonical)
 
     def _tiles(self, mask: MaskArray) -> TileMap:
-        """Tiles of neighbours, or of rows that keep the same; `atp-2d` leaves out rows that keep nothing."""
+        """Return tiles of neighbours, or of rows with the same kept columns; `atp-2d` leaves out rows that
+        keep nothing.
+        """
         rows = np.flatnonzero(mask.any(axis=1)) if self.rows_first else np.arange(mask.shape[0])
         if not self.shuffled:
             return tile_map_from_mask(mask, height=self.height, pattern=self.canonical, rows=rows)
@@ -178,7 +194,11 @@ class AdaptiveTilePattern(GuidedPattern):
         return tile_map_of_groups(mask, tiles, self.canonical)
 
     def _most(self, tiles: TileMap) -> int:
-        """Most columns of a tile, if the pruner was to keep up to one step more than it could."""
+        """Return the upper limit of a tile, in columns, with tolerance for the rounding of the pruner.
+
+        The pruner may prune up to one step more than the sparsity needs, which lowers the mean. The limit is
+        therefore that of the largest number of elements that it may have had to keep.
+        """
         elements = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))
         wanted = elements + self.height * self.quantum - 1
         rows = max(int(tiles.row_index.size), 1)
@@ -189,7 +209,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveTile2DPattern(AdaptiveTilePattern):
-    """ATP on tiles of `height` rows among those that survive pruning of whole rows."""
+    """ATP with tiles of `height` rows among the rows that survive the pruning of whole rows."""
 
     family: ClassVar[str] = "atp-2d"
     example: ClassVar[str] = "atp-2d:128"

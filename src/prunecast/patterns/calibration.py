@@ -1,16 +1,17 @@
-"""Importance by what a layer is given: |weight| times the root mean square of its input.
+"""Importance from a layer's inputs: |weight| times the root mean square of the input that it multiplies.
 
-A weight matters as little as the input that it multiplies (Wanda: Sun et al., "A Simple and Effective
-Pruning Approach for Large Language Models", ICLR 2024). A calibration file holds, under the name of each
-layer, the mean square of each of its K input features over some text or pictures
-(`prunecast.torch.input_squares` makes one), or the means of all their products, (K, K)
-(`prunecast.torch.input_moments`). With these a weight counts as the loss that remains when the others of its
-row make up for it (Optimal Brain Surgeon, B. Hassibi and D. Stork, 1992), and kept weights are updated so.
+A weight matters little if its input is small (Wanda: Sun et al., "A Simple and Effective Pruning Approach for
+Large Language Models", ICLR 2024). A calibration file contains, under the name of each layer, the mean square
+of each of its K input features over some text or images (`prunecast.torch.input_squares` makes one), or the
+second moments, means of the products of all pairs of features, shape (K, K)
+(`prunecast.torch.input_moments`). With second moments the importance of a weight is the loss that remains
+after the other weights of its row are updated to compensate (Optimal Brain Surgeon, B. Hassibi and D. Stork,
+1992), and the kept weights are updated.
 
-Kept weights make up for pruned ones best, in the mean square over a layer's inputs, if each row is the
-least-squares fit of its dense output; rows that keep the same columns, as those of a tile, are solved
-together. SparseGPT (E. Frantar and D. Alistarh, ICML 2023) does the same one column after another, which
-patterns of single elements need; for tiles the exact solution is cheaper.
+The update minimises the mean squared error of a layer's output over its inputs: each pruned row becomes the
+least-squares fit of its dense output. Rows that keep the same columns, as those of a tile do, are solved
+together. SparseGPT (E. Frantar and D. Alistarh, ICML 2023) solves the same problem one column after another,
+which unstructured patterns need; for tiles the exact solution is cheaper.
 """
 
 from collections.abc import Mapping
@@ -28,12 +29,12 @@ from prunecast.patterns.tile_map import MaskArray
 
 
 class Calibration:
-    """Mean squares or second moments of layers' inputs.
+    """Mean squares or second moments of the inputs of layers.
 
     Parameters
     ----------
-    source : what they were read from, for messages
-    squares : layer -> (K,), finite and not negative; or second moments (K, K)
+    source : origin of the data, for messages
+    squares : layer -> mean squares (K,), finite and not negative; or second moments (K, K)
     """
 
     def __init__(self, source: str, squares: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -41,12 +42,14 @@ class Calibration:
         self._losses: dict[str, npt.NDArray[Any]] = {}
 
     def weigh(self, name: str, importance: ImportanceArray) -> ImportanceArray:
-        """Importance (M, K) of a layer times the root mean square of each of its inputs; with second moments
-        of the part that other inputs cannot make up for.
+        """Return the importance (M, K) of a layer times the root mean square of each of its inputs.
+
+        With second moments, the factor is the root of the loss that the other weights cannot compensate
+        (`least_loss`).
 
         Raises
         ------
-        BadInput : nothing is known of the layer, or of another number of features
+        BadInput : no data for the layer, or data for another number of features
         """
         given = self._given(name)
         if given.ndim == 2:
@@ -59,11 +62,12 @@ class Calibration:
         return (importance * roots).astype(importance.dtype, copy=False)
 
     def update(self, name: str, weights: npt.NDArray[Any], mask: MaskArray) -> npt.NDArray[Any]:
-        """Weights (M, K) with zeros, of their dtype; with second moments the others make up for what is gone.
+        """Return the pruned weights (M, K) in their dtype; with second moments the kept ones compensate for
+        the pruned.
 
         Raises
         ------
-        BadInput : nothing is known of the layer, or of another number of features
+        BadInput : no data for the layer, or data for another number of features
         """
         given = self._given(name)
         if given.ndim < 2:
@@ -78,7 +82,9 @@ class Calibration:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """A `.safetensors` or `.npz` file of a vector or matrix for each layer. Raises BadInput if it is none."""
+    """Read a `.safetensors` or `.npz` file with a vector or matrix for each layer. Raises BadInput if it is
+    none.
+    """
     found = {}
     for name, tensor in open_tensors(Path(path)).items():
         with failures_named(Path(path), name):
@@ -89,20 +95,21 @@ def read_calibration(path: str | Path) -> Calibration:
 FloatArray = npt.NDArray[np.float64]
 
 DAMPING = 0.01
-"""Share of the mean of H's diagonal that is added to it: inputs that hardly vary move no weight far. Kind:
-convention, SparseGPT's."""
+"""Fraction of the mean diagonal of H that is added to its diagonal, so that inputs with little variance do
+not change weights much. Kind: convention, SparseGPT's.
+"""
 
 
 def updated_weights(
     weights: npt.NDArray[np.floating], mask: MaskArray, moments: npt.NDArray[np.floating]
 ) -> FloatArray:
-    """Weights (M, K) as float64, zero where `mask` is False, that compensate for what it prunes.
+    """Return weights (M, K) as float64, zero where `mask` is False, that compensate for the pruned ones.
 
     Parameters
     ----------
     weights : (M, K), before pruning
-    mask : (M, K), True where weights stay
-    moments : (K, K), mean of x x^T over inputs x of the layer; symmetric, no eigenvalue below 0
+    mask : (M, K), True where weights are kept
+    moments : (K, K), mean of x x^T over the inputs x of the layer; symmetric, no negative eigenvalue
 
     Raises
     ------
@@ -117,6 +124,7 @@ def updated_weights(
 
     h = damped(moments)
     found = np.where(mask, weights, 0.0).astype(np.float64)
+    # Rows with the same mask share one Cholesky factorisation
     alike, group_of = np.unique(np.packbits(mask, axis=1), axis=0, return_inverse=True)
     for group in range(len(alike)):
         rows = np.flatnonzero(group_of.ravel() == group)
@@ -129,15 +137,19 @@ def updated_weights(
 
 
 def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
-    """(K,): 1 / diag(H^-1), by how much the mean square of an output rises if a weight of 1 is pruned and the
-    others of its row make up for it. Raises BadInput.
+    """Return 1 / diag(H^-1), shape (K,): the loss of pruning a weight of 1 if the rest of its row
+    compensates.
+
+    The loss is the increase of the mean squared error of the output. Raises BadInput.
     """
     inverse: FloatArray = 1.0 / np.diag(np.linalg.inv(damped(moments)))
     return inverse
 
 
 def damped(moments: npt.NDArray[np.floating]) -> FloatArray:
-    """H with a diagonal that can be inverted. Raises BadInput for values that are not finite."""
+    """Return H with a damped diagonal, so that it can be inverted. Raises BadInput for values that are not
+    finite.
+    """
     h = moments.astype(np.float64)
     if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.isfinite(h).all():
         raise BadInput(f"second moments must be finite, (K, K), got {h.shape}")

@@ -1,9 +1,9 @@
-"""The exact cut: which of many scored pieces go, so that just enough elements are pruned; pieces of an axis.
+"""Exact selection of the scored pieces to prune, and the partition of an axis into pieces.
 
-Pieces are elements, blocks or column segments of tiles. They go in one fixed order: the lower score
-first and, of equal scores, the later piece first (layers in their given order, then row-major). The cut
-falls at the first place in this order where the pruned elements reach the target, so that no piece goes
-without need, equal input gives equal masks, and a higher sparsity only ever adds to what is pruned.
+Pieces are elements, blocks or column segments of tiles. They are pruned in one fixed order: lower scores
+first and, of equal scores, later pieces first (layers in their given order, then row-major). Pruning stops
+as soon as the pruned elements reach the target. Therefore no piece is pruned without need, equal input gives
+equal masks, and the masks of a higher sparsity are subsets of those of a lower one.
 """
 
 import math
@@ -20,18 +20,22 @@ from prunecast.patterns.tile_map import MaskArray
 CountArray = npt.NDArray[np.int64]
 
 SAMPLE = 2**16
-"""Scores that tell a selection among many more where to look; it looks everywhere if they mislead it."""
+"""Size of the sample of scores that estimates the threshold; if the estimate is wrong, all scores are
+searched.
+"""
 SAMPLED = 16
-"""Multiple of the sample from which on sampling pays."""
+"""Multiple of the sample size above which sampling is used."""
 MARGIN = 1024
-"""Places of the sample to either side: four standard deviations of what a random one may be off."""
+"""Ranks of the sample searched on either side of the estimate: at least four standard deviations of its
+error.
+"""
 
 
 def elements_to_prune(sparsity: float, total: int) -> int:
-    """Fewest of `total` elements that reach `sparsity`.
+    """Return the fewest of `total` elements that reach `sparsity`.
 
-    A product that misses a whole number only by rounding counts as that number: 0.55 of 100 is 55, though
-    0.55 * 100 is a little more in float64.
+    A product that differs from a whole number only by rounding counts as that number: 0.55 of 100 is 55,
+    though 0.55 * 100 is slightly more in float64.
     """
     wanted = sparsity * total
     nearest = round(wanted)
@@ -41,7 +45,7 @@ def elements_to_prune(sparsity: float, total: int) -> int:
 def keep_highest(
     scores: Mapping[str, ImportanceArray], elements: Mapping[str, CountArray], target: int
 ) -> dict[str, MaskArray]:
-    """Flags of the pieces that stay when the lowest go until `target` elements are pruned.
+    """Return flags of the pieces that are kept when the lowest are pruned until `target` elements are gone.
 
     Parameters
     ----------
@@ -51,8 +55,7 @@ def keep_highest(
 
     Returns
     -------
-    layer -> bool flags in the shape of the scores, True for pieces that stay
-
+    layer -> bool flags in the shape of the scores, True for pieces that are kept
     """
     flat = _joined([score.ravel() for score in scores.values()])
     sizes = np.concatenate([count.ravel() for count in elements.values()])
@@ -69,12 +72,12 @@ def keep_highest(
 
 
 def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """One array; a single part is not copied."""
+    """Return one array; a single array is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _lowest(scores: ImportanceArray, count: int) -> MaskArray:
-    """Flags of the `count` lowest; pieces of one size need no full sort."""
+    """Return flags of the `count` lowest scores; pieces of one size need no full sort."""
     threshold = _order_statistic(scores, count)
     chosen = scores < threshold
     tied = np.flatnonzero(scores == threshold)
@@ -84,9 +87,11 @@ def _lowest(scores: ImportanceArray, count: int) -> MaskArray:
 
 
 def _order_statistic(scores: ImportanceArray, count: int) -> float:
-    """The count-th lowest score."""
+    """Return the count-th lowest score."""
     if scores.size <= SAMPLE * SAMPLED:
         return _selected(scores, count)
+    # Bracket the score with a sorted sample, then select only among the scores inside the bracket. An odd
+    # stride samples all columns, also of a matrix whose K is a power of two
     sample = np.sort(scores[:: scores.size // SAMPLE | 1])
     place, last = count * sample.size // scores.size, sample.size - 1
     low, high = sample[min(max(place - MARGIN, 0), last)], sample[min(place + MARGIN, last)]
@@ -99,8 +104,9 @@ def _order_statistic(scores: ImportanceArray, count: int) -> float:
 
 
 def _selected(scores: ImportanceArray, count: int) -> float:
-    """The threshold by partial selection instead of sorting; zeros are counted apart, since selection is slow
-    on many equal values.
+    """Return the count-th lowest score by partial selection instead of a full sort.
+
+    Zeros are counted separately, because selection is slow on many equal values.
     """
     positive = scores[scores > 0]
     zeros = scores.size - positive.size
@@ -111,10 +117,10 @@ def _selected(scores: ImportanceArray, count: int) -> float:
 
 
 def _lowest_by_size(scores: ImportanceArray, elements: CountArray, target: int) -> MaskArray:
-    """Flags of the shortest run of lowest pieces that holds `target` elements.
+    """Return flags of the lowest pieces, as few as contain `target` elements.
 
-    Only the pieces near the cut are sorted: as many as pieces of the largest size would take surely go, and
-    what is then missing takes no more than so many of the smallest size.
+    Only the pieces near the threshold are sorted. As many pieces as would suffice if all had the largest size
+    are pruned in any case; the rest needs at most as many as if all had the smallest size.
     """
     chosen = _lowest(scores, -(-target // int(elements.max())))
     missing = target - int(elements[chosen].sum())
@@ -128,22 +134,24 @@ def _lowest_by_size(scores: ImportanceArray, elements: CountArray, target: int) 
 
 
 def piece_starts(length: int, size: int) -> CountArray:
-    """(pieces,) int64: first index of each piece of `size`; the last piece may be shorter."""
+    """Return the first index of each piece of `size`, (pieces,) int64; the last piece may be shorter."""
     return np.arange(0, length, size, dtype=np.int64)
 
 
 def piece_sizes(length: int, size: int) -> CountArray:
-    """(pieces,) int64: lengths of the pieces that `piece_starts` begins."""
+    """Return the lengths of the pieces of `piece_starts`, (pieces,) int64."""
     return np.diff(piece_starts(length, size), append=length)
 
 
 def broadcast_sizes(sizes: CountArray) -> CountArray:
-    """`sizes`, or just one of them if all are equal: either broadcasts to one number per piece."""
+    """Return `sizes`, or only one of them if all are equal: both broadcast to one number per piece."""
     return sizes[:1] if (sizes == sizes[0]).all() else sizes
 
 
 def row_sums(scores: ImportanceArray | MaskArray, starts: CountArray, *, power: int) -> ImportanceArray:
-    """(pieces, K) float64: sums over the rows of each piece of scores (M, K) to the power of 1 or 2."""
+    """Return sums over the rows of each piece, (pieces, K) float64, of scores (M, K) to the power of 1 or
+    2.
+    """
     sums = np.empty((starts.size, scores.shape[1]), dtype=np.float64)
     bounds = np.append(starts, scores.shape[0])
     for piece in range(starts.size):
@@ -155,7 +163,9 @@ def row_sums(scores: ImportanceArray | MaskArray, starts: CountArray, *, power: 
 
 
 def column_sums(sums: ImportanceArray, width: int) -> ImportanceArray:
-    """(M, pieces) float64: sums (M, K) added up over pieces of `width` columns, the last one maybe fewer."""
+    """Return `sums` (M, K) added up over pieces of `width` columns, (M, pieces) float64; the last may be
+    narrower.
+    """
     added = sums[:, ::width].copy()
     for offset in range(1, min(width, sums.shape[1])):
         column = sums[:, offset::width]
@@ -166,9 +176,9 @@ def column_sums(sums: ImportanceArray, width: int) -> ImportanceArray:
 def stated_masks(
     importances: Mapping[str, ImportanceArray], sparsity: float, has_pattern: Callable[[MaskArray], object]
 ) -> dict[str, MaskArray] | None:
-    """The masks of what is not zero, where they have the pattern and the sparsity; else None.
+    """Return the masks of the nonzero weights if they have the pattern and the sparsity; otherwise None.
 
-    They retain everything, which no search for better groups can exceed.
+    Such masks retain all importance, so that a search for better groups cannot improve them.
 
     Parameters
     ----------
@@ -177,7 +187,7 @@ def stated_masks(
     masks = {name: np.asarray(scores != 0) for name, scores in importances.items()}
     elements = sum(mask.size for mask in masks.values())
     removed = 1.0 - sum(int(np.count_nonzero(mask)) for mask in masks.values()) / max(elements, 1)
-    # patterns deal in whole columns and fours, of a row one more or less
+    # Tolerance: patterns prune whole columns or groups of four, and round to one more or less per row
     columns = min((mask.shape[1] for mask in masks.values()), default=1)
     if removed == 0.0 or abs(removed - sparsity) >= 2.0 / columns:
         return None

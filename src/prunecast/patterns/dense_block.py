@@ -1,16 +1,17 @@
 """`dense-block:8`: a few dense blocks, each of rows from anywhere that share most of their columns.
 
 Performance-aware pruning (Rumi et al., PACT'20) starts from an unstructured mask, clusters the filters that
-share columns, grows a dense block in each cluster, and re-prunes what is left over. The steps here are those
-of the authors' code as public in Structure-LTH (arXiv 2202.04736): up to 8 clusters, columns in order of how
-many rows keep them, the first width that exceeds 1.5 times what any row would leave over, no block of 16
-rows or fewer. Our own choices:
+share columns, grows a dense block in each cluster, and re-prunes the remaining elements. The steps here are
+those of the authors' code as public in Structure-LTH (arXiv 2202.04736): up to 8 clusters; columns in order
+of how many rows keep them; the first width that exceeds 1.5 times the number of kept elements that any row
+has outside of the block; no block of 16 rows or fewer. Our own choices:
 
-* A deterministic clustering into equal parts (`row_groups`) takes the place of hMETIS.
-* Blocks keep as much as the sparsity allows: grown columns go last, others come in where room is left, each
-  by its mean importance. The published way has whatever sparsity the growth leads to (`grow_blocks`).
-* How many clusters, how wide, and how much is left over and kept as a sparse remainder may be up to predicted
-  time (`dense_block_pattern`).
+* A deterministic clustering into equal parts (`row_groups`) replaces hMETIS.
+* Blocks keep as much as the sparsity allows. Grown columns are pruned last; other columns are added while the
+  sparsity allows it, by their mean importance. The published method has the sparsity that growth results in
+  (`grow_blocks`).
+* The number of clusters, their width, and the size of a sparse remainder may be chosen by predicted time
+  (`dense_block_pattern`).
 """
 
 from typing import NamedTuple
@@ -25,25 +26,27 @@ from prunecast.patterns.tile_map import MaskArray
 
 CLUSTERS = 8
 GROWTH = 1.5
-"""A block is wide enough once it has this many times what any of its rows leaves over."""
+"""A block stops growing once its width exceeds this multiple of the most elements that one of its rows keeps
+outside.
+"""
 
 FEWEST_ROWS = 17
-"""Rows of the smallest block that is worth a launch."""
+"""Rows of the smallest block for which a launch is worthwhile."""
 
 
 class DenseBlocks(NamedTuple):
     """Blocks that have grown in a mask (M, K)."""
 
     block_of_row: CountArray
-    """(M,): -1 for rows in no block."""
+    """Block of each row, (M,); -1 for rows in no block."""
     columns: MaskArray
-    """(blocks, K)."""
+    """Flags of the columns of each block, (blocks, K)."""
 
 
 def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int = FEWEST_ROWS) -> DenseBlocks:
-    """Dense blocks of an unstructured mask; rows that keep nothing are in none.
+    """Return the dense blocks of an unstructured mask; rows that keep nothing are in no block.
 
-    There are fewer than `clusters` where rows do not suffice for blocks of `fewest_rows`.
+    There are fewer than `clusters` blocks if the rows do not suffice for `fewest_rows` in each.
     """
     block_of_row = np.full(mask.shape[0], -1, dtype=np.int64)
     rows = np.flatnonzero(np.logical_or.reduce(mask, axis=1))
@@ -60,7 +63,9 @@ def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int =
 
 
 def _grown_width(rows: MaskArray) -> int:
-    """Fewest leading columns of `rows`, from 1, that exceed `GROWTH` times what any row keeps behind them."""
+    """Return the fewest leading columns, at least 1, that exceed `GROWTH` times what any row keeps after
+    them.
+    """
     covered = np.cumsum(rows, axis=1, dtype=np.int32)
     left_over = (covered[:, -1:] - covered).max(axis=0)
     return int(np.argmax(np.arange(1, rows.shape[1] + 1) > GROWTH * left_over)) + 1
@@ -73,19 +78,19 @@ def prune_dense_block(
     clusters: int = CLUSTERS,
     fewest_rows: int = FEWEST_ROWS,
 ) -> MaskArray:
-    """Mask (M, K) of dense blocks only: leftovers are re-pruned."""
+    """Return the mask (M, K) of dense blocks only; elements outside of the blocks are pruned."""
     blocks = wanted_blocks(scores, sparsity, clusters, fewest_rows)
     return spread_blocks(blocks, columns_within(scores, blocks, elements_to_prune(sparsity, scores.size)))
 
 
 def wanted_blocks(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows: int) -> DenseBlocks:
-    """Blocks that grow in an unstructured mask of this sparsity."""
+    """Return the blocks that grow in an unstructured mask of this sparsity."""
     wanted = prune_unstructured({"": scores}, sparsity)[""]
     return grow_blocks(wanted, clusters=clusters, fewest_rows=fewest_rows)
 
 
 def columns_within(scores: ImportanceArray, blocks: DenseBlocks, to_prune: int) -> MaskArray:
-    """(blocks, K) flags of the columns that are left once `to_prune` elements of the matrix are gone."""
+    """Return (blocks, K) flags of the columns that remain after pruning `to_prune` elements of the matrix."""
     if blocks.columns.shape[0] == 0:
         return blocks.columns
     rows = _heights(blocks)[:, None]
@@ -94,7 +99,10 @@ def columns_within(scores: ImportanceArray, blocks: DenseBlocks, to_prune: int) 
 
 
 def column_ranks(scores: ImportanceArray, blocks: DenseBlocks) -> ImportanceArray:
-    """Place of each column of a block: grown ones above the others, then by mean, lower places first."""
+    """Return the rank of each column, (blocks, K): grown columns above all others, then by mean importance.
+
+    Of equal means the earlier column ranks higher.
+    """
     if blocks.columns.shape[0] == 0:
         return np.zeros(blocks.columns.shape)
     inside = blocks.block_of_row >= 0
@@ -107,12 +115,12 @@ def column_ranks(scores: ImportanceArray, blocks: DenseBlocks) -> ImportanceArra
 
 
 def _heights(blocks: DenseBlocks) -> CountArray:
-    """(blocks,): rows."""
+    """Return the number of rows of each block, (blocks,)."""
     return np.bincount(blocks.block_of_row[blocks.block_of_row >= 0])
 
 
 def spread_blocks(blocks: DenseBlocks, columns: MaskArray) -> MaskArray:
-    """Mask (M, K) of blocks that keep columns (blocks, K)."""
+    """Return the mask (M, K) of blocks that keep the given columns (blocks, K)."""
     mask = np.zeros((blocks.block_of_row.size, columns.shape[1]), dtype=np.bool_)
     inside = blocks.block_of_row >= 0
     mask[inside] = columns[blocks.block_of_row[inside]]

@@ -1,9 +1,10 @@
 """`dense-block:8`: a few dense blocks of rows and columns from anywhere (`dense_block`), guided by time.
 
-The performance-aware step of Rumi et al. (PACT'20) removes leftovers that cost more time than they are worth,
-at whatever sparsity that leads to. Worth is here the retained importance per predicted second, of a function
-that the caller hands in, since no GPU is known here. Alone, blocks are guided in their number and width
-(`prune_guided_block`); with a sparse remainder in their number and its share (`cheaper_parts`).
+The performance-aware step of Rumi et al. (PACT'20) removes remaining elements whose time exceeds their worth,
+at whatever sparsity results. Here the objective is the retained importance per predicted second. The caller
+passes the function that predicts, since this package contains nothing about GPUs. For blocks without a
+remainder the number and width of blocks are searched (`prune_guided_block`); with a sparse remainder, the
+number of blocks and their share of the kept elements (`cheaper_parts`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,25 +34,27 @@ from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_of_groups
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Shares of the kept elements in blocks that `cheaper_parts` tries; at 1 all leftovers are re-pruned."""
+"""Fractions of the kept elements in blocks that `cheaper_parts` tries; at 1 there is no remainder."""
 
 STEPS = (1, 16, 64)
-"""Steps of columns to which blocks are narrowed: of the tensor cores, and of most kernels' loops."""
+"""Column counts of blocks are rounded down to multiples of these: 1, the K of a tensor-core instruction, and
+the k-step of most kernels.
+"""
 
 
 class _Choice(NamedTuple):
-    """Retained importance per cost, and what has it."""
+    """A candidate: retained importance per cost, and its two parts."""
 
     worth: float
     parts: TwoParts
 
 
 PartsCost = Callable[[TwoParts], float]
-"""Predicted time, or any other cost above 0, of the two parts together."""
+"""Predicted time, or any other cost above 0, of both parts."""
 
 
 def cluster_counts(most: int) -> tuple[int, ...]:
-    """Numbers of clusters that are tried: powers of two below `most`, and it."""
+    """Return the numbers of clusters to try: the powers of two below `most`, and `most`."""
     return (*(2**power for power in range((most - 1).bit_length())), most)
 
 
@@ -63,16 +66,16 @@ def prune_guided_block(
     most_clusters: int = CLUSTERS,
     fewest_rows: int = FEWEST_ROWS,
 ) -> MaskArray:
-    """Mask (M, K) of dense blocks that retain the most importance per second.
+    """Return the mask (M, K) of dense blocks that retain the most importance per second.
 
-    Blocks of each of `cluster_counts` are as wide as the sparsity allows, and then narrowed to whole steps:
-    weights go where that gains more speed than importance.
+    For each number of `cluster_counts`, blocks are as wide as the sparsity allows and are then narrowed to
+    whole steps: columns are dropped where the gain in speed exceeds the loss of importance.
 
     Parameters
     ----------
     scores : importance (M, K)
-    sparsity : that is reached at least
-    seconds : predicts what keeps a mask
+    sparsity : fraction of elements that is pruned at least
+    seconds : predicts the time of a layer with a mask
     """
     masks = [
         mask
@@ -102,16 +105,17 @@ def cheaper_parts(
     counts: Sequence[int] = (CLUSTERS,),
     fewest_rows: int = FEWEST_ROWS,
 ) -> TwoParts:
-    """The mix of dense blocks and sparse remainder that retains the most importance per cost.
+    """Return the mix of dense blocks and sparse remainder that retains the most importance per cost.
 
-    All choices have the sparsity; they differ in the number of clusters and in the share of the kept elements
-    that lies in blocks (`SHARES`). The most important elements outside of the blocks are the remainder.
+    All candidates have the same sparsity. They differ in the number of clusters and in the fraction of the
+    kept elements that is in blocks (`SHARES`). The most important elements outside of the blocks are the
+    remainder.
 
     Parameters
     ----------
     scores : importance (M, K)
     sparsity, fewest_rows : as in `prune_dense_block`
-    cost : see `PartsCost`; called once for each number and share
+    cost : see `PartsCost`; called once for each number of clusters and fraction
     counts : numbers of clusters
     """
     found = [
@@ -123,7 +127,7 @@ def cheaper_parts(
 def _choices(
     scores: ImportanceArray, sparsity: float, cost: PartsCost, clusters: int, fewest_rows: int
 ) -> Iterator[_Choice]:
-    """Every share of the kept elements in blocks of so many clusters."""
+    """Yield a candidate for each fraction of the kept elements in `clusters` blocks."""
     blocks = wanted_blocks(scores, sparsity, clusters, fewest_rows)
     to_prune = elements_to_prune(sparsity, scores.size)
     for share in SHARES:
@@ -135,7 +139,9 @@ def _choices(
 
 
 def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> MaskArray:
-    """Mask of the highest elements that are not taken; `to_prune` elements at most stay out of both."""
+    """Return the mask of the highest elements outside of `taken`; at most `to_prune` elements are in
+    neither.
+    """
     free = scores[~taken]
     mask = np.zeros(scores.shape, dtype=np.bool_)
     if free.size:
@@ -152,9 +158,10 @@ def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseBlockPattern(GuidedPattern):
-    """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` alone means 8.
+    """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` without a number means
+    8.
 
-    Guided, the number of clusters, up to `clusters`, and their width follow predicted time.
+    If guided, the number of clusters, up to `clusters`, and their width are chosen by predicted time.
     """
 
     family: ClassVar[str] = "dense-block"
@@ -166,30 +173,31 @@ class DenseBlockPattern(GuidedPattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """The pattern of `8`, `8:guided`, `guided` or an empty string."""
+        """Return the pattern of `8`, `8:guided`, `guided` or an empty string."""
         plain = argument.removesuffix("guided").removesuffix(":")
         clusters = parse_sizes(plain, ("clusters",), cls.example)[0] if plain else CLUSTERS
         return cls(clusters=clusters, guided=argument.endswith("guided"))
 
     @property
     def canonical(self) -> str:
-        """Pattern string; it ends in `guided` where time guides."""
+        """Return the pattern string; it ends in `guided` if predicted time guides the pattern."""
         return f"{self.family}:{self.clusters}" + ":guided" * self.guided
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Numbers of clusters that pruning tries."""
+        """Return the numbers of clusters that pruning tries."""
         return cluster_counts(self.clusters) if self.guided else (self.clusters,)
 
     @property
     def smallest(self) -> MatrixShape:
-        """The rows of one block."""
+        """Return the size of the smallest block."""
         return MatrixShape(FEWEST_ROWS, 1)
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_dense_block` and `prune_guided_block`; layers do not compete.
+        """Prune with `prune_dense_block`, or `prune_guided_block` if guided. Each layer is pruned
+        independently.
 
-        Raises BadInput if guided and nothing predicts.
+        Raises BadInput if guided and no times are given.
         """
         return {name: self._mask(name, scores, sparsity) for name, scores in importances.items()}
 
@@ -202,7 +210,7 @@ class DenseBlockPattern(GuidedPattern):
         )
 
     def map(self, mask: MaskArray) -> TileMap:
-        """One tile for all rows that keep the same columns; rows that keep nothing are in none."""
+        """Return one tile for all rows that keep the same columns; rows that keep nothing are in no tile."""
         check_mask(mask, self.canonical)
         tiles = sorted((rows for rows in alike_rows(mask) if mask[rows[0]].any()), key=lambda r: int(r[0]))
         if len(tiles) > self.clusters:

@@ -1,4 +1,4 @@
-"""`ElementMap`: which single elements of A are kept; `NestedMap`: those inside tiles; how good a mask is."""
+"""`ElementMap` (kept elements of A) and `NestedMap` (kept elements inside tiles), and quality of a mask."""
 
 import hashlib
 from dataclasses import dataclass
@@ -33,8 +33,7 @@ class ElementMap:
 
     Raises
     ------
-    ValueError : the columns do not describe such a map
-
+    ValueError : arrays that do not describe such a map
     """
 
     m: int
@@ -52,22 +51,22 @@ class ElementMap:
 
     @property
     def kept_per_row(self) -> IntArray:
-        """(M,) int32."""
+        """Return the kept elements of each row, (M,) int32."""
         return np.diff(self.row_start).astype(np.int32)
 
     @property
     def density(self) -> float:
-        """Kept elements over M * K."""
+        """Return kept elements over M * K."""
         return self.column_index.size / (self.m * self.k)
 
     def mask(self) -> MaskArray:
-        """(M, K) bool: what the map keeps."""
+        """Return the mask (M, K), True for kept elements."""
         mask = np.zeros((self.m, self.k), dtype=np.bool_)
         mask[np.repeat(np.arange(self.m), self.kept_per_row), self.column_index] = True
         return mask
 
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of shape and columns."""
+        """Return the first 16 hex digits of the SHA-256 of the shape and the index arrays."""
         digest = hashlib.sha256(f"{self.m}x{self.k}".encode())
         digest.update(self.row_start.tobytes())
         digest.update(self.column_index.tobytes())
@@ -75,7 +74,7 @@ class ElementMap:
 
 
 def element_map_from_mask(mask: MaskArray, pattern: str) -> ElementMap:
-    """Compress a bool mask (M, K); kept columns of each row in ascending order. Raises BadInput."""
+    """Compress a bool mask (M, K); the kept columns of each row are in ascending order. Raises BadInput."""
     check_mask(mask, pattern)
     m, k = mask.shape
     row_start = np.append(0, np.cumsum(np.count_nonzero(mask, axis=1)))
@@ -86,18 +85,17 @@ def element_map_from_mask(mask: MaskArray, pattern: str) -> ElementMap:
 class NestedMap(OfTiles):
     """Tiles of A (M, K) and the elements that are kept inside them.
 
-    Of every four neighbours in a tile's list of columns, a row keeps two at most. A tile may list
-    columns that no row keeps: they fill a group of four.
+    Of every four neighbours in a tile's list of columns, a row keeps at most two. A tile may list columns
+    that no row keeps: they pad a group of four.
 
     Parameters
     ----------
-    tiles : the tiles and the columns that are fetched for them
-    inner : the elements that are kept, all of them in a tile
+    tiles : the tiles and the columns of B that are loaded for them
+    inner : the kept elements, all of them inside tiles
 
     Raises
     ------
-    ValueError : the two are not of one matrix and one pattern
-
+    ValueError : the two maps differ in shape or pattern
     """
 
     tiles: TileMap
@@ -110,33 +108,33 @@ class NestedMap(OfTiles):
 
     @property
     def density(self) -> float:
-        """Kept elements over M * K."""
+        """Return kept elements over M * K."""
         return self.inner.density
 
     def mask(self) -> MaskArray:
-        """(M, K) bool: what the map keeps."""
+        """Return the mask (M, K), True for kept elements."""
         return self.inner.mask()
 
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of both maps."""
+        """Return the first 16 hex digits of the SHA-256 of both maps."""
         return hashlib.sha256(f"{self.tiles.fingerprint()} {self.inner.fingerprint()}".encode()).hexdigest()[
             :16
         ]
 
 
 def columns_of_tiles(mask: MaskArray, height: int) -> MaskArray:
-    """(tiles, K): columns that at least one row of a tile of `height` consecutive rows keeps."""
+    """Return (tiles, K) flags of the columns that at least one row of a tile of `height` rows keeps."""
     columns: MaskArray = np.logical_or.reduceat(mask, piece_starts(mask.shape[0], height), axis=0)
     return columns
 
 
 def nested_map(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> NestedMap:
-    """Tiles of `height` consecutive rows that list `columns` (tiles, K), and inside them what `mask` keeps.
+    """Return tiles of `height` consecutive rows that list `columns` (tiles, K), with the elements of `mask`
+    inside.
 
     Raises
     ------
     BadInput : a row keeps more than two of four neighbours in the list of its tile
-
     """
     check_mask(mask, pattern)
     check_two_of_four(mask, columns, height=height, pattern=pattern)
@@ -154,7 +152,7 @@ def nested_map(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str
 
 
 def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> None:
-    """Refuse rows that keep more than two of four neighbours in the list of their tile, with BadInput."""
+    """Raise BadInput if a row keeps more than two of four neighbours in the list of its tile."""
     for tile, listed in enumerate(columns):
         first_row = tile * height
         kept = mask[first_row : first_row + height, listed]
@@ -171,22 +169,23 @@ def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, patte
 
 
 def retained_importance(importance: ImportanceArray, mask: MaskArray) -> float:
-    """Kept share of the summed importance (M, K), 0 to 1; 1 where there is none to lose."""
+    """Return the kept fraction of the total importance (M, K), 0 to 1; 1 if the total is 0."""
     total = float(importance.sum(dtype=np.float64))
     kept = float(np.sum(importance, where=mask, dtype=np.float64))
     return kept / total if total > 0 else 1.0
 
 
 def density(mask: MaskArray) -> float:
-    """Kept elements over all elements."""
+    """Return the kept elements of a mask over all elements."""
     return np.count_nonzero(mask) / mask.size
 
 
 def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
-    """Most over mean of the elements kept per tile (per row of an element map); 1 is even.
+    """Return the maximum over the mean of the elements kept per tile (per row of an element map); 1 is
+    balanced.
 
-    Of elements in tiles, the tiles count: they are what a block works through.
-    It bounds how much longer the heaviest tile takes than its fair share. A map that keeps nothing is even.
+    For a nested map the elements of whole tiles count, because a block processes whole tiles. The ratio
+    bounds how much longer the heaviest tile runs than the mean. A map that keeps nothing is balanced.
     """
     if isinstance(tiles, NestedMap):
         tiles = tiles.tiles

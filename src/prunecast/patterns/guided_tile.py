@@ -1,14 +1,15 @@
 """Guided adaptive tile pruning: tiles that retain enough importance at the least predicted time.
 
-Enough is what tile-wise pruning retains at the wanted sparsity; how much is kept for it, and so the sparsity
-that is reached, follows. Time is that of the plan that will run, splitting and redistribution included: every
-layout is planned anew by a function that the caller hands in, since no GPU is known here.
+The target is the importance that tile-wise pruning retains at the requested sparsity. The number of kept
+weights, and thus the sparsity reached, results from it. The predicted time is that of the plan that will run,
+splitting and redistribution included: a function that the caller passes plans each layout anew, since this
+package contains nothing about GPUs.
 
-Tried are, for steps of one quantum to eight and for falling limits on the columns of a tile, the steps of
-most importance per weight that retain enough. A low limit evens tiles out, as a kernel with a block for each
-tile wants it; a high one keeps fewer weights in all, as a kernel that splits tiles wants it; long steps make
-items alike, which fill waves. Tile-wise pruning's own tiles are tried too, so that the outcome is never
-slower.
+Candidates: for steps of 1, 2, 4 and 8 quanta and for decreasing upper limits on the columns of a tile, the
+steps with the most importance per weight that reach the target. A low limit balances the tiles, which suits a
+kernel with one block per tile. A high limit keeps fewer weights in total, which suits a kernel that splits
+tiles. Long steps give items of equal length, which fill waves. The tiles of tile-wise pruning are a candidate
+too, so that the result is never predicted to be slower than they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,11 +31,11 @@ TileSeconds = Callable[[TileMap], float]
 """Predicted seconds of a layer that keeps these tiles."""
 
 QUANTA = (1, 2, 4, 8)
-"""Quanta of a step."""
+"""Lengths of a step that are tried, in quanta."""
 LIMITS = 24
-"""Limits on the columns of a tile that are tried for each step, about."""
+"""Approximate number of upper limits on the columns of a tile that are tried for each step."""
 ROUNDING = 1e-12
-"""Share of a sum of importance that another order of adding may change."""
+"""Relative difference of a sum of importance that another order of summation may cause."""
 
 
 class _Layout(NamedTuple):
@@ -52,15 +53,16 @@ def prune_guided(
     height: int,
     quantum: int,
 ) -> dict[str, MaskArray]:
-    """Masks (M, K) that retain in each layer what tile-wise pruning of all of them retains there.
+    """Return masks (M, K) that retain in each layer the importance that tile-wise pruning of all layers
+    retains.
 
     Parameters
     ----------
     importances : layer -> importance (M, K)
-    sparsity : that tile-wise pruning gets
-    tilings : layer -> its rows in the order of tiles, one or more ways
-    seconds : predicts
-    height, quantum : rows of a tile, step of the counts
+    sparsity : sparsity of the tile-wise pruning that sets the target
+    tilings : layer -> one or more orders of its rows in tiles
+    seconds : predicts the seconds of a layer with given tiles
+    height, quantum : rows of a tile, step of the column counts
     """
     tile_wise = prune_tile_wise(importances, sparsity, height=height)
     return {
@@ -96,14 +98,14 @@ def _fastest(
 def layouts(
     ranked: ImportanceArray, heights: CountArray, enough: float, quantum: int
 ) -> Iterator[CountArray]:
-    """Counts of columns (tiles,) that retain enough, each layout once.
+    """Yield column counts (tiles,) that retain enough importance, each layout once.
 
     Parameters
     ----------
     ranked : (tiles, K) sums of the columns of each tile, highest first
     heights : (tiles,) rows of each tile
-    enough : importance that a layout retains at least
-    quantum : of the counts
+    enough : importance that a layout must retain
+    quantum : step of the counts
     """
     found = set()
     for quanta in QUANTA:
@@ -114,13 +116,14 @@ def layouts(
 
 
 def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: int) -> Iterator[CountArray]:
-    """Layouts on one step, from no limit down to the last one under which tiles can retain enough."""
+    """Yield layouts for one step, from no limit down to the lowest limit with which tiles retain enough."""
     edges = step_edges(CountRange(0, ranked.shape[1]), step)
     gains = np.add.reduceat(ranked, edges[:-1], axis=1).ravel()
     order = np.argsort(-step_scores(ranked, heights, edges), axis=None, kind="stable")
     ends = edges[1:][order % (edges.size - 1)]
     limit, fall = int(edges[-1]), 0
-    # Ends: no count exceeds the limit, and each round lowers it by at least `step` below the largest count.
+    # Terminates: no count exceeds the limit, and each round lowers it by at least `step` below the largest
+    # count.
     while True:
         taken = order[ends <= limit]
         retained = np.cumsum(gains[taken])
@@ -134,5 +137,7 @@ def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: 
 
 
 def _fall(counts: CountArray, step: int) -> int:
-    """Columns, on the step, between one limit and the next."""
+    """Return the difference between successive limits, in columns: about 1 / `LIMITS` of the spread, on the
+    step.
+    """
     return max(round(float(counts.max() - counts.mean()) / LIMITS / step), 1) * step

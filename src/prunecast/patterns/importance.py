@@ -1,7 +1,7 @@
-"""How much each weight matters: the criterion that comes before any pattern.
+"""Importance of weights: the criterion that ranks them before any pattern applies.
 
-A criterion turns weights (M, K) into importance (M, K): not negative, larger means keep. Scores from
-elsewhere (Taylor, Fisher, second order) are handed in as arrays in place of a criterion's name.
+A criterion maps weights (M, K) to importance (M, K), not negative, where larger values are kept first. Scores
+from other methods (Taylor, Fisher, second order) are passed as arrays in place of a criterion's name.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ ImportanceArray = npt.NDArray[np.floating]
 """(M, K) float32 or float64, finite, not negative."""
 
 LARGEST = 1e150
-"""Importance above this is refused: its square would no longer fit a float64."""
+"""Largest accepted importance: its square must fit a float64."""
 
 
 def magnitude(weights: WeightArray) -> ImportanceArray:
-    """|w|, as float32 (exact for fp16, bf16 and fp32); float64 stays float64."""
+    """Return |w|, as float32 (exact for fp16, bf16 and fp32); float64 stays float64."""
     if weights.dtype == np.float64:
         return np.abs(weights)
     single = weights.astype(np.float32)
@@ -29,7 +29,7 @@ def magnitude(weights: WeightArray) -> ImportanceArray:
 
 
 def squared(weights: WeightArray) -> ImportanceArray:
-    """W * w, as float64, where the square of any fp32 weight neither overflows nor vanishes."""
+    """Return w * w, as float64, where the square of any fp32 weight neither overflows nor underflows."""
     return np.square(weights.astype(np.float64, copy=False))
 
 
@@ -38,18 +38,17 @@ CRITERIA: dict[str, Callable[[WeightArray], ImportanceArray]] = {"magnitude": ma
 
 
 def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "magnitude") -> ImportanceArray:
-    """Importance of the weights (M, K) of the tensor `name`.
+    """Return the importance (M, K) of the weights of the tensor `name`.
 
     Parameters
     ----------
     name : tensor name for error messages
     weights : (M, K), any real type
-    criterion : a name in `CRITERIA`, or an array (M, K) that is the importance itself
+    criterion : a name in `CRITERIA`, or an array (M, K) of importance
 
     Raises
     ------
     BadInput : unknown criterion, a given array of another shape, or scores that cannot rank weights
-
     """
     if not isinstance(criterion, str):
         given = np.asarray(criterion)
@@ -63,9 +62,11 @@ def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "mag
 
 
 def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
-    """Importance (M, K) of `parts` matrices of M / parts rows below each other, scaled to equal sums.
+    """Return importance (M, K) of `parts` matrices stacked along M, each M / parts rows, scaled to equal
+    sums.
 
-    Queries, keys and values in one matrix differ in scale: ranked as they are, the smaller would go whole.
+    Queries, keys and values in one matrix differ in scale: without scaling, the smallest would be pruned
+    away.
     """
     if parts == 1:
         return importance
@@ -79,12 +80,11 @@ def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
 
 
 def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
-    """`array` as float32 or float64 (M, K), refused if it is not finite, not negative and two-dimensional.
+    """Return `array` as float32 or float64 (M, K).
 
     Raises
     ------
-    BadInput : names the tensor, what was wanted and what came
-
+    BadInput : values that are not finite, negative or too large, or no matrix; names the tensor
     """
     scores = _as_float(name, np.asarray(array))
     if scores.ndim != 2 or scores.size == 0:
@@ -102,13 +102,13 @@ def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
 
 
 def check_ranks(name: str, scores: ImportanceArray) -> ImportanceArray:
-    """Return importance (M, K) that can rank the weights of tensor `name`.
+    """Return the importance (M, K) of tensor `name` unchanged if it can rank weights.
 
     Raises
     ------
     BadInput : all of it is zero
     """
-    # The first row decides, as a rule: reading the whole of a large layer is slow
+    # Test the first row first: it usually decides, and reading all of a large layer is slow
     if not scores[0].any() and not scores.any():
         raise BadInput(
             f"importance of {name!r} is zero everywhere: nothing to rank, leave it out with ignore"
@@ -117,10 +117,11 @@ def check_ranks(name: str, scores: ImportanceArray) -> ImportanceArray:
 
 
 def _surely_good(scores: ImportanceArray) -> bool:
-    """Whether all are finite, not negative and not too large, in one look at their bits.
+    """Return True if all scores are finite, not negative and not too large, from one maximum over their bits.
 
-    Read as whole numbers, floats from 0 on keep their order, and infinities, NaN and all with a sign lie
-    above them. -0 is a good importance that this does not see.
+    As unsigned integers, nonnegative floats keep their order, and infinities, NaN and values with a sign bit
+    are larger than all of them. -0 is valid importance that this test misses, so that False does not mean
+    bad.
     """
     bits = scores.view(np.uint32 if scores.dtype == np.float32 else np.uint64)
     most = np.array(min(LARGEST, float(np.finfo(scores.dtype).max)), scores.dtype).view(bits.dtype)

@@ -1,13 +1,13 @@
-"""`2:4` and every other N:M: of M neighbours in a row, the N most important stay.
+"""`2:4` and other N:M patterns: of every M neighbours in a row, the N most important are kept.
 
 `keep_in_windows` ranks for all patterns that keep the same number of elements in every window of a row.
 
-`balanced:64`: every segment of `width` neighbours in a row keeps equally many elements.
+`balanced:64`: every segment of `width` neighbours in a row keeps the same number of elements.
 
-The pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19): thresholds are
-local to a segment, so all lanes of a warp get equal work. Our own choices, where the paper is silent: a
-segment prunes as few elements as reach the sparsity (0.9 of 64 are 58), and so does a shorter last segment
-where the width does not divide K; of equal scores the lower column is kept.
+This is the pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19):
+thresholds are local to a segment, so that all lanes of a warp get equal work. Our own choices, where the
+paper gives no rule: a segment prunes the fewest elements that reach the sparsity (0.9 of 64 are 58), and so
+does a shorter last segment where the width does not divide K; of equal scores the lower column is kept.
 """
 
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, par
 from prunecast.patterns.tile_map import MaskArray, check_mask
 
 SMALL_WINDOW = 16
-"""Up to this width, ranking by comparing all pairs beats a selection in each window."""
+"""Largest width at which comparing all pairs is faster than a selection in each window."""
 
 ROWS_AT_ONCE = 64
-"""Rows ranked together: their temporaries stay in the caches."""
+"""Rows that are ranked together: their temporary arrays stay in the CPU caches."""
 
 
 def keep_in_windows(scores: ImportanceArray, *, width: int, keep: int, keep_in_tail: int) -> MaskArray:
-    """Mask (M, K) that keeps the `keep` highest of every `width` neighbours along K, row by row.
+    """Return a mask (M, K) that keeps the `keep` highest of every `width` neighbours along K, row by row.
 
     Of equal scores the lower column is kept. Where K is no multiple of `width`, the last window is shorter
     and keeps `keep_in_tail`.
@@ -48,12 +48,12 @@ def keep_in_windows(scores: ImportanceArray, *, width: int, keep: int, keep_in_t
 
 
 def kept_in_windows(mask: MaskArray, width: int) -> npt.NDArray[np.int32]:
-    """(M, windows): kept elements of every window of a row, the last window maybe shorter."""
+    """Return the kept elements of every window of a row, (M, windows); the last window may be shorter."""
     return np.add.reduceat(mask, np.arange(0, mask.shape[1], width), axis=1, dtype=np.int32)
 
 
 def _keep_highest(groups: ImportanceArray, count: int) -> MaskArray:
-    """(groups, size) flags of the `count` highest of each group, the lower place first among equals."""
+    """Return (groups, size) flags of the `count` highest of each group; of equal scores the first is kept."""
     if count in (0, groups.shape[1]):
         return np.full(groups.shape, count > 0)
     if groups.shape[1] <= SMALL_WINDOW:
@@ -68,7 +68,7 @@ def _keep_highest(groups: ImportanceArray, count: int) -> MaskArray:
 
 
 def _rank(groups: ImportanceArray) -> npt.NDArray[np.uint8]:
-    """(groups, size): how many members of the group beat each member."""
+    """Return the number of members of the group that rank above each member, (groups, size)."""
     places = np.ascontiguousarray(groups.T)
     rank: npt.NDArray[np.uint8] = np.zeros(places.shape, dtype=np.uint8)
     for low in range(places.shape[0]):
@@ -80,12 +80,12 @@ def _rank(groups: ImportanceArray) -> npt.NDArray[np.uint8]:
 
 
 def kept_in_tail(tail: int, *, n: int, m: int) -> int:
-    """Elements kept in a last group of only `tail` elements: tail * n / m, halves rounded up."""
+    """Return the elements kept in a last group of only `tail` elements: tail * n / m, halves rounded up."""
     return (2 * tail * n + m) // (2 * m)
 
 
 def prune_n_of_m(scores: ImportanceArray, *, n: int, m: int) -> MaskArray:
-    """Mask (M, K) that keeps the `n` highest of every `m` neighbours along K, row by row.
+    """Return a mask (M, K) that keeps the `n` highest of every `m` neighbours along K, row by row.
 
     Of equal scores the lower column is kept. Where K is no multiple of `m`, the last group keeps
     `kept_in_tail`.
@@ -107,7 +107,7 @@ class NOfMPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """The pattern of `2:4`; n may not exceed m."""
+        """Return the pattern of `2:4`; n may not exceed m."""
         n, m = parse_sizes(argument, ("n", "m"), cls.example)
         if n > m:
             raise BadInput(f"pattern N:M keeps N of M: wanted N <= M, got {n}:{m}")
@@ -115,16 +115,16 @@ class NOfMPattern(Pattern):
 
     @property
     def canonical(self) -> str:
-        """`2:4`, without the family's name."""
+        """Return the pattern string, like `2:4`, without the family's name."""
         return f"{self.n}:{self.m}"
 
     @property
     def smallest(self) -> MatrixShape:
-        """One whole group."""
+        """Return the size of one whole group."""
         return MatrixShape(1, self.m)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """1 - n / m, which may be left out."""
+        """Return 1 - n / m, the only sparsity of the pattern. Raises BadInput for any other."""
         own = 1.0 - self.n / self.m
         if sparsity is not None and abs(check_sparsity(sparsity) - own) > 1e-9:
             raise BadInput(
@@ -137,11 +137,13 @@ class NOfMPattern(Pattern):
         return f"the nearest N:{self.m} is {n}:{self.m} with {1.0 - n / self.m:.4g}"
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """See `prune_n_of_m`."""
+        """Prune with `prune_n_of_m`."""
         return prune_n_of_m(scores, n=self.n, m=self.m)
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """Kept elements in compressed rows; a group may keep fewer than it could, never more."""
+        """Return the kept elements in compressed rows. A group may keep fewer than n elements; more raise
+        BadInput.
+        """
         check_mask(mask, self.canonical)
         kept = kept_in_windows(mask, self.m)
         allowed = np.full(kept.shape[1], self.n)
@@ -157,7 +159,7 @@ class NOfMPattern(Pattern):
 
 
 def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> MaskArray:
-    """Mask (M, K) without the lowest elements of each segment of `width` columns of a row."""
+    """Return a mask (M, K) without the lowest elements of each segment of `width` columns of a row."""
     tail = scores.shape[1] % width
     keep, keep_in_tail = (size - elements_to_prune(sparsity, size) for size in (width, tail))
     return keep_in_windows(scores, width=width, keep=keep, keep_in_tail=keep_in_tail)
@@ -165,7 +167,9 @@ def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancedPattern(Pattern):
-    """Segments of `width` columns, the last one of a row possibly shorter."""
+    """Segments of `width` columns that keep equal numbers of elements; the last one of a row may be
+    shorter.
+    """
 
     family: ClassVar[str] = "balanced"
     example: ClassVar[str] = "balanced:64"
@@ -174,7 +178,7 @@ class BalancedPattern(Pattern):
     width: int
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """The sparsity as given. BadInput: no element of a segment would be left."""
+        """Return the sparsity as given. Raises BadInput if a segment would keep no element."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         if elements_to_prune(wanted, self.width) == self.width:
             most = 1.0 - 1.0 / self.width
@@ -185,11 +189,16 @@ class BalancedPattern(Pattern):
         return wanted
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """See `prune_balanced`."""
+        """Prune with `prune_balanced`."""
         return prune_balanced(scores, sparsity, width=self.width)
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """Kept elements in compressed rows; whole segments keep equally many, so do short last ones."""
+        """Return the kept elements in compressed rows.
+
+        Raises
+        ------
+        BadInput : whole segments, or short last segments, that keep different numbers of elements
+        """
         check_mask(mask, self.canonical)
         kept = kept_in_windows(mask, self.width)
         wanted = np.full(kept.shape[1], kept[0, 0])

@@ -1,4 +1,4 @@
-"""`Pattern`: what every pruning pattern can do, from importance to mask and from mask to map."""
+"""`Pattern`: the interface of all pruning patterns, from importance to mask and from mask to map."""
 
 import re
 from abc import ABC, abstractmethod
@@ -14,15 +14,17 @@ from prunecast.patterns.importance import ImportanceArray, check_ranks, checked_
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
 SCOPES = ("layer", "global")
-"""`layer` cuts every layer at the sparsity; `global` ranks the pieces of all layers against each other."""
+"""`layer` prunes every layer to the sparsity; `global` ranks the pieces of all layers against each other."""
 
 
 Kept = Literal["elements", "tiles", "elements in tiles"]
-"""Elements: any, in rows. Tiles: rows that share their kept columns. Elements in tiles: 2:4 inside them."""
+"""Elements: any elements, stored by row. Tiles: sets of rows that share their kept columns. Elements in
+tiles: tiles with 2:4 inside.
+"""
 
 
 LayerSeconds = Callable[[str, TileMap], float]
-"""Predicted seconds of the layer of a name that keeps these tiles."""
+"""Function of a layer's name and tile map that predicts the seconds of the layer."""
 
 
 class MatrixShape(NamedTuple):
@@ -37,11 +39,11 @@ class MatrixShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern(ABC):
-    """A rule that says which masks are allowed. One subclass per family, in its own file.
+    """A rule that defines which masks are allowed. Each family is a subclass in its own file.
 
-    The fields of a subclass are its sizes, in the order of the pattern string, where those with a default may
-    be left out; it supplies `mask`, or `masks` if layers compete, and `map`, and overrides the rest where the
-    family differs.
+    The fields of a subclass are its sizes, in the order of the pattern string; those with a default may be
+    left out. A subclass defines `map`, and `mask`, or `masks` if layers compete. It overrides the rest where
+    the family differs.
     """
 
     family: ClassVar[str]
@@ -49,49 +51,49 @@ class Pattern(ABC):
     example: ClassVar[str]
     """A pattern string of the family, for help texts and errors."""
     meaning: ClassVar[str]
-    """One line for people: what stays."""
+    """One line for users about what is kept."""
     keeps: ClassVar[Kept] = "elements"
-    """What `map` makes; kernels run one kind or the other."""
+    """Kind of map that `map` returns; each kernel runs one kind."""
     ranks: ClassVar[bool] = True
-    """Whether importance decides what goes; if so, a layer of zeros is an error."""
+    """True if importance decides what is pruned; a layer of zeros is then an error."""
 
     @property
     def seed(self) -> int | None:
-        """Seed of what pruning draws at random; None where it draws nothing."""
+        """Return the seed of random choices in pruning; None if there are none."""
         return None
 
     @property
     def needs_times(self) -> bool:
-        """Whether pruning asks how long a layer takes, see `timed_by`."""
+        """Return True if pruning needs predicted times of layers, see `timed_by`."""
         return False
 
     def timed_by(self, seconds: LayerSeconds) -> "Pattern":
-        """The pattern with a function that predicts seconds of layers; most patterns ask for no times."""
+        """Return the pattern with a function that predicts seconds of layers; most patterns ignore it."""
         return self
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Masks of one group of layers that share a sparsity; input has been checked. Layers do not compete,
-        unless overridden.
+        """Return the masks of one group of layers that share a sparsity; the input has been checked.
+
+        Each layer is pruned independently, unless a subclass overrides this method.
         """
         return {name: self.mask(scores, sparsity) for name, scores in importances.items()}
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Mask (M, K) of one layer by itself, for families whose layers do not compete."""
+        """Return the mask (M, K) of one layer, for families whose layers do not compete."""
         raise NotImplementedError(f"{type(self).__name__}: wanted mask, or masks of all layers together")
 
     @abstractmethod
     def map(self, mask: MaskArray) -> TileMap | ElementMap | NestedMap:
-        """Tiles, elements, or elements in tiles that `mask` (M, K) keeps.
+        """Return the map of the tiles, elements, or elements in tiles that `mask` (M, K) keeps.
 
         Raises
         ------
-        BadInput : the mask breaks the pattern; names the first offending place
-
+        BadInput : the mask breaks the pattern; names the first place that does
         """
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Pattern from the text behind the colon, empty if there is none. Raises BadInput."""
+        """Return the pattern of the text after the colon, empty if there is none. Raises BadInput."""
         known = fields(cls) if "x" in argument else [each for each in fields(cls) if each.default is MISSING]
         names = [field.name for field in known]
         sizes = parse_sizes(argument, names, cls.example)
@@ -99,34 +101,35 @@ class Pattern(ABC):
 
     @property
     def name(self) -> str:
-        """The family."""
+        """Return the name of the family."""
         return self.family
 
     @property
     def parameters(self) -> dict[str, int]:
-        """The sizes, by name; switches and words are no sizes."""
+        """Return the sizes by name; flags and words are not included."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if type(value) is int}
 
     @property
     def canonical(self) -> str:
-        """The one string that names this pattern; `parse_pattern` reads it back."""
+        """Return the unique string of this pattern, which `parse_pattern` accepts."""
         default = {field.name: field.default for field in fields(self)}
         sizes = "x".join(str(size) for name, size in self.parameters.items() if size != default[name])
         return f"{self.family}:{sizes}" if sizes else self.family
 
     @property
     def smallest(self) -> MatrixShape:
-        """Smallest matrix that the pattern can prune: of its `height` and `width`, where it has such."""
+        """Return the smallest matrix that the pattern can prune: one `height` by one `width`, where it has
+        them.
+        """
         return MatrixShape(getattr(self, "height", 1), getattr(self, "width", 1))
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """The sparsity that `masks` gets; patterns that have but one override this.
+        """Return the sparsity that `masks` gets; patterns with only one sparsity override this.
 
         Raises
         ------
         BadInput : no sparsity given, outside [0, 1), or one that the pattern does not have
-
         """
         if sparsity is None:
             raise BadInput(f"{self.canonical} has no sparsity of its own: wanted one in [0, 1), got none")
@@ -135,22 +138,21 @@ class Pattern(ABC):
     def prune(
         self, importances: Mapping[str, npt.ArrayLike], sparsity: float | None = None, scope: str = "layer"
     ) -> dict[str, MaskArray]:
-        """Masks that keep the most important pieces.
+        """Return masks that keep the most important pieces.
 
         Parameters
         ----------
         importances : layer name -> importance (M, K), not negative
-        sparsity : fraction of elements to remove, in [0, 1); None for patterns with one of their own
+        sparsity : fraction of elements to remove, in [0, 1); None for patterns that have only one
         scope : one of `SCOPES`
 
         Returns
         -------
-        layer name -> bool mask (M, K); as few elements are pruned as reach the sparsity
+        layer name -> bool mask (M, K); pruned are the fewest elements that reach the sparsity
 
         Raises
         ------
         BadInput : sparsity, scope or importance that the pattern cannot use, by tensor name
-
         """
         if scope not in SCOPES:
             raise BadInput(f"scope: wanted {' or '.join(SCOPES)}, got {scope!r}")
@@ -172,23 +174,23 @@ class Pattern(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedPattern(Pattern):
-    """A family whose layout can follow predicted time."""
+    """A family whose layout can be chosen by predicted time."""
 
     guided: bool = False
     seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
-    """What predicts, for `guided`."""
+    """Function that predicts the seconds of a layer, used if `guided`."""
 
     @property
     def needs_times(self) -> bool:
-        """Only if guided."""
+        """Return True if guided."""
         return self.guided
 
     def timed_by(self, seconds: LayerSeconds) -> Self:
-        """The pattern guided by these predictions."""
+        """Return the pattern guided by the predictions of `seconds`."""
         return replace(self, seconds=seconds)
 
     def told_times(self) -> LayerSeconds:
-        """What predicts. Raises BadInput if nothing does."""
+        """Return the function that predicts seconds. Raises BadInput if there is none."""
         if self.seconds is None:
             raise BadInput(
                 f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"
@@ -197,14 +199,19 @@ class GuidedPattern(Pattern):
 
 
 def check_sparsity(sparsity: float) -> float:
-    """`sparsity`, refused outside [0, 1)."""
+    """Return `sparsity` as a float. Raises BadInput outside [0, 1)."""
     if not 0.0 <= sparsity < 1.0:
         raise BadInput(f"sparsity must be in [0, 1), got {sparsity}")
     return float(sparsity)
 
 
 def parse_sizes(argument: str, names: Sequence[str], example: str) -> list[int]:
-    """One whole number from 1 for each name, joined by `x` or `:`, from the argument of a pattern string."""
+    """Return one whole number, at least 1, for each name from an argument with `x` or `:` between numbers.
+
+    Raises
+    ------
+    BadInput : another number of sizes, or one that is no such number
+    """
     sizes = re.split("[x:]", argument) if argument else []
     if len(sizes) != len(names) or not all(re.fullmatch("0*[1-9][0-9]{0,8}", size) for size in sizes):
         wanted = f"{' and '.join(names)} from 1" if names else "nothing after the name"

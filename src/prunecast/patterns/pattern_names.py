@@ -1,6 +1,6 @@
-"""Patterns of pattern strings: `tile-wise:128`, `2:4`, `block:64x64`.
+"""Parse pattern strings: `tile-wise:128`, `2:4`, `block:64x64`.
 
-A string is a family, then, behind a colon, its sizes. `2:4` and `64x64` do without the family.
+A string is a family and, after a colon, its sizes. `2:4` and `64x64` need no family.
 """
 
 import re
@@ -56,17 +56,16 @@ ALIASES = {
     "shfl-bw": "shuffled-block",
     "tew": "tile-element",
 }
-"""Other name -> family."""
+"""Alternative name -> family."""
 
 
 @checked
 def parse_pattern(text: str) -> Pattern:
-    """The pattern that `text` names; `parse_pattern(text).canonical` is its one spelling.
+    """Return the pattern that `text` names; `parse_pattern(text).canonical` is its unique spelling.
 
     Raises
     ------
     BadInput : unknown family (with the nearest ones), or sizes that the family cannot use
-
     """
     plain = text.strip().lower()
     family, _, argument = plain.partition(":")

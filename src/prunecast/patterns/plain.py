@@ -1,8 +1,8 @@
-"""Plain patterns: `dense`, `unstructured`, `block`, and `zeros` of a matrix that comes pruned.
+"""Basic patterns: `dense`, `unstructured`, `block`, and `zeros` of a matrix that is already pruned.
 
-`dense` keeps everything, the baseline that every pattern is measured against; `unstructured` single elements,
-the most important ones wherever they stand; `zeros` what the file states, `zero-tiles:128` the same seen in
-tiles; `block:64x64` rectangles of the matrix that stay or go as a whole.
+`dense` keeps everything; it is the baseline of all other patterns. `unstructured` keeps the most important
+elements at any place. `zeros` keeps the mask that the file contains, and `zero-tiles:128` the same mask as
+tiles. `block:64x64` keeps or prunes aligned rectangles of the matrix as a whole.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from prunecast.patterns.tiling import tile_map_from_mask
 
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-    """Masks (M, K) without the lowest elements of the whole group of layers."""
+    """Return masks (M, K) without the lowest elements of the whole group of layers."""
     total = sum(scores.size for scores in importances.values())
     one_each = {name: np.ones((1, 1), dtype=np.int64) for name in importances}
     return keep_highest(importances, one_each, elements_to_prune(sparsity, total))
@@ -38,18 +38,18 @@ def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnstructuredPattern(Pattern):
-    """Any mask at all."""
+    """Any mask."""
 
     family: ClassVar[str] = "unstructured"
     example: ClassVar[str] = "unstructured"
     meaning: ClassVar[str] = "single weights, wherever they stand"
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_unstructured`."""
+        """Prune with `prune_unstructured`."""
         return prune_unstructured(importances, sparsity)
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """Kept elements in compressed rows."""
+        """Return the kept elements in compressed rows."""
         return element_map_from_mask(mask, self.canonical)
 
 
@@ -68,17 +68,19 @@ class DensePattern(Pattern):
     ranks: ClassVar[bool] = False
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """0, which may be left out."""
+        """Return 0, the only sparsity of the pattern. Raises BadInput for any other."""
         if sparsity:
             raise BadInput(f"dense only has sparsity 0, got {sparsity}")
         return 0.0
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """All True."""
+        """Return a mask (M, K) of all True."""
         return np.ones(scores.shape, dtype=np.bool_)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `DENSE_TILE_HEIGHT` rows with all columns."""
+        """Return tiles of `DENSE_TILE_HEIGHT` rows with all columns. Raises BadInput if an element is
+        pruned.
+        """
         check_mask(mask, self.canonical)
         if not mask.all():
             raise BadInput(f"mask is not dense: {mask.size - np.count_nonzero(mask)} elements are pruned")
@@ -87,7 +89,7 @@ class DensePattern(Pattern):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZerosPattern(Pattern):
-    """The mask that the file states. Sources with stored zeros say so: hand in `Layer.kept` as importance."""
+    """The mask that the file contains. For files with stored zeros, pass `Layer.kept` as the importance."""
 
     family: ClassVar[str] = "zeros"
     example: ClassVar[str] = "zeros"
@@ -95,17 +97,17 @@ class ZerosPattern(Pattern):
     ranks: ClassVar[bool] = False
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """Not a choice: the file has the sparsity it has."""
+        """Return 0, which `mask` ignores. Raises BadInput if a sparsity is given: the file determines it."""
         if sparsity is not None:
             raise BadInput(f"{self.family} takes its sparsity from the file: wanted none, got {sparsity}")
         return 0.0
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """True where the importance is not zero."""
+        """Return the mask (M, K) that is True where the importance is not zero."""
         return np.asarray(scores != 0)
 
     def map(self, mask: MaskArray) -> TileMap | ElementMap:
-        """Kept elements in compressed rows."""
+        """Return the kept elements in compressed rows."""
         return element_map_from_mask(mask, self.canonical)
 
 
@@ -113,8 +115,8 @@ class ZerosPattern(Pattern):
 class ZeroTilesPattern(ZerosPattern):
     """Tiles of `height` consecutive rows; a tile keeps every column in which any of its rows has a weight.
 
-    The map says what work a tile kernel would do on the file as it is: all of it for scattered zeros, the
-    kept share for weights that were pruned in such tiles.
+    The map is the work that a tile kernel has on the file as it is: all of it for scattered zeros, the kept
+    fraction for weights that were pruned in such tiles.
     """
 
     family: ClassVar[str] = "zero-tiles"
@@ -125,25 +127,28 @@ class ZeroTilesPattern(ZerosPattern):
     height: int
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """True in every row of a tile where the importance of any of them is not zero."""
+        """Return the mask (M, K): a column of a tile is True if the importance of any of its rows there is
+        not zero.
+        """
         rows = scores.shape[0]
         kept = np.logical_or.reduceat(scores != 0, piece_starts(rows, self.height), axis=0)
         return np.repeat(kept, piece_sizes(rows, self.height), axis=0)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles; a mask that differs inside one is refused."""
+        """Return the tiles. Raises BadInput if rows of one tile differ."""
         return tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
 
 
 def _elements(shape: tuple[int, ...], height: int, width: int) -> CountArray:
-    """Elements of each rectangle; an axis that it divides evenly has length 1."""
+    """Return the elements of each rectangle; an axis that the rectangle divides evenly has length 1."""
     rows, columns = piece_sizes(shape[0], height), piece_sizes(shape[1], width)
     return np.outer(broadcast_sizes(rows), broadcast_sizes(columns))
 
 
 def _scores(scores: ImportanceArray, height: int, width: int, elements: CountArray) -> ImportanceArray:
-    """L2 norm of each rectangle over the root of its element count, so that the smaller ones at the right and
-    lower edge compete on equal terms.
+    """Return the L2 norm of each rectangle over the root of its number of elements.
+
+    The smaller rectangles at the right and lower edge thus compete on equal terms.
     """
     means = column_sums(row_sums(scores, piece_starts(scores.shape[0], height), power=2), width)
     means /= elements
@@ -168,7 +173,7 @@ class BlockSparsePattern(Pattern):
     width: int
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Masks that prune the lowest rectangles of the whole group of layers."""
+        """Return masks without the lowest rectangles of the whole group of layers."""
         sizes = (self.height, self.width)
         elements = {name: _elements(scores.shape, *sizes) for name, scores in importances.items()}
         scored = {name: _scores(scores, *sizes, elements[name]) for name, scores in importances.items()}
@@ -177,7 +182,7 @@ class BlockSparsePattern(Pattern):
         return {name: _spread(kept[name], scores.shape, *sizes) for name, scores in importances.items()}
 
     def map(self, mask: MaskArray) -> TileMap:
-        """One tile per row of rectangles; its columns come in whole rectangles."""
+        """Return one tile per row of rectangles. Raises BadInput if a rectangle is kept in part."""
         tiles = tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
         starts = piece_starts(tiles.k, self.width)
         kept = np.add.reduceat(mask[:: self.height], starts, axis=1, dtype=np.int32)

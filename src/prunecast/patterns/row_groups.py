@@ -1,9 +1,10 @@
-"""Rows that keep alike, put together: balanced clustering of rows into groups of given sizes.
+"""Balanced clustering: put rows with similar kept columns into groups of given sizes.
 
-Shfl-BW (Huang et al., DAC'22) lets any rows form a group. Its released code holds no pruner; the way here
-follows its outline, from an unstructured mask at a lower sparsity to clusters of equal size. Our own are
-the start (rows far from each other), the centre (mean signature of a group), the assignment (all pairs of
-row and group in order of similarity) and the density of the signatures.
+Shfl-BW (Huang et al., DAC'22) allows any rows to form a group. Its released code contains no pruner. The
+method here follows the outline of the paper, from an unstructured mask at a lower sparsity to clusters of
+equal size. Our own choices are the initial centres (rows far from each other), the centre of a group (its
+mean signature), the assignment (all pairs of row and group in order of similarity) and the density of the
+signatures.
 """
 
 import numpy as np
@@ -15,42 +16,46 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
 SIGNATURE_DENSITY = 1.5
-"""A signature keeps half as many elements again as the pattern will, at most all."""
+"""Kept elements of a signature over those that the pattern will keep; a signature keeps at most all."""
 
 ROUNDS = 10
-"""Most updates of the centres; they settle in fewer."""
+"""Maximum number of updates of the centres; they converge in fewer."""
 
 SignatureArray = npt.NDArray[np.float32]
 
 
 def consecutive(m: int, height: int) -> CountArray:
-    """(M,) int64: group of each row where groups are `height` neighbours, the last one maybe fewer."""
+    """Return the group of each row, (M,) int64, for groups of `height` neighbours; the last may have
+    fewer.
+    """
     return np.arange(m, dtype=np.int64) // height
 
 
 def group_sums(scores: ImportanceArray, group_of_row: CountArray) -> ImportanceArray:
-    """(groups, K) float64: importance of each column summed over the rows of a group; no group is empty."""
+    """Return the importance of each column summed over the rows of a group, (groups, K) float64.
+
+    No group may be empty.
+    """
     order = np.argsort(group_of_row, kind="stable")
     groups = np.split(order, np.cumsum(np.bincount(group_of_row))[:-1])
     return np.array([scores[rows].sum(axis=0, dtype=np.float64) for rows in groups])
 
 
 def cluster_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> CountArray:
-    """(M,) int64: group of each row; groups have the sizes of `consecutive` ones.
+    """Return the group of each row, (M,) int64; groups have the sizes of `consecutive` ones.
 
     Parameters
     ----------
     scores : importance (M, K)
-    sparsity : that the pattern will have; signatures keep more
+    sparsity : sparsity of the pattern; signatures keep more
     height : rows per group
-
     """
     kept = signatures(scores, 1.0 - SIGNATURE_DENSITY * (1.0 - sparsity))
     return cluster_signatures(kept, np.bincount(consecutive(scores.shape[0], height)))
 
 
 def cluster_signatures(kept: SignatureArray, sizes: CountArray) -> CountArray:
-    """(M,) int64: group of each row of `kept` (M, K), 0 or 1, in groups of the given sizes."""
+    """Return the group of each row of `kept` (M, K), 0 or 1, as (M,) int64; groups have the given sizes."""
     group_of_row = _assign(_similarity(kept, kept[_distant_rows(kept, sizes.size)]), sizes)
     for _ in range(ROUNDS):
         centres = (group_sums(kept, group_of_row) / sizes[:, None]).astype(np.float32)
@@ -62,9 +67,9 @@ def cluster_signatures(kept: SignatureArray, sizes: CountArray) -> CountArray:
 
 
 def signatures(scores: ImportanceArray, sparsity: float) -> SignatureArray:
-    """(M, K) float32: 1 from the matrix's quantile `sparsity` up, else 0; all 1 at a sparsity up to 0.
+    """Return (M, K) float32: 1 where scores reach the quantile `sparsity` of the matrix, else 0.
 
-    What is not important at all has no 1, even where the quantile is 0.
+    With a sparsity up to 0 all are 1. Otherwise scores of 0 give 0, even where the quantile is 0.
     """
     if sparsity <= 0.0:
         return np.ones(scores.shape, dtype=np.float32)
@@ -75,7 +80,9 @@ def signatures(scores: ImportanceArray, sparsity: float) -> SignatureArray:
 
 
 def _distant_rows(kept: SignatureArray, count: int) -> CountArray:
-    """(count,): the row that keeps most, then always the one furthest from those before; lower rows first."""
+    """Return `count` rows that are far apart, (count,): first the row that keeps most, then always the row
+    with the largest distance to the nearest of those before. Of equal rows the lower is chosen.
+    """
     squares = kept.sum(axis=1)
     chosen = [int(squares.argmax())]
     distance = np.full(kept.shape[0], np.inf, dtype=np.float32)
@@ -87,16 +94,19 @@ def _distant_rows(kept: SignatureArray, count: int) -> CountArray:
 
 
 def _similarity(kept: SignatureArray, centres: SignatureArray) -> SignatureArray:
-    """(M, groups): overlap with each centre less half the centre's own, as in k-means."""
+    """Return the overlap of each row with each centre minus half the centre's squared norm, (M, groups).
+
+    The largest value belongs to the nearest centre, as in k-means.
+    """
     own = np.float32(0.5) * np.square(centres).sum(axis=1)
     similarity: SignatureArray = kept @ centres.T - own
     return similarity
 
 
 def _assign(similarity: SignatureArray, sizes: CountArray) -> CountArray:
-    """Each row to the group it is most like while there is room: best pairs first, then lower rows.
+    """Assign each row to the most similar group that is not full: best pairs first, then lower rows.
 
-    Pairs compete by how much better the group is than the row's average one.
+    Pairs are ordered by the similarity of row and group minus the row's mean similarity to all groups.
     """
     lead = similarity - similarity.mean(axis=1, keepdims=True)
     group_of_row = np.full(similarity.shape[0], -1, dtype=np.int64)
@@ -110,7 +120,7 @@ def _assign(similarity: SignatureArray, sizes: CountArray) -> CountArray:
 
 
 def alike_rows(mask: MaskArray) -> list[CountArray]:
-    """Rows that keep the same columns, ascending, class by class."""
+    """Return lists of the rows that keep the same columns; the rows of a list ascend."""
     if mask.shape[0] == 0:
         return []
     packed = np.packbits(mask, axis=1)
@@ -121,15 +131,15 @@ def alike_rows(mask: MaskArray) -> list[CountArray]:
 
 
 def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> list[CountArray]:
-    """Rows of each tile: `height` that keep the same columns, one tile with the M % `height` left over.
+    """Return the rows of each tile: `height` rows with the same kept columns; one tile has the M % `height`
+    others.
 
-    Tiles come in the order of their first rows. Of more rows than `height` that keep the same, the first form
-    the first tile.
+    Tiles are in the order of their first rows. Where more than `height` rows keep the same columns, the first
+    of them form the first tile.
 
     Raises
     ------
-    BadInput : rows that keep the same columns make no tiles
-
+    BadInput : rows with the same kept columns whose number does not form tiles
     """
     tiles: list[CountArray] = []
     left = mask.shape[0] % height

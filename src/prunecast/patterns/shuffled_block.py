@@ -1,17 +1,18 @@
-"""`shuffled-block:64` (Shfl-BW): groups of any rows that share kept columns, equally many in each.
+"""`shuffled-block:64` (Shfl-BW): groups of any rows that share kept columns, equal in number for all groups.
 
-The pattern of Huang et al., "Shfl-BW: Accelerating Deep Neural Network Inference with Tensor-Core Aware
-Weight Pruning" (DAC'22): vector-wise after a permutation of the rows, which the kernel undoes as it writes.
-Rows are clustered (`row_groups`), improved by exchange, and every group then prunes its
-lowest columns as in `vector_wise`. Our own choices: groups keep equally many columns, so that their work is
-even; where `height` does not divide M, one group has the rows that are left; where clusters start below
-consecutive rows, the exchange starts from these, so shuffling never retains less than vector-wise.
+This is the pattern of Huang et al., "Shfl-BW: Accelerating Deep Neural Network Inference with Tensor-Core
+Aware Weight Pruning" (DAC'22): vector-wise pruning after a permutation of the rows, which the kernel undoes
+when it stores C. Rows are clustered (`row_groups`), the groups are improved by exchanges of rows, and every
+group then prunes its lowest columns as in `vector_wise`. Our own choices: groups keep equal numbers of
+columns, so that their work is balanced; where `height` does not divide M, one group has the remaining rows;
+the exchange starts from consecutive rows if these retain more than the clusters, so that shuffling never
+retains less than vector-wise pruning.
 
-The exchange follows gyro-permutation (arXiv 2407.20496): take one row out of every group and put all back
-where they fit best, by an assignment. Rows are worth in a group what they have in the columns that the
-rest of the group would keep. An assignment is a permutation of the groups; its cycles touch different
-groups, so each is taken or left by itself, and only if the true retained importance rises. It never falls,
-and the loop ends.
+The exchange follows gyro-permutation (arXiv 2407.20496): remove one row from every group, and solve a linear
+assignment problem to put each row into the group where it fits best. The value of a row in a group is its
+importance in the columns that the rest of the group would keep. An assignment is a permutation of the groups.
+Its cycles involve different groups, so each cycle is accepted or rejected independently, and only if the true
+retained importance rises. The retained importance therefore never falls, and the loop ends.
 """
 
 from dataclasses import dataclass
@@ -30,24 +31,26 @@ from prunecast.patterns.tiling import tile_map_of_groups
 from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
 
 SEED = 0
-"""Seed of the order in which rows are sampled."""
+"""Seed of the order in which rows are drawn."""
 MOST_SWEEPS = 50
-"""A sweep samples every row once."""
+"""Maximum number of sweeps; a sweep draws every row at least once."""
 MOST_ELEMENTS = 3e8
-"""Elements that all sweeps together may touch, so that a large matrix takes seconds; there is always one."""
+"""Maximum number of elements that all sweeps process, so that a large matrix needs seconds; at least one
+sweep runs.
+"""
 LEAST_GAIN = 2e-4
-"""Share of the retained importance that a sweep must add for another to follow."""
+"""Relative gain of retained importance below which no further sweep follows."""
 SLAB = 64
-"""Columns multiplied at once."""
+"""Columns of one matrix product."""
 ROUNDING = 1e-12
-"""Gains below this share of a group's retained importance are rounding."""
+"""Relative gain of retained importance that counts as rounding."""
 
 
 def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> CountArray:
-    """(M,) int64: group of each row, for masks that retain much at this sparsity.
+    """Return the group of each row, (M,) int64, such that masks of this sparsity retain much importance.
 
-    A schedule that prunes in steps groups once and hands the groups to `prune_in_groups` at every step:
-    the masks are then nested.
+    A schedule that prunes gradually can compute the groups once and pass them to `prune_in_groups` at every
+    step: the masks are then nested.
     """
     count = _kept_columns(scores, sparsity)
     starts = (
@@ -59,7 +62,9 @@ def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Coun
 
 
 def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: CountArray) -> MaskArray:
-    """Mask (M, K) without the lowest columns of each group; of equal sums the lower column is kept."""
+    """Return a mask (M, K) without the lowest columns of each group; of equal sums the lower column is
+    kept.
+    """
     kept = highest_columns(group_sums(scores, group_of_row), _kept_columns(scores, sparsity))
     mask: MaskArray = kept[group_of_row]
     return mask
@@ -83,23 +88,25 @@ class ShuffledBlockPattern(Pattern):
 
     @property
     def seed(self) -> int:
-        """Seed of the order in which rows are exchanged between groups."""
+        """Return the seed of the order in which rows are exchanged between groups."""
         return SEED
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Rows grouped, then pruned in these groups; weights that were pruned so keep their mask."""
+        """Group the rows and prune each group; weights that already have this pattern and sparsity keep their
+        mask.
+        """
         stated = stated_masks({"": scores}, sparsity, lambda mask: self._check_counts(mask, sparsity))
         if stated:
             return stated[""]
         return prune_in_groups(scores, sparsity, group_rows(scores, sparsity, height=self.height))
 
     def _check_counts(self, mask: MaskArray, sparsity: float) -> None:
-        """Refuse a mask whose groups do not keep as many columns as this sparsity leaves them."""
+        """Raise BadInput if the groups of a mask keep another number of columns than this sparsity leaves."""
         if set(self.map(mask).kept_per_tile.tolist()) != {_kept_columns(mask, sparsity)}:
             raise BadInput(f"{self.canonical} of another sparsity")
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""
+        """Return tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""
         check_mask(mask, self.canonical)
         tiles = tiles_of_alike_rows(mask, self.height, self.canonical)
         found = tile_map_of_groups(mask, tiles, self.canonical)
@@ -108,7 +115,7 @@ class ShuffledBlockPattern(Pattern):
 
 
 def retained_by_groups(sums: ImportanceArray, count: int) -> npt.NDArray[np.float64]:
-    """(groups,) float64: the `count` highest of the sums (groups, K), added up."""
+    """Return the sum of the `count` highest of the sums (groups, K) of each group, (groups,) float64."""
     if count == 0:
         return np.zeros(sums.shape[0])
     lowest = sums.shape[1] - count
@@ -117,14 +124,13 @@ def retained_by_groups(sums: ImportanceArray, count: int) -> npt.NDArray[np.floa
 
 
 def exchange_rows(scores: ImportanceArray, group_of_row: CountArray, count: int) -> CountArray:
-    """(M,) int64: groups of the same sizes that retain at least as much importance.
+    """Return groups (M,) int64 of the same sizes that retain at least as much importance.
 
     Parameters
     ----------
     scores : importance (M, K)
-    group_of_row : (M,) where to start; no group is empty
+    group_of_row : (M,) initial groups; no group is empty
     count : columns that each group keeps
-
     """
     state = _State.of(scores, group_of_row, count)
     random = np.random.default_rng(SEED)
@@ -148,9 +154,9 @@ class _State(NamedTuple):
     members: list[CountArray]
     """Rows of each group."""
     sums: ImportanceArray
-    """(groups, K) float64."""
+    """Column sums of the importance of each group, (groups, K) float64."""
     retained: npt.NDArray[np.float64]
-    """(groups,)."""
+    """Importance that each group retains, (groups,)."""
 
     @staticmethod
     def of(scores: ImportanceArray, group_of_row: CountArray, count: int) -> "_State":
@@ -160,7 +166,7 @@ class _State(NamedTuple):
 
 
 def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count: int) -> None:
-    """Reassign the row at places[g] of every group g, as far as that gains."""
+    """Reassign the row at places[g] of every group g where that raises the retained importance."""
     # Slow to import, and only clustering needs it
     from scipy.optimize import linear_sum_assignment
 
@@ -182,10 +188,10 @@ def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count:
 
 
 def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
-    """(rows, groups) float64: importance of each row in the columns that each group keeps.
+    """Return the importance of each row in the columns that each group keeps, (rows, groups) float64.
 
-    In slabs so small that BLAS starts no threads: on busy cores they waited for each other ten times as
-    long as they worked.
+    The products are computed in slabs that are small enough for BLAS to start no threads. On busy cores,
+    threads waited ten times as long for each other as they worked.
     """
     total = np.zeros((taken.shape[0], kept.shape[0]))
     for first in range(0, taken.shape[1], SLAB):
@@ -195,7 +201,7 @@ def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
 
 
 def _highest_or_tied(sums: ImportanceArray, count: int) -> MaskArray:
-    """(groups, K) flags of the highest columns and of their ties: the exact choice would take longer."""
+    """Return (groups, K) flags of the highest columns and their ties: breaking ties would be slower."""
     if count == 0:
         return np.zeros(sums.shape, dtype=np.bool_)
     lowest = sums.shape[1] - count
@@ -204,7 +210,7 @@ def _highest_or_tied(sums: ImportanceArray, count: int) -> MaskArray:
 
 
 def _cycles(target: CountArray) -> list[list[int]]:
-    """Cycles of a permutation that move something."""
+    """Return the cycles of a permutation that have more than one element."""
     found: list[list[int]] = []
     seen: set[int] = set()
     for first in range(target.size):

@@ -1,13 +1,13 @@
-"""`tile-element:128` (TEW): tiles as in tile-wise, and the best single elements that tiles would lose.
+"""`tile-element:128` (TEW): tile-wise pruning, plus the most important single elements outside of the tiles.
 
-The mix of Guo et al. (SC'20): prune tiles at s + d, then bring back the most important d of all elements,
-wherever they stand. The tiles run on tensor cores, the rest as a sparse remainder; d is 5 % as in the
-authors' released code for TW-1D. Our own choices: the sparsity is met to the element, elements compete by
-their importance (tiles by its root mean square), and of equal elements the earlier one is brought back.
+TEW of Guo et al. (SC'20) prunes tiles at s + d and then restores the most important elements, d of all, at
+any place. The tiles run on tensor cores and the restored elements as a sparse remainder; d is 5 % as in the
+authors' released code for TW-1D. Our own choices: the sparsity is exact to the element, elements compete by
+their importance (tiles by its root mean square), and of equal elements the earlier one is restored.
 
-Where an element map is all that is known, a line has to be drawn between tiles and remainder (`split_parts`):
-a segment (column of a tile) of which enough rows keep something is multiplied as a whole, zeros included; of
-the others the elements are the remainder.
+If only an element map is known, it has to be split into tiles and remainder (`split_parts`): a segment
+(column of a tile) of which enough rows keep an element is multiplied as a whole, zeros included; the elements
+of the other segments are the remainder.
 """
 
 from collections.abc import Mapping
@@ -31,37 +31,36 @@ from prunecast.patterns.tile_wise import prune_tile_wise
 from prunecast.patterns.tiling import tile_map_from_mask
 
 PERCENT = 5
-"""Elements that are brought back, in percent of all."""
+"""Elements that are restored, in percent of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TwoParts(OfTiles):
-    """What a layer keeps: every kept element lies in a tile or in the remainder, none in both."""
+    """Kept elements of a layer: each is either in a tile or in the remainder."""
 
     tiles: TileMap
-    """May hold elements that are not kept; their weights are zeros."""
+    """Tiles, which may contain elements that are not kept; their weights are zeros."""
     rest: ElementMap
 
     @property
     def density(self) -> float:
-        """Elements of both parts over M * K."""
+        """Return the elements of both parts over M * K."""
         return self.tiles.density + self.rest.density
 
 
 def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoParts:
-    """Draw the line between tiles and remainder.
+    """Split kept elements into tiles and remainder.
 
     Parameters
     ----------
     kept : elements of A (M, K)
-    height : consecutive rows of a tile, the last one possibly fewer
-    least_share : of the rows of a tile that must keep an element of a column for the column to be the tile's;
-        1 for whole segments only, 0 for every column of which anything is kept
+    height : consecutive rows of a tile; the last tile may have fewer
+    least_share : fraction of a tile's rows that must keep an element of a column for the column to be in the
+        tile; 1 for whole segments only, 0 for every column with a kept element
 
     Raises
     ------
-    BadInput : a share outside 0 to 1
-
+    BadInput : a fraction outside 0 to 1
     """
     if not 0.0 <= least_share <= 1.0:
         raise BadInput(f"two parts: wanted a share of 0 to 1, got {least_share}")
@@ -79,7 +78,7 @@ def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoPart
 def _bring_back(
     importances: Mapping[str, ImportanceArray], tiled: Mapping[str, MaskArray], sparsity: float
 ) -> dict[str, MaskArray]:
-    """`tiled` and, of all elements outside, the most important ones that the sparsity allows."""
+    """Return `tiled` plus, of all elements outside, the most important ones that the sparsity allows."""
     total = sum(scores.size for scores in importances.values())
     lost = {name: scores[~tiled[name]] for name, scores in importances.items()}
     one_each = {name: np.ones(1, dtype=np.int64) for name in importances}
@@ -92,9 +91,9 @@ def _bring_back(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileElementPattern(Pattern):
-    """Tiles of `height` consecutive rows, and `percent` of all elements besides.
+    """Tiles of `height` consecutive rows, plus `percent` of all elements.
 
-    Spelled `tile-element:HEIGHT` or `tile-element:HEIGHTxPERCENT`.
+    The pattern string is `tile-element:HEIGHT` or `tile-element:HEIGHTxPERCENT`.
     """
 
     family: ClassVar[str] = "tile-element"
@@ -105,7 +104,7 @@ class TileElementPattern(Pattern):
     percent: int = PERCENT
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """The sparsity as given. BadInput: tiles would have to prune everything."""
+        """Return the sparsity as given. Raises BadInput if tiles would have to prune everything."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         most = 1.0 - self.percent / 100
         if wanted >= most:
@@ -116,10 +115,12 @@ class TileElementPattern(Pattern):
         return wanted
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Tiles at the sparsity and `percent`, then the best of what they took come back."""
+        """Prune tiles at the sparsity plus `percent`, then restore the most important of the pruned
+        elements.
+        """
         tiled = prune_tile_wise(importances, sparsity + self.percent / 100, height=self.height)
         return _bring_back(importances, tiled, sparsity)
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """All kept elements in compressed rows. Any mask will do: its tiles may be empty."""
+        """Return all kept elements in compressed rows. Any mask is valid, because its tiles may be empty."""
         return element_map_from_mask(mask, self.canonical)

@@ -1,6 +1,4 @@
-"""`TileMap`: which rows and columns of A form the tiles that a kernel multiplies; and its picture,
-which share of each bin of columns each tile keeps.
-"""
+"""`TileMap`: the rows and columns of A that form the tiles of a kernel, and a heat map of them."""
 
 import base64
 import hashlib
@@ -22,39 +20,42 @@ MOST_BINS = 96
 
 
 class Tiled(Protocol):
-    """What the picture needs to know of a tile map; `TileMap` has it."""
+    """Properties of a tile map that the heat map needs; `TileMap` has them."""
 
     @property
     def m(self) -> int:
-        """Rows of A."""
+        """Return the rows of A."""
 
     @property
     def k(self) -> int:
-        """Columns of A."""
+        """Return the columns of A."""
 
     @property
     def pattern(self) -> str:
-        """Canonical pattern string."""
+        """Return the canonical pattern string."""
 
     @property
     def column_index(self) -> npt.NDArray[np.int32]:
-        """Kept columns, tile after tile."""
+        """Return the kept columns, tile after tile."""
 
     @property
     def tile_count(self) -> int:
-        """Number of tiles."""
+        """Return the number of tiles."""
 
     @property
     def kept_per_tile(self) -> npt.NDArray[np.int32]:
-        """(tiles,) int32: kept columns of each tile."""
+        """Return the kept columns of each tile, (tiles,) int32."""
 
     @property
     def density(self) -> float:
-        """Kept elements over M * K."""
+        """Return kept elements over M * K."""
 
 
 def kept_in_bins(tiles: Tiled) -> npt.NDArray[np.float64]:
-    """(tiles, bins): share of each bin of columns that a tile keeps; neighbours together where many."""
+    """Return the fraction of each bin of columns that a tile keeps, (tiles, bins).
+
+    More than `MOST_TILES` tiles are combined with their neighbours.
+    """
     rows, bins = min(tiles.tile_count, MOST_TILES), min(tiles.k, MOST_BINS)
     tile = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile)
     edges_k = np.arange(tiles.k) * bins // tiles.k
@@ -66,7 +67,7 @@ def kept_in_bins(tiles: Tiled) -> npt.NDArray[np.float64]:
 
 
 def draw_heat(tiles: Tiled, axes: "Axes") -> None:
-    """The shares of `kept_in_bins`: none is dark, all is bright."""
+    """Draw the fractions of `kept_in_bins`: 0 is dark, 1 is bright."""
     from matplotlib.ticker import MaxNLocator
 
     axes.imshow(
@@ -78,12 +79,15 @@ def draw_heat(tiles: Tiled, axes: "Axes") -> None:
 
 
 class Pictured:
-    """`plot` and the notebook's view of a tile map."""
+    """Base class with `plot` and the notebook view of a tile map."""
 
     __slots__ = ()
 
     def plot(self: Tiled, axes: "Axes | None" = None) -> "Axes":
-        """Heat map of what each tile keeps, on `axes` or on a new figure; neighbours together where many."""
+        """Draw a heat map of the kept fraction of each tile, on `axes` or on a new figure.
+
+        Many tiles are combined with their neighbours.
+        """
         if axes is None:
             from prunecast.axes import new_axes
 
@@ -112,24 +116,25 @@ WeightArray = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TileMap(Pictured):
-    """Tiles of A (M, K): each a set of rows that share one set of kept columns.
+    """Tiles of A (M, K): each is a set of rows that share one set of kept columns.
 
-    A tile keeps every element at its rows x its columns, zeros included: the map says what work is
-    done, not which values are non-zero. A row of A belongs to at most one tile; a row in no tile gives
-    a row of zeros in C. A tile may keep no column at all.
+    A tile keeps every element at its rows x its columns, zeros included: the map describes the work, not
+    which values are nonzero. A row of A belongs to at most one tile; a row in no tile gives a row of zeros in
+    C. A tile may keep no column.
 
     Parameters
     ----------
     m, k : shape of A
     row_start : (tiles + 1,) int32; rows of tile t are row_index[row_start[t]:row_start[t + 1]]
     row_index : (rows in tiles,) int32, rows of A, each at most once
-    column_start : (tiles + 1,) int32, the same for kept columns
+    column_start : (tiles + 1,) int32; kept columns of tile t are column_index[column_start[t]:column_start[t
+        + 1]]
     column_index : (kept columns of all tiles,) int32, ascending inside a tile
     pattern : canonical pattern string that built the map, e.g. `tile-wise:128`
 
     Raises
     ------
-    ValueError : a column does not describe such a map
+    ValueError : arrays that do not describe such a map
     """
 
     m: int
@@ -154,27 +159,27 @@ class TileMap(Pictured):
 
     @property
     def tile_count(self) -> int:
-        """Number of tiles, empty ones included."""
+        """Return the number of tiles, empty ones included."""
         return self.row_start.size - 1
 
     @property
     def rows_per_tile(self) -> IntArray:
-        """(tiles,) int32."""
+        """Return the rows of each tile, (tiles,) int32."""
         return self.row_start[1:] - self.row_start[:-1]
 
     @property
     def kept_per_tile(self) -> IntArray:
-        """(tiles,) int32: kept columns of each tile."""
+        """Return the kept columns of each tile, (tiles,) int32."""
         return self.column_start[1:] - self.column_start[:-1]
 
     @property
     def density(self) -> float:
-        """Kept elements over M * K."""
+        """Return kept elements over M * K."""
         kept = np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64))
         return float(kept) / (self.m * self.k)
 
     def mask(self) -> MaskArray:
-        """(M, K) bool: what the map keeps."""
+        """Return the mask (M, K), True for kept elements."""
         mask = np.zeros((self.m, self.k), dtype=np.bool_)
         for t in range(self.tile_count):
             rows = self.row_index[self.row_start[t] : self.row_start[t + 1]]
@@ -183,7 +188,7 @@ class TileMap(Pictured):
         return mask
 
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 of shape and columns."""
+        """Return the first 16 hex digits of the SHA-256 of the shape and the index arrays."""
         digest = hashlib.sha256(f"{self.m}x{self.k}".encode())
         for column in (self.row_start, self.row_index, self.column_start, self.column_index):
             digest.update(column.tobytes())
@@ -191,47 +196,47 @@ class TileMap(Pictured):
 
 
 class OfTiles:
-    """What a record of `tiles`, and of more that is kept, has of its tiles."""
+    """Base class of records with `tiles`: gives access to their shape and pattern."""
 
     __slots__ = ()
     tiles: TileMap
 
     @property
     def m(self) -> int:
-        """Rows of A."""
+        """Return the rows of A."""
         return self.tiles.m
 
     @property
     def k(self) -> int:
-        """Columns of A."""
+        """Return the columns of A."""
         return self.tiles.k
 
     @property
     def pattern(self) -> str:
-        """Canonical pattern string of what is kept."""
+        """Return the canonical pattern string of the tiles."""
         return self.tiles.pattern
 
 
 def frozen_int32(column: npt.ArrayLike) -> IntArray:
-    """`column` as a contiguous read-only int32 array; the caller's own array stays writable."""
+    """Return `column` as a contiguous read-only int32 array; the caller's own array stays writable."""
     frozen = np.ascontiguousarray(column, dtype=np.int32).view()
     frozen.flags.writeable = False
     return frozen
 
 
 def check_mask(mask: MaskArray, pattern: str) -> None:
-    """Refuse what is no bool matrix with at least one element, with `BadInput`."""
+    """Raise `BadInput` unless `mask` is a bool matrix with at least one element."""
     if mask.ndim != 2 or mask.dtype != np.bool_ or mask.size == 0:
         raise BadInput(f"{pattern}: wanted a bool mask (M, K), got {mask.dtype} of shape {mask.shape}")
 
 
 def kept_columns(kept: MaskArray) -> IntArray:
-    """Column of every True in `kept` (tiles or rows, K), row by row, ascending in each."""
+    """Return the column of every True in `kept` (tiles or rows, K), row by row, ascending in each."""
     return np.broadcast_to(np.arange(kept.shape[1], dtype=np.int32), kept.shape)[kept]
 
 
 def check_kept_columns(name: str, start: IntArray, column_index: IntArray, k: int) -> None:
-    """Refuse lists of kept columns, one after another, that do not ascend inside [0, k)."""
+    """Raise ValueError unless concatenated lists of kept columns ascend inside [0, k)."""
     _check_starts(name, start, column_index.size)
     _check_range("column_index", column_index, k)
     rises = column_index[1:] > column_index[:-1]

@@ -1,11 +1,12 @@
-"""`TileSums`: importance added up over tiles of neighbouring rows, all that some patterns ask of a matrix.
+"""`TileSums`: importance summed over tiles of neighbouring rows, sufficient for some patterns to prune a
+matrix.
 
-64 rows to a tile make it a 32nd of the bytes of a float32 matrix, so that the sums of a model with billions
-of weights fit where its weights do not.
+With 64 rows per tile the sums have 1/32 of the bytes of a float32 matrix. The sums of a model with billions
+of weights fit in memory where its weights do not.
 
-Counts lie on a quantum. With the columns of a tile sorted, every further step is worth no more than the one
-before: the gain is concave, so that taking the best steps of all tiles together is optimal, up to the last
-step.
+Counts of columns are multiples of a quantum. With the columns of a tile in descending order, each further
+step retains no more than the step before: the gain is concave. A greedy choice of the best steps of all tiles
+is therefore optimal, except for the last step.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class TileSums:
     Parameters
     ----------
     m : rows of the matrix
-    height : rows of a tile, the last one possibly fewer
+    height : rows of a tile; the last tile may have fewer
     sums : (tiles, K) float64
     """
 
@@ -37,23 +38,26 @@ class TileSums:
 
     @classmethod
     def of(cls, importance: ImportanceArray, height: int) -> Self:
-        """Column sums of importance of a matrix (M, K), tile by tile, in one pass."""
+        """Return the column sums of the importance (M, K) of a matrix, tile by tile, in one pass."""
         m = importance.shape[0]
         sums = row_sums(importance, piece_starts(m, height), power=1)
         return cls(m=m, height=height, sums=np.asarray(sums, dtype=np.float64))
 
     @property
     def k(self) -> int:
-        """Columns of the matrix."""
+        """Return the columns of the matrix."""
         return int(self.sums.shape[1])
 
     @property
     def heights(self) -> CountArray:
-        """(tiles,) int64: rows of each tile."""
+        """Return the rows of each tile, (tiles,) int64."""
         return piece_sizes(self.m, self.height)
 
     def taller(self, height: int) -> Self:
-        """Sums of taller tiles made of whole tiles of these. Raises BadInput if `height` is no multiple."""
+        """Return the sums of taller tiles that consist of whole tiles of these.
+
+        Raises BadInput if `height` is no multiple of the height of these tiles.
+        """
         if height % self.height:
             raise BadInput(f"wanted a height that is a multiple of {self.height}, got {height}")
         if height == self.height:
@@ -62,7 +66,7 @@ class TileSums:
         return type(self)(m=self.m, height=height, sums=np.add.reduceat(self.sums, starts, axis=0))
 
     def retained(self, tiles: TileMap) -> float:
-        """Importance that stays where `tiles`, of these very rows, keep what they keep."""
+        """Return the importance that `tiles`, which must have the rows of these tiles, retain."""
         tile_of_column = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile)
         return float(self.sums[tile_of_column, tiles.column_index].sum())
 
@@ -75,19 +79,18 @@ class CountRange(NamedTuple):
 
 
 def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int, high: int) -> CountRange:
-    """Multiples of `quantum` within `low` to `high` percent of the mean, in whole numbers only.
+    """Return the multiples of `quantum` within `low` to `high` percent of the mean, in integer arithmetic.
 
-    The multiples next to the mean are always allowed, or the mean itself could not be met; so is K in place
-    of the first multiple above it.
+    The multiples next to the mean are always allowed, since otherwise the mean could not be reached. K
+    replaces the first multiple above it.
 
     Parameters
     ----------
-    kept_elements : elements that all tiles keep together
-    rows : rows of all tiles together; the mean is kept_elements / rows columns
+    kept_elements : elements that all tiles keep in total
+    rows : rows of all tiles in total; the mean is kept_elements / rows columns
     k : columns of A
     quantum : step of the counts
     low, high : percent, low <= 100 <= high
-
     """
     per_quantum = rows * quantum
     lowest = min(-(-low * kept_elements // (100 * per_quantum)), kept_elements // per_quantum)
@@ -96,22 +99,23 @@ def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int
 
 
 def step_edges(allowed: CountRange, quantum: int) -> CountArray:
-    """(steps + 1,): counts from `low` up to `high` in steps of the quantum, the last one maybe shorter."""
+    """Return the counts from `low` to `high` in steps of the quantum, (steps + 1,); the last step may be
+    shorter.
+    """
     return np.append(np.arange(allowed.low, allowed.high, quantum), allowed.high)
 
 
 def step_scores(ranked: ImportanceArray, rows: CountArray, edges: CountArray) -> ImportanceArray:
-    """(tiles, steps) float64: score per element of each step; never rises along a tile.
+    """Return the score per element of each step, (tiles, steps) float64; it never rises along a tile.
 
     Parameters
     ----------
     ranked : (tiles, K) scores of the columns of each tile, highest first
-    rows : (tiles,) rows of which a score is the sum
+    rows : (tiles,) number of rows that a score is summed over
     edges : see `step_edges`, at least two
-
     """
     inside = np.asarray(ranked[:, edges[0] : edges[-1]], dtype=np.float64)
-    # Divided once, so that equal steps of whole numbers have equal scores
+    # Divide only once, so that equal steps of whole numbers have exactly equal scores
     means = np.add.reduceat(inside, edges[:-1] - edges[0], axis=1) / np.outer(rows, np.diff(edges))
     # A shorter last step may round up above the step before it
     return np.minimum.accumulate(means, axis=1)
@@ -126,17 +130,17 @@ def best_counts(
     *,
     summed: bool = False,
 ) -> CountArray:
-    """(tiles,): kept columns of each tile, so that at least `to_prune` elements go and most score stays.
+    """Return the kept columns of each tile, (tiles,), that prune at least `to_prune` elements and retain
+    most.
 
     Parameters
     ----------
     scores : (tiles, K) score of each column of a tile
     heights : (tiles,) rows of each tile
-    to_prune : elements; as few more as steps permit are pruned
+    to_prune : elements; the number pruned exceeds it by as little as the steps permit
     allowed : fewest and most columns of a tile
     quantum : step of the counts
-    summed : whether scores are sums over the rows of a tile; else they are per element
-
+    summed : True if scores are sums over the rows of a tile; False if they are per element
     """
     edges = step_edges(allowed, quantum)
     sizes = np.diff(edges)
@@ -152,7 +156,9 @@ def best_counts(
 
 
 def best_columns(scores: ImportanceArray, counts: CountArray) -> MaskArray:
-    """(tiles, K) flags of the counts[t] highest columns of each tile, the lower column first among equals."""
+    """Return (tiles, K) flags of the counts[t] highest columns of each tile; of equal scores the lower is
+    kept.
+    """
     order = np.argsort(-scores, axis=1, kind="stable")
     kept = np.empty(scores.shape, dtype=np.bool_)
     np.put_along_axis(kept, order, np.arange(scores.shape[1]) < counts[:, None], axis=1)

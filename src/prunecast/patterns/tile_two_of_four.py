@@ -1,14 +1,14 @@
-"""`tvw:128`: tile-wise, then 2 of every 4 surviving neighbours in each row: tiles for sparse tensor cores.
+"""`tvw:128`: tile-wise, then 2 of every 4 surviving neighbours in each row, for sparse tensor cores.
 
 TVW (Guo et al., "Accelerating Sparse DNNs Based on Tiled GEMM", IEEE TC 2024) prunes tiles at
-s_TW = 1 - 2 (1 - s) and lets 2:4 halve what survives. The groups of four lie on each tile's own list of
-columns, which is what the hardware sees once the tile has been compacted. Below 50 % the released code skips
-the tile step and keeps 3 of 4, whatever the sparsity, which no sparse tensor core can run; here a sparsity
-below 0.5 is refused.
+s_TW = 1 - 2 (1 - s) and then prunes half of the rest by 2:4. The groups of four are formed along each tile's
+own list of columns, which is the K axis of the compacted tile that the hardware multiplies. Below 50 % the
+released code skips the tile step and keeps 3 of 4, whatever the sparsity, which no sparse tensor core can
+run; here a sparsity below 0.5 is refused.
 
-A column that outlived the tile but that no row kept leaves no trace in the mask, and without it the groups of
-four behind it would shift. Such columns are put back: as few as possible, in any place where they make every
-row keep at most two of every four. Any list that does describes the same product.
+A column that survived in the tile but that no row kept is not visible in the mask, and without it the
+following groups of four would shift. `padded_columns` therefore adds columns: as few as possible, at any
+place where every row then keeps at most two of every four. All such lists describe the same product.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,11 @@ from prunecast.patterns.tile_wise import prune_tile_wise
 
 
 def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: int) -> MaskArray:
-    """Mask (M, K) that keeps the best 2 of 4 neighbours in the list `columns` of a tile (tiles, K).
+    """Return a mask (M, K) that keeps the best 2 of 4 neighbours in the list `columns` (tiles, K) of each
+    tile.
 
-    A last group of fewer than four keeps its share, halves rounded up, as in `n_of_m`: a row may keep half an
-    element more than the sparsity says.
+    A last group of fewer than four keeps half of its columns, halves rounded up, as in `n_of_m`: a row may
+    keep half an element more than the sparsity allows.
     """
     mask = np.zeros(scores.shape, dtype=np.bool_)
     for tile, first in enumerate(piece_starts(scores.shape[0], height)):
@@ -50,7 +51,7 @@ def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: i
 class TileTwoOfFourPattern(Pattern):
     """Tiles of `height` consecutive rows with 2:4 inside.
 
-    Those of `tvw:HEIGHT:even` keep about equally much, as tiles of `atp` do.
+    The tiles of `tvw:HEIGHT:even` keep nearly equal numbers of columns, as those of `atp` do.
     """
 
     family: ClassVar[str] = "tvw"
@@ -63,22 +64,22 @@ class TileTwoOfFourPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """The pattern of `128` or `128:even`."""
+        """Return the pattern of `128` or `128:even`."""
         plain = argument.removesuffix(":even")
         return cls(height=parse_sizes(plain, ("height",), cls.example)[0], even=plain != argument)
 
     @property
     def canonical(self) -> str:
-        """Pattern string; it ends in `even` where tiles are evened."""
+        """Return the pattern string; it ends in `even` if tiles are balanced."""
         return f"{self.family}:{self.height}" + ":even" * self.even
 
     @property
     def smallest(self) -> MatrixShape:
-        """One whole tile, one group wide."""
+        """Return the size of one whole tile that is one group of four wide."""
         return MatrixShape(self.height, 4)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """The sparsity as given. BadInput: less than 2:4 alone prunes."""
+        """Return the sparsity as given. Raises BadInput below 0.5, which 2:4 without tiles already prunes."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         if wanted < 0.5:
             raise BadInput(
@@ -88,11 +89,11 @@ class TileTwoOfFourPattern(Pattern):
         return wanted
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `pruned`; weights that were pruned so keep their mask."""
+        """Prune with `pruned`; weights that already have this pattern and sparsity keep their mask."""
         return stated_masks(importances, sparsity, self.map) or self.pruned(importances, sparsity)
 
     def pruned(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Tiles at 1 - 2 (1 - sparsity), then the best 2 of 4 survivors of every row."""
+        """Prune tiles at 1 - 2 (1 - sparsity), then keep the best 2 of 4 survivors of every row."""
         of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
         if self.even:
             rule = AdaptiveRule(height=self.height, flexible=True)
@@ -105,7 +106,9 @@ class TileTwoOfFourPattern(Pattern):
         }
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Tiles of `height` rows and the elements inside; see `padded_columns` for what no mask can tell."""
+        """Return tiles of `height` rows and the elements inside; see `padded_columns` for the columns that
+        are added.
+        """
         check_mask(mask, self.canonical)
         starts = piece_starts(mask.shape[0], self.height)
         columns = np.array([padded_columns(mask[first : first + self.height]) for first in starts])
@@ -113,7 +116,9 @@ class TileTwoOfFourPattern(Pattern):
 
 
 class _Path(NamedTuple):
-    """How a state was reached at least cost: columns added so far, and the group's first kept column."""
+    """Cheapest way to a state: columns added so far, the group's first kept column, and the columns borrowed
+    there.
+    """
 
     added: int
     first: int
@@ -121,9 +126,10 @@ class _Path(NamedTuple):
 
 
 def padded_columns(rows: MaskArray) -> MaskArray:
-    """(K,) flags of the columns of one tile (rows, K): all that a row keeps, and those that fill groups.
+    """Return (K,) flags of the columns of one tile (rows, K): all that a row keeps, and those that pad
+    groups.
 
-    Where no such list exists, the kept columns come back as they are.
+    Where no valid list exists, only the kept columns are returned.
     """
     listed: MaskArray = np.logical_or.reduce(rows, axis=0)
     kept = np.flatnonzero(listed)
@@ -134,7 +140,7 @@ def padded_columns(rows: MaskArray) -> MaskArray:
         if stop == kept.size:
             break
         missing = 4 - (stop - first)
-        # What the group before took of the gap is listed already
+        # The group before may have borrowed columns of the gap: start after the last listed one
         last = np.flatnonzero(listed[: kept[first]])[-1:]
         begin = int(last[0]) + 1 if last.size else 0
         free = begin + np.flatnonzero(~listed[begin : kept[stop]])
@@ -143,14 +149,17 @@ def padded_columns(rows: MaskArray) -> MaskArray:
 
 
 def _fit(rows: MaskArray) -> bool:
-    """Whether no row keeps more than two of four neighbours."""
+    """Return True if no row keeps more than two of four neighbours."""
     if rows.shape[1] == 0:
         return True
     return bool(np.add.reduceat(rows, np.arange(0, rows.shape[1], 4), axis=1, dtype=np.int32).max() <= 2)
 
 
 def _longest(rows: MaskArray) -> CountArray:
-    """(K,): most columns, up to 4, of a group that begins at each; every row keeps two of them at most."""
+    """Return the most columns, up to 4, of a group that begins at each column, (K,).
+
+    Every row keeps at most two columns of such a group.
+    """
     sums = np.cumsum(np.pad(rows, ((0, 0), (1, 4))), axis=1, dtype=np.int64)
     longest = np.full(rows.shape[1], 2)
     for length in (3, 4):
@@ -161,9 +170,10 @@ def _longest(rows: MaskArray) -> CountArray:
 
 
 def _groups(rows: MaskArray, kept: CountArray) -> list[int]:
-    """Places in `kept` where groups of four begin, with the fewest columns added; [0] if there is no way.
+    """Return the positions in `kept` where groups of four begin, with the fewest columns added.
 
-    A state is a place and how many columns of the gap before it the group before it has borrowed.
+    Dynamic programming: a state is a position in `kept` and the number of columns that the group before has
+    borrowed from the gap before it. Returns [0] if no valid list exists.
     """
     longest = _longest(rows[:, kept])
     gaps = np.diff(kept, prepend=-1) - 1

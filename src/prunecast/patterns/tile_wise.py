@@ -1,14 +1,14 @@
 """`tile-wise:128` (TW-1D): tiles of consecutive rows, each with its own set of kept columns.
 
 The published pattern (Guo et al., "Accelerating Sparse DNN Models without Hardware-Support via Tile-Wise
-Sparsity", SC'20) cuts the output features into tiles and prunes, inside each tile, whole segments along the
-other axis. Output features are the rows of A here, so a segment is one column of A inside one tile.
+Sparsity", SC'20) partitions the output features into tiles and prunes, inside each tile, whole segments along
+the other axis. Output features are the rows of A here, so a segment is one column of A inside one tile.
 
-A-priori tuning (`apriori:128`) is part of the paper: what element-wise pruning does to a layer decides about
-some of the pieces before they are ranked. No released code shows it; the rule here is our own. At the
-sparsity wanted, single elements are pruned over the whole group of layers. Of all segments, the `percent` of
-which the least share of elements is left go first, and the `percent` of which most is left go last. All
-others, and those among themselves, rank as in `tile-wise`.
+A-priori tuning (`apriori:128`) is part of the paper: the result of unstructured pruning decides about some of
+the segments before they are ranked. No released code contains it; the rule here is our own. Single elements
+are pruned at the requested sparsity over the whole group of layers. The `percent` of all segments with the
+smallest fraction of elements left are pruned first, and the `percent` with the largest fraction last. All
+others, and the segments within each class, rank as in `tile-wise`.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ from prunecast.patterns.tiling import tile_map_from_mask
 def prune_tile_wise(
     importances: Mapping[str, ImportanceArray], sparsity: float, *, height: int
 ) -> dict[str, MaskArray]:
-    """Masks (M, K) without the lowest segments of all tiles of the whole group of layers.
+    """Return masks (M, K) without the lowest segments of all tiles of the whole group of layers.
 
-    A tile is `height` consecutive rows, the last one possibly fewer. A segment is one column of a tile,
+    A tile is `height` consecutive rows; the last tile may have fewer. A segment is one column of a tile,
     scored by the root mean square of its importance.
     """
     return _without_lowest(importances, _scored(importances, height), sparsity, height)
@@ -60,7 +60,7 @@ def _without_lowest(
     sparsity: float,
     height: int,
 ) -> dict[str, MaskArray]:
-    """Masks (M, K) without the segments (tiles, K) that score lowest."""
+    """Return masks (M, K) without the segments (tiles, K) that score lowest."""
     sizes = {name: piece_sizes(scores.shape[0], height) for name, scores in importances.items()}
     elements = {name: broadcast_sizes(size)[:, None] for name, size in sizes.items()}
     total = sum(scores.size for scores in importances.values())
@@ -69,10 +69,11 @@ def _without_lowest(
 
 
 def segment_scores(scores: ImportanceArray, starts: CountArray, lengths: CountArray) -> ImportanceArray:
-    """(tiles, K) float64: L2 norm of each segment over the root of its length.
+    """Return the L2 norm of each segment over the root of its length, (tiles, K) float64.
 
-    The authors' released code divides by the length, which falls as 1 / sqrt(length): short last tiles are
-    favoured, and layers with a large K lose more rows. It also counts dead rows of `tile-wise-2d` as length.
+    The authors' released code divides by the length, so that scores fall as 1 / sqrt(length). Consequences:
+    short last tiles are favoured, and layers with a large K lose more rows. It also counts pruned rows of
+    `tile-wise-2d` as length.
     """
     norms = row_sums(scores, starts, power=2)
     np.sqrt(norms, out=norms)
@@ -92,11 +93,11 @@ class TileWisePattern(Pattern):
     height: int
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_tile_wise`."""
+        """Prune with `prune_tile_wise`."""
         return prune_tile_wise(importances, sparsity, height=self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `height` consecutive rows."""
+        """Return tiles of `height` consecutive rows."""
         return tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
 
 
@@ -106,7 +107,10 @@ PERCENT = 5
 def _decided(
     scored: Mapping[str, ImportanceArray], shares: Mapping[str, ImportanceArray], percent: int
 ) -> dict[str, ImportanceArray]:
-    """Ranks of the segments, from 1: lower goes first. Equal shares rank by score, equal scores by place."""
+    """Return the ranks of the segments, from 1; lower ranks are pruned first.
+
+    Equal fractions rank by score, equal scores by position.
+    """
     score = np.concatenate([scores.ravel() for scores in scored.values()])
     share = np.concatenate([part.ravel() for part in shares.values()])
     later_first = -np.arange(score.size)
@@ -115,7 +119,7 @@ def _decided(
     group = np.ones(score.size, dtype=np.int64)
     group[clear[:at_each_end]] = 0
     group[clear[score.size - at_each_end :]] = 2
-    # What scores nothing has no claim, whatever is left of it
+    # A score of 0 has nothing to retain: prune it first even if unstructured pruning kept its elements
     group[score <= 0] = 0
     ranks = np.empty(score.size)
     ranks[np.lexsort((later_first, score, group))] = np.arange(1, score.size + 1)
@@ -125,9 +129,10 @@ def _decided(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AprioriPattern(TileWisePattern):
-    """Tiles of `height` consecutive rows, `percent` of their segments decided before the ranking.
+    """Tiles of `height` consecutive rows, with `percent` of the segments at either end decided before the
+    ranking.
 
-    Spelled `apriori:HEIGHT` or `apriori:HEIGHTxPERCENT`.
+    The pattern string is `apriori:HEIGHT` or `apriori:HEIGHTxPERCENT`.
     """
 
     family: ClassVar[str] = "apriori"
@@ -144,7 +149,9 @@ class AprioriPattern(TileWisePattern):
             raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Tiles whose clearest segments unstructured pruning has decided about."""
+        """Prune tiles; unstructured pruning decides about the segments with the most and the fewest elements
+        left.
+        """
         scored, shares = _scored(importances, self.height), {}
         for name, mask in prune_unstructured(importances, sparsity).items():
             m, height = mask.shape[0], self.height

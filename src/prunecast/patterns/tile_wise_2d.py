@@ -1,7 +1,7 @@
-"""`tile-wise-2d:128` (TW-2D): whole rows die first, then segments of tiles of the surviving rows.
+"""`tile-wise-2d:128` (TW-2D): whole rows are pruned first, then segments of tiles of the surviving rows.
 
-The published pattern prunes half of the way along each axis: to reach sparsity s, each step prunes
-s' = 1 - sqrt(1 - s). (Guo et al., SC'20; see `tile_wise`.) Giving s to each step would prune far more.
+The published pattern prunes the same fraction along each axis: to reach sparsity s, each step prunes
+s' = 1 - sqrt(1 - s) (Guo et al., SC'20; see `tile_wise`). Pruning s in each step would prune far more.
 """
 
 import math
@@ -19,18 +19,18 @@ from prunecast.patterns.tile_wise import segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
 
 ROWS_AT_ONCE = 64
-"""Rows whose squares are in memory together."""
+"""Rows whose squares are in memory at the same time."""
 
 
 class Survivors(NamedTuple):
-    """The rows of one layer that outlive the row step, and their tiles."""
+    """The rows of one layer that survive the row step, and their tiles."""
 
     rows: CountArray
     """Surviving rows of A, ascending."""
     starts: CountArray
-    """(tiles,): place in `rows` where each tile begins."""
+    """Position in `rows` where each tile begins, (tiles,)."""
     heights: CountArray
-    """(tiles,): surviving rows of each tile."""
+    """Surviving rows of each tile, (tiles,)."""
 
 
 def prune_tile_wise_2d(
@@ -39,10 +39,10 @@ def prune_tile_wise_2d(
     *,
     height: int,
 ) -> dict[str, MaskArray]:
-    """Masks (M, K) without the lowest rows, then without the lowest segments of what is left.
+    """Return masks (M, K) without the lowest rows, and without the lowest segments of the surviving rows.
 
-    The row step prunes at s' = 1 - sqrt(1 - sparsity), the segment step as much as is missing to the
-    sparsity: s' of the survivors, but for rounding to whole rows. Thresholds run over all layers.
+    The row step prunes at s' = 1 - sqrt(1 - sparsity). The segment step prunes what is missing to the
+    sparsity: s' of the survivors, except for rounding to whole rows. Thresholds hold for all layers.
     """
     total = sum(scores.size for scores in importances.values())
     row_kept = keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total))
@@ -55,7 +55,7 @@ def _prune_segments(
     sparsity: float,
     layers: Mapping[str, Survivors],
 ) -> dict[str, MaskArray]:
-    """Masks (M, K) without dead rows, and without the lowest segments of the tiles of the others."""
+    """Return masks (M, K) without pruned rows, and without the lowest segments of the tiles of the others."""
     total = sum(scores.size for scores in importances.values())
     scored = {
         name: segment_scores(importances[name][layer.rows], layer.starts, layer.heights)
@@ -70,14 +70,16 @@ def _prune_segments(
 
 
 def keep_rows(importances: Mapping[str, ImportanceArray], target: int) -> dict[str, MaskArray]:
-    """(M,) flags of the rows that stay when the lowest of all layers go until `target` elements have."""
+    """Return (M,) flags of the rows that are kept when the lowest of all layers are pruned up to `target`
+    elements.
+    """
     scored = {name: _row_scores(scores) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
     return keep_highest(scored, elements, target)
 
 
 def _row_scores(scores: ImportanceArray) -> ImportanceArray:
-    """(M,) float64: L2 norm of each row over the root of K."""
+    """Return the L2 norm of each row over the root of K, (M,) float64."""
     parts = (scores[first : first + ROWS_AT_ONCE] for first in range(0, scores.shape[0], ROWS_AT_ONCE))
     sums = [np.square(rows, dtype=np.float64, order="C").sum(axis=1) for rows in parts]
     norms: ImportanceArray = np.sqrt(np.concatenate(sums))
@@ -85,14 +87,14 @@ def _row_scores(scores: ImportanceArray) -> ImportanceArray:
 
 
 def survivors_of(row_kept: MaskArray, height: int) -> Survivors:
-    """Tiles of `height` surviving rows."""
+    """Return tiles of `height` surviving rows."""
     rows = np.flatnonzero(row_kept)
     starts = np.arange(0, rows.size, height)
     return Survivors(rows, starts, np.diff(starts, append=rows.size))
 
 
 def spread_tiles(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
-    """Mask (M, K) from the columns that each tile keeps (tiles, K)."""
+    """Return the mask (M, K) from the columns that each tile keeps (tiles, K)."""
     mask = np.zeros(scores.shape, dtype=np.bool_)
     mask[layer.rows] = np.repeat(kept, layer.heights, axis=0)
     return mask
@@ -110,11 +112,11 @@ class TileWise2DPattern(Pattern):
     height: int
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """See `prune_tile_wise_2d`."""
+        """Prune with `prune_tile_wise_2d`."""
         return prune_tile_wise_2d(importances, sparsity, height=self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `height` surviving rows; a row that keeps nothing is in no tile."""
+        """Return tiles of `height` surviving rows; a row that keeps nothing is in no tile."""
         check_mask(mask, self.canonical)
         rows = np.flatnonzero(mask.any(axis=1))
         return tile_map_from_mask(mask, height=self.height, pattern=self.canonical, rows=rows)

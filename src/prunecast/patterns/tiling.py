@@ -1,4 +1,4 @@
-"""Tile maps of masks. The mask is the truth: a map that says anything else about it is refused."""
+"""Build tile maps from masks. A mask that does not have the tiles of its pattern is refused."""
 
 from collections.abc import Sequence
 
@@ -13,19 +13,18 @@ Indices = npt.NDArray[np.integer]
 
 
 def tile_map_from_mask(mask: MaskArray, *, height: int, pattern: str, rows: Indices | None = None) -> TileMap:
-    """Tiles of `height` rows each, the last one possibly fewer.
+    """Return tiles of `height` rows each; the last tile may have fewer.
 
     Parameters
     ----------
     mask : (M, K) bool
-    height : rows per tile, from 1
-    pattern : canonical pattern string that the mask claims
+    height : rows per tile, at least 1
+    pattern : canonical pattern string that the mask should have
     rows : rows of A in tile order, each once; None for all of them. Rows left out must keep nothing
 
     Raises
     ------
     BadInput : the rows of a tile keep different columns; names the first such tile and column
-
     """
     if height < 1:
         raise BadInput(f"{pattern}: wanted a tile height from 1, got {height}")
@@ -35,12 +34,11 @@ def tile_map_from_mask(mask: MaskArray, *, height: int, pattern: str, rows: Indi
 
 
 def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indices, pattern: str) -> TileMap:
-    """Tiles of given rows: tile t has rows row_index[row_start[t]:row_start[t + 1]], at least one.
+    """Return tiles of given rows: tile t has rows row_index[row_start[t]:row_start[t + 1]], at least one.
 
     Raises
     ------
     BadInput : the rows of a tile keep different columns, or a row outside all tiles keeps one
-
     """
     check_mask(mask, pattern)
     identity = row_index.size == mask.shape[0] and bool((row_index == np.arange(mask.shape[0])).all())
@@ -55,7 +53,7 @@ def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indice
 
 
 def tile_map_of_groups(mask: MaskArray, groups: Sequence[Indices], pattern: str) -> TileMap:
-    """Tiles of these groups of rows. Errors as `tile_map_from_rows`."""
+    """Return tiles of these groups of rows. Raises as `tile_map_from_rows`."""
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
     starts = np.cumsum([0, *(group.size for group in groups)])
     return tile_map_from_rows(mask, row_index=rows, row_start=starts, pattern=pattern)
@@ -64,11 +62,12 @@ def tile_map_of_groups(mask: MaskArray, groups: Sequence[Indices], pattern: str)
 def tile_map_from_kept(
     kept: MaskArray, m: int, *, height: int, pattern: str, rows: Sequence[Indices] = ()
 ) -> TileMap:
-    """Tiles that keep columns (tiles, K), of `height` neighbouring rows of m, the last one possibly fewer.
+    """Return tiles that keep columns `kept` (tiles, K), of `height` neighbouring rows of m; the last may have
+    fewer.
 
     Parameters
     ----------
-    rows : instead of neighbours, the rows of all tiles and where those of each begin
+    rows : instead of neighbours, the rows of all tiles and the position where each tile begins
     """
     row_index, starts = rows or (np.arange(m), np.arange(0, m, height))
     row_start = np.append(starts, row_index.size)
@@ -88,7 +87,9 @@ def _tile_map(kept: MaskArray, m: int, *, row_start: Indices, row_index: Indices
 
 
 def dense_tile_map(m: int, k: int, height: int) -> TileMap:
-    """Tiles of `height` rows of a dense A (m, k), the last one possibly fewer. Builds no mask: it is fast."""
+    """Return tiles of `height` rows of a dense A (m, k); the last may have fewer. It is fast, as it builds no
+    mask.
+    """
     if min(m, k, height) < 1:
         raise BadInput(f"dense: wanted m, k and a tile height from 1, got {m}, {k} and {height}")
     row_start = np.append(np.arange(0, m, height), m)
@@ -105,7 +106,9 @@ def dense_tile_map(m: int, k: int, height: int) -> TileMap:
 
 
 def row_tile_map(elements: ElementMap) -> TileMap:
-    """Every row of A a tile of its own, as a kernel on compressed rows sees the matrix."""
+    """Return a map in which every row of A is its own tile, as a kernel for compressed rows sees the
+    matrix.
+    """
     rows = np.arange(elements.m + 1, dtype=np.int32)
     return TileMap(
         m=elements.m,
@@ -119,7 +122,9 @@ def row_tile_map(elements: ElementMap) -> TileMap:
 
 
 def _kept_by_all(tiled: MaskArray, row_index: Indices, row_start: Indices, pattern: str) -> MaskArray:
-    """(tiles, K): columns that all rows of the tile keep; refused if only some do."""
+    """Return (tiles, K) flags of the columns that all rows of a tile keep. Raises BadInput if only some
+    do.
+    """
     kept = tiled[row_start[:-1]]
     for tile, first in enumerate(kept):
         rows = tiled[row_start[tile] : row_start[tile + 1]]

@@ -1,9 +1,10 @@
-"""`vnm:64:2:8` (V:N:M): V rows share 4 of every M columns, and inside these every row keeps 2.
+"""`vnm:64:2:8` (V:N:M): V rows share 4 of every M columns, and of these every row keeps 2.
 
-The format of VENOM (Castro et al., SC'23, arXiv 2310.02065), which brings any sparsity 1 - 2 / M to sparse
-tensor cores. N is always 2: the hardware knows no other. Our own choices: a column scores the sum of its
-importance over the V rows (VENOM's pruner is second-order), of equal scores the lower column is kept, and a
-last window of fewer than M columns keeps its share of 4, halves rounded up.
+This is the format of VENOM (Castro et al., SC'23, arXiv 2310.02065), with which sparse tensor cores run any
+sparsity 1 - 2 / M. N is always 2, the only number that the hardware supports. Our own choices: the score of a
+column is the sum of its importance over the V rows (VENOM's pruner is second-order), of equal scores the
+lower column is kept, and a last window of fewer than M columns keeps a proportional part of 4, halves rounded
+up.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ COLUMNS = 4
 
 
 def _keep_columns(scores: ImportanceArray, m: int) -> MaskArray:
-    """(groups, K) flags of the highest columns of each window."""
+    """Return (groups, K) flags of the highest columns of each window."""
     tail = kept_in_tail(scores.shape[1] % m, n=COLUMNS, m=m)
     return keep_in_windows(scores, width=m, keep=COLUMNS, keep_in_tail=tail)
 
@@ -45,7 +46,7 @@ class VectorNOfMPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """The pattern of `64:2:8`; n is 2, m at least 4."""
+        """Return the pattern of `64:2:8`; n is 2, m at least 4."""
         height, n, m = parse_sizes(argument, ("height", "n", "m"), cls.example)
         if n != 2 or m < COLUMNS:
             raise BadInput(f"pattern V:N:M: wanted N = 2 and M from {COLUMNS}, got {n}:{m}")
@@ -53,16 +54,16 @@ class VectorNOfMPattern(Pattern):
 
     @property
     def canonical(self) -> str:
-        """`vnm:64:2:8`."""
+        """Return the pattern string, like `vnm:64:2:8`."""
         return f"{self.family}:{self.height}:{self.n}:{self.m}"
 
     @property
     def smallest(self) -> MatrixShape:
-        """One whole window of one group."""
+        """Return the size of one whole window of one group."""
         return MatrixShape(self.height, self.m)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """1 - 2 / m, which may be left out."""
+        """Return 1 - 2 / m, the only sparsity of the pattern. Raises BadInput for any other."""
         own = 1.0 - self.n / self.m
         if sparsity is not None and abs(check_sparsity(sparsity) - own) > 1e-9:
             m = max(COLUMNS, round(self.n / (1.0 - sparsity)))
@@ -73,12 +74,16 @@ class VectorNOfMPattern(Pattern):
         return own
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Keep the best 4 of every `m` columns for `height` rows together, and 2 of these for each row."""
+        """Keep the best 4 of every `m` columns for a group of `height` rows, and the best 2 of these in each
+        row.
+        """
         sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=1)
         return prune_inside_tiles(scores, _keep_columns(sums, self.m), height=self.height)
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Tiles that list 4 columns of every window; where rows keep fewer, the lowest others fill it."""
+        """Return tiles that list 4 columns of every window; where rows keep fewer, the lowest other columns
+        pad it.
+        """
         check_mask(mask, self.canonical)
         used = columns_of_tiles(mask, self.height)
         columns = _keep_columns(used.astype(np.float32), self.m)

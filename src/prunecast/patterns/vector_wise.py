@@ -1,9 +1,9 @@
-"""`vector-wise:64`: groups of consecutive rows, each with as many kept columns as the others.
+"""`vector-wise:64`: groups of consecutive rows, each with the same number of kept columns.
 
 The column vectors of a group compete only with each other, as in the vector-wise baseline of Guo et al.
-(SC'20) and the unshuffled form of Huang et al., "Shfl-BW" (DAC'22). A vector scores the sum of its
-importance. Our own choices: every group prunes as few columns as reach the sparsity, a last group may have
-fewer rows, and of equal scores the lower column is kept.
+(SC'20) and the unshuffled form of Huang et al., "Shfl-BW" (DAC'22). The score of a vector is the sum of its
+importance. Our own choices: every group prunes the fewest columns that reach the sparsity, a last group may
+have fewer rows, and of equal scores the lower column is kept.
 """
 
 from dataclasses import dataclass
@@ -26,19 +26,21 @@ from prunecast.patterns.tiling import tile_map_from_mask
 
 
 def prune_vector_wise(scores: ImportanceArray, sparsity: float, *, height: int) -> MaskArray:
-    """Mask (M, K) without the lowest columns of each group of `height` consecutive rows."""
+    """Return a mask (M, K) without the lowest columns of each group of `height` consecutive rows."""
     sums = row_sums(scores, piece_starts(scores.shape[0], height), power=1)
     count = scores.shape[1] - elements_to_prune(sparsity, scores.shape[1])
     return np.repeat(highest_columns(sums, count), piece_sizes(scores.shape[0], height), axis=0)
 
 
 def highest_columns(sums: ImportanceArray, count: int) -> MaskArray:
-    """(groups, K) flags of the `count` highest columns of each group, the lower column first among equals."""
+    """Return (groups, K) flags of the `count` highest columns of each group; of equal sums the lower is
+    kept.
+    """
     return keep_in_windows(sums, width=sums.shape[1], keep=count, keep_in_tail=0)
 
 
 def check_equal_counts(tiles: TileMap) -> None:
-    """Refuse tiles that keep different numbers of columns. Raises BadInput that names the first."""
+    """Raise BadInput if tiles keep different numbers of columns; the message names the first."""
     kept = tiles.kept_per_tile
     if (other := kept != kept[0]).any():
         tile = int(np.flatnonzero(other)[0])
@@ -59,11 +61,11 @@ class VectorWisePattern(Pattern):
     height: int
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """See `prune_vector_wise`."""
+        """Prune with `prune_vector_wise`."""
         return prune_vector_wise(scores, sparsity, height=self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Tiles of `height` consecutive rows that keep equally many columns."""
+        """Return tiles of `height` consecutive rows that keep equal numbers of columns."""
         tiles = tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
         check_equal_counts(tiles)
         return tiles

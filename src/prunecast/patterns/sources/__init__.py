@@ -1,12 +1,13 @@
-"""Weight files in and out: safetensors, npy and npz, Matrix Market, smtx. No pickles, ever.
+"""Read and write weight files: safetensors, npy and npz, Matrix Market, smtx, ONNX and torch checkpoints.
 
-This room turns a file into named matrices and back. It does not score or prune, and it downloads nothing.
-A reader looks at headers first, so that a damaged or hostile file is one line of error and not an
-allocation; heavy libraries are imported when a file of their kind is opened.
+The package turns a file into named matrices and back. It does not score or prune, and it downloads nothing.
+Pickles are refused or, in torch's files, read with `weights_only`. Readers check headers before they allocate
+memory, so that a damaged or hostile file gives one line of error. Heavy libraries are imported only when a
+file of their kind is opened.
 
-Floor: inside `patterns`; it imports `errors` and the array types of `patterns.tile_map`.
+Layer: part of `patterns`. It imports top-level helper modules and the array types of `patterns.tile_map`.
 
-Read first: `read` (what counts as a weight matrix), `weight_set`, `stored_tensor`.
+Read first: `read` (which tensors count as weight matrices), `weight_set`, `stored_tensor`.
 """
 
 from prunecast.patterns.sources.checkpoint import Checkpoint, masked_checkpoint

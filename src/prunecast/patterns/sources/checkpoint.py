@@ -1,4 +1,4 @@
-"""A whole file of weights with masks applied: what is not pruned goes through unchanged."""
+"""Apply masks to all tensors of a weight file; tensors without a mask stay unchanged."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,28 +18,29 @@ from prunecast.patterns.tile_map import MaskArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """All tensors of a file, vectors and convolutions in their own shapes, and its text entries."""
+    """All tensors of a file, in their own shapes (vectors and convolutions included), and its text
+    entries.
+    """
 
     arrays: Mapping[str, npt.NDArray[Any]]
     metadata: Mapping[str, str]
 
 
 Update = Callable[[str, npt.NDArray[Any], MaskArray], npt.NDArray[Any]]
-"""Function of a layer's name, weights (M, K) and mask that gives weights with zeros, of the same dtype."""
+"""Function of a layer's name, weights (M, K) and mask that returns pruned weights of the same dtype."""
 
 
 def masked_checkpoint(
     path: str | Path, masks: Mapping[str, MaskArray], update: Update | None = None
 ) -> Checkpoint:
-    """The tensors of a file, those with a mask (M, K) set to zero where it is False.
+    """Return the tensors of a file; those with a mask (M, K) are zero where the mask is False.
 
-    A mask fits any tensor with M as its first size and K as the product of the others. Write the outcome
-    with `write_weights`. `update` makes the pruned weights of tensors that are one layer each.
+    A mask fits any tensor with M as its first size and K as the product of the others. Write the result with
+    `write_weights`. `update` computes the pruned weights of tensors that are one layer each.
 
     Raises
     ------
-    BadInput : unreadable file, a mask for a tensor that is not there or has another shape
-
+    BadInput : unreadable file, a mask for a tensor that does not exist or has another shape
     """
     file = Path(path)
     metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
@@ -47,16 +48,15 @@ def masked_checkpoint(
 
 
 class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
-    """Tensors as their file holds them, those with a mask set to zero; each is read when it is asked for.
+    """Mapping of the tensors of a file with masks applied; each tensor is read on access.
 
     Parameters
     ----------
-    file : named in messages
+    file : path for messages
 
     Raises
     ------
-    BadInput : a mask for a tensor that is not there or has another shape; reading one, an unreadable file
-
+    BadInput : a mask for a tensor that does not exist or has another shape; on access, an unreadable file
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         return array.T if tensor.is_turned else array
 
     def form(self, name: str) -> Form:
-        """Return number format and shape that an array will have, from the header."""
+        """Return the number format and shape that an array will have, from the header."""
         import ml_dtypes
 
         tensor = self._tensors[name]

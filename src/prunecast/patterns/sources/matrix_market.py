@@ -1,11 +1,12 @@
-"""`.mtx` (Matrix Market): sparse files state their own mask, array files are plain matrices.
+"""Read `.mtx` (Matrix Market) and `.smtx`: sparse files contain their own mask, array files are plain
+matrices.
 
-Format: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996. Read
-here and not by `scipy.io.mmread`, whose parser (1.17) writes past its buffer where an array file holds more
-values than its header says.
+Format: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996. This
+module has its own parser, because that of `scipy.io.mmread` (1.17) writes past its buffer if an array file
+contains more values than its header declares.
 
 `.smtx` (Deep Learning Matrix Collection, Gale et al., SC'20) has three lines of text: `rows, columns,
-entries`; the row offsets; the column of every entry. No values: a kept weight reads as 1.
+entries`; the row offsets; the column of every entry. It has no values: a kept weight is read as 1.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ WORDS = (
     ("real", "double", "integer", "unsigned-integer", "pattern"),
     ("general", "symmetric", "skew-symmetric"),
 )
-"""What the banner may say: layout, field, symmetry."""
+"""Accepted words of the banner: layout, field, symmetry."""
 
 
 PIECE = MIB
@@ -39,7 +40,7 @@ LONGEST_WORD = 1000
 
 
 class Kind(NamedTuple):
-    """What the banner says."""
+    """Layout, field and symmetry from the banner."""
 
     layout: str
     field: str
@@ -47,12 +48,11 @@ class Kind(NamedTuple):
 
 
 def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
-    """The matrix, under the name of the file; stored entries are its mask, explicit zeros among them.
+    """Return the matrix, under the name of the file; stored entries are its mask, explicit zeros included.
 
     Raises
     ------
-    BadInput : no Matrix Market file, complex values, cut off, or places outside the matrix
-
+    BadInput : no Matrix Market file, complex values, a file that is cut off, or indices outside the matrix
     """
     with path.open("rb") as file:
         kind = _kind(path, file.readline(1000))
@@ -68,7 +68,10 @@ def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
 
 
 def _numbers(path: Path, file: IO[bytes]) -> Iterator[float]:
-    """The rest of the file, a piece at a time: words as texts take twenty times its room."""
+    """Yield the numbers in the rest of the file, reading a part at a time.
+
+    All words of a file as strings would need twenty times its size in memory.
+    """
     rest = b""
     while piece := file.read(PIECE):
         words = (rest + piece).split()
@@ -93,7 +96,7 @@ def _kind(path: Path, banner: bytes) -> Kind:
 
 
 def _sizes(path: Path, file: IO[bytes], count: int) -> list[int]:
-    """The first line that is neither empty nor a comment."""
+    """Return the sizes in the first line that is neither empty nor a comment."""
     for line in file:
         if line.strip() and not line.startswith(b"%"):
             sizes = line.split()
@@ -106,7 +109,9 @@ def _sizes(path: Path, file: IO[bytes], count: int) -> list[int]:
 def _coordinates(
     path: Path, kind: Kind, numbers: npt.NDArray[np.float64], m: int, k: int, entries: int
 ) -> StoredTensor:
-    """An entry is row and column, counted from 1, and a value unless the file is a pattern."""
+    """Return the matrix of a coordinate file: row and column of each entry, from 1, and a value except in
+    patterns.
+    """
     per_entry = 2 if kind.field == "pattern" else 3
     table = _counted(path, numbers, entries * per_entry).reshape(entries, per_entry)
     rows = _places(path, "row", table[:, 0], m)
@@ -121,7 +126,10 @@ def _coordinates(
 
 
 def _array(path: Path, kind: Kind, numbers: npt.NDArray[np.float64], m: int, k: int) -> StoredTensor:
-    """Column by column; of symmetric matrices the lower triangle only, of skew ones without the diagonal."""
+    """Return the matrix of an array file, which is stored column by column.
+
+    Of symmetric matrices only the lower triangle is stored, of skew-symmetric ones without the diagonal.
+    """
     if kind.symmetry == "general":
         dense = _counted(path, numbers, m * k).reshape(k, m).T
     else:
@@ -141,7 +149,7 @@ def _counted(path: Path, numbers: npt.NDArray[np.float64], wanted: int) -> npt.N
 
 
 def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
-    """Places counted from 1 as indices."""
+    """Return indices counted from 1 as indices from 0."""
     good = (places >= 1) & (places <= size) & (places == np.floor(places))
     if not good.all():
         raise BadInput(f"{path}: wanted a {what} in 1 to {size}, got {places[~good][0]:g}")
@@ -149,16 +157,15 @@ def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -
 
 
 LARGEST_FILE = 64 * MIB
-"""The collection's have 20 MB at most."""
+"""Largest accepted `.smtx` file in bytes; those of the collection have at most 20 MB."""
 
 
 def read_smtx(path: Path) -> dict[str, StoredTensor]:
-    """The matrix, under the name of the file.
+    """Return the matrix, under the name of the file.
 
     Raises
     ------
-    BadInput : a line is missing, has the wrong number of entries, or counts outside the matrix
-
+    BadInput : a line is missing or has the wrong number of entries, or an index is outside the matrix
     """
     if path.stat().st_size > LARGEST_FILE:
         raise BadInput(f"{path}: wanted at most {LARGEST_FILE} bytes, got {path.stat().st_size}")

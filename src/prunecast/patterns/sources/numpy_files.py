@@ -1,7 +1,7 @@
-"""`.npy` and `.npz`, without pickles: headers are read first, object arrays refused.
+"""Read `.npy` and `.npz` without pickles: headers are read first, and object arrays are refused.
 
-`.npz` files of `scipy.sparse.save_npz` hold one sparse matrix, which states its own mask. They are read
-here and not by scipy, which follows the offsets of a damaged file without looking at them.
+`.npz` files of `scipy.sparse.save_npz` contain one sparse matrix, which has its own mask. This module reads
+them itself, because scipy uses the offsets of a damaged file without checking them.
 """
 
 import math
@@ -25,25 +25,29 @@ from prunecast.patterns.sources.stored_tensor import (
 )
 
 SMALL_ARCHIVE_BYTES = 2**26
-"""What the members of an archive may unpack to whatever its size."""
+"""Total unpacked size up to which an archive is accepted whatever its packed size, in bytes."""
 SCIPY_PARTS = {"format", "shape", "data"}
 """Arrays that every `.npz` file of a sparse matrix has."""
 MOST_EXPANSION = 200
-"""Unpacked over packed size of a larger archive; weights of which 99 % are zeros pack to a fiftieth."""
+"""Largest accepted ratio of unpacked to packed size of a larger archive. Weights with 99 % zeros pack to a
+fiftieth.
+"""
 
 
 def read_npy(path: Path) -> dict[str, StoredTensor]:
-    """Open the one array of a `.npy` file, under the name of the file without its suffix. Raises BadInput."""
+    """Open the only array of a `.npy` file, under the name of the file without its suffix. Raises
+    BadInput.
+    """
     with path.open("rb") as file:
         return {path.stem: _array(f"{path}", file, path.stat().st_size, partial(_load_npy, path))}
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
-    """Open the arrays of a `.npz` file, or the one matrix that scipy saved in it. Raises BadInput."""
+    """Open the arrays of a `.npz` file, or the only matrix that scipy saved in it. Raises BadInput."""
     found: dict[str, StoredTensor] = {}
     with zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        # A few bytes that unpack to gigabytes are refused before any of them is unpacked
+        # Refuse a zip bomb, a small file that unpacks to gigabytes, before anything is unpacked
         unpacked, packed = sum(info.file_size for info in members), path.stat().st_size
         if unpacked > max(SMALL_ARCHIVE_BYTES, MOST_EXPANSION * packed):
             raise BadInput(
@@ -87,12 +91,11 @@ def _load_npz(path: Path, member: str) -> npt.NDArray[Any]:
 
 
 def _scipy_matrix(path: Path, tensors: Mapping[str, StoredTensor]) -> StoredTensor:
-    """Read the matrix; stored entries are its mask, explicit zeros among them.
+    """Read the matrix; stored entries are its mask, explicit zeros included.
 
     Raises
     ------
     BadInput : another format than csr, csc and coo, complex values, or entries outside the matrix
-
     """
     layout = np.asarray(tensors["format"].load()).item()
     layout = layout.decode("latin-1") if isinstance(layout, bytes) else str(layout)

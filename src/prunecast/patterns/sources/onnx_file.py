@@ -1,6 +1,6 @@
-"""`.onnx`: the weights of MatMul, Gemm and Conv as matrices (M, K) or filters.
+"""Read `.onnx`: the weights of MatMul, Gemm and Conv as matrices (M, K) or filters.
 
-Only the file's own bytes and, for external data, files in its own folder are read. Nothing in it is run.
+The reader opens only the file and, for external data, files in the same folder. It executes nothing.
 """
 
 import math
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
 PRODUCTS = ("MatMul", "Gemm", "Conv")
 """Operators that may multiply with a weight."""
 LARGEST_FILE = 2**31
-"""Bytes that the format allows in one file; more lies in external data."""
+"""Bytes that the format allows in one file; larger models use external data."""
 MADE_UP = "onnx::"
-"""How exporters begin names of weights that have lost their own."""
+"""Prefix that exporters give to weights whose original name is lost."""
 
 
 class WeightUse(NamedTuple):
-    """A constant that a product multiplies with."""
+    """A constant that a MatMul, Gemm or Conv multiplies with."""
 
     name: str
-    """Name of the tensor, or of the node where an exporter has made the tensor's name up."""
+    """Name of the tensor, or of the node if the exporter invented the tensor's name."""
     constant: str
     """Name in the file."""
     is_transposed: bool
-    """Whether the file holds (K, M)."""
+    """True if the file stores (K, M)."""
 
 
 def read_onnx(path: Path) -> dict[str, StoredTensor]:
-    """The constants of a model, weights of products under `WeightUse.name` and as (M, K).
+    """Return the constants of a model; weights of products are named `WeightUse.name` and have shape (M, K).
 
     Raises
     ------
-    BadInput : no ONNX file, one cut off, external data outside of its folder, or onnx is not installed
+    BadInput : no ONNX file, one that is cut off, external data outside of its folder, or onnx is not
+        installed
     """
     model = open_onnx(path)
     uses = {use.constant: use for use in weight_uses(model)}
@@ -59,11 +60,11 @@ def read_onnx(path: Path) -> dict[str, StoredTensor]:
 
 
 def open_onnx(path: Path) -> "onnx.ModelProto":
-    """The model as it is in the file, external data not read.
+    """Return the model as it is in the file; external data are not read.
 
     Raises
     ------
-    BadInput : no ONNX file, one cut off, or onnx is not installed
+    BadInput : no ONNX file, one that is cut off, or onnx is not installed
     """
     try:
         import onnx
@@ -88,7 +89,7 @@ def open_onnx(path: Path) -> "onnx.ModelProto":
 
 
 def external_files(path: Path) -> set[Path]:
-    """The files of external data that a model names; raises BadInput as `open_onnx`."""
+    """Return the files of external data that a model names. Raises BadInput as `open_onnx`."""
     with text_only(path):
         return {
             path.parent / entry.value
@@ -100,7 +101,7 @@ def external_files(path: Path) -> set[Path]:
 
 @contextmanager
 def text_only(path: Path) -> Iterator[None]:
-    """One line where text of the file is no UTF-8, which shows only when it is looked at."""
+    """Raise BadInput if text of the file is no UTF-8, which protobuf reports only on access."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -108,7 +109,7 @@ def text_only(path: Path) -> Iterator[None]:
 
 
 def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
-    """All names that matter; the parser leaves as bytes, or refuses to show, what is no UTF-8."""
+    """Yield all names that are used later; the parser returns bytes, or raises, where they are no UTF-8."""
     graph = model.graph
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
@@ -118,7 +119,9 @@ def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
 
 
 def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
-    """The weights of products, in the order of the nodes; a constant that two products share, once."""
+    """Return the weights of products in the order of the nodes; a constant of several products appears
+    once.
+    """
     shapes = {constant.name: len(constant.dims) for constant in _constants(model)}
     found: dict[str, WeightUse] = {}
     taken: set[str] = set(shapes)
@@ -133,7 +136,7 @@ def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
 
 
 def _use(node: "onnx.NodeProto", ranks: dict[str, int]) -> WeightUse | None:
-    """What the node multiplies with; None where it multiplies no constant matrix."""
+    """Return the weight that a node multiplies with; None if it multiplies no constant matrix or filter."""
     if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
         return None
     left, right = node.input[0], node.input[1]
@@ -156,7 +159,7 @@ def _readable(node: "onnx.NodeProto", taken: set[str]) -> str:
 
 
 def _constants(model: "onnx.ModelProto") -> Iterator["onnx.TensorProto"]:
-    """Initialisers, and nodes that are nothing but a tensor."""
+    """Yield the initializers and the tensors of `Constant` nodes."""
     yield from model.graph.initializer
     for node in model.graph.node:
         if node.op_type == "Constant" and node.output:
@@ -198,7 +201,7 @@ def _load(path: Path, name: str, tensor: "onnx.TensorProto", *, is_transposed: b
 
 
 def _external(path: Path, name: str, tensor: "onnx.TensorProto") -> npt.NDArray[Any]:
-    """Values out of a file beside the model."""
+    """Return the values from a file of external data, in the folder of the model."""
     import onnx
 
     said = {entry.key: entry.value for entry in tensor.external_data}

@@ -1,7 +1,8 @@
-"""`read_weights`: the prunable matrices of a file of any known format.
+"""`read_weights`: read the prunable matrices of a file of any known format.
 
-A checkpoint in several `.safetensors` files is a folder, or its index, `model.safetensors.index.json`: the
-JSON object (Hugging Face) whose `weight_map` says for each tensor the file it lies in, in the same folder.
+A checkpoint in several `.safetensors` files is given by its folder or by its index,
+`model.safetensors.index.json`: the JSON object (Hugging Face) whose `weight_map` maps each tensor to the file
+in the same folder that contains it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,10 +54,10 @@ READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
 """Suffix -> reader of the headers."""
 PICKLES = {".pkl", ".pickle", ".joblib"}
 LARGEST_COUNT = 2**63
-"""Above it a number of elements is not written out."""
+"""Largest number of elements that messages print."""
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
 MOST_HELD = 2**30
-"""Weights of a checkpoint above which its matrices are read one at a time, and again when they are needed."""
+"""Total elements of a checkpoint's matrices above which they are loaded one at a time, again on each use."""
 INDEX = ".safetensors.index.json"
 LARGEST_INDEX = 64 * MIB
 
@@ -65,24 +66,23 @@ LARGEST_INDEX = 64 * MIB
 def read_weights(
     path: str | Path, target: str | Sequence[str] = (), ignore: str | Sequence[str] = ()
 ) -> WeightSet:
-    """The weight matrices of a file.
+    """Return the weight matrices of a file.
 
-    Matrices stay as they are, convolutions (out, in, kh, kw) become (out, in * kh * kw), experts (E, M, K) E
-    matrices. Vectors are left out and counted, other tensors left out with the reason; embeddings multiply
-    nothing and are left out too, unless a target names them.
+    Matrices stay as they are, convolutions (out, in, kh, kw) become (out, in * kh * kw), experts (E, M, K)
+    become E matrices. Vectors are left out and counted; other tensors are left out with the reason.
+    Embeddings are used in no matrix product and are left out too, unless a target names them.
 
     Parameters
     ----------
     path : a folder of `.safetensors` or its index, `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx`, `.onnx`,
         or a state dictionary of torch (`.pt`, `.pth`, `.bin`, `.ckpt`)
-    target : selectors of the tensors to read, all without; see `select_names`
+    target : selectors of the tensors to read, by default all; see `select_names`
     ignore : selectors of tensors to leave out
 
     Raises
     ------
-    BadInput : unreadable or unsafe file, no matrix left, a tensor named as target that is no matrix of
-        floats, NaN or Inf among the weights
-
+    BadInput : unreadable or unsafe file, no matrix left, a target that is no matrix of floats, NaN or Inf
+        among the weights
     """
     file = Path(path)
     return layers_among(file, open_tensors(file), target, ignore)
@@ -91,7 +91,9 @@ def read_weights(
 def layers_among(
     file: Path, stored: Mapping[str, StoredTensor], target: str | Sequence[str], ignore: str | Sequence[str]
 ) -> WeightSet:
-    """The weight matrices among tensors; `file` names them in messages. Raises BadInput as `read_weights`."""
+    """Return the weight matrices among tensors; `file` appears in messages. Raises BadInput as
+    `read_weights`.
+    """
     tensors, target, ignore = _expert_by_expert(stored), listed(target), listed(ignore)
     layers: dict[str, Layer] = {}
     skipped: dict[str, str] = {}
@@ -137,7 +139,7 @@ def layers_among(
 
 
 def matrix_sizes(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:
-    """M, K of every tensor that `layers_among` takes for a layer, from the headers alone."""
+    """Return M, K of every tensor that `layers_among` would return as a layer, from the headers only."""
     tensors = _expert_by_expert(stored)
     return {
         name: (tensor.shape[0], tensor.elements // tensor.shape[0])
@@ -149,7 +151,7 @@ def matrix_sizes(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int
 
 
 def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Tensors (experts, M, K) as one matrix for each."""
+    """Return the tensors with each tensor (experts, M, K) replaced by one matrix per expert."""
     found: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         loader = ExpertLoader(tensor)
@@ -162,9 +164,9 @@ def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
 
 
 def open_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Open all tensors of a file or a folder by name, as the products of a model have them. Raises BadInput.
+    """Open all tensors of a file or a folder by name, with weights as (M, K) matrices. Raises BadInput.
 
-    `load` of a tensor raises what its bytes cause: call it inside `failures_named`.
+    `load` of a tensor may raise any error of `DAMAGE`: call it inside `failures_named`.
     """
     with failures_named(path):
         sharded = path.is_dir() or path.name.endswith(INDEX)
@@ -172,7 +174,7 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
 
 
 def file_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Open the tensors of one file as it has them, by the reader of its suffix. Raises BadInput."""
+    """Open the tensors of one file as they are stored, by the reader of its suffix. Raises BadInput."""
     suffix = path.suffix.lower()
     if suffix in PICKLES:
         raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
@@ -188,7 +190,7 @@ def file_tensors(path: Path) -> dict[str, StoredTensor]:
 
 
 def files_read(path: Path) -> Iterator[Path]:
-    """All files that reading tensors of `path` opens, and the folder of a checkpoint in several files.
+    """Yield all files that reading tensors of `path` opens, and the folder of a checkpoint in several files.
 
     Raises
     ------
@@ -206,12 +208,12 @@ def files_read(path: Path) -> Iterator[Path]:
 
 
 def _unusable(tensor: StoredTensor) -> str | None:
-    """Why a tensor is no weight matrix, or None."""
+    """Return the reason why a tensor is no weight matrix, or None if it is one."""
     shape = shape_text(tensor.shape)
     if len(tensor.shape) not in (2, 4):
         return f"tensor that is not 2-D (shape {shape:.80})"
     if not 0 < tensor.elements <= LARGEST_MATRIX:
-        # Python refuses to write numbers of thousands of digits, which a header may hold
+        # Python refuses to print integers of thousands of digits, which a header may contain
         count = "far too many" if tensor.elements > LARGEST_COUNT else tensor.elements
         return f"tensor of {count} elements, wanted 1 to {LARGEST_MATRIX}"
     if tensor.dtype not in DTYPE_NAMES:
@@ -221,7 +223,7 @@ def _unusable(tensor: StoredTensor) -> str | None:
 
 
 def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None) -> Layer:
-    """A layer that is read now, or with `held` whenever it is asked for."""
+    """Return a layer whose weights are loaded now, or with `held` on each use."""
     notes = [note for note in (tensor.note, fused_note(name, tensor.shape)) if note]
     shape = tensor.shape[0], tensor.elements // tensor.shape[0]
     if len(tensor.shape) == 4:
@@ -250,7 +252,7 @@ def _matrix(path: Path, name: str, tensor: StoredTensor) -> WeightArray:
         stored = tensor.load().reshape(tensor.shape[0], -1)
         dtype = np.dtype(np.float32) if stored.dtype.itemsize == 8 else stored.dtype.newbyteorder("=")
         weights = np.ascontiguousarray(stored, dtype=dtype)
-        # A signalling NaN would warn before it is counted
+        # Inside `errstate`: the conversion of a signalling NaN would warn before it is counted
         bad = weights.size - np.count_nonzero(np.isfinite(weights))
     if bad:
         raise BadInput(f"{path}: tensor {name!r} holds {bad} NaN or Inf among {weights.size} weights")
@@ -267,7 +269,7 @@ def _nothing(skipped: dict[str, str], vectors: int, lookups: list[str]) -> str:
 
 
 def _read_sharded(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of all files together.
+    """Return the tensors of all files of a checkpoint.
 
     Raises
     ------
@@ -287,7 +289,7 @@ def _read_sharded(path: Path) -> dict[str, StoredTensor]:
 
 
 def _files(path: Path) -> dict[Path, list[str] | None]:
-    """File -> tensors that it must have, None where no index says so."""
+    """Return each file with the tensors that it must contain, or None without an index."""
     if not path.is_dir():
         return _indexed(path)
     indices = sorted(path.glob(f"*{INDEX}"))

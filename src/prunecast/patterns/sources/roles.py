@@ -1,7 +1,7 @@
-"""What a tensor is, by its name, its shape and its neighbours: lookups, experts, packed weights, Conv1D.
+"""Classify a tensor by its name, shape and neighbours: embedding, expert, packed weights, Conv1D.
 
-Names are those of Hugging Face checkpoints and of GGUF. A tensor that a user names as a target is taken for
-what its shape says.
+Names are those of Hugging Face checkpoints and of GGUF. A tensor that a user names as a target is classified
+by its shape only.
 """
 
 import math
@@ -31,36 +31,37 @@ LOOKUP = re.compile(
     r"|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"
     r"|embedding_table|(?<!_)((tok|token|pos)_?)?emb(ed)?)(\.weight)?$"
 )
-"""Tables of which a model takes rows: no product."""
+"""Names of embeddings, tables of which a model reads rows without a matrix product."""
 EXPERT = re.compile(r"(^|[._/])(experts?|moe)[._/](\d+)[._/]")
 EXPERTS = re.compile(r"expert|_exps\b|moe", re.IGNORECASE)
 """Names of tensors (experts, M, K)."""
 MOST_EXPERTS = 1024
 SIDECAR = re.compile(r"^(.*[._])(weight_scale|weight_scale_inv|input_scale|scales?|zeros|absmax|s|g_idx)$")
-"""Role of tensors beside packed weights that unpack them."""
+"""Names of tensors, like scales, that are needed to unpack packed weights."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
-"""GPT-2's `Conv1D`, whose weights are (in, out)."""
+"""Names of GPT-2's `Conv1D`, whose weights are (in, out)."""
 KERNEL = re.compile(r"(^|[./])kernel$")
-"""Weights of Flax and Keras, which are (in, out)."""
+"""Names of weights of Flax and Keras, which are (in, out)."""
 FUSED_QKV = re.compile(
     r"(^|[._])(c_attn|qkv|qkv_proj|query_key_value|Wqkv|in_proj|attn_qkv)([._]weight)?$", re.IGNORECASE
 )
 """Names of fused projections: GPT-2, ViT, Phi, Falcon, MPT, torch's MultiheadAttention, GGUF."""
 PARTS = (".compressed", ".bitmask", ".shape")
-"""Tensors of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`): kept values, row
-by row; a bit for each element, lowest first; the shape."""
+"""Suffixes of the tensors of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`):
+the kept values, row by row; one bit per element, lowest first; the shape.
+"""
 
 Tensors = Mapping[str, StoredTensor]
 
 
 def fused_parts(name: str, shape: tuple[int, ...]) -> int:
-    """3 for queries, keys and values of equally many rows below each other; 1 for any other matrix."""
+    """Return 3 for queries, keys and values stacked with equal numbers of rows; 1 for any other matrix."""
     return 3 if FUSED_QKV.search(name) and len(shape) == 2 and shape[0] == 3 * shape[1] else 1
 
 
 def fused_note(name: str, shape: tuple[int, ...]) -> str | None:
-    """What to say of a matrix that has queries, keys and values below each other; None for any other."""
+    """Return a note on a matrix of stacked queries, keys and values; None for any other."""
     if not FUSED_QKV.search(name) or len(shape) != 2:
         return None
     equal = f", {shape[0] // 3} rows each" if fused_parts(name, shape) > 1 else ""
@@ -68,12 +69,12 @@ def fused_note(name: str, shape: tuple[int, ...]) -> str | None:
 
 
 def is_lookup(name: str) -> bool:
-    """Whether a tensor is an embedding."""
+    """Return True if a tensor is an embedding."""
     return LOOKUP.search(name) is not None
 
 
 def is_sidecar(name: str, tensors: Tensors) -> bool:
-    """Whether a tensor of floats belongs to packed integers beside it."""
+    """Return True if a tensor of floats belongs to packed integer weights or scales fp8 weights."""
     match = SIDECAR.match(name)
     if match is None:
         return is_scale(name, tensors)
@@ -84,7 +85,9 @@ def is_sidecar(name: str, tensors: Tensors) -> bool:
 
 
 def expert_counts(names: list[str]) -> dict[str, int]:
-    """Matrix of an expert -> how many experts share its work, where each has a matrix of its own."""
+    """Return the number of experts that share the work of each expert's matrix, for experts in separate
+    tensors.
+    """
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         if EXPERT.search(name):
@@ -93,9 +96,10 @@ def expert_counts(names: list[str]) -> dict[str, int]:
 
 
 def expert_names(name: str, tensor: StoredTensor) -> list[str]:
-    """Names of the matrices in a tensor (experts, M, K): of `experts.down` `experts.0.down` and so on.
+    """Return names of the matrices in a tensor (experts, M, K): for `experts.down`, `experts.0.down` and so
+    on.
 
-    Empty for any other tensor.
+    The list is empty for any other tensor.
     """
     if len(tensor.shape) != 3 or tensor.dtype not in FLOATS or not EXPERTS.search(name):
         return []
@@ -109,7 +113,7 @@ def expert_names(name: str, tensor: StoredTensor) -> list[str]:
 
 
 class ExpertLoader:
-    """Loads a tensor (experts, M, K) once for all its experts, and drops it when all have been taken."""
+    """Load a tensor (experts, M, K) once for all its experts, and free it when as many have been returned."""
 
     def __init__(self, tensor: StoredTensor) -> None:
         self._tensor = tensor
@@ -117,7 +121,7 @@ class ExpertLoader:
         self._left = 0
 
     def take(self, expert: int) -> npt.NDArray[Any]:
-        """A copy of one expert's matrix."""
+        """Return a copy of one expert's matrix."""
         if self._whole is None:
             self._whole, self._left = self._tensor.load(), self._tensor.shape[0]
         matrix = np.array(self._whole[expert])
@@ -128,7 +132,10 @@ class ExpertLoader:
 
 
 def turned_names(tensors: Tensors) -> set[str]:
-    """Weights that lie (K, M): Flax's and Keras' kernels, and GPT-2's Conv1D, told by a bias' length."""
+    """Return the names of weights that are stored (K, M): kernels of Flax and Keras, and GPT-2's Conv1D.
+
+    Conv1D is recognised by the length of a bias, which is that of the second dimension.
+    """
     matrices = [name for name, tensor in tensors.items() if len(tensor.shape) == 2]
     kernels = {name for name in matrices if KERNEL.search(name)}
     named = [name for name in matrices if CONV1D.search(name)]
@@ -144,15 +151,16 @@ def _is_turned(name: str, tensors: Tensors) -> bool:
 
 
 def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
-    """The tensors with packed matrices unpacked, experts one by one, and Conv1D as (M, K).
+    """Return the tensors with packed matrices unpacked, fp8 weights widened, and transposed weights as (M,
+    K).
 
     Raises
     ------
-    BadInput : a packed matrix whose parts do not belong together, or a name that is no text
+    BadInput : a packed matrix whose parts do not fit each other, or a name that is no text
     """
     for name in tensors:
         try:
-            # A file may be called by bytes that are no UTF-8, and its tensor like the file
+            # A file name may contain bytes that are no UTF-8, and a tensor may be named after its file
             name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise BadInput(f"{path}: the name {name!r:.80} of a tensor has half a character") from None
@@ -171,7 +179,7 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
 
 
 def _packed(name: str, tensors: Tensors) -> list[str]:
-    """The packed matrix that a tensor is a part of, if any."""
+    """Return the packed matrix that a tensor is a part of, if any, as a list of at most one name."""
     wholes = [name.removesuffix(part) for part in (*PARTS, ".row_offsets") if name.endswith(part)]
     return [whole for whole in wholes if all(whole + part in tensors for part in PARTS)]
 

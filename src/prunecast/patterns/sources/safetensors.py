@@ -1,7 +1,7 @@
-"""`.safetensors`: the header is checked by hand before anything is mapped or allocated.
+"""Read and write `.safetensors`; the header is checked before any data are read or allocated.
 
 Layout (safetensors format description): 8 bytes little-endian length of the header, a JSON object
-name -> {dtype, shape, data_offsets}, then the data that the offsets count from.
+name -> {dtype, shape, data_offsets}, then the data; offsets count from the start of the data.
 """
 
 import json
@@ -19,7 +19,9 @@ from prunecast.files import MIB, parse_json
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 
 LONGEST_HEADER = 32 * MIB
-"""A hundred thousand tensors; read, it takes tens of times the memory. The format allows 100 MB."""
+"""Largest accepted header in bytes, enough for a hundred thousand tensors; parsed, it needs tens of times the
+memory. The format allows 100 MB.
+"""
 MOST_DIMENSIONS = 64
 """Most dimensions of a tensor, numpy's limit."""
 LARGEST = 2**63
@@ -37,12 +39,12 @@ CODES = {name: code for code, name in NUMBERS.items()}
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     """Open the tensors that the header names, in the order of their data.
 
-    The data must fill the file without overlaps, holes and bytes at the end, as the reference library
-    requires: bytes that belong to no tensor are the sign of a damaged or forged file.
+    The data must fill the file without overlaps, gaps and trailing bytes, as the reference library requires:
+    bytes that belong to no tensor indicate a damaged or forged file.
 
     Raises
     ------
-    BadInput : the header is no such header, or its tensors do not fill the file
+    BadInput : an invalid header, or tensors that do not fill the file
     """
     header, data_bytes = _header(path)
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
@@ -65,7 +67,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
 
 
 class Form(NamedTuple):
-    """Number format and shape of an array that is not made yet."""
+    """Number format and shape of an array that is not computed yet."""
 
     dtype: npt.DTypeLike
     shape: tuple[int, ...]
@@ -74,17 +76,17 @@ class Form(NamedTuple):
 def write_safetensors(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], forms: Mapping[str, Form], texts: Mapping[str, str]
 ) -> None:
-    """Write arrays, each taken from its mapping once, when its turn has come.
+    """Write arrays; each is read from its mapping once, just before it is written.
 
     Parameters
     ----------
-    forms : what each array will be
-    texts : entries of the header
+    forms : number format and shape of each array
+    texts : text entries of the header
 
     Raises
     ------
-    OSError, ValueError : a file that cannot be written, an array of a type that the format lacks or that is
-        not what was said of it
+    OSError, ValueError : a file that cannot be written, an array of a type that the format lacks or that
+        differs from its form
     """
     names = sorted(forms, key=lambda name: (-np.dtype(forms[name].dtype).itemsize, name))
     header: dict[str, Any] = {"__metadata__": dict(texts)} if texts else {}
@@ -113,18 +115,18 @@ def write_safetensors(
 
 
 def utf8_name(name: str) -> str:
-    """Return the name under which a tensor is stored: a file's name in it may have bytes that are no text."""
+    """Return the name under which a tensor is stored, with characters that are no UTF-8 escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:
-    """Return the free text entries of the header."""
+    """Return the text entries of the header."""
     metadata = _header(path)[0].get("__metadata__") or {}
     return {str(key): str(value) for key, value in metadata.items()}
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the checked JSON object, and how many bytes of data follow it."""
+    """Return the checked JSON object, and the number of data bytes that follow it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -172,7 +174,9 @@ def _numpy(name: str) -> np.dtype[Any]:
 
 
 def _load(path: Path, start: int, length: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-    """Return one tensor from its place, which has been checked: the library reads the header for each."""
+    """Return one tensor from its byte range, which has been checked; the library would parse the header each
+    time.
+    """
     if dtype not in CODES:
         raise ValueError(f"numbers of the format {dtype:.40}")
     found = np.fromfile(path, np.uint8, length, offset=start)

@@ -1,7 +1,7 @@
-"""`StoredTensor`: one tensor in a file, known from its header and not loaded yet; sparse ones too.
+"""`StoredTensor`: one tensor in a file, dense or sparse, known from its header and not loaded yet.
 
-Those of fp8 become numbers of wider formats: alone fp16, which holds them all; with scales beside them bf16.
-Scales (compressed-tensors, DeepSeek) are one number, one for each row, or one for each square block.
+Tensors of fp8 are widened: to fp16, which represents them exactly, or with scales to bf16. Scales
+(compressed-tensors, DeepSeek) are one number, one per row, or one per square block.
 """
 
 import contextlib
@@ -28,23 +28,22 @@ DAMAGE = (
     *(LookupError, TypeError, SyntaxError, tokenize.TokenError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
 )
-"""What numpy, zipfile and the standard library raise on damaged files."""
+"""Exceptions that numpy, zipfile and the standard library raise on damaged files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredTensor:
-    """What the header of a file says of a tensor, and how to get its values.
+    """Properties of a tensor from the header of its file, and a function that loads its values.
 
     Parameters
     ----------
     shape : sizes of its dimensions
-    dtype : `float16`, `bfloat16`, `float32`, `float64`, or whatever else the file calls it
+    dtype : `float16`, `bfloat16`, `float32`, `float64`, or any other name that the file uses
     load : reads the values, of that shape
     stored : (M, K) bool, elements that a sparse file stores, or None
-    note : what a reader wants to say of it, or None
-    is_turned : the file holds (K, M), `load` gives (M, K)
+    note : remark for the user, or None
+    is_turned : the file stores (K, M), `load` returns (M, K)
     as_stored : the tensor in the file's own number format, where `load` converts it; else None
-
     """
 
     shape: tuple[int, ...]
@@ -57,18 +56,18 @@ class StoredTensor:
 
     @property
     def elements(self) -> int:
-        """Product of the shape."""
+        """Return the product of the shape."""
         return math.prod(self.shape)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """`64x3x7x7`; `scalar` for no dimensions."""
+    """Return the shape as text, like `64x3x7x7`; `scalar` for no dimensions."""
     return "x".join(str(size) for size in shape) or "scalar"
 
 
 @contextlib.contextmanager
 def failures_named(path: Path, tensor: str | None = None) -> Iterator[None]:
-    """Turn what readers raise on damaged files into one line that names the file and the tensor."""
+    """Turn errors that readers raise on damaged files into one line that names the file and the tensor."""
     where = f"{path}" if tensor is None else f"{path}: tensor {tensor!r}"
     try:
         yield
@@ -80,18 +79,20 @@ def failures_named(path: Path, tensor: str | None = None) -> Iterator[None]:
 
 
 LARGEST_MATRIX = 2**31 - 1
-"""Elements of a matrix that the int32 offsets of the maps can count."""
+"""Largest number of elements of a matrix that the int32 offsets of the maps can count."""
 
 
 SMALL_MATRIX = 2**24
-"""Elements that may be allocated whatever the file holds."""
+"""Number of elements that may be allocated whatever the size of the file."""
 
 MOST_PER_ENTRY = 10_000
-"""Elements of a larger matrix per entry that the file stores: a few bytes must not ask for gigabytes."""
+"""Most elements of a larger matrix per stored entry: a file of a few bytes must not allocate gigabytes."""
 
 
 def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
-    """Refuse, before it is allocated, a matrix that no map can describe or its file does not justify."""
+    """Raise BadInput, before allocation, for a matrix that no map can describe or that is too large for its
+    file.
+    """
     if rows < 1 or columns < 1 or rows * columns > LARGEST_MATRIX:
         raise BadInput(f"{path}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {rows}x{columns}")
     if rows * columns > max(SMALL_MATRIX, MOST_PER_ENTRY * entries):
@@ -104,7 +105,9 @@ def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
 def rows_of_entries(
     path: Path, offsets: npt.NDArray[np.integer], rows: int, entries: int
 ) -> npt.NDArray[np.int64]:
-    """(entries,): the row of each entry, from the (rows + 1,) offsets of compressed rows; or of columns."""
+    """Return the row of each entry, (entries,), from the (rows + 1,) offsets of compressed rows; or
+    columns.
+    """
     if offsets.shape != (rows + 1,):
         raise BadInput(f"{path}: wanted {rows + 1} offsets, got {offsets.size}")
     if offsets[0] != 0 or offsets[-1] != entries or np.any(offsets[1:] < offsets[:-1]):
@@ -113,7 +116,7 @@ def rows_of_entries(
 
 
 def check_places(path: Path, what: str, places: npt.NDArray[np.integer], size: int) -> None:
-    """Refuse rows or columns outside [0, size)."""
+    """Raise BadInput for rows or columns outside [0, size)."""
     if places.size and not 0 <= places.min() <= places.max() < size:
         raise BadInput(f"{path}: {what} must lie in [0, {size}), got {places.min()} to {places.max()}")
 
@@ -124,7 +127,10 @@ def sparse_tensor(
     values: npt.NDArray[np.number],
     shape: tuple[int, int],
 ) -> StoredTensor:
-    """fp32 matrix with the values at (rows, columns), added up where repeated; stored zeros stay stored."""
+    """Return an fp32 matrix with the values at (rows, columns); repeated entries add up.
+
+    Its mask contains all stored entries, zeros included.
+    """
     stored = np.zeros(shape, dtype=np.bool_)
     stored[rows, columns] = True
     weights = np.zeros(shape, dtype=np.float32)
@@ -135,7 +141,7 @@ def sparse_tensor(
 
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("_scale_inv", "_scale")
-"""What follows the name of a matrix in that of its scales; both multiply."""
+"""Suffixes, after the name of a matrix, of the names of its scales; both kinds multiply."""
 BLOCKS = tuple(2**power for power in range(4, 12))
 """Sides of square blocks that share a scale."""
 NOTE = "fp8 weights run in a wider format: no kernel here multiplies fp8"
@@ -144,13 +150,13 @@ Shape = tuple[int, ...]
 
 
 def is_scale(name: str, tensors: Mapping[str, StoredTensor]) -> bool:
-    """Whether a tensor scales fp8 weights that `wider` has made numbers of."""
+    """Return True if a tensor contains the scales of fp8 weights that `wider` has widened."""
     wholes = (tensors.get(name.removesuffix(end)) for end in SCALES if name.endswith(end))
     return any(whole is not None and whole.note == NOTE for whole in wholes)
 
 
 def wider(path: Path, tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """The tensors, matrices of fp8 as fp16 or, scaled, as bf16.
+    """Return the tensors, with matrices of fp8 as fp16 or, if they have scales, as bf16.
 
     Raises
     ------
@@ -178,14 +184,19 @@ def _as_fp16(tensor: StoredTensor) -> npt.NDArray[Any]:
 
 
 def _as_long(shape: Shape, scales: Shape) -> Shape:
-    """The shape of scales with as many dimensions as the weights; a vector is of the rows."""
+    """Return the shape of the scales with as many dimensions as the weights; a vector has one scale per
+    row.
+    """
     if scales == (shape[0],) and shape[0] > 1:
         return (shape[0], *(1,) * (len(shape) - 1))
     return (*(1,) * (len(shape) - len(scales)), *scales)
 
 
 def _sides(shape: Shape, scales: Shape) -> tuple[int, ...] | None:
-    """How many weights in a row share a scale, dimension by dimension, 1 where scales are as many or one."""
+    """Return the number of weights that share a scale along each dimension, or None if the shapes do not fit.
+
+    It is 1 where the scales broadcast: one per weight or one for all.
+    """
     if len(scales) != len(shape) or min(shape) < 1:
         return None
     for side in (1, *BLOCKS):

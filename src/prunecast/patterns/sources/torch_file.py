@@ -1,6 +1,6 @@
-"""`.pt`, `.pth`, `.bin`, `.ckpt`: tensors alone, by torch's `weights_only`, which runs no code of a pickle.
+"""Read `.pt`, `.pth`, `.bin` and `.ckpt` with torch's `weights_only`, which runs no code of a pickle.
 
-torch below 2.6 ran some of it all the same (CVE-2025-32434) and is refused.
+Versions of torch below 2.6 could still run code (CVE-2025-32434) and are refused.
 """
 
 import importlib
@@ -21,15 +21,15 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 FIRST_SAFE = (2, 6)
 STATES = ("state_dict", "model_state_dict", "model", "module", "params")
-"""Under which of these a checkpoint of a training run has its weights."""
+"""Keys under which the checkpoint of a training run may contain its weights."""
 
 
 def read_torch(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a state dictionary, not copied from the file yet where it is a zip archive.
+    """Return the tensors of a state dictionary; those of a zip archive stay memory-mapped until loaded.
 
     Raises
     ------
-    BadInput : torch is missing or too old, or the file holds more than tensors, numbers and texts
+    BadInput : torch is missing or too old, or the file contains more than tensors, numbers and texts
     """
     torch = _torch(path)
     with warnings.catch_warnings():
@@ -64,7 +64,7 @@ def _torch(path: Path) -> Any:
 
 
 def _state(found: Any, alone: str) -> dict[str, Any]:
-    """Tensors by name: of a dictionary, of the one inside it that has a model's weights, or one tensor."""
+    """Return tensors by name: of a dictionary, of the state dictionary inside it, or of a single tensor."""
     if hasattr(found, "detach"):
         return {alone: found}
     if not isinstance(found, Mapping):
@@ -84,7 +84,9 @@ def _stored(tensor: Any) -> StoredTensor:
 
 
 def array_of(tensor: Any) -> npt.NDArray[Any]:
-    """A tensor of torch as an array that shares its memory where it can; formats that numpy lacks too."""
+    """Return a torch tensor as an array, without a copy where possible; formats that numpy lacks use
+    ml_dtypes.
+    """
     whole = tensor.detach().cpu()
     name = str(whole.dtype).removeprefix("torch.")
     if name != "bfloat16" and not name.startswith("float8"):

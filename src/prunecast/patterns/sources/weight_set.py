@@ -1,4 +1,4 @@
-"""`WeightSet`: the matrices that a file holds, which of them are meant, and the way back to a file."""
+"""`WeightSet`: the matrices of a file, selection of tensors by name, and writing weights to a file."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from prunecast.patterns.tile_map import MaskArray, WeightArray
 
 
 class FilterShape(NamedTuple):
-    """What a row of a convolution's weights is: a filter, flattened in this order."""
+    """Shape of a convolution's filter; a row of its weights is one filter, flattened in this order."""
 
     channels: int
     height: int
@@ -31,14 +31,13 @@ class Layer:
     ----------
     name : name of the tensor in the file, or of the file
     shape : M, K
-    load : gives the weights; large checkpoints hold one matrix at a time and read it again
+    load : returns the weights; large checkpoints keep one matrix in memory and read others again
     dtype : `fp16`, `bf16` or `fp32`, the type of `weights`
-    note : what was done to the tensor on the way, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
-    experts : among so many matrices a model divides its tokens, this one gets a part; None gets all
-    filters : of a convolution, K = channels * height * width; None for plain matrices
-    parts : matrices of as many rows below each other, as queries, keys and values; 1 for any other
+    note : conversion of the tensor, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
+    experts : number of experts among which the model divides its tokens, if this matrix is one; else None
+    filters : filter shape of a convolution, K = channels * height * width; None for plain matrices
+    parts : number of matrices stacked along M, as queries, keys and values; 1 for any other
     stored : (M, K) bool, the elements that a sparse file stores, zeros among them; None for dense files
-
     """
 
     name: str
@@ -52,35 +51,38 @@ class Layer:
     parts: int = 1
 
     def share_of(self, tokens: int, experts_per_token: int) -> int:
-        """Tokens that reach this matrix of all that the model gets: experts share them evenly."""
+        """Return the number of the model's tokens that reach this matrix; experts share them evenly."""
         if self.experts is None:
             return tokens
         return min(tokens, max(1, -(-tokens * experts_per_token // self.experts)))
 
     @property
     def weights(self) -> WeightArray:
-        """(M, K) float16, bfloat16 (of ml_dtypes) or float32; finite. Raises BadInput as `read_weights`."""
+        """Return the weights (M, K) as float16, bfloat16 (of ml_dtypes) or float32; all are finite.
+
+        Raises BadInput as `read_weights`.
+        """
         return self.load()
 
     @property
     def size(self) -> int:
-        """M * K."""
+        """Return M * K."""
         return self.shape[0] * self.shape[1]
 
     @property
     def kept(self) -> MaskArray:
-        """(M, K) bool: the mask that the file itself states, stored elements or else those not zero."""
+        """Return the mask (M, K) of the file: its stored elements or, in a dense file, the nonzero ones."""
         return self.weights != 0 if self.stored is None else self.stored
 
 
 class OneAtATime:
-    """Holds the matrix that was read last, for layers of a checkpoint that is too large to hold."""
+    """Cache of the matrix that was read last, for layers of a checkpoint that is too large for memory."""
 
     def __init__(self) -> None:
         self._held: tuple[str, WeightArray] | None = None
 
     def read(self, name: str, load: Callable[[], WeightArray]) -> WeightArray:
-        """The matrix called so, read unless it is the last one again."""
+        """Return the matrix `name`, loaded unless it is the one read last."""
         if self._held is None or self._held[0] != name:
             self._held = None
             self._held = (name, load())
@@ -95,11 +97,11 @@ class WeightSet:
     ----------
     path : the file
     layers : name -> layer; at least one
-    skipped : name -> why a tensor was left out (dtype, shape); those not selected are not listed
-    lookups : embeddings that were left out: rows are taken of them, they multiply nothing
+    skipped : name -> reason why a tensor was left out (dtype, shape); those not selected are not listed
+    lookups : embeddings that were left out, since no matrix product uses them
     skipped_weights : name -> elements of the tensors in `skipped`
-    vectors : tensors of less than two dimensions (biases, norms), left out without a word
-
+    vectors : number of tensors of less than two dimensions (biases, norms), which are left out without a
+        reason
     """
 
     path: Path
@@ -113,22 +115,21 @@ class WeightSet:
 def write_weights(
     path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays to a `.safetensors` file, whole or not at all.
+    """Write arrays to a `.safetensors` file, completely or not at all.
 
-    The file is written under another name in the same folder and then renamed, so that a reader never
-    sees half of it and a failure leaves an older file as it was.
+    The file is written under another name in the same folder and then renamed. A reader never sees a partial
+    file, and a failure leaves an older file unchanged.
 
     Parameters
     ----------
     path : ends in `.safetensors`
-    arrays : name -> array of any shape, of a type that safetensors stores; one that makes them when they are
-        asked for says before, in `form`, what each will be
+    arrays : name -> array of any shape, of a type that safetensors stores; a mapping that computes arrays on
+        access has a method `form`, which returns the number format and shape of each
     metadata : text entries for the header
 
     Raises
     ------
     BadInput : another suffix, nothing to write, metadata that is not text, or a file that cannot be written
-
     """
     final = Path(path)
     texts = dict(metadata or {})
@@ -152,22 +153,21 @@ REGEX = "re:"
 
 
 def listed(selectors: str | Sequence[str]) -> list[str]:
-    """Selectors as a list: one alone is a string, which is no sequence of letters here."""
+    """Return selectors as a list; a single selector may be a string."""
     return [selectors] if isinstance(selectors, str) else list(selectors)
 
 
 def select_names(
     names: Iterable[str], target: str | Sequence[str] = (), ignore: str | Sequence[str] = ()
 ) -> list[str]:
-    """The `names` that a target matches (all, without targets) and no ignore does, in their order.
+    """Return the `names` that a target matches (all, without targets) and no ignore matches, in their order.
 
-    A selector is an exact name, or `re:` with a regular expression that is found anywhere in the name:
-    `re:embed` means every name with `embed` in it.
+    A selector is an exact name, or `re:` with a regular expression that is searched anywhere in the name:
+    `re:embed` matches every name that contains `embed`.
 
     Raises
     ------
     BadInput : an invalid expression, or a target that matches no name (with the nearest names)
-
     """
     names, target, ignore = list(names), listed(target), listed(ignore)
     for selector in target:
@@ -178,9 +178,9 @@ def select_names(
 
 
 def check_ignored(names: Iterable[str], ignore: Sequence[str]) -> None:
-    """Refuse a name to leave out that is none of `names`: a slip would keep what it meant. Raises BadInput.
+    """Raise BadInput for a name to leave out that is not in `names`: a typing error would prune that tensor.
 
-    Regular expressions may match nothing, as one that serves several models does.
+    Regular expressions may match nothing, so that one expression can be used for several models.
     """
     names = list(names)
     for selector in ignore:
