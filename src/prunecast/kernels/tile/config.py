@@ -1,7 +1,8 @@
-"""`TileConfig`: one compiled form of the tile kernel, and what multiplying 16 columns costs in it.
+"""`TileConfig`: one compiled form of the tile kernel, with the cost of multiplying 16 columns.
 
-Source of 168 registers, 48-KB stages and the bytes beside the ring of the wgmma forms, where one warpgroup
-copies and two multiply: a kernel of this form, compiled for sm_90a and measured on an H200 (2026-11-20).
+The wgmma forms have one producer warpgroup and two consumer warpgroups. Their 168 registers, stages of 48 KB
+and shared memory outside the stages are those of a kernel of this form, compiled for sm_90a and measured on
+an H200 (2026-11-20).
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
 
 CONSUMER_WARPGROUPS = 2
-"""Warpgroups that multiply. Kind: CUDA source, `tile_shape.cuh`."""
+"""Number of consumer warpgroups. Kind: CUDA source, `tile_shape.cuh`."""
 WGMMA_ROWS, WGMMA_MOST_COLUMNS = 64, 256
 """Rows, and most columns, of one instruction. Kind: definition, PTX ISA, wgmma.mma_async m64nNk16."""
 
@@ -28,13 +29,13 @@ class TileConfig:
     tensor_path : `wgmma`, `mma` or `registers`, see `prunecast.kernels.tile.configs`
     tensor : as `KernelPlan.tensor`
     dtype : as `KernelPlan.dtype`
-    shape : tile of C and k-step; `block_k` counts columns of A before 2:4 where weights are 2:4
-    part_m, part_n : the part of the tile of C that one warpgroup (wgmma) or warp (else) owns
-    fma_per_instruction : of one tensor instruction, of a warpgroup (wgmma) or a warp (else)
-    resources : what a block occupies on an SM
-    pair : blocks on neighbouring SMs that multiply together, each with its share of the tokens in its shared
-        memory and all of its own weights; 1, or 2 on sm_100
-    warpgroups : that multiply an item together, of a wgmma kernel
+    shape : tile of C and k-step; `block_k` counts columns of A before 2:4 compression
+    part_m, part_n : the part of the tile of C that one warpgroup (wgmma) or warp (else) computes
+    fma_per_instruction : FMA of one tensor instruction of a warpgroup (wgmma) or a warp (else)
+    resources : resources that a block occupies on an SM
+    pair : number of blocks on neighbouring SMs that multiply together; each holds its share of the tokens and
+        all its own weights in shared memory; 1, or 2 on sm_100
+    warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
     """
 
     tensor_path: str
@@ -49,7 +50,7 @@ class TileConfig:
     warpgroups: int = CONSUMER_WARPGROUPS
 
     def __str__(self) -> str:
-        """Short name, e.g. `128x256x64 s4`: tile of C, k-step and stages."""
+        """Return the short name, e.g. `128x256x64 s4`: tile of C, k-step and number of stages."""
         return f"{'x'.join(map(str, self.shape))} s{self.resources.stages}"
 
     @property
@@ -64,45 +65,47 @@ class TileConfig:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the weights are 2:4."""
+        """True if the weights are 2:4."""
         return self.tensor.startswith("sparse-")
 
     @property
     def consumer_warps(self) -> int:
-        """Warps that multiply."""
+        """Number of warps that multiply."""
         return 4 * self.warpgroups if self.tensor_path == "wgmma" else self.resources.threads // 32
 
     @property
     def warps_per_part(self) -> int:
-        """Warps that own a part of C together."""
+        """Number of warps that compute one part of C together."""
         return 4 if self.tensor_path == "wgmma" else 1
 
     @property
     def weight_bytes_per_k16(self) -> int:
-        """Packed weights of the tile for 16 columns, with the metadata of 2:4."""
+        """Bytes of packed weights of the tile per 16 columns, including the metadata of 2:4."""
         return weight_bytes(self.shape.block_m, 16, self.element_bytes, sparse=self.is_sparse)
 
     @property
     def fma_per_warp_per_k16(self) -> int:
-        """FMA of one multiplying warp for 16 columns; only kept ones where weights are 2:4."""
+        """FMA of one consumer warp per 16 columns; with 2:4 weights only the kept ones."""
         dense = self.shape.block_m * self.shape.block_n * 16 // self.consumer_warps
         return dense // 2 if self.is_sparse else dense
 
     @property
     def instructions_per_k16(self) -> int:
-        """Tensor instructions that one multiplying warp issues for 16 columns."""
+        """Number of tensor instructions that one consumer warp issues per 16 columns."""
         fma = self.fma_per_warp_per_k16 * self.warps_per_part
         return max(fma // self.fma_per_instruction, 1)
 
     @property
     def share_bytes_per_k16(self) -> int:
-        """What the block itself copies into shared memory for 16 columns."""
+        """Bytes that the block copies into its own shared memory per 16 columns."""
         tokens = self.shape.block_n // self.pair * 16 * self.element_bytes
         return self.weight_bytes_per_k16 + tokens
 
     @property
     def operand_bytes_per_warp_per_k16(self) -> int:
-        """Shared memory that one multiplying warp reads for 16 columns; a warpgroup's is shared evenly."""
+        """Bytes of shared memory that one consumer warp reads per 16 columns; reads of a warpgroup are
+        divided evenly.
+        """
         if self.pair > 1:
             return self.share_bytes_per_k16 // self.consumer_warps
         if self.tensor_path == "wgmma":
@@ -115,14 +118,18 @@ class TileConfig:
 
     @property
     def _port_bytes_per_k16(self) -> int:
-        """What reads of a warp on CUDA cores take of the port: lanes, 4 along the rows and 8 along the
-        tokens, read four elements at a time, which takes four cycles whoever asks for the same.
+        """Bytes of the shared-memory port that the reads of a warp on CUDA cores occupy per 16 columns.
+
+        The lanes, 4 along the rows and 8 along the tokens, read four elements at a time. Each such read needs
+        four cycles, even if lanes read the same address.
         """
         return 16 * (self.part_m // 4 // 4 + self.part_n // 8 // 4) * 4 * 128
 
 
 def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:
-    """Bytes of packed weights; 2:4 keeps half of the values and two bits for each that is kept."""
+    """Return the bytes of packed weights; 2:4 stores half of the values and two bits of metadata for each of
+    them.
+    """
     if not sparse:
         return rows * columns * element_bytes
     return rows * columns // 2 * element_bytes + rows * columns // 8
@@ -132,18 +139,18 @@ class _WgmmaUse(NamedTuple):
     """How a warpgroup multiplies 16 columns of its part of C."""
 
     operand_bytes: int
-    """Shared memory that all its instructions read."""
+    """Bytes of shared memory that all its instructions read."""
     instruction_rows: int
-    """64 of one operand and this many (N) of the other go into one instruction."""
+    """N of the instruction m64nN: its rows of the operand that does not provide the 64 rows."""
 
 
 @lru_cache(maxsize=256)
 def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> _WgmmaUse | None:
-    """The cheapest way to multiply 16 columns of a part of C; None if no instruction fits the part.
+    """Return the wgmma use with the least reads for 16 columns of a part of C; None if no instruction fits.
 
     An instruction m64nN reads 64 rows of one operand and N of the other. Weights or tokens may be the 64
-    rows; whichever reads less is taken. 2:4 weights must be the 64 rows; their metadata come through
-    registers.
+    rows; the choice with fewer bytes is returned. 2:4 weights must be the 64 rows; their metadata are read
+    from registers.
     """
     weights = element_bytes * (8 if sparse else 16)
     tokens = element_bytes * 16
@@ -158,17 +165,18 @@ def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
 """Threads of a block, and registers of each when it starts. Kind: as-compiled, sm_90a."""
 BARRIER_BYTES = 1024
-"""Barriers and alignment beside the ring. Kind: CUDA source, `tile_shape.cuh`."""
+"""Bytes of barriers and alignment in addition to the pipeline stages. Kind: CUDA source, `tile_shape.cuh`."""
 STAGING_BYTES = (32 * 1024, 16 * 1024)
-"""Bytes that C leaves through: the most that half of the tile of C fills; that half itself where it is less.
+"""Sizes in bytes of the staging buffer of C, largest first; a smaller half of a tile of C is its own size.
 Kind: CUDA source, `tile_shape.cuh`."""
 COLUMN_BYTES = 2 * 64 * 4
-"""Bytes of the columns of a stage and of the next one in its slot. Kind: CUDA source, `tile_shape.cuh`."""
+"""Bytes of column indices per stage: those of the stage and of the next one in its slot. Kind: CUDA source,
+`tile_shape.cuh`."""
 SPARSE_STAGING_BYTES = 16 * 1024
-"""Bytes that C of the 2:4 kernel leaves through: 16 rows of 64 tokens for each of eight warps. Kind: CUDA
-source, `sparse_shape.cuh`."""
+"""Bytes of the staging buffer of C in the 2:4 kernel: 16 rows of 64 tokens for each of eight warps. Kind:
+CUDA source, `sparse_shape.cuh`."""
 MOST_STAGES = 8
-"""Slots of a ring. Kind: choice, no config has shared memory for more in which it pays."""
+"""Maximum number of pipeline stages. Kind: choice, no config has shared memory for more in which it pays."""
 STEP_ROW_BYTES = 128
 """Bytes of a row of weights in a k-step, the widest swizzle. Kind: CUDA source, `tile_shape.cuh`."""
 
@@ -183,7 +191,7 @@ _WGMMA_SHAPES = (
     (64, 64),
     (32, 256),
 )
-"""block_m x block_n; a tile twice as large has more sums than a thread has registers. Kind: choice, sizes
+"""block_m x block_n; with larger tiles the accumulators of a thread exceed its registers. Kind: choice, sizes
 that wgmma multiplies in halves."""
 _SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
 """Shapes of the 2:4 kernel, whose consumer warpgroups have 64 or 128 rows and all tokens. Kind: choice, what
@@ -191,7 +199,7 @@ the compile tests build without spills."""
 
 
 def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """sm_90: each consumer warpgroup owns half of the tile of C and multiplies by wgmma."""
+    """Yield the wgmma configs for sm_90: each consumer warpgroup computes half of the tile of C."""
     for block_m, block_n in _SPARSE_SHAPES if tensor.startswith("sparse-") else _WGMMA_SHAPES:
         shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
         part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
@@ -218,7 +226,9 @@ class _Part(NamedTuple):
 
 
 def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | None:
-    """Half of the rows or half of the tokens, whichever reads less shared memory; None if neither can be."""
+    """Return half of the rows or half of the tokens, whichever reads less shared memory; None if neither
+    fits.
+    """
     halves = ((shape.block_m // 2, shape.block_n), (shape.block_m, shape.block_n // 2))
     uses = [(m, n, wgmma_use(m, n, element_bytes, sparse=sparse)) for m, n in halves]
     parts = [_Part(m, n, use) for m, n, use in uses if use is not None]
@@ -226,7 +236,7 @@ def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | Non
 
 
 def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> BlockResources:
-    """Resources with as many stages as shared memory holds."""
+    """Return the resources with as many stages as shared memory can hold, at most `MOST_STAGES`."""
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     stage = weights + shape.block_n * shape.block_k * element + COLUMN_BYTES
@@ -237,6 +247,6 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> Bloc
 
 
 def staging_bytes(shape: BlockShape, element_bytes: int) -> int:
-    """Bytes of the staging buffer through which a block of the tile kernel stores C."""
+    """Return the bytes of the staging buffer through which a block of the tile kernel stores C."""
     half_tile = shape.block_m * shape.block_n * element_bytes // 2
     return next((staging for staging in STAGING_BYTES if staging <= half_tile), half_tile)

@@ -1,15 +1,16 @@
 """Configs of the tile kernel on a GPU.
 
-One tile of C per block, kept columns in k-steps through a ring of slots in shared memory. Three paths:
+A block computes one tile of C. Kept columns are processed in k-steps with multistage pipelining in shared
+memory. There are three paths:
 
-    wgmma      sm_90: a warpgroup copies, two warpgroups multiply
+    wgmma      sm_90: one warpgroup copies, two warpgroups multiply
     mma        sm_80 and later: eight warps copy (cp.async) and multiply (mma.sync)
-    registers  sm_70, sm_75: eight warps; copies go through registers, two slots
+    registers  sm_70, sm_75: eight warps; copies go through registers, two stages
 
-fp32 takes `mma` or `registers`, with products of CUDA cores. tf32 takes `mma`: its wgmma reads only
+fp32 uses `mma` or `registers` with FMA instructions on CUDA cores. tf32 uses `mma`: its wgmma reads only
 K-contiguous operands, and rows of B are token-contiguous.
 
-Our own kernels have wgmma on sm_90 alone; later GPUs dropped it and run them as `mma`.
+The project's kernels use wgmma only on sm_90; later GPUs do not have it and use `mma`.
 """
 
 from collections.abc import Iterator
@@ -30,23 +31,24 @@ OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (6
 THREADS = 256
 """Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 BESIDE_BYTES = 1024
-"""Staged columns of four steps and records of 16 beside the ring, at least. Kind: CUDA source,
-`mma_shape.cuh`."""
+"""Least bytes of shared memory in addition to the stages: column indices of four steps and 16 records. Kind:
+CUDA source, `mma_shape.cuh`."""
 STEP_ROW_BYTES = 64
 """Bytes of a row of weights in a k-step. Kind: CUDA source, `mma_shape.cuh`."""
 STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
-"""Bytes of a row of weights in a step, before 2:4, and slots. Kind: choice, what the compile tests build."""
+"""Bytes of a row of weights per k-step (before 2:4), and number of stages. Kind: choice, what the compile
+tests build."""
 SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
-"""Steps of 2:4 weights: of twice the columns, with as many products as a plain step. Four such slots leave
-some configs too few registers for their addresses. Kind: choice, on an H200 three and four slots of plain
-weights are the same."""
+"""Steps of 2:4 weights, with twice the columns, so that a step has as many FMA as a dense one. With four such
+stages some configs have too few registers for their addresses. Kind: choice, on an H200 three and four slots
+of plain weights are the same."""
 LINE_BYTES = 128
-"""Bytes of which weights of a stage fill a whole number, so that rows of tokens begin at one. Kind: CUDA
-source, `mma_shape.cuh`."""
+"""Alignment of the weights of a stage in bytes, so that rows of tokens begin at a line. Kind: CUDA source,
+`mma_shape.cuh`."""
 
 
 class _WarpTile(NamedTuple):
-    """A tile of C, and the part of it that one of eight warps owns."""
+    """A tile of C, and the part of it that each of eight warps computes."""
 
     block_m: int
     block_n: int
@@ -76,23 +78,27 @@ _CORE_FORMS = (
 )
 """Tiles of the fp32 kernel. Kind: choice, those that the compile tests build without spills."""
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
-"""Rows x tokens of a warp's part -> registers of a thread. Kind: as-compiled, sm_75 to sm_90."""
+"""Rows x tokens of a warp's part -> registers per thread. Kind: as-compiled, sm_75 to sm_90."""
 _PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
-"""`_CORE_REGISTERS` where products come in pairs of registers. Kind: as-compiled, sm_100 and sm_120."""
+"""`_CORE_REGISTERS` with packed fp32x2 FMA, which use register pairs. Kind: as-compiled, sm_100 and
+sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
-"""Whether there is cp.async -> slots of the fp32 kernel. Kind: choice, what the compile tests build."""
+"""True with cp.async, else False -> numbers of stages of the fp32 kernel. Kind: choice, what the compile
+tests build."""
 _REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
-"""Shapes that leave registers for staged copies. Kind: choice, as `_MMA_FORMS`."""
+"""Shapes that leave registers for copies through registers. Kind: choice, as `_MMA_FORMS`."""
 
 
 def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
-    """Configs for a tile map and `n` tokens. BadInput: n below 1; else as `tile_configs`."""
+    """Return the configs for a tile map and `n` tokens. BadInput: n below 1; else as `tile_configs`."""
     check_tokens(n)
     return tile_configs(gpu, dtype, height_of(tiles))
 
 
 def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
-    """Configs of our own tile kernel on `gpu` for tiles of up to `height` rows, none taller than they need.
+    """Return the configs of the project's tile kernel on `gpu` for tiles of up to `height` rows.
+
+    No config is taller than the smallest one that holds such a tile.
 
     Raises
     ------
@@ -106,7 +112,7 @@ def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...
 
 
 def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
-    """Configs for 2:4 weights on sparse tensor cores. BadInput where the GPU has none."""
+    """Return the configs for 2:4 weights on sparse tensor cores. BadInput if the GPU has none."""
     native = gpu.has_wgmma and dtype != "tf32"
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
 
@@ -115,7 +121,7 @@ def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, .
 def _fitting(
     gpu: GpuSpec, dtype: str, tensor: str, height: int, shapes: tuple[tuple[int, int], ...] | None = None
 ) -> tuple[TileConfig, ...]:
-    """Configs of which a block fits on an SM, up to the lowest that takes a tile of `height` rows whole."""
+    """Return the configs that fit on an SM, up to the smallest height that holds a tile of `height` rows."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
     check_own_dtype(dtype)
@@ -138,7 +144,9 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
 
 
 def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """sm_80 and later; steps and slots that keep the most blocks on an SM, on a tie the first that do."""
+    """Yield the configs for sm_80 and later, each with the k-step and stages that give the highest
+    occupancy.
+    """
     steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS
     for form in _MMA_FORMS:
         choices = [_mma_config(form, dtype, tensor, row, stages) for row, stages in steps]
@@ -146,7 +154,7 @@ def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
 
 
 def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """sm_70, sm_75: two slots, and the next step's data wait in registers."""
+    """Yield the configs for sm_70 and sm_75: two stages; the data of the next step are held in registers."""
     # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
     fma = 1024 if gpu.compute_capability >= 75 else 256
     for form in _REGISTER_FORMS:
@@ -158,7 +166,7 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
 
 
 def _core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
-    """fp32 on CUDA cores, whose instructions have one FMA for each lane; slots as `mma_configs` chooses."""
+    """Yield the fp32 configs on CUDA cores (one FMA per lane and instruction), with the highest occupancy."""
     for form in _CORE_FORMS:
         registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
         of_part = registers[form.part_m * form.part_n]
@@ -176,7 +184,7 @@ def _core_config(form: _WarpTile, registers: int, stages: int) -> TileConfig:
 
 def _mma_config(form: _WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:
     shape = BlockShape(form.block_m, form.block_n, step_row_bytes // DTYPE_BYTES[dtype])
-    # Besides the stages: four steps' columns of four bytes, and 16 records of 16
+    # In addition to the stages: 4-byte column indices of four steps, and 16 records of 16 bytes
     beside = max(4 * 4 * shape.block_k + 16 * 16, BESIDE_BYTES)
     shared = beside + stages * _stage_bytes(shape, dtype, tensor)
     resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
@@ -207,9 +215,10 @@ def _config(
 
 
 def _registers(form: _WarpTile, *, staged: int) -> int:
-    """Sums, one k16 of fragments, staged copies and 40 for addresses, in units of eight.
+    """Return the registers for accumulators, fragments of one k16, staged copies and 40 for addresses.
 
-    128 for a part of 64 x 32 and 200 for 64 x 64, in the range that kernels of this form have.
+    The sum is rounded up to a multiple of eight: 128 for a part of 64 x 32 and 200 for 64 x 64, within the
+    range of compiled kernels of this form.
     """
     sums = form.part_m * form.part_n // 32
     fragments = form.part_m // 4 + form.part_n // 4

@@ -1,6 +1,7 @@
-"""What a work item of the tile kernel costs an SM: weights of longest-first lists and of split-K decisions.
+"""Cost of a work item of the tile kernel on an SM, for longest-first lists and split-K decisions.
 
-Simple arithmetic on a config, before there is a plan; how long a plan takes is said by `prunecast.models`.
+These are simple formulas of a config, evaluated before there is a plan; `prunecast.models` estimates the time
+of a plan.
 """
 
 from typing import NamedTuple
@@ -28,12 +29,12 @@ from prunecast.plan.tile_rows import kept_per_piece
 
 
 def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemCost:
-    """Costs of items of a config, of blocks that share an SM with as many others as fit.
+    """Return the costs of items of a config, with as many resident blocks per SM as fit.
 
     Parameters
     ----------
-    tiles : of any height
-    n : tokens
+    tiles : tiles of any height
+    n : number of tokens
     """
     load = _load_of(config, tiles, n)
     shape, k16 = config.shape, config.shape.block_k / 16
@@ -64,7 +65,7 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
         chain = _chain_cycles(config, tensor, gpu, costs)
         return cost._replace(overhead=overhead, fetch=chain, fetch_overhead=overhead)
     fetch = max(port + 4, _gather_cycles(config, load, gpu, costs))
-    wait = gpu.gather_latency_cycles / 2  # an item's entry and its columns come behind gathers
+    wait = gpu.gather_latency_cycles / 2  # the loads of an item's entry and indices queue after gathers
     overhead = wait + costs["entry_issues"] + _epilogue_cycles(config, load, gpu, costs)
     return cost._replace(
         overhead=overhead,
@@ -78,13 +79,13 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
 def item_times(
     config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, *, persistent: bool, splits: bool = False
 ) -> ItemTimes:
-    """What items of a config take, for ranking.
+    """Return the times of the items of a config, for ranking.
 
     Parameters
     ----------
-    tiles : of any height
-    n : tokens
-    persistent : blocks walk a list of items, else each item is a block
+    tiles : tiles of any height
+    n : number of tokens
+    persistent : blocks process a list of items, else each item is a block
     splits : the planner splits tiles along K
     """
     kept = kept_per_piece(tiles, config.shape.block_m)
@@ -110,15 +111,15 @@ def item_times(
 
 
 class _Load(NamedTuple):
-    """Items of a config: how many, and the means of their k-steps, tokens and C."""
+    """Items of a config: their number, and the means of their k-steps, tokens and C."""
 
     items: int
     steps: float
     tokens: int
-    """Rounded up."""
+    """Mean number of tokens of an item, rounded up."""
     c_bytes: float
     lacking: float
-    """Share of the items that have fewer tokens than a block takes."""
+    """Fraction of the items that have fewer tokens than `block_n`."""
 
 
 def _load_of(config: TileConfig, tiles: TileMap, n: int) -> _Load:
@@ -135,8 +136,7 @@ def _load_of(config: TileConfig, tiles: TileMap, n: int) -> _Load:
 
 
 def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs) -> float:
-    """Cycles of a k-step in which warps copy and multiply one after the other, several to a scheduler and
-    abreast.
+    """Return the cycles of a k-step if the same warps copy and multiply, with several warps per scheduler.
 
     Parameters
     ----------
@@ -157,7 +157,9 @@ def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs)
 
 
 def _gather_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) -> float:
-    """Cycles of a k-step: the gather port, a ring of stages in flight, or what a producer warp issues."""
+    """Return the cycles of a k-step: the maximum of the gather port, latency over the stages in flight, and
+    issue.
+    """
     block_k, stages = config.shape.block_k, config.resources.stages
     gathered = block_k * load.tokens * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
     of_block = load.steps * max(load.items / gpu.sm_count, 1.0)
@@ -167,7 +169,7 @@ def _gather_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) 
 
 
 def _epilogue_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) -> float:
-    """Cycles of a consumer warp that rounds C and fills its staging buffer, waiting for what that held."""
+    """Return the cycles in which a consumer warp converts C and fills its staging buffer, including waits."""
     store = _store_cycles(config, load, gpu)
     tile_bytes = config.shape.block_m * config.shape.block_n * config.element_bytes
     of_warp = tile_bytes / config.consumer_warps
@@ -178,6 +180,6 @@ def _epilogue_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs
 
 
 def _store_cycles(config: TileConfig, load: _Load, gpu: GpuSpec) -> float:
-    """Cycles of storing a mean item's C, while all SMs with an item store."""
+    """Return the cycles to store the C of a mean item while all SMs with an item store."""
     l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(load.items, gpu.sm_count)
     return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share)

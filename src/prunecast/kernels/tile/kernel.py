@@ -1,4 +1,4 @@
-"""The records of the kernels that multiply tiles: one CUDA kernel, three ways to make its work list."""
+"""Records of the tile kernels: one CUDA kernel, and three planners that make its work list."""
 
 from typing import Any
 
@@ -31,7 +31,8 @@ _COMMON: dict[str, Any] = {
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",
 }
-"""What kernels of tiles share. Kind: definition, capabilities from which each kind of program compiles."""
+"""Attributes common to the tile kernels. Kind: definition, capabilities from which each kind of program
+compiles."""
 
 TILE_WISE = Kernel(
     name="tile-wise",

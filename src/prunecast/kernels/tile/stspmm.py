@@ -1,12 +1,12 @@
-"""`stspmm`: tiles on a persistent grid, heavy ones split along K (split-K) and the slices redistributed.
+"""`stspmm`: tiles on a persistent grid; heavy tiles are split along K and the slices redistributed.
 
-Two things keep blocks of a persistent grid from finishing together: tiles that are heavier than a block's
-share, and a last wave that does not fill the GPU. Splitting costs: the fp32 partial sums of every slice are
-written and read again.
+Two effects make blocks of a persistent grid end at different times: tiles that exceed a block's share of the
+work, and a partly filled last wave. Splitting has a cost: the fp32 partial sums of every slice are written
+and read again.
 
-Items of clusters, neighbouring blocks with the same weights and neighbouring tokens, are planned for whole
-clusters, with the tokens of all their blocks, and spread over the blocks last: each block of a cluster walks
-the cluster's list with a token range of its own.
+A cluster consists of neighbouring blocks with the same weights and neighbouring tokens. Items are first
+planned for whole clusters, with the tokens of all their blocks. Then they are spread: each block of a cluster
+processes the cluster's list with its own token range.
 """
 
 from itertools import pairwise
@@ -36,7 +36,7 @@ from prunecast.plan.tile_rows import cut_rows
 
 ASSIGNMENTS = ("longest-first", "stream-k")
 OTHER_SLICES = (16, 32)
-"""K-steps of slices that are tried where the planner's costs are guesses. Kind: choice, what is tried."""
+"""K-steps per slice that are tried if the planner's costs are guesses. Kind: choice, what is tried."""
 CLUSTERED_SHAPE = (256, 128)
 """Tile of C of the config that runs in clusters. Kind: CUDA source, `tile_tokens_sm90.cu`."""
 
@@ -51,14 +51,14 @@ def plan_stspmm(
     assignment: str = "longest-first",
     split: str | int | None = "auto",
 ) -> KernelPlan:
-    """Plan the product of a tile map with `n` tokens so that all blocks finish together.
+    """Return the plan of a product of a tile map with `n` tokens that balances the load of all blocks.
 
     Parameters
     ----------
     config : one of `tile_map_configs`
-    assignment : `longest-first`, or `stream-k` (equal shares of all k-steps, cut wherever they end)
-    split : `auto` cuts what keeps blocks from finishing together, a number is the most k-steps of one part,
-        None cuts nothing; stream-k cuts by itself and ignores it
+    assignment : `longest-first`, or `stream-k` (equal shares of all k-steps, cut at any k-step)
+    split : `auto` splits items that unbalance the load, a number is the maximum of k-steps per slice, None
+        splits nothing; stream-k splits by itself and ignores it
 
     Raises
     ------
@@ -76,9 +76,10 @@ def plan_stspmm(
 
 
 def other_splits(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
-    """Plans that may be faster than the planner finds by costs that are guesses; none on sm_90.
+    """Return alternative plans that may be faster if the costs are guesses; none on sm_90.
 
-    Nothing split, slices of a length, equal shares of all k-steps, and whole items that the hardware places.
+    They have no splits, slices of fixed length, equal shares of all k-steps (stream-k), or whole items that
+    the hardware schedules.
     """
     if config.tensor_path == "wgmma" or plan.schedule is not Schedule.STATIC:
         return []
@@ -110,7 +111,7 @@ def _assign(
     split: str | int | None,
     cluster: int,
 ) -> Assigned:
-    """Items of clusters, and lists of clusters, where blocks share their weights."""
+    """Assign items; if blocks share weights, items and lists are those of clusters."""
     block_k = config.shape.block_k
     steps = np.maximum(-(-items.k_stop // block_k), 1)
     everywhere = resident_blocks(config, gpu, int(steps.sum()), cluster=cluster)
@@ -126,9 +127,9 @@ def _assign(
 
 
 def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
-    """Blocks that should share their weights: 2 where tiles are long and every block has tokens, else 1.
+    """Return the blocks per cluster: 2 if tiles have many k-steps and every block has tokens, else 1.
 
-    Any GPU with wgmma can hold as many clusters of two as it has pairs of SMs, since SMs come in pairs.
+    SMs come in pairs, so a GPU with wgmma can hold as many clusters of two as it has pairs of SMs.
     """
     shape = config.shape
     if config.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
@@ -143,7 +144,7 @@ def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> i
 
 
 def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assigned:
-    """Turn lists of clusters into lists of blocks; block r of a cluster takes the r-th token range.
+    """Convert lists of clusters to lists of blocks; block r of a cluster has the r-th token range.
 
     Parameters
     ----------
@@ -174,13 +175,13 @@ def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assi
 
 class _Order(NamedTuple):
     source: IntArray
-    """(items of all blocks,): item of the cluster."""
+    """(items of all blocks,): index of the cluster's item."""
     rank: IntArray
-    """(items of all blocks,): place of the block in its cluster."""
+    """(items of all blocks,): rank of the block in its cluster."""
 
 
 def _order(start: IntArray, cluster: int) -> _Order:
-    """Every cluster's list, once for each of its blocks."""
+    """Return every cluster's list, repeated for each of its blocks."""
     lists = [np.arange(a, b) for a, b in pairwise(start)]
     source = [own for own in lists for _ in range(cluster)]
     rank = [np.full(own.size, r) for own in lists for r in range(cluster)]

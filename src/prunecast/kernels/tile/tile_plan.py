@@ -1,4 +1,4 @@
-"""Items of tiles in a chosen config, and the plan of assigned items: common to the tile kernels."""
+"""Create the work items of tiles and the plan of assigned items, for all tile kernels."""
 
 import math
 
@@ -25,14 +25,15 @@ def check_tokens(n: int) -> None:
 
 
 def height_of(tiles: TileMap) -> int:
-    """Rows of the tallest tile, at least 1."""
+    """Return the number of rows of the tallest tile, at least 1."""
     return int(tiles.rows_per_tile.max(initial=1))
 
 
 def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
-    """One whole item per tile and token range, M fastest inside groups of token ranges.
+    """Return one whole item per tile and token range, tiles varying fastest, in groups of token ranges.
 
-    With a cluster above 1 an item is that of all its blocks, for `tiles.clusters` to spread.
+    With a cluster above 1, an item has the tokens of all blocks of a cluster; `stspmm.spread_over_clusters`
+    spreads them.
     """
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * config.weight_bytes_per_k16
@@ -44,9 +45,9 @@ def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluste
 
 
 def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, cluster: int) -> float:
-    """What L2 sees besides weights while all tiles walk a token range: its B, and C of all that runs then.
+    """Return the bytes of B and C that pass L2 while all tiles process a token range.
 
-    A wave of blocks with room for several ranges runs them at once.
+    If a wave has enough blocks for several ranges, these are processed concurrently.
     """
     block_n, count = config.shape.block_n * cluster, max(tiles.tile_count, 1)
     blocks = resident_blocks(config, gpu, count * -(-n // block_n), cluster=cluster)
@@ -56,7 +57,9 @@ def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, clust
 
 
 def resident_blocks(config: TileConfig, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
-    """Blocks, or clusters, of a persistent grid: all that fit at once, at most one per item, at least one."""
+    """Return the number of blocks, or clusters, of a persistent grid: all resident ones, at most one per
+    item.
+    """
     fit = gpu.sm_count * occupancy(config.resources, gpu).blocks_per_sm // cluster
     return max(min(fit, items), 1)
 
@@ -73,7 +76,7 @@ def tile_plan(
     cluster: int = 1,
     inner: ElementMap | None = None,
 ) -> KernelPlan:
-    """The plan of a tile kernel.
+    """Return the plan of a tile kernel.
 
     Parameters
     ----------
@@ -110,10 +113,10 @@ def tile_plan(
 
 
 def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
-    """Plan a block-sparse product with `n` tokens: one block per tile and token range, no balancing.
+    """Return the plan of a block-sparse product with `n` tokens: one block per tile and token range.
 
-    Where sparse blocks are narrower than a k-step, or lie askew to it, rows of B are gathered one by one; on
-    sm_90 always, by the project's own kernel.
+    Rows of B are gathered one by one if sparse blocks are narrower than a k-step or not aligned to it. On
+    sm_90 they are always gathered, by the project's own kernel.
 
     Parameters
     ----------
@@ -133,7 +136,7 @@ def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: 
 
 
 def _steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
-    """Whether the columns of every k-step are neighbours that start at a multiple of `block_k`."""
+    """Return True if the columns of every k-step are contiguous and start at a multiple of `block_k`."""
     kept = tiles.kept_per_tile
     place = np.arange(tiles.column_index.size) - np.repeat(tiles.column_start[:-1], kept)
     slab, inside = np.divmod(tiles.column_index, block_k)
@@ -142,7 +145,7 @@ def _steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
 
 
 def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
-    """Plan the product of a tile map with `n` tokens; heavy tiles simply run longer.
+    """Return the plan of a product of a tile map with `n` tokens; blocks with heavy tiles run longer.
 
     Tiles taller than the config's block are cut along their rows.
 

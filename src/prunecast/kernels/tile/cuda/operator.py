@@ -1,9 +1,10 @@
-"""`TileOperator.compile(plan, weights)`: a plan of tiles as a callable on the GPU, and the form that it runs.
+"""`TileOperator.compile(plan, weights)`: a plan of tiles as a callable on the GPU, in its compiled form.
 
-The token form has 256 rows of weights by 128 tokens a block, tokens as the 64-row operand of wgmma
-(`tile_tokens_sm90.cu`), alone or in clusters of two blocks that share their weights.
+The token form has 256 rows of weights by 128 tokens per block, with tokens as the 64-row operand of wgmma
+(`tile_tokens_sm90.cu`). It runs with single blocks, or with clusters of two blocks that share their weights
+by multicast.
 
-C is stored through tensor maps: a matrix as the copy engine of Hopper sees it, encoded by the driver.
+C is stored with TMA through tensor maps, which the driver encodes.
 """
 
 import ctypes
@@ -22,9 +23,9 @@ from prunecast.kernels.tile.cuda.work_image import pack_plan
 from prunecast.plan.kernel_plan import KernelPlan
 
 MOST_MAPS = 256
-"""Tensor maps that an operator keeps. Kind: choice, of 128 bytes each."""
+"""Maximum number of tensor maps that an operator caches. Kind: choice, of 128 bytes each."""
 _TYPES = {None: 1, "fp16": 6, "bf16": 9}
-"""What is added to elements -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16 or _BFLOAT16.
+"""Dtype for reduce-add, None for plain stores -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16 or _BFLOAT16.
 
 Kind: definition, CUDA driver API.
 """
@@ -33,7 +34,7 @@ _SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
 
 
 class Box(NamedTuple):
-    """A part of C, in rows and tokens."""
+    """Size of a TMA box of C, in rows and tokens."""
 
     rows: int
     tokens: int
@@ -42,14 +43,14 @@ class Box(NamedTuple):
 def _encode_boxes(
     pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box, adds: str | None = None
 ) -> npt.NDArray[np.uint8]:
-    """The tensor map of a row-major matrix of 16-bit elements, cut into boxes.
+    """Return the tensor map of a row-major matrix of 16-bit elements, with the given box.
 
     Parameters
     ----------
     pointer : device address, 16-byte aligned
-    row_bytes : from a row to the next, a multiple of 16
-    box : of 64 or 32 tokens; swizzled as wide as its rows
-    adds : dtype of what is added to the matrix, None where boxes are stored
+    row_bytes : row stride, a multiple of 16
+    box : 64 or 32 tokens wide; the swizzle is as wide as its rows
+    adds : dtype of values that are added to the matrix, None if boxes are stored
 
     Returns
     -------
@@ -86,19 +87,23 @@ def _encode_boxes(
 
 class _Kept(NamedTuple):
     address: int
-    """Address of the first byte."""
+    """Host address of the first byte."""
     map: npt.NDArray[np.uint8]
 
 
 class BoxMaps:
-    """Maps of matrices of one shape, each encoded once: an allocator gives the same few addresses again."""
+    """Cache of tensor maps for matrices of one shape; allocators reuse a few addresses, so each is encoded
+    once.
+    """
 
     def __init__(self, *, rows: int, tokens: int, box: Box, adds: str | None = None) -> None:
         self._rows, self._tokens, self._box, self._adds = rows, tokens, box, adds
         self._kept: dict[tuple[int, int], _Kept] = {}
 
     def address(self, place: tuple[int, int]) -> int:
-        """Host address of the tensor map of the matrix at a `Place`, valid until others need its room."""
+        """Return the host address of the tensor map for the matrix at a `Place`, valid until
+        it is evicted.
+        """
         found = self._kept.get(place)
         return self._encoded(Place(*place)).address if found is None else found.address
 
@@ -120,13 +125,13 @@ class BoxMaps:
 SOURCES = Path(__file__).parent
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
 TOKEN_SHAPES = ((256, 128),)
-"""Tiles of C whose first operand are the tokens. Kind: CUDA source, `tile_tokens_shape.cuh`."""
+"""Tiles of C for which the tokens are the first operand. Kind: CUDA source, `tile_tokens_shape.cuh`."""
 CLUSTERS = (1, 2)
-"""CTAs of a cluster. Kind: choice, what the compile tests build."""
+"""Numbers of CTAs per cluster. Kind: choice, what the compile tests build."""
 
 
 def _check_form(plan: KernelPlan) -> None:
-    """Refuse plans that this kernel does not run, with `BadInput`."""
+    """Raise `BadInput` for plans that this kernel does not run."""
     shape = plan.shape
     if plan.tensor != "wgmma" or plan.inner is not None or plan.kernel == "dense":
         raise BadInput(f"{plan.kernel}: the tile kernel runs tile maps on wgmma, the plan has {plan.tensor}")
@@ -139,7 +144,7 @@ def _check_form(plan: KernelPlan) -> None:
 
 
 def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
-    """What a warp stores of C with one instruction, where its rows follow one another.
+    """Return the box of C that a warp stores with one instruction if its rows are contiguous.
 
     `gated`: C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`).
     """
@@ -150,7 +155,7 @@ def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
 
 
 def token_box_of(plan: KernelPlan) -> Box:
-    """The tensor-map box of C where C is (tokens, M): `rows` are tokens then, and `tokens` 64 rows of A."""
+    """Return the box for C of shape (tokens, M): its `rows` are tokens, and its `tokens` are 64 rows of A."""
     return Box(rows=16 if _is_token_form(plan) else box_of(plan).tokens, tokens=64)
 
 
@@ -159,7 +164,7 @@ def _is_token_form(plan: KernelPlan) -> bool:
 
 
 def _check_cluster(plan: KernelPlan) -> None:
-    """Refuse clusters that no form of the kernel has, with `BadInput`."""
+    """Raise `BadInput` for clusters that no form of the kernel supports."""
     if plan.cluster != 1 and plan.shape[:2] not in TOKEN_SHAPES:
         raise BadInput(
             f"{plan.kernel}: blocks of {tuple(plan.shape)} run alone, the plan has {plan.cluster} together"
@@ -175,7 +180,7 @@ class TileOperator(Operator):
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         _check_form(plan)
         is_token_form = _is_token_form(plan)
         own = {
@@ -193,10 +198,10 @@ class TileOperator(Operator):
         self._maps = BoxMaps(rows=plan.m, tokens=self._wanted.padded_n, box=box_of(plan))
 
     def arguments(self) -> list[int]:
-        """The record, and C as the copy engine sees it."""
+        """Return the addresses of the argument record and of the tensor map of C."""
         return [*super().arguments(), 0]
 
     def place(self, b: Place, c: Place) -> None:
-        """B, C and the map of C."""
+        """Write B and C into the arguments, and set the tensor map of C."""
         super().place(b, c)
         self._launch.point(1, self._maps.address(c))

@@ -1,6 +1,6 @@
-"""A plan of the wgmma tile kernel as bytes: weights, work records, the launch argument.
+"""Encode a plan of the wgmma tile kernel: weights, work records, launch argument.
 
-A work list has two records of four numbers per item.
+The work list has two records of four numbers per item.
 """
 
 from typing import Any, NamedTuple
@@ -26,30 +26,31 @@ from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 
 MOST_BLOCKS_IN_ARGS = 160
-"""Blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
+"""Maximum number of blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
 `tile_args.cuh`."""
 FEWEST_STEPS = 2
-"""K-steps that every item has. Kind: CUDA source, `tile_list.cuh`."""
+"""Least number of k-steps of an item. Kind: CUDA source, `tile_list.cuh`."""
 WHOLE, PART, OWNER = 0, 1, 2
-"""What an item is in a split. Kind: CUDA source, `tile_args.cuh`."""
+"""Role of an item in a split tile. Kind: CUDA source, `tile_args.cuh`."""
 
 
 class _WorkImage(NamedTuple):
     """Records of all items, in the order of the plan; the fields are those of `tile_args.cuh`."""
 
     items: IntArray
-    """(items, 4): first stage; k-steps, 16-column groups of the last, owner or not; tile; first token."""
+    """(items, 4): first stage; k-steps, 16-column groups of the last step and owner flag; tile;
+    first token."""
     splits: IntArray
-    """(items, 4): workspace slot, parts to wait for, reduction group, what to do."""
+    """(items, 4): workspace slot, number of slices to wait for, reduction group, role."""
     start: IntArray
-    """(blocks + 1,): items of block b; empty where every block has the item of its own number."""
+    """(blocks + 1,): first item of each block; empty if block b runs item b."""
     slots: int
-    """Partial tiles of C in the workspace."""
+    """Number of partial tiles of C in the workspace."""
     groups: int
-    """Split tiles of C."""
+    """Number of split tiles of C."""
 
     def workspace(self, shape: BlockShape, counters_per_group: int) -> dict[str, tuple[int, str]]:
-        """Sums and counters of split tiles, as `Packed.workspace`."""
+        """Return the partial sums and counters of split tiles, as `Packed.workspace`."""
         tile_floats = shape.block_m * shape.block_n
         return {
             "partials": (max(self.slots, 1) * tile_floats, "f4"),
@@ -57,7 +58,7 @@ class _WorkImage(NamedTuple):
         }
 
     def into(self, args: npt.NDArray[np.void]) -> None:
-        """Write list bounds and first items into launch arguments, for plans that walk lists."""
+        """Write list bounds and first items into launch arguments, for plans with per-block lists."""
         if not self.start.size:
             return
         args["blocks_in_args"] = self.start.size - 1
@@ -67,7 +68,7 @@ class _WorkImage(NamedTuple):
 
 
 def work_image(plan: KernelPlan) -> _WorkImage:
-    """The records of `plan`.
+    """Return the records of `plan`.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def work_image(plan: KernelPlan) -> _WorkImage:
 
 
 def _items(items: ItemColumns, block_k: int) -> IntArray:
-    # Items that are filled up end in the null stage, of which one group is enough
+    # Items padded to `FEWEST_STEPS` end in the null stage, of which one group of 16 columns is enough
     last = items.columns - (items.steps - 1) * block_k
     groups_of_last = np.where(items.steps >= FEWEST_STEPS, -(-last // 16), 1)
     what = items.steps | groups_of_last << 24 | items.is_owner.astype(np.int64) << 27
@@ -108,8 +109,10 @@ _LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCK
 
 
 def list_record(pointers: str, numbers: str, *behind: tuple[str, str, tuple[int]]) -> np.dtype[np.void]:
-    """The argument of a kernel that walks lists of items: names of its pointers and of its numbers of four
-    bytes, with the bytes of rows of B and C between them, and what stands behind the lists.
+    """Return the argument dtype of a kernel that processes lists of items.
+
+    Its fields are the pointers, the row strides of B and C, the 4-byte numbers, the lists, and the fields
+    `behind` after the lists.
     """
     words = [(name, "u8") for name in pointers.split()]
     rows = [("b_row_bytes", "i8"), ("c_row_bytes", "i8")]
@@ -121,8 +124,8 @@ TILE_ARGS = list_record(
     "tokens null_stage blocks_in_args c_tokens line_chunks pixel_chunks",
     ("strides", "i4", (4,)),
 )
-"""The bytes of `TileArgs`; `first` is 16-byte aligned there, and `strides` is read where there are some.
-Kind: CUDA source, `tile_args.cuh`."""
+"""Layout of `TileArgs`; `first` is 16-byte aligned in C++, and `strides` is read only by strided
+convolutions. Kind: CUDA source, `tile_args.cuh`."""
 
 
 STAGE_COLUMNS = 64
@@ -130,7 +133,7 @@ STAGE_COLUMNS = 64
 CHUNK = 8
 """Elements of 16 bytes, the unit of the swizzle. Kind: definition, PTX ISA, 128-byte swizzle."""
 GATHER_ROWS = 16
-"""Rows of B that the producer's threads fetch at once; a stage takes four such rounds. Kind: CUDA source,
+"""Rows of B that the producer's threads fetch at once; a stage needs four such rounds. Kind: CUDA source,
 `tile_gather.cuh`."""
 
 
@@ -140,12 +143,13 @@ def pack_weights(tiles: TileMap, bits: Bits, block_m: int) -> PackedStages:
     Parameters
     ----------
     tiles : no tile taller than `block_m`
-    bits : (M, K) uint16, the weights; what the map does not keep is not read
+    bits : (M, K) uint16, the weights; weights that the map does not keep are not read
     block_m : rows of a stage
 
     Returns
     -------
-    with weights (stages + 1, block_m, 64): bits; chunk c of 8 elements in row r lies at chunk c xor (r mod 8)
+    with weights (stages + 1, block_m, 64): bits, swizzled to avoid bank conflicts: chunk c of 8 elements in
+    row r is at chunk c xor (r mod 8)
 
     Raises
     ------
@@ -159,7 +163,7 @@ def pack_weights(tiles: TileMap, bits: Bits, block_m: int) -> PackedStages:
 
 
 def _swizzled(values: Bits) -> Bits:
-    """(block_m, 64 stages) -> (stages, block_m, 64)."""
+    """Convert (block_m, 64 stages) to (stages, block_m, 64), swizzled."""
     block_m, chunk_count = values.shape[0], STAGE_COLUMNS // CHUNK
     chunks = values.reshape(block_m, -1, chunk_count, CHUNK).transpose(1, 0, 2, 3)
     row, chunk = np.ogrid[:block_m, :chunk_count]
@@ -168,12 +172,12 @@ def _swizzled(values: Bits) -> Bits:
 
 
 COUNTERS_PER_GROUP = 16
-"""Words of a split tile's counters: a line of its own, of which the first word counts; of 2:4 one for each of
-eight warps and each of its groups of rows. Kind: CUDA source, `tile_sums.cuh`, `sparse_sums.cuh`."""
+"""Words of a split tile's counters: a line per tile, of which the first word counts; for 2:4 one counter per
+warp and group of rows. Kind: CUDA source, `tile_sums.cuh`, `sparse_sums.cuh`."""
 
 
 def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """A plan with its weights (M, K).
+    """Return a plan packed with its weights (M, K).
 
     Raises
     ------
@@ -184,7 +188,7 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
 
 
 def packed_plan(plan: KernelPlan, record: np.dtype[np.void], packed: PackedStages) -> Packed:
-    """A plan with its stages, for a kernel that walks lists of items and whose argument is `record`."""
+    """Return a plan packed with its stages, for a kernel with lists of items and the argument `record`."""
     work = work_image(plan)
     return Packed(
         arrays={
@@ -204,7 +208,7 @@ def packed_plan(plan: KernelPlan, record: np.dtype[np.void], packed: PackedStage
 def _list_args(
     plan: KernelPlan, dtype: np.dtype[np.void], packed: PackedStages, work: _WorkImage
 ) -> npt.NDArray[np.void]:
-    """The argument of a kernel that walks lists of items, complete but for addresses and row bytes."""
+    """Return the argument of a kernel with lists of items, complete except for addresses and row strides."""
     args = np.zeros(1, dtype)
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)

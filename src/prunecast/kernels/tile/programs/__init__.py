@@ -1,6 +1,6 @@
-"""What the warps of a block of the tile kernels do, by the tensor instruction and by who copies.
+"""Warp programs of the tile kernels, for each tensor instruction and copy method.
 
-Read first: `warp_programs.py`, which knows the others; `gather.py` follows `tile/cuda/tile_block.cuh`.
+Read first: `warp_programs.py`, which uses the others; `gather.py` follows `tile/cuda/tile_kernel.cuh`.
 """
 
 __all__: list[str] = []

@@ -1,29 +1,30 @@
-"""The end of a work item, common to the tile kernels: partial sums out and in, C out.
+"""End of a work item, common to the tile kernels: exchange of partial sums, and the store of C.
 
-In wgmma kernels that gather, C of the tile kernel is taken out of the accumulators at once and leaves while
-the next item is multiplied, by the copy engine where its rows follow one another; the warps of the 2:4 kernel
-store it before they go on.
+In the wgmma tile kernel with gathers, the accumulators are copied to a staging buffer, and C is stored while
+the next item is multiplied, with TMA if its rows are contiguous. The warps of the 2:4 kernel store C before
+they continue.
 """
 
 from prunecast.kernels.tile.config import TileConfig, staging_bytes
 from prunecast.plan.program import Code, Instruction, Op, When
 
 LANE_BYTES = 16
-"""Most that one lane loads, stores or copies at once. Kind: definition, PTX ISA, ld, st and cp.async."""
+"""Maximum bytes that one lane loads, stores or copies at once. Kind: definition, PTX ISA, ld, st and
+cp.async."""
 WARP_BYTES = 32 * LANE_BYTES
-"""What one load, store or copy instruction of a warp moves when every lane moves its most. Kind:
-definition, 32 lanes."""
+"""Maximum bytes that one load, store or copy instruction of a warp moves. Kind: definition, 32 lanes."""
 
 
 def copies(size: int) -> int:
-    """Warp instructions that move `size` bytes."""
+    """Return the number of warp instructions that move `size` bytes."""
     return max(-(-size // WARP_BYTES), 1)
 
 
 def fix_up(config: TileConfig) -> Code:
-    """Hand fp32 partial sums over, or collect those of the other parts, in order of part.
+    """Return the code that hands fp32 partial sums over, or adds those of the other slices in order of part.
 
-    Partial sums lie in the order of the registers, so that both ways are full-width copies.
+    Partial sums have the layout of the registers, so that their loads and stores are coalesced 16-byte
+    accesses.
     """
     size = config.shape.block_m * config.shape.block_n * 4 // config.consumer_warps
     return (
@@ -36,10 +37,10 @@ def fix_up(config: TileConfig) -> Code:
 
 
 def write_c(config: TileConfig) -> Code:
-    """Convert the sums, turn them in shared memory (written once, read once) and write C.
+    """Return the code that converts the sums, transposes them in shared memory and stores C.
 
-    A wgmma kernel leaves reading and writing to bulk stores, and each warp turns rows of its own; in the
-    others the warps wait for one another and store themselves.
+    In a wgmma kernel bulk stores read shared memory and write C, and each warp transposes its own rows. In
+    the other kernels the warps synchronize and store C themselves.
     """
     size = config.shape.block_m * config.shape.block_n * config.output_bytes // config.consumer_warps
     pairs = -(-_sums_per_lane(config) // 2)
@@ -61,17 +62,18 @@ def _sums_per_lane(config: TileConfig) -> int:
 
 
 FLAG_BYTES = 4
-"""Bytes of the flag that says how many parts of a split tile have arrived. Kind: CUDA source,
-`sparse_sums.cuh`."""
+"""Bytes of the flag that counts the arrived slices of a split tile. Kind: CUDA source, `sparse_sums.cuh`."""
 SPARSE_TALL = 256
-"""Rows of the 2:4 form that ends in two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
+"""Rows of the 2:4 form whose epilogue has two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
 CHUNK_BYTES = 2048
-"""Bytes of C, 16 rows x 64 tokens, that a warp turns in shared memory at a time. Kind: CUDA source,
+"""Bytes of C, 16 rows x 64 tokens, that a warp transposes in shared memory at a time. Kind: CUDA source,
 `tile_shape.cuh`."""
 
 
 def end_of_item(config: TileConfig, scattered: bool) -> Code:
-    """Partial sums out; or those of the other parts in, C rounded and out."""
+    """Return the end of an item: hand partial sums over; or add those of the other slices, convert and store
+    C.
+    """
     sums = config.shape.block_m * config.shape.block_n // config.consumer_warps
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
@@ -85,17 +87,18 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
 
 
 def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
-    """C of a warp through its staging buffer, which is filled again when what it held has left.
+    """Return the code that stores C of a warp through its staging buffer, in rounds.
 
-    The kernel fills it again in the first steps of the next item, which wait for that: of 128 x 256 tiles the
-    third one takes 1,650 cycles instead of 1,050, and the one a ring later 1,550 (clock stamps, 0007). Rows
-    that are scattered hold up every step in which they leave, 1,400 to 1,800 cycles each.
+    The kernel refills the buffer in the first steps of the next item, after the previous contents have been
+    stored: with 128 x 256 tiles the third step needs 1,650 cycles instead of 1,050, and the step one pipeline
+    length later 1,550 (clock stamps, 0007). Scattered rows delay every step in which they are stored, by
+    1,400 to 1,800 cycles each.
     """
     staged = staging_bytes(config.shape, config.output_bytes) // config.consumer_warps
     rounds = max(size // staged, 1)
     fill = Instruction(Op.SHARED, size // rounds, max(size // rounds // 512, 1), when=When.FINAL)
     if scattered:
-        # Read back by rows and stored 16 bytes a lane, 16 rows of 64 tokens at a time; the warp waits
+        # TMA cannot store scattered rows: the warp reads the buffer by rows and stores 16 bytes per lane
         chunks = max(size // rounds // CHUNK_BYTES, 1)
         return (fill, *_read_and_store(size // rounds // chunks) * chunks) * rounds
     store = Instruction(Op.STORE_C, size // rounds, 1, when=When.FINAL)
@@ -103,7 +106,7 @@ def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
 
 
 def _read_and_store(size: int) -> Code:
-    """Reads and writes of shared memory stand behind the stores before them."""
+    """Return a read of shared memory and a store of C, which wait for earlier stores."""
     return (
         Instruction(Op.SHARED, size, copies(size), when=When.FINAL),
         Instruction(Op.STORE_C, size, copies(size), when=When.FINAL),
@@ -111,11 +114,13 @@ def _read_and_store(size: int) -> Code:
 
 
 def sparse_end_of_item(config: TileConfig) -> Code:
-    """Stores that hold their warp up; of tall tiles the upper rows leave before the lower ones.
+    """Return the epilogue of the 2:4 kernel, whose stores block the warp; tall tiles store the upper rows
+    first.
 
-    Tall tiles store 32 KB twice while the ring fills again, at 20 bytes a cycle where stores alone reach 27,
-    on one SM as on all, and items are 10 % shorter without gathers (0004): both take turns. Of the other
-    forms the load of the next item, which comes behind the gathers, stands for it.
+    Tall tiles store 32 KB twice while the pipeline refills, at 20 bytes a cycle instead of the 27 of stores
+    without gathers, on one SM and on all, and items are 10 % shorter without gathers (0004): stores and
+    gathers alternate. For the other forms, the load of the next item, which queues after the gathers, models
+    this.
     """
     groups = 2 if config.shape.block_m == SPARSE_TALL else 1
     leave = _sparse_end(config, groups)
@@ -125,12 +130,12 @@ def sparse_end_of_item(config: TileConfig) -> Code:
 
 
 def _sparse_end(config: TileConfig, groups: int) -> Code:
-    """A group of rows: partial sums out, or those of the other parts in and C out."""
+    """Return the epilogue of a group of rows: partial sums out, or those of the other slices in and C out."""
     sums = config.shape.block_m * config.shape.block_n // (groups * config.consumer_warps)
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        # The flag is read even where all parts arrived long ago
+        # The flag is always read, even if all slices have arrived
         Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
@@ -141,12 +146,14 @@ def _sparse_end(config: TileConfig, groups: int) -> Code:
 
 
 def _posted(code: Code) -> Code:
-    """The last store of an item stands in the queue while the warp goes on to multiply."""
+    """Return the code with its last store asynchronous, because the warp continues with the next item."""
     return (*code[:-1], code[-1]._replace(posted=True))
 
 
 def _store_c(sums: int, element_bytes: int) -> Code:
-    """Chunk by chunk: convert and turn in shared memory, read back by rows, store 16 bytes a lane."""
+    """Return the store of C in chunks: convert, transpose in shared memory, read rows, store 16 bytes per
+    lane.
+    """
     chunks = max(sums * element_bytes // CHUNK_BYTES, 1)
     size, pairs = sums * element_bytes // chunks, max(sums // (64 * chunks), 1)
     return (

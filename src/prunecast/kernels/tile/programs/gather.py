@@ -1,8 +1,9 @@
 """Warp programs of the wgmma kernels that gather: four producer warps copy, eight consumer warps multiply.
 
-They follow `tile/cuda/tile_kernel.cuh` in what costs time, with a variant for `two_of_four/cuda`.
-Stages of the ring pass from the producer to the consumers and back through mbarriers, across items, so that
-the producer is at work on the next item while the consumers round C. `programs_gather_end` has how C leaves.
+They model the parts of `tile/cuda/tile_kernel.cuh` that affect the time, with a variant for
+`two_of_four/cuda`. The producer and the consumers exchange pipeline stages through mbarriers, across items,
+so that the producer already loads the next item while the consumers run the epilogue. `epilogue` contains the
+store of C.
 """
 
 from functools import lru_cache
@@ -14,48 +15,50 @@ from prunecast.kernels.tile.programs.epilogue import copies, end_of_item, sparse
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, total
 
 PRODUCER_WARPS = 4
-"""Warps that copy, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""
+"""Producer warps, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `tile_args.cuh`."""
 ITEM_BYTES = 16
 """Bytes of an item in a block's list. Kind: CUDA source, `tile_args.cuh`."""
 ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
-"""Bytes of the list of a warp's rows of C, and of the item's part in a split. Kind: CUDA source,
+"""Bytes of the list of a warp's rows of C, and of the item's split record. Kind: CUDA source,
 `tile_list.cuh`."""
 STAGES_AHEAD, SPARSE_STAGES_AHEAD = 4, 3
-"""Stages by which the producer loads indices ahead, so many that nobody waits for them. Kind: CUDA source,
+"""Stages by which the producer prefetches indices, enough to hide their latency. Kind: CUDA source,
 `tile_producer.cuh`, of which 2:4 has three."""
 PORT_BYTES, PORT_FMA_PER_BYTE = 128, 16
-"""Bytes a cycle at the port of shared memory, and FMA of the tensor cores in the time of one of them. Kind:
+"""Bytes per cycle of the shared-memory port, and FMA of the tensor cores in the time of one byte. Kind:
 datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
 MOST_ROWS_FIRST = 128
-"""Taller tiles have their tokens as the first operand: that form moves missing tokens to the end of the row
-and tests no copy. Kind: CUDA source, `tile_producer.cuh`."""
+"""Taller tiles have their tokens as the first operand; that form moves missing tokens to the end of the row
+and needs no bounds check per copy. Kind: CUDA source, `tile_producer.cuh`."""
 
 
 def gather_programs(
     config: TileConfig, *, multicast: int = 1, item_in_memory: bool = False, scattered: bool = False
 ) -> tuple[WarpProgram, ...]:
-    """Producer and consumer.
+    """Return the programs of producer and consumer.
 
     Parameters
     ----------
-    multicast : blocks of a cluster that read a share of the weights each and pass it to all
-    item_in_memory : a block reads its item before it knows what to do; first items of a persistent grid come
-        with the launch
-    scattered : rows of a tile do not follow one another in C, and its warps store them themselves
+    multicast : blocks of a cluster that each read a share of the weights and multicast it to all
+    item_in_memory : a block loads its item from memory first; the first items of a persistent grid are in the
+        launch arguments
+    scattered : rows of a tile are not contiguous in C, so that the warps store them without TMA
     """
-    # Warps that multiply read the entry of the item after this one, and wait for it: the fence between a full
-    # stage and its multiplication waits for loads. From C in the staging buffer to the first multiplication
-    # pass 580 to 650 cycles, also where nothing is stored and the stage was there long before (clock stamps,
-    # 0007)
+    # Consumer warps load the entry of the next item and wait for it, because the fence between a full stage
+    # and its multiplication waits for loads. 580 to 650 cycles pass between the last write of C to the
+    # staging buffer and the first multiplication, even if nothing is stored and the stage is already full
+    # (clock stamps, 0007)
     next_item = (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
     item = () if item_in_memory else next_item
     return (_producer(config, multicast), _consumer(config, item, scattered))
 
 
 def _producer(config: TileConfig, multicast: int) -> WarpProgram:
-    """Weights come in whole stages. Indices are loaded early enough to be there."""
+    """Return the producer, which loads weights in whole stages and prefetches indices to hide
+    their latency.
+    """
     row_bytes = config.shape.block_n * config.element_bytes
     stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
@@ -72,7 +75,7 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
         ),
         step=(
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
-            # Four addresses of rows for each lane in a step of 64, and an offset for every copy
+            # Each lane computes four row addresses per step of 64 columns, and an offset for every copy
             Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
             Instruction(Op.WAIT_EMPTY),
             Instruction(Op.COPY_A, stage_bytes, leader=True, multicast=multicast),
@@ -93,7 +96,7 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
 
 @lru_cache(maxsize=256)
 def start_cycles(config: TileConfig, costs: Costs) -> float:
-    """Cycles of a block's producer warp before it asks for its first indices; then it waits for them."""
+    """Return the cycles of a block's producer warp before it requests its first indices."""
     return total(_set_up(config), costs) + costs["next_item_wait"]
 
 
@@ -102,26 +105,30 @@ def _set_up(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def producer_cycles(config: TileConfig, costs: Costs, refilled: float = 1.0) -> float:
-    """Cycles of a producer warp for 16 columns of a tile with all its tokens, copies included.
+    """Return the cycles of a producer warp per 16 columns of a tile with all its tokens, copies included.
 
-    refilled : share of a block's steps that lie beyond its first ring of stages
+    refilled : fraction of a block's steps after those that fill the pipeline stages for the first time
     """
     return _first_ring_cycles(config, costs) + refilled * costs["refill_wait_per_k16"]
 
 
 @lru_cache(maxsize=256)
 def _first_ring_cycles(config: TileConfig, costs: Costs) -> float:
-    """Cycles of a producer warp for 16 columns of a block's first ring of stages."""
+    """Return the cycles of a producer warp per 16 columns while it fills the pipeline stages for the first
+    time.
+    """
     return _copy_issues(config) + total(_pace(config), costs)
 
 
 def _copy_issues(config: TileConfig) -> int:
-    """Instructions of a producer warp that ask for 16 columns: addresses, an offset for each copy, copies."""
+    """Return the number of copy instructions per 16 columns: addresses, an offset for each copy,
+    and copies.
+    """
     return 4 + 2 * copies(16 * config.shape.block_n * config.element_bytes // PRODUCER_WARPS)
 
 
 def _pace(config: TileConfig) -> tuple[Charge, ...]:
-    """Cycles of a producer warp for 16 columns besides the issue of their copies, at any speed of memory."""
+    """Return the cycles of a producer warp per 16 columns in addition to copy issue, at any memory speed."""
     rows, tokens = config.shape.block_m / 64, config.shape.block_n / 64
     if config.is_sparse:
         return (Charge("sparse_wait_per_k16"), Charge("sparse_wait_per_k16_and_64_tokens", tokens))
@@ -133,7 +140,7 @@ def _pace(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def _waits(config: TileConfig) -> tuple[Charge, ...]:
-    """The pace, of which the warp issues instructions in some cycles."""
+    """Return the charges of `_pace`, with the part in which the warp issues instructions charged as issue."""
     issued = "producer_instructions_per_k16"
     return (*_pace(config), Charge(issued, -1.0), Charge(issued, field="issue"))
 
@@ -146,11 +153,11 @@ def _edge(config: TileConfig) -> Code:
 
 
 def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
-    """More cycles of a producer warp for 16 columns of a tile that lacks tokens, than `producer_cycles`.
+    """Return the extra cycles of a producer warp per 16 columns of a tile with missing tokens.
 
-    Rounds of a loop over blocks of 64 tokens test for each copy whether its tokens are there. The copies of a
-    round keep the registers of their addresses until the pipe of shared memory takes them, so that the next
-    round waits for what else passes the port.
+    They are relative to `producer_cycles`. The loop over blocks of 64 tokens checks for each copy if its
+    tokens exist. The copies of an iteration hold the registers of their addresses until the shared-memory
+    pipe accepts them, so the next iteration waits for other traffic through the port.
     """
     operands = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     of_operands = "sparse_edge_operand_share" if config.is_sparse else "edge_port_share"
@@ -166,7 +173,7 @@ def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
 
 @lru_cache(maxsize=256)
 def edge_cycles(config: TileConfig, costs: Costs) -> int:
-    """More cycles of a producer warp for 16 columns of a tile that lacks tokens."""
+    """Return the extra cycles of a producer warp per 16 columns of a tile with missing tokens."""
     if _tokens_first(config):
         return 0
     return max(round(total(_edge_pace(config), costs) - _copy_issues(config)), 0)
@@ -177,16 +184,16 @@ def _tokens_first(config: TileConfig) -> bool:
 
 
 class _CopyOverhead(NamedTuple):
-    """Time of a warp's copies of 16 columns at the port of shared memory, in bytes besides their own."""
+    """Port time of a warp's copies of 16 columns in addition to their bytes, expressed in bytes."""
 
     bytes: int
     charges: tuple[Charge, ...]
 
 
 def _copy_overhead(config: TileConfig) -> _CopyOverhead:
-    """What copies cost tensor cores where products take the whole time of the shared-memory port.
+    """Return the tensor-core stalls that copies cause if products saturate the shared-memory port.
 
-    Other configs make up for that while they wait for the port or the producer.
+    In other configs these stalls are hidden by waits for the port or for the producer.
     """
     if config.is_sparse:
         return _CopyOverhead(0, ())
@@ -203,16 +210,20 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
 
 @lru_cache(maxsize=256)
 def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
-    """Time of the shared-memory port for a warp's copies of 16 columns besides their bytes, in bytes."""
+    """Return the port time of a warp's copies of 16 columns in addition to their bytes, expressed
+    in bytes.
+    """
     overhead = _copy_overhead(config)
     return round(overhead.bytes + total(overhead.charges, costs))
 
 
 def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
-    """Keeps one step in the tensor pipe and releases the slot of the step before."""
+    """Return the consumer, which keeps one step in the tensor pipe and releases the stage of the
+    step before.
+    """
     leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)
     operands = config.operand_bytes_per_warp_per_k16
-    # Operands of 2:4 instructions take less of the port than their bytes
+    # Operands of 2:4 instructions occupy the shared-memory port for less time than their bytes suggest
     sparse_operands = (Charge("sparse_operand_share", operands, "operand_bytes"),)
     return WarpProgram(
         role="consumer",
@@ -221,7 +232,7 @@ def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
         begin=(*item, Instruction(Op.ISSUE, issue=30), Instruction(Op.LOAD_INDEX, ROWS_BYTES, 5)),
         step=(
             Instruction(Op.WAIT_FULL),
-            # Proxy and wgmma fences, commit, loop; and what is stored of the item before
+            # Proxy and wgmma fences, commit, loop; and the store of the previous item's C
             Instruction(Op.ISSUE, issue=6 if config.is_sparse else 12),
             Instruction(
                 Op.MMA,

@@ -1,8 +1,8 @@
-"""The warp programs of a config of the tile kernels.
+"""Warp programs for the configs of the tile kernels.
 
-Those of the mma.sync kernels, and of fp32 on CUDA cores: eight equal warps copy and multiply. A barrier of
-the block in each step protects the slots: behind it everyone has read the slot of the step before, which is
-the one that the copies of this step fill. Slabs of B are copied as gathered rows are, but without indices.
+In the mma.sync kernels and the fp32 kernels on CUDA cores, eight equal warps copy and multiply. One block
+barrier per step protects the stages: after it, all warps have read the stage of the previous step, which the
+copies of this step overwrite. Slabs of B are copied like gathered rows, but without indices.
 """
 
 from functools import lru_cache
@@ -16,7 +16,8 @@ from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 B_ACCESSES = ("gather", "dense_tile")
 """Rows of B by index, or contiguous slabs of B; as `KernelPlan.b_access`."""
 PRODUCER_WARPS = 4
-"""A warpgroup, of which one thread works. Kind: choice, as in CUTLASS's warp-specialised kernels."""
+"""Warps of the producer warpgroup, of which one thread issues the copies. Kind: choice, as in CUTLASS's
+warp-specialised kernels."""
 
 
 @lru_cache(maxsize=256)
@@ -28,15 +29,15 @@ def warp_programs(
     item_in_memory: bool = False,
     scattered: bool = False,
 ) -> tuple[WarpProgram, ...]:
-    """What the warps of a block of `config` do; their warps add up to the block's threads.
+    """Return the warp programs of a block of `config`; their warps add up to the block's threads.
 
     Parameters
     ----------
     b_access : one of `B_ACCESSES`
-    multicast : blocks of a cluster that share what all of them need, boxes of tokens or, in a kernel that
-        gathers, the weights; only wgmma kernels have it
-    item_in_memory : blocks of a wgmma kernel that gathers read their item first
-    scattered : rows of its tiles do not follow one another in C
+    multicast : blocks of a cluster that share data by multicast: boxes of tokens or, in a kernel that
+        gathers, the weights; only for wgmma kernels
+    item_in_memory : blocks of a wgmma kernel that gathers load their item from memory first
+    scattered : rows of the tiles are not contiguous in C
     """
     if b_access not in B_ACCESSES:
         raise BadInput(f"B access must be one of {', '.join(B_ACCESSES)}, got {b_access!r}")
@@ -47,7 +48,7 @@ def warp_programs(
             return gather_programs(
                 config, multicast=multicast, item_in_memory=item_in_memory, scattered=scattered
             )
-        # B comes in boxes, which `multicast` blocks share
+        # B is loaded in TMA boxes, which `multicast` blocks share
         return (_boxer(config, multicast), _consumer(config))
     if config.tensor_path == "mma":
         return _mma_programs(config, b_access)
@@ -55,7 +56,7 @@ def warp_programs(
 
 
 def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
-    """One thread asks the copy engine for boxes; the other warps of the role have nothing to do."""
+    """Return the producer for dense tiles of B: one thread issues TMA loads; the other warps are idle."""
     row_bytes = config.shape.block_n // config.pair * config.element_bytes
     return WarpProgram(
         role="producer",
@@ -72,7 +73,9 @@ def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
 
 
 def _consumer(config: TileConfig) -> WarpProgram:
-    """Keeps one step in the tensor pipe and releases the slot of the step before."""
+    """Return the consumer, which keeps one step in the tensor pipe and releases the stage of the
+    step before.
+    """
     multiply = Instruction(
         Op.MMA,
         config.fma_per_warp_per_k16,
@@ -104,15 +107,15 @@ def _consumer(config: TileConfig) -> WarpProgram:
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
 MANY_SUMS = 64
-"""Sums of a lane, from which on the fp32 kernel reads one column at a time. Kind: CUDA source,
+"""Accumulators per lane from which on the fp32 kernel reads one column at a time. Kind: CUDA source,
 `ffma_shape.cuh`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
-"""Rows x tokens of parts with registers for two sets of fragments -> a warp's wait for its reads. Kind: CUDA
-source, `mma_multiply.cuh`."""
+"""Rows x tokens of parts with registers for two sets of fragments -> cost entry of a warp's wait for its
+reads. Kind: CUDA source, `mma_multiply.cuh`."""
 
 
 def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
-    """Copies by cp.async, `stages` - 1 steps ahead."""
+    """Return the programs with cp.async copies `stages` - 1 steps ahead."""
     stages = config.resources.stages
     walk = Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config))
     step = (
@@ -127,9 +130,9 @@ def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
 
 
 def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
-    """What a warp of a gathering kernel does in a step besides copies, reads and products.
+    """Return the charges of a gathering kernel's step in addition to copies, reads and products.
 
-    The last step of an item takes the same, however short it is.
+    The last step of an item costs the same, however short it is.
     """
     k16 = config.shape.block_k // 16
     made = copies(_weights_per_warp(config) * k16) + _row_copies(config) * k16
@@ -137,15 +140,16 @@ def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
     return (
         Charge("walk_instructions", field="issue"),
         Charge("walk_instructions_per_copy", made, "issue"),
-        # Products of CUDA cores are issued while the next operands are read
+        # No wait on CUDA cores: FMA instructions are issued while the next operands are read
         Charge(wait, float(config.tensor != "none")),
     )
 
 
 def _register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
-    """Copies through registers: loaded before this step's products, stored to the other slot behind them.
+    """Return the programs with copies through registers: load before a step's products, store after them.
 
-    Rows of B first: blocks share them, and behind all blocks' weights they would keep blocks in step.
+    Rows of B are loaded first. If they queued after all blocks' weights, the blocks, which share rows of B,
+    would run in lockstep.
     """
     step = (
         Instruction(Op.SYNC),
@@ -167,7 +171,7 @@ def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> War
         begin=(Instruction(Op.ISSUE, issue=10), *_first_indices(config, b_access)),
         fill=fill,
         step=step,
-        # The ring serves to turn C, and the next item's copies must not overtake that
+        # C is transposed in the memory of the stages, so the next item's copies must wait for it
         end=(
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.SYNC),
@@ -179,7 +183,9 @@ def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> War
 
 
 def _first_indices(config: TileConfig, b_access: str) -> Code:
-    """Indices of the steps that are copied before the first step's own load has come back."""
+    """Return the loads of the indices of all steps that are copied before the first prefetched indices
+    arrive.
+    """
     if b_access != "gather":
         return ()
     size = config.resources.stages * config.shape.block_k * INDEX_BYTES // config.consumer_warps
@@ -187,7 +193,7 @@ def _first_indices(config: TileConfig, b_access: str) -> Code:
 
 
 def _next_indices(config: TileConfig, b_access: str, *, ahead: int) -> Code:
-    """Ask for later indices; they are staged far enough ahead that nobody waits for them."""
+    """Return the prefetch of later indices, early enough to hide its latency."""
     if b_access != "gather":
         return ()
     return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // config.consumer_warps, per_k16=True, ahead=ahead),)
@@ -223,15 +229,15 @@ def _store(config: TileConfig, *, ahead: int) -> Instruction:
 
 
 def _multiply(config: TileConfig) -> Code:
-    """Read fragments and multiply them.
+    """Return the reads of fragments and their multiplication.
 
-    mma.sync itself lets the warp go on: the next fragments, held in a second set of registers, are read
-    while the tensor pipe works on these. Hence MMA and not MMA_SYNC.
+    mma.sync does not block the warp: the next fragments are read into a second set of registers while the
+    tensor pipe multiplies these. Therefore the instruction is MMA and not MMA_SYNC.
     """
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
     if config.tensor == "none":
-        # Products of CUDA cores take issue slots besides their own
+        # FMA instructions on CUDA cores need additional issue slots (fitted)
         besides = (Charge("fma_issue_share", instructions, "issue"),)
         products = Instruction(Op.FMA, issue=instructions, per_k16=True, charges=besides)
         return (*_column_reads(config), products)
@@ -243,9 +249,9 @@ def _multiply(config: TileConfig) -> Code:
 
 
 def _column_reads(config: TileConfig) -> Code:
-    """A warp waits for the operands of a column before it multiplies them.
+    """Return the reads of a column's operands, for which a warp waits before it multiplies them.
 
-    Lanes with many sums have no registers to ask for the next column meanwhile.
+    Lanes with many accumulators have no registers to prefetch the next column.
     """
     operands = config.operand_bytes_per_warp_per_k16
     reads = Instruction(Op.SHARED, operands, copies(operands), per_k16=True)

@@ -16,7 +16,8 @@ from prunecast.plan.kernel_plan import KernelPlan
 SOURCE = Path(__file__).parent / "tile_ffma.cu"
 _INCLUDES = (SOURCE.parent.with_name("mma"),)
 LANES_M, LANES_N = 4, 8
-"""Lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source, `ffma_shape.cuh`."""
+"""Number of lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source,
+`ffma_shape.cuh`."""
 PARTS = {
     (128, 128): (32, 64),
     (64, 128): (32, 32),
@@ -27,12 +28,12 @@ PARTS = {
 """Block_m x block_n -> rows and tokens of a warp's part. Kind: choice, what the compile tests build without
 spills."""
 _THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
-"""Threads of a block, tokens of a copy of one lane, columns of a stage. Kind: CUDA source,
+"""Threads of a block, tokens that a lane copies at once, columns of a stage. Kind: CUDA source,
 `ffma_shape.cuh`."""
 
 
 def _pack_ffma(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> PackedStages:
-    """Stages of 16 kept columns, (16, block_m) fp32 each: zeros where a tile has fewer rows or columns.
+    """Return stages of 16 kept columns, (16, block_m) fp32 each, padded with zeros.
 
     Raises
     ------
@@ -53,7 +54,7 @@ class FfmaOperator(MmaOperator):
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         shape, resources = plan.shape, plan.resources
         part = PARTS.get((shape.block_m, shape.block_n))
         if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
@@ -77,10 +78,12 @@ class FfmaOperator(MmaOperator):
 
     @staticmethod
     def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """A plan with its weights (M, K): column by column, and a record of each k-step."""
+        """Return a plan packed with its weights (M, K): column by column, and a record of each k-step."""
         return with_records(plan, _pack_ffma(plan, weights))
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """CUDA cores alone; NVRTC 13 compiles from 7.5 on, an older one from 7.0 on."""
+        """Return all compute capabilities with CUDA cores; NVRTC 13 compiles from 7.5 on, older ones from 7.0
+        on.
+        """
         return range(70, 1000)

@@ -1,4 +1,4 @@
-"""`MmaOperator.compile(plan, weights)`: a plan of tiles or 2:4 through mma.sync as a callable on the GPU."""
+"""`MmaOperator.compile(plan, weights)`: a plan of tiles or 2:4 weights through mma.sync as a callable."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -16,16 +16,16 @@ technical specifications."""
 _MOST_REGISTERS = 255
 """Most registers of a thread. Kind: datasheet, CUDA C++ Programming Guide, technical specifications."""
 _TWO_SLOTS = 2
-"""Slots of plans for GPUs without cp.async. Kind: CUDA source, `mma_fetch_registers.cuh`."""
+"""Number of stages in plans for GPUs without cp.async. Kind: CUDA source, `mma_fetch_registers.cuh`."""
 
 
 class Part(NamedTuple):
-    """The part of a block's tile of C that one warp owns."""
+    """The part of a block's tile of C that one warp computes."""
 
     rows: int
     tokens: int
     two_sets: bool
-    """Whether there are registers for two sets of fragments."""
+    """True if there are registers for two sets of fragments (double buffering)."""
 
 
 _STEPS = {"mma": (32,), "sparse-mma": (32, 64)}
@@ -43,17 +43,19 @@ PARTS = {
     (32, 128): Part(16, 32, False),
     (16, 256): Part(16, 32, False),
 }
-"""Block_m x block_n -> parts, those of `kernels/tile/configs.py`. Kind: choice, what the compile tests
-build without spills."""
+"""Block_m x block_n -> parts, those of `kernels/tile/configs.py`. Kind: choice, what the compile tests build
+without spills."""
 
 
 def has_async_copies(plan: KernelPlan) -> bool:
-    """Whether the plan is for the form with cp.async (compute capability 8.0), and not for two slots."""
+    """Return True if the plan is for the form with cp.async (compute capability 8.0), with over
+    two stages.
+    """
     return plan.resources.stages > _TWO_SLOTS
 
 
 def _check_mma(plan: KernelPlan) -> None:
-    """Refuse plans that this kernel does not run, with `BadInput`."""
+    """Raise `BadInput` for plans that this kernel does not run."""
     shape = plan.shape
     wanted = "mma" if plan.inner is None else "sparse-mma"
     if plan.tensor != wanted or plan.kernel in ("dense", "small-n", "balanced"):
@@ -77,19 +79,20 @@ def _check_mma(plan: KernelPlan) -> None:
 class MmaOperator(Operator):
     """A plan of the mma tile kernel on one device.
 
-    B must be finite at every column that its tile keeps: zeros fill tiles, and groups of 2:4 weights.
+    B must be finite at every column that its tile keeps: the padding of tiles and of 2:4 groups multiplies it
+    by zero.
     """
 
     name, pack = "the mma tile kernel", staticmethod(pack_plan)
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         _check_mma(plan)
         shape, resources = plan.shape, plan.resources
         part = PARTS[shape.block_m, shape.block_n]
         is_async = has_async_copies(plan)
-        # Most registers of a thread with which an SM holds as many blocks as with the plan's
+        # Let the compiler use as many registers as keep the occupancy of the plan
         blocks = max(_REGISTERS_PER_SM // (resources.threads * resources.registers_per_thread), 1)
         most_registers = _REGISTERS_PER_SM // (resources.threads * blocks) // 8 * 8
         own = {
@@ -112,12 +115,12 @@ class MmaOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Compute capabilities, times ten, with cp.async, or with the half-deep instruction."""
+        """Return the range of compute capabilities, times ten: with cp.async, or with mma.sync m16n8k8."""
         return range(80 if has_async_copies(plan) else 75, 1000)
 
 
 def _check_resident(plan: KernelPlan, kernel: Any) -> None:
-    """Blocks that wait for one another must all be there."""
+    """Raise BadInput if blocks that wait for one another cannot all be resident, to avoid a deadlock."""
     if plan.work.parts.max(initial=1) == 1:
         return
     import cupy as cp

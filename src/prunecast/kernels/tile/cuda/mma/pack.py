@@ -1,8 +1,8 @@
-"""The weights of a plan as the mma tile kernel reads them; 2:4 ones are fragments of what is kept and places.
+"""Pack the weights of a plan for the mma tile kernel; 2:4 weights as fragments of kept values and metadata.
 
-Where mma.sp.m16n8k32 looks for the places: PTX ISA, sparse matrix storage and matrix fragments of sparse mma.
-Lane 4 g + j of a warp holds those of 16 columns of rows g (lower half of the word) and g + 8; selector 0
-takes the 32 columns of an instruction from lanes of j 0 and 1, selector 1 from 2 and 3.
+Layout of the metadata of mma.sp.m16n8k32: PTX ISA, sparse matrix storage and matrix fragments of sparse mma.
+Lane 4 g + j of a warp holds the positions in 16 columns of rows g (lower half of the word) and g + 8.
+Selector 0 reads the 32 columns of an instruction from the lanes with j 0 and 1, selector 1 from 2 and 3.
 """
 
 import numpy as np
@@ -18,11 +18,11 @@ _DEPTH = 16
 _THREADS = 256
 """Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 _LANE_TOKENS = 8
-"""Tokens of a copy of one lane. Kind: CUDA source, `mma_shape.cuh`."""
+"""Tokens that a lane copies at once. Kind: CUDA source, `mma_shape.cuh`."""
 
 
 def rows_at_once(block_n: int) -> int:
-    """Rows of B that the threads of a block fetch at once."""
+    """Return the number of rows of B that the threads of a block fetch at once."""
     return _THREADS * _LANE_TOKENS // block_n
 
 
@@ -32,12 +32,12 @@ def _pack_mma(tiles: TileMap, bits: Bits, shape: BlockShape) -> PackedStages:
     Parameters
     ----------
     tiles : no tile taller than the block
-    bits : (M, K) uint16, the weights; what the map does not keep is not read
-    shape : of a block
+    bits : (M, K) uint16, the weights; weights that the map does not keep are not read
+    shape : shape of a block
 
     Returns
     -------
-    with weights (stages + 1, elements): `fragments` of the weights; `_pack_sparse_mma` adds their places
+    with weights (stages + 1, elements): `fragments` of the weights; `_pack_sparse_mma` adds the metadata
 
     Raises
     ------
@@ -51,17 +51,17 @@ def _pack_mma(tiles: TileMap, bits: Bits, shape: BlockShape) -> PackedStages:
 
 
 def fragments(values: Bits, per_stage: int) -> Bits:
-    """Weights in the order of the instruction's registers.
+    """Return the weights in the order of the instruction's registers.
 
     Parameters
     ----------
-    values : (block_m, per_stage * stages) uint16, all that a row has, in order
-    per_stage : of a row, a multiple of 16
+    values : (block_m, per_stage * stages) uint16, all values of each row, in order
+    per_stage : values of a row per stage, a multiple of 16
 
     Returns
     -------
-    (stages, block_m * per_stage), in the order of (per_stage / 16, block_m / 16, 32, 8): what lane 4 g + q
-    holds of 16 values of 16 rows. Values 2 q and 2 q + 1 of row g, of row g + 8, then values 2 q + 8 and
+    (stages, block_m * per_stage), in the order of (per_stage / 16, block_m / 16, 32, 8): lane 4 g + q holds
+    eight values of 16 rows x 16 values: 2 q and 2 q + 1 of row g, then of row g + 8, then values 2 q + 8 and
     2 q + 9 of both.
     """
     block_m, stages = values.shape[0], values.shape[1] // per_stage
@@ -71,12 +71,12 @@ def fragments(values: Bits, per_stage: int) -> Bits:
 
 
 _LINE_ELEMENTS = 64
-"""Elements of a line of 128 bytes, of which weights of a stage fill a whole number. Kind: CUDA source,
+"""Elements of a line of 128 bytes; the weights of a stage are a multiple of it. Kind: CUDA source,
 `mma_shape.cuh`."""
 
 
 def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
-    """The images of `bits` (M, K), the weights of a plan that `_check_mma` takes.
+    """Return the packed weights `bits` (M, K) of a plan that `_check_mma` accepts.
 
     Raises
     ------
@@ -88,12 +88,12 @@ def pack_bits(plan: KernelPlan, bits: Bits) -> PackedStages:
 
 
 def _pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: BlockShape) -> PackedStages:
-    """Cut the kept columns of every tile into k-steps and squeeze its rows.
+    """Cut the kept columns of every tile into k-steps and compress its rows to 2:4.
 
     Parameters
     ----------
     tiles, bits, shape : as `prunecast.kernels.tile.cuda.mma.pack._pack_mma`
-    inner : the elements kept, of every four neighbours in a tile's list two at most
+    inner : kept elements, at most two of every four neighbours in a tile's column list
 
     Raises
     ------
@@ -112,11 +112,11 @@ def _pack_sparse_mma(tiles: TileMap, inner: ElementMap, bits: Bits, shape: Block
 
 
 def _place_words(places: npt.NDArray[np.uint8], block_k: int) -> npt.NDArray[np.uint32]:
-    """Places in the order in which lanes read them.
+    """Return the metadata in the order in which lanes read it.
 
     Parameters
     ----------
-    places : (block_m, block_k / 4 * stages), two of two bits for every four columns, as `squeeze` has them
+    places : (block_m, block_k / 4 * stages), two positions of two bits for every four columns, from `squeeze`
     block_k : columns of a stage, 32 or 64
 
     Returns
@@ -133,7 +133,7 @@ def _place_words(places: npt.NDArray[np.uint8], block_k: int) -> npt.NDArray[np.
 
 
 def _stages(values: Bits, kept: MaskArray, block_k: int) -> Bits:
-    """(stages, elements) of one tile."""
+    """Return (stages, elements) of one tile: fragments, metadata, and padding to whole lines."""
     squeezed = squeeze(values, kept)
     weights = fragments(squeezed.values, block_k // 2)
     words = _place_words(squeezed.places, block_k)

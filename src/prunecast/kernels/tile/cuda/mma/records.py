@@ -1,6 +1,7 @@
-"""A plan of the mma tile kernel as bytes: a record of each k-step of every block, the launch's argument.
+"""Encode a plan of the mma tile kernel: a record per k-step of every block, and the launch argument.
 
-A record per step, since eight equal warps without a producer would else work out step and item in the loop.
+Each k-step has a record because eight equal warps without a producer would otherwise compute the step and the
+item inside the main loop.
 """
 
 from typing import Any, NamedTuple
@@ -23,13 +24,13 @@ from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 MOST_BLOCKS_IN_ARGS = 900
-"""Blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
+"""Maximum number of blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
 WARPS = 8
 """Warps of a block; each has a counter for every split tile. Kind: CUDA source, `mma_shape.cuh`."""
 _LANE_BYTES = 16
 """Bytes that a lane stores at once. Kind: CUDA source, `mma_end.cuh`."""
 FIRST_STEP, LAST_STEP, PART, OWNER, PLACE_SHIFT = 1, 2, 4, 8, 4
-"""The enum `What`. Kind: CUDA source, `mma_args.cuh`."""
+"""Bits of the enum `What`. Kind: CUDA source, `mma_args.cuh`."""
 
 _POINTERS = ("weights", "columns", "steps", "splits", "start", "rows", "bias", "partials", "counters")
 MMA_ARGS = np.dtype(
@@ -39,33 +40,33 @@ MMA_ARGS = np.dtype(
     + [("first", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
     + [("line_chunks", "i4"), ("pixel_chunks", "i4"), ("strides", "i4", (4,))]
 )
-"""The bytes of `MmaArgs`, of which a form without border and strides reads all but what follows `first`.
-Kind: CUDA source, `mma_args.cuh`."""
+"""Layout of `MmaArgs`; a form without border and strides does not read the fields after `first`. Kind: CUDA
+source, `mma_args.cuh`."""
 
 
 class _MmaRecords(NamedTuple):
-    """What every block does: those of the plan, then blocks for rows in no tile, which multiply zeros."""
+    """Records of every block: those of the plan, then blocks for rows in no tile, which multiply zeros."""
 
     steps: IntArray
-    """(k-steps, 4): stage, first token, row list, what to do with its item."""
+    """(k-steps, 4): stage, first token, row list, flags that say what to do with the item."""
     splits: IntArray
-    """(split items, 4): workspace slot, parts to wait for, reduction group; at least one entry."""
+    """(split items, 4): workspace slot, number of slices to wait for, reduction group; at least one entry."""
     start: IntArray
-    """(blocks + 1,): steps of block b."""
+    """(blocks + 1,): first step of each block."""
     rows: IntArray
     """(row lists, block_m): rows of C, -1 for none."""
     slots: int
-    """Partial tiles of C in the workspace."""
+    """Number of partial tiles of C in the workspace."""
     groups: int
-    """Split tiles of C."""
+    """Number of split tiles of C."""
 
     @property
     def blocks(self) -> int:
-        """Blocks of the launch."""
+        """Number of blocks of the launch."""
         return int(self.start.size) - 1
 
     def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
-        """One `MMA_ARGS` record, complete but for addresses and row bytes."""
+        """Return one `MMA_ARGS` record, complete except for addresses and row strides."""
         args = np.zeros(1, MMA_ARGS)
         together = _LANE_BYTES // DTYPE_BYTES[plan.dtype]
         args["tokens"] = -(-plan.n // together) * together
@@ -77,7 +78,7 @@ class _MmaRecords(NamedTuple):
 
 
 class _Walked(NamedTuple):
-    """Items of all blocks in order, those of rows in no tile last."""
+    """Items of all blocks in order; items for rows in no tile are last."""
 
     stage: IntArray
     steps: IntArray
@@ -87,7 +88,7 @@ class _Walked(NamedTuple):
 
 
 def _mma_records(plan: KernelPlan, packed: PackedStages) -> _MmaRecords:
-    """The records of a plan.
+    """Return the records of a plan.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def _steps(items: _Walked) -> IntArray:
     item = np.repeat(np.arange(items.steps.size), items.steps)
     step = np.arange(item.size) - (np.cumsum(items.steps) - items.steps)[item]
     ends = np.where(step == 0, FIRST_STEP, 0) | np.where(step == items.steps[item] - 1, LAST_STEP, 0)
-    # Of the null stage there is one; no item has more of its steps
+    # Adding the step is safe for the null stage: items of the null stage have a single step
     fields = (items.stage[item] + step, items.token[item], items.rows[item], items.what[item] | ends)
     return _int32(np.stack(fields, axis=1))
 
@@ -141,7 +142,7 @@ def _splits(items: ItemColumns) -> IntArray:
 
 
 def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """A plan with its weights (M, K), plain or 2:4.
+    """Return a plan packed with its weights (M, K), dense or 2:4.
 
     Raises
     ------
@@ -151,7 +152,7 @@ def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packe
 
 
 def with_records(plan: KernelPlan, packed: PackedStages) -> Packed:
-    """Stages and the records of a plan. Raises BadInput as `_mma_records`."""
+    """Return the packed stages with the records of a plan. Raises BadInput as `_mma_records`."""
     records = _mma_records(plan, packed)
     return Packed(
         arrays={
