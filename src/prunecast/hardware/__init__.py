@@ -1,9 +1,10 @@
-"""Numbers of GPU models: specs with their sources, occupancy, and the SM clock under load.
+"""Properties of GPU models: specs with their sources, occupancy, and the SM clock under load.
 
-Not here: anything about kernels, plans or weights, and no measuring. Ground floor: imports only
-`prunecast.errors`. Read `spec.py` first (what a GPU is, and in which units), then `occupancy.py`,
-`clock.py` and one file of `data/`; `load.py` and `check.py` turn such a file into a `GpuSpec` or one line
-saying what is wrong with it. `costs.py` reads what kernels keep beside their sources: costs by architecture.
+The package contains nothing about kernels, plans or weights, and it measures nothing. Layer: the lowest one;
+it imports only `errors` and other top-level helper modules. Read `spec.py` first (the quantities of a GPU and
+their units), then `occupancy.py`, `clock.py` and one file of `data/`. `load.py` and `check.py` turn such a
+file into a `GpuSpec`, or into one line that names the error. `costs.py` reads the costs by architecture that
+each kernel stores next to its sources.
 """
 
 from prunecast.hardware.clock import STATES, at_power_limit, sm_clock_hz

@@ -1,6 +1,6 @@
-"""What the quantities of a GPU file may be: each one alone, and all of them together.
+"""Check the quantities of a GPU file: each one separately, and all of them for consistency.
 
-Messages are one line: file, quantity, what was wanted and what came.
+Messages are one line: file, quantity, wanted and actual value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ MAY_BE_ZERO = frozenset(
         "l2_split_sector_fetched_share",
     }
 )
-"""Quantities whose 0 means that the GPU has none of it; all others are positive."""
+"""Quantities that may be 0, which means that the GPU lacks the feature; all others are positive."""
 
 NOT_ABOVE = (
     ("shared_bytes_per_block", "shared_bytes_per_sm"),
@@ -50,10 +50,10 @@ NOT_ABOVE = (
 CLOCKS = ("clock_burst_hz", "clock_sustained_hz")
 
 FAR, FAR_COUNT = 100.0, 10.0
-"""Factors beyond the bundled GPUs' values; counts differ less."""
+"""Largest factors beyond the range of the bundled GPUs, for rates and for counts; counts differ less."""
 
 LARGEST = 1e18
-"""Above every quantity in its unit; refuses infinity and NaN too."""
+"""Bound above every quantity in its unit; it also refuses infinity and NaN."""
 
 
 class Quantity(NamedTuple):
@@ -64,11 +64,11 @@ class Quantity(NamedTuple):
 
 
 def read_quantity(entry: object, quantity: str, where: str) -> Quantity:
-    """Check one table of a GPU file.
+    """Check one table of a GPU file and return its value and provenance.
 
     Parameters
     ----------
-    entry : what the file holds under the name `quantity`
+    entry : content of the file under the name `quantity`
     where : name of the file, for the message
 
     Raises
@@ -89,18 +89,18 @@ def read_quantity(entry: object, quantity: str, where: str) -> Quantity:
 
 
 def check_together(values: Mapping[str, Any], where: str) -> None:
-    """Refuse values that contradict each other, as an L2 that is smaller than its usable part."""
+    """Raise BadInput for values that contradict each other, such as an L2 smaller than its usable part."""
     complaint = next(_complaints(values), None)
     if complaint is not None:
         raise BadInput(f"{where}: {complaint}")
 
 
 def check_ranges(values: Mapping[str, Any], known: Mapping[str, tuple[float, float]], where: str) -> None:
-    """Refuse values far outside of what GPUs have: a typing error, or no GPU at all.
+    """Raise BadInput for values far outside the range of known GPUs, which are probably typing errors.
 
     Parameters
     ----------
-    known : quantity -> least and most of the bundled GPUs
+    known : quantity -> lowest and highest value of the bundled GPUs
     """
     for quantity, (least, most) in known.items():
         factor = FAR_COUNT if quantity_units()[quantity] == "count" else FAR
@@ -122,13 +122,13 @@ def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Proven
 
 
 def check_kind(kind: object, kinds: tuple[str, ...], at: str) -> None:
-    """Refuse a kind that is none of `kinds`; `at` says where it stands."""
+    """Raise BadInput for a kind that is not in `kinds`; `at` is the place in the file, for the message."""
     if kind not in kinds:
         raise BadInput(f"{at}: kind must be one of {', '.join(kinds)}, got {short_text(kind)}")
 
 
 def check_text(text: object, wanted: str, at: str) -> None:
-    """Refuse what is no text, or a blank one; `wanted` begins the message."""
+    """Raise BadInput unless `text` is a string that is not blank; `wanted` begins the message."""
     if not isinstance(text, str) or not text.strip():
         raise BadInput(f"{at}: {wanted}, got {short_text(text)}")
 
@@ -152,7 +152,9 @@ def _read_number(value: object, quantity: str, at: str) -> int | float:
 
 
 def check_number(value: object, at: str, *, zero: bool) -> int | float:
-    """The value, if it is a sensible number above 0, or 0 where `zero` allows it; else BadInput."""
+    """Return the value if it is a sensible number above 0, or 0 where `zero` allows it; else raise
+    BadInput.
+    """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise BadInput(f"{at}: value must be a number, got {short_text(value)}")
     if not abs(value) < LARGEST:

@@ -1,8 +1,8 @@
 """The SM clock under load: seconds = cycles / clock, and the clock falls with activity.
 
-Any tensor work drops the clock of an H200 from 1980 to 1800 MHz within 20 us, and the more is multiplied and
-moved, the further the power limit lowers it, in bursts too. NVML does not show it; the numbers in the
-specs were read inside kernels (clock64 over globaltimer).
+Any tensor-core work lowers the clock of an H200 from 1980 to 1800 MHz within 20 us. With more arithmetic and
+memory traffic the power limit lowers it further, in bursts too. NVML does not show this; the numbers in the
+specs were measured inside kernels (clock64 over globaltimer).
 """
 
 from bisect import bisect_right
@@ -18,16 +18,17 @@ from prunecast.hardware.spec import GpuSpec
 
 STATES = ("burst", "sustained")
 """burst: at most about 5 ms of work, then at least 30 ms of rest.
-sustained: back to back for about a second, which the heaviest work slows. What goes on for longer is slowed
-further, by up to 15 % (H200, 4096 x 4096 x 4096: 1260 to 1310 MHz after several seconds)."""
+sustained: back to back for about a second, in which the power limit slows the heaviest work. Longer work is
+slower still, by up to 15 % (H200, 4096 x 4096 x 4096: 1260 to 1310 MHz after several seconds).
+"""
 
 
 IDLE_SHARE = 0.15
-"""Power of a GPU that waits at full clock, over its power limit. Kind: guess, 105 of 700 W on an H200."""
+"""Power of an idle GPU at full clock over its power limit. Kind: guess, 105 of 700 W on an H200."""
 LEAST_CLOCK = 0.15
-"""Clock that a power limit leaves at least, over the highest. Kind: guess, 300 of 1980 MHz on an H200."""
+"""Lowest clock under a power limit over the highest clock. Kind: guess, 300 of 1980 MHz on an H200."""
 MOST_POWER = 3.0
-"""Highest limit that makes sense, over the GPU's own."""
+"""Highest accepted power limit over the GPU's own."""
 
 
 def sm_clock_hz(
@@ -41,25 +42,28 @@ def sm_clock_hz(
     busy_share: float = 1.0,
     period_s: float = 0.0,
 ) -> float:
-    """SM clock in Hz while a kernel is launched again and again.
+    """Return the SM clock in Hz while a kernel is launched repeatedly.
 
     Parameters
     ----------
-    tensor_duty : share of cycles in which the tensor pipes work, 0 to 1, launches included
-    l2_bytes_per_clk_per_sm : mean traffic of L2 over the number of SMs, a multicast counted once; moving data
+    tensor_duty : fraction of cycles in which the tensor pipes are busy, 0 to 1, launch gaps included
+    l2_bytes_per_clk_per_sm : mean L2 traffic over the number of SMs, a multicast counted once; moving data
         draws power too
     dram_bytes_per_clk_per_sm : the same for DRAM
     state : `burst` or `sustained`
-    dtype : what is multiplied; bf16 has shorter mantissas than fp16 and draws less power
-    busy_share : of a launch, the mean over SMs with work of the time until they are done, over the longest
-    period_s : of a launch
+    dtype : operand type; bf16 has shorter mantissas than fp16 and draws less power
+    busy_share : mean over SMs with work of the time until they finish, over the longest, within one launch
+    period_s : seconds from launch to launch
 
-    Activity is the tensor duty plus the traffic of L2 and DRAM, each times its weight. Between the points of
-    the spec the clock is linear in activity, below the first one it is flat, and past the last one it goes on
-    with the last slope. Without tensor work the clock is the GPU's highest.
+    activity = tensor duty * its weight + L2 traffic * its weight + DRAM traffic * its weight
 
-    Where SMs are done at different times, activity is high first and low at the end. The clock of a short
-    launch goes with the mean; within a long one it follows, and is the mean of both times' clocks.
+    The clock is interpolated linearly in activity between the points of the spec. Below the first point it is
+    constant, and beyond the last one the last slope continues. Without tensor work it is the GPU's highest
+    clock.
+
+    Where SMs finish at different times, activity is high at first and low at the end of a launch. In a short
+    launch the clock depends on the mean activity. In a long launch the clock follows the activity with the
+    time constant `clock_follow_s`; the result is the mean clock, weighted with the time of both phases.
     """
     check_choice("state", state, STATES)
     if tensor_duty <= 0.0:
@@ -77,20 +81,20 @@ def sm_clock_hz(
 
 
 def busy_share(sm_finish: npt.NDArray[Any]) -> float:
-    """Mean time until an SM is done over the longest, of those that have anything to do; 1 where none has.
+    """Return the mean time until an SM finishes over the longest, among SMs with work; 1 if none has work.
 
-    An SM without work is idle all the time, which the mean activity has already.
+    SMs without work are idle all the time; the mean activity already contains that.
     """
     working = sm_finish[sm_finish > 0.0]
     return float(working.mean() / working.max()) if working.size else 1.0
 
 
 def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
-    """The GPU with another power limit: less work brings the clock down where the limit is lower.
+    """Return the GPU with another power limit; a lower limit reduces the clock at a lower activity.
 
-    Power above that of an idle GPU is activity times a power of the clock, and the clock is the one at which
-    it meets the limit. So a limit that leaves half as much for work has at half the activity the clocks that
-    the GPU's own limit has: the points of the clock tables move along the activity, whatever that power is.
+    Model: power above idle = activity * f(clock), and the clock is the highest that meets the limit. A limit
+    that leaves half as much power above idle therefore has the clocks of the GPU's own limit at half the
+    activity. The points of the clock tables scale along the activity axis, whatever f is.
 
     Raises
     ------
@@ -109,7 +113,9 @@ def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
 
 
 def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
-    """Value at x of the line through (xs, ys): flat before the first point, going on past the last one."""
+    """Return y at x on the line through (xs, ys): constant before the first point, extrapolated past the
+    last.
+    """
     if x <= xs[0]:
         return ys[0]
     right = min(bisect_right(xs, x), len(xs) - 1)

@@ -1,7 +1,7 @@
-"""Costs of one kernel on one architecture: numbers measured of it or fitted to it, with their sources.
+"""Costs of one kernel on one architecture: numbers measured or fitted for it, with their sources.
 
-A kernel keeps them beside its sources in `costs/sm_90.toml` and the like. An architecture without a file, or
-whose file lacks an entry, takes the entry of the nearest architecture that has one, as a guess.
+A kernel stores them next to its sources in files like `costs/sm_90.toml`. An architecture without a file, or
+whose file lacks an entry, uses the entry of the nearest architecture that has one, as a guess.
 """
 
 import datetime
@@ -20,22 +20,22 @@ from prunecast.hardware.check import check_kind, check_number, check_text
 from prunecast.hardware.spec import KINDS
 
 COST_KINDS = (*KINDS, "as-compiled")
-"""Kinds of numbers in files of costs; `as-compiled` is counted in the machine code of the kernel."""
+"""Kinds of numbers in cost files; `as-compiled` numbers are counted in the machine code of the kernel."""
 
 COST_UNITS = ("cycle", "instruction", "byte", "ratio", "count", "s", "clk/byte")
 WHOLE_UNITS = ("instruction", "byte", "count")
-"""Units of which there are whole numbers only."""
+"""Units whose values are whole numbers."""
 
 KEYS = ("value", "unit", "kind", "source", "date", "meaning")
 MAY_LACK = ("worth",)
-"""What the entry changes in predictions, where somebody measured that."""
+"""Optional keys. `worth` is the change in predictions that the entry causes, if it was measured."""
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One entry of a file of costs.
+    """One entry of a cost file.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class Cost:
     kind : one of `COST_KINDS`
     source : the measurement, listing or document
     date : of the measurement or fit, `YYYY-MM-DD`
-    meaning : what the value says of the kernel
-    worth : what the entry changes in predictions, empty where nobody measured it
+    meaning : description of the quantity
+    worth : change in predictions that the entry causes, empty if it was not measured
     """
 
     value: int | float
@@ -58,14 +58,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """All entries of one kernel on one architecture; equal only to itself, so that caches may hold it.
+    """All entries of one kernel on one architecture; compared by identity, so that caches can use it as a
+    key.
 
     Parameters
     ----------
     kernel : the folder's name, e.g. `tile`
-    architecture : that was asked for, e.g. `sm_89`
+    architecture : the requested architecture, e.g. `sm_89`
     entries : by name
-    inherited : entry -> architecture that it was taken from, of those that are not the architecture's own
+    inherited : entry -> architecture that it comes from, for entries of another architecture
     fingerprint : first 16 hex digits of the SHA-256 of all values
     """
 
@@ -76,31 +77,31 @@ class Costs:
     fingerprint: str
 
     def __getitem__(self, name: str) -> float:
-        """Value of an entry."""
+        """Return the value of an entry."""
         return self.entries[name].value
 
     def whole(self, name: str) -> int:
-        """Value of an entry in whole units or cycles."""
+        """Return the value of an entry, rounded to whole units or cycles."""
         return round(self.entries[name].value)
 
     @property
     def guessed_share(self) -> float:
-        """Entries of kind `guess` over all of them; 0 where there are none."""
+        """Return the fraction of entries of kind `guess`; 0 if there are no entries."""
         guesses = sum(cost.kind == "guess" for cost in self.entries.values())
         return guesses / max(len(self.entries), 1)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Costs":
-        """Itself: nothing of it changes."""
+        """Return the object itself, which is immutable."""
         return self
 
 
 @cache
 def load_costs(package: str, compute_capability: int) -> Costs:
-    """Costs that a kernel has on GPUs of one compute capability.
+    """Return the costs of a kernel on GPUs of one compute capability.
 
     Parameters
     ----------
-    package : of the kernel, e.g. `prunecast.kernels.tile`, with a folder `costs`
+    package : package of the kernel, e.g. `prunecast.kernels.tile`, with a folder `costs`
     compute_capability : as `GpuSpec.compute_capability`
 
     Raises
@@ -111,12 +112,12 @@ def load_costs(package: str, compute_capability: int) -> Costs:
 
 
 def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Costs:
-    """The costs of a folder of files `sm_*.toml` for one compute capability.
+    """Return the costs in a folder of files `sm_*.toml` for one compute capability.
 
     Raises
     ------
-    BadInput : no file; an entry without value, unit, kind, source, date or meaning, or with one that makes no
-        sense. The line names file, entry and cause.
+    BadInput : no file; an entry without value, unit, kind, source, date or meaning, or with an invalid one.
+        The message names file, entry and cause.
     """
     wanted, entries = compute_capability, dict[str, Cost]()
     inherited: dict[str, str] = {}

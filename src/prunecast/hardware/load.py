@@ -1,8 +1,8 @@
-"""Find a GPU by name or file and read its numbers, each with its unit, kind and source.
+"""Find a GPU by name or file and read its quantities, each with its unit, kind and source.
 
-GPU files may say only what sets a GPU apart: `like = "NAME"` carries the rest over from a bundled GPU. Of the
-same compute capability the vendor's limits hold as they are. Everything else that is not in the file is a
-guess, in proportion to what the vendor prints where it grows with that.
+A GPU file may contain only the quantities that differ from those of a bundled GPU: `like = "NAME"` takes the
+rest from that GPU. If both have the same compute capability, the vendor's limits are taken unchanged. All
+other missing quantities are guesses, scaled with the datasheet quantities that they grow with.
 """
 
 import difflib
@@ -28,7 +28,7 @@ OWN = (
     *("sm_count", "max_clock_hz", "power_limit_w", "l2_bytes"),
     *("dram_bytes", "dram_peak_bytes_per_s"),
 )
-"""Quantities that such a file must give: the vendor prints them of every GPU."""
+"""Quantities that a file with `like` must contain: the vendor publishes them for every GPU."""
 IN_PROPORTION = {
     "dram_bytes_per_s": ("dram_peak_bytes_per_s",),
     "dram_write_bytes_per_s": ("dram_peak_bytes_per_s",),
@@ -40,15 +40,17 @@ IN_PROPORTION = {
     "clock_sustained_hz": ("max_clock_hz",),
     "clock_activity": ("power_limit_w", "1 / sm_count", "1 / max_clock_hz"),
 }
-"""Quantity -> those it grows with. Activity from which clocks fall goes with the power of an SM's cycle."""
+"""Quantity -> the quantities it is scaled with if a file omits it. The activity at which clocks fall scales
+with the power per SM cycle.
+"""
 
 
 def with_relative(document: Mapping[str, Any], relative: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Tables of all quantities of a file: its own, else the relative's as guesses.
+    """Return the tables of all quantities of a file: its own, and those of the related GPU as guesses.
 
     Parameters
     ----------
-    relative : the tables of the GPU that the file names
+    relative : the tables of the GPU that the file names with `like`
 
     Raises
     ------
@@ -90,12 +92,12 @@ def _carried(
 
 
 def _scaled(value: float, factor: float) -> float:
-    """A whole number stays one; others to six digits."""
+    """Return the product; whole numbers stay whole, others are rounded to six digits."""
     return round(factor * value) if isinstance(value, int) else float(f"{factor * value:.6g}")
 
 
 def _number(document: Mapping[str, Any], name: str) -> float:
-    """Return a value of the file, or 1 where it is no sensible number, which reading it refuses later."""
+    """Return a value of the file, or 1 if it is no sensible number; the file is then refused later."""
     entry = document[name]
     value = entry.get("value") if isinstance(entry, Mapping) else None
     return float(value) if isinstance(value, int | float) and 1 / LARGEST < value < LARGEST else 1.0
@@ -108,7 +110,7 @@ HEADER = ("schema", "name", "title", "compute_capability", "like")
 
 
 def gpu_names() -> list[str]:
-    """Names of the GPUs that come with the package, sorted."""
+    """Return the sorted names of the GPUs that are part of the package."""
     return sorted(
         file.name.removesuffix(".toml") for file in _data().iterdir() if file.name.endswith(".toml")
     )
@@ -120,12 +122,12 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 
     Parameters
     ----------
-    name_or_path : one of `gpu_names()`, or a file: whatever ends in `.toml` or holds a path separator
+    name_or_path : one of `gpu_names()`, or a file: any text that ends in `.toml` or contains a path separator
 
     Raises
     ------
     BadInput : unknown name, unreadable file, or a quantity that is missing, unknown, without unit, kind or
-        source, of the wrong unit, or without sense. The line names file, quantity and cause.
+        source, of the wrong unit, or implausible. The message names file, quantity and cause.
     """
     file = _find(name_or_path)
     where = name_or_path if _is_path(name_or_path) else file.name
@@ -133,7 +135,9 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 
 
 def parse_spec(content: bytes, where: str) -> GpuSpec:
-    """The spec that the content of a file is; `where` names it in messages. Raises BadInput as `load_gpu`."""
+    """Return the spec in the content of a file; `where` names it in messages. Raises BadInput as
+    `load_gpu`.
+    """
     document = _document(content, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
     values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
@@ -152,7 +156,7 @@ def parse_spec(content: bytes, where: str) -> GpuSpec:
 
 
 def spec_text(name_or_path: str) -> str:
-    """The text of a spec file, found as `load_gpu` finds it; raises BadInput where there is none."""
+    """Return the text of a spec file, found as by `load_gpu`. Raises BadInput if there is none."""
     file = _find(name_or_path)
     where = name_or_path if _is_path(name_or_path) else file.name
     try:
@@ -166,7 +170,9 @@ def _data() -> Traversable:
 
 
 def spec_files(gpu: str | GpuSpec) -> list[Path]:
-    """Return the files that loading a GPU reads, for the guard of outputs: none where it is a known name."""
+    """Return the files that loading a GPU reads, so that outputs cannot overwrite them; none for a known
+    name.
+    """
     return [Path(gpu)] if isinstance(gpu, str) and _is_path(gpu) else []
 
 
@@ -187,7 +193,7 @@ def _find(name_or_path: str) -> Traversable:
 
 
 def _nearest(wanted: str, names: list[str]) -> list[str]:
-    """Names that begin like the wanted one, or else look like it."""
+    """Return the names that begin with the wanted one, or otherwise similar ones."""
     beginning = [name for name in names if wanted and name.startswith(wanted)]
     return beginning or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
 
@@ -221,7 +227,7 @@ def _check_header(document: Mapping[str, Any], where: str) -> None:
 
 
 def _document(content: bytes, where: str) -> dict[str, Any]:
-    """All tables of a file, those of the relative that it names included."""
+    """Return all tables of a file, including those of the related GPU that it names."""
     document = _parse(content, where)
     _check_header(document, where)
     if "like" in document:
@@ -239,7 +245,7 @@ def _document(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _whole_file(name: str, where: str) -> dict[str, Any]:
-    """The tables of a bundled file that names no relative itself."""
+    """Return the tables of a bundled file. Raises BadInput if that file itself is `like` another."""
     relative = _parse(_read(_data() / f"{name}.toml", name), name)
     if "like" in relative:
         raise BadInput(f"{where}: like must be a GPU with a whole file, {name} is like {relative['like']}")
@@ -261,7 +267,9 @@ def _bundled_files() -> set[str]:
 
 @cache
 def _ranges() -> dict[str, tuple[float, float]]:
-    """Quantity -> the least and the most that a bundled GPU has, of lists of any of their points."""
+    """Return the lowest and highest value of each quantity among the bundled GPUs; of lists, over all
+    points.
+    """
     found: dict[str, tuple[float, float]] = {}
     for name in gpu_names():
         document = _document((_data() / f"{name}.toml").read_bytes(), f"{name}.toml")

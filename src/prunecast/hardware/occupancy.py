@@ -1,4 +1,4 @@
-"""How many blocks of a kernel an SM holds at once, and which resource is the limit."""
+"""Occupancy: the number of thread blocks that an SM holds at once, and the resource that limits it."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,15 +9,15 @@ from prunecast.hardware.spec import GpuSpec
 
 
 class BlockResources(NamedTuple):
-    """What one thread block occupies on an SM."""
+    """Resources that one thread block occupies on an SM."""
 
     threads: int
     registers_per_thread: int
     """Registers that the compiler reports, those of a thread at entry."""
     shared_bytes: int
-    """Static and dynamic, without what the system reserves."""
+    """Static and dynamic shared memory, without the bytes reserved by the system."""
     stages: int = 0
-    """Slots of the copy ring in shared memory; 0 where there is none."""
+    """Pipeline stages in shared memory; 0 without a pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class Occupancy:
     Parameters
     ----------
     blocks_per_sm : 0 if not a single block fits
-    limiter : what stops one more block: `warps`, `blocks`, `registers` or `shared memory`; the first of
-        these on a tie
-    limits : blocks that each resource alone would allow
+    limiter : resource that prevents one more block: `warps`, `blocks`, `registers` or `shared memory`; the
+        first of these on a tie
+    limits : blocks that each resource would allow if it were the only limit
     warps_per_sm : resident warps
     share : resident warps over the most that the SM holds
     """
@@ -43,12 +43,13 @@ class Occupancy:
 
 @lru_cache(maxsize=1024)
 def occupancy(resources: BlockResources, gpu: GpuSpec) -> Occupancy:
-    """Count the blocks that fit on one SM.
+    """Return the number of blocks that fit on one SM, and the limiting resource.
 
-    Registers are given out per warp in units of `register_allocation_per_warp`, rounded down to a multiple
-    of the sub-partitions for the number of warps; shared memory in units of `shared_allocation_bytes` after
-    adding the reserved bytes. Source: the CUDA occupancy calculator's rules. A block that exceeds a limit
-    of its own (threads, registers per thread, shared memory) gets 0 blocks, not an error.
+    Registers are allocated per warp in units of `register_allocation_per_warp`; the number of warps that fit
+    is rounded down to a multiple of the sub-partitions. Shared memory is allocated in units of
+    `shared_allocation_bytes` after adding the reserved bytes. Source: the rules of the CUDA occupancy
+    calculator. A block that exceeds a per-block limit (threads, registers per thread, shared memory) gets 0
+    blocks, not an error.
 
     Raises
     ------

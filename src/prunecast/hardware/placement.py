@@ -1,9 +1,10 @@
-"""CTA placement under programmatic dependent launch: which SMs hold several of a launch's small blocks.
+"""CTA placement under programmatic dependent launch: which SMs hold several small blocks of a launch.
 
-Consecutive launches reside on the GPU together, as many as fit, and a block takes the slot of the first one
-that ends. Equal blocks that share an SM end last, so their slots go to the first blocks of a later launch:
-what whole launches leave over of the slots stays together on few SMs, all else lies evenly. Of unequal blocks
-the longest end last; launches are followed one after another, and one of mean duration stands for all.
+Consecutive launches are resident on the GPU at the same time, as many as fit, and each block takes the slot
+of the next block that ends. Equal blocks that share an SM end last, so that their slots go to the first
+blocks of a later launch. The remainder of slots over whole launches therefore stays concentrated on few SMs,
+and all other blocks are distributed evenly. Of unequal blocks the longest end last; these launches are
+simulated one after another, and one launch of mean duration represents all.
 """
 
 import math
@@ -14,17 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 FOLLOWED = 24
-"""Launches that are followed for each that is resident at once. Kind: choice, the placement repeats by
-then."""
+"""Launches that are simulated for each that is resident at once. Kind: choice, the placement repeats by
+then.
+"""
 JITTER = 0.02
 """Standard deviation of a block's duration over its mean. Kind: choice, 0.01 and 0.1 lead to the same."""
 DEEPEST, PAIRS, FEWEST = 12, 2, 24
-"""Launches resident at once from which on placement changes from launch to launch: of a burst of 240 launches
-61 % have pairs with 24 blocks, 76 % with 32, 3 % with 16. Fewer blocks are taken to have SMs alone. Kind:
-measured, clock stamps, H200, 2026-11-22."""
+"""From `DEEPEST` resident launches on, placement changes from launch to launch: in a burst of 240 launches,
+61 % have two blocks on some SM with 24 blocks, 76 % with 32, 3 % with 16. Launches of fewer than `FEWEST`
+blocks are assumed to have one block per SM, others `PAIRS` pairs. Kind: measured, clock stamps, H200,
+2026-11-22.
+"""
 BURST, SETTLED, RARE = 240, 0.8, 0.05
-"""Launches of a burst; shares of one placement that count as all of them, and as none. Kind: definition,
-bursts of recorded runs, and choice."""
+"""Launches of a burst; share of one placement that counts as all launches; share that counts as none. Kind:
+definition, bursts of recorded runs, and choice.
+"""
 
 Columns = tuple[int, ...]
 """Kept columns of each block of a launch."""
@@ -32,11 +37,13 @@ Places = npt.NDArray[np.int64]
 
 
 def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
-    """(blocks,) slot of each block of a launch, slot p on SM p mod `sms`; None where blocks fill SMs in turn.
+    """Return the slot of each block, (blocks,), where slot p is on SM p mod `sms`.
+
+    Returns None if no SM gets a second block before all have one, as the hardware fills SMs in turn.
 
     Parameters
     ----------
-    columns : of each block, in launch order
+    columns : kept columns of each block, in launch order
     fit : blocks per SM
     """
     blocks = len(columns)
@@ -48,13 +55,14 @@ def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
 
 @lru_cache(maxsize=256)
 def block_places(columns: Columns, fit: int, sms: int) -> Places:
-    """(blocks,) slots, whether or not some SM has more than one block."""
+    """Return the slot of each block, (blocks,), whether or not an SM has more than one block."""
     blocks = len(columns)
     if len(set(columns)) > 1 and fit * sms < DEEPEST * blocks:
         return _numbered(_typical(columns, fit, sms), sms)
     if blocks <= sms:
         return _crowded(_crowd(blocks, fit, sms), blocks, sms)
-    # Clock stamps: 192 blocks, two to an SM, lie on 61 SMs in pairs and 70 alone; here 60 and 72
+    # Measured with clock stamps for 192 blocks, two per SM: 61 SMs with two blocks and 70 with one; here 60
+    # and 72
     full = fit * sms % blocks // fit
     place = np.arange(fit * sms)
     slot, sm = place // sms, place % sms
@@ -62,14 +70,14 @@ def block_places(columns: Columns, fit: int, sms: int) -> Places:
 
 
 class _Crowd(NamedTuple):
-    """SMs that hold more than one block of a launch with fewer blocks than SMs, and how many each."""
+    """Number of SMs with more than one block, for fewer blocks than SMs, and the blocks on each of them."""
 
     sms: int
     blocks: int
 
 
 def _crowded(crowd: _Crowd, blocks: int, sms: int) -> Places:
-    """(blocks,) slots with the first blocks together on the first SMs and all others alone."""
+    """Return (blocks,) slots: the first blocks share the first SMs, and each other block has its own SM."""
     block, full = np.arange(blocks), max(crowd.sms, 1)
     together = block // full * sms + block % full
     alone = block - crowd.sms * (crowd.blocks - 1)
@@ -77,7 +85,7 @@ def _crowded(crowd: _Crowd, blocks: int, sms: int) -> Places:
 
 
 class BurstPlacement(NamedTuple):
-    """A placement, and its share among the launches of a burst."""
+    """A placement, and the fraction of a burst's launches that have it."""
 
     share: float
     places: Places | None
@@ -85,11 +93,11 @@ class BurstPlacement(NamedTuple):
 
 @lru_cache(maxsize=256)
 def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, ...]:
-    """How few equal blocks lie in the launches of a burst, by how many share an SM; empty where nearly all
-    launches lie in one way.
+    """Return the placements of few equal blocks in the launches of a burst, by the most blocks on one SM.
 
-    A burst begins with blocks that have an SM each; the more launches are resident at once, the longer it
-    takes until some share one. It matters for 25 to 60 blocks of one token.
+    The result is empty if nearly all launches have the same placement. A burst begins with one block per SM;
+    the more launches are resident at once, the later blocks begin to share SMs. This matters for 25 to 60
+    blocks of one token.
     """
     from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 
@@ -120,7 +128,7 @@ def _crowd(blocks: int, fit: int, sms: int) -> _Crowd:
 
 
 def _typical(columns: Columns, fit: int, sms: int) -> Places:
-    """(blocks,): SM of each block in the last launch of about mean duration."""
+    """Return the SM of each block, (blocks,), in the last launch of about mean duration."""
     from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 
     launches, blocks = followed(len(columns), fit, sms), len(columns)
@@ -133,7 +141,7 @@ def _typical(columns: Columns, fit: int, sms: int) -> Places:
 
 
 def _numbered(sm: Places, sms: int) -> Places:
-    """(blocks,) slots, with SMs numbered by how many blocks they hold, then by the first of these."""
+    """Return (blocks,) slots, with SMs numbered by the number of their blocks, then by the first of these."""
     slot = np.array([np.count_nonzero(sm[:block] == sm[block]) for block in range(sm.size)])
     first = sm[slot == 0]
     number = np.empty(sms, np.int64)
@@ -142,24 +150,25 @@ def _numbered(sm: Places, sms: int) -> Places:
 
 
 def followed(blocks: int, fit: int, sms: int) -> int:
-    """Number of launches that are followed."""
+    """Return the number of launches that are simulated."""
     return FOLLOWED * math.ceil(fit * sms / blocks)
 
 
 def resident_share(
     columns: Columns, fit: int, sms: int, *, column_cycles: float, start_cycles: float
 ) -> float:
-    """Share of a launch's blocks, 0 to 1, that reside on an SM before the preceding launch ends.
+    """Return the fraction of a launch's blocks, 0 to 1, that are resident before the preceding launch ends.
 
-    With equal blocks it is what slots are free. With unequal ones short blocks free their slots long before
-    the longest ends; a late block that ends no later than the longest delays nobody, and all count.
+    For equal blocks it is the number of free slots over that of blocks. With unequal ones, short blocks free
+    their slots long before the longest ends. If no late block ends after the longest, the late start delays
+    nothing and the fraction is 1.
 
     Parameters
     ----------
-    columns : of each block, in launch order
+    columns : kept columns of each block, in launch order
     fit : blocks per SM
     column_cycles : duration of a block per kept column
-    start_cycles : before the preceding launch's end, by which a block must have started
+    start_cycles : cycles before the end of the preceding launch by which a block must have started
     """
     blocks, room = len(columns), fit * sms
     at_once = min(-blocks % max(room, 1) / max(blocks, 1), 1.0)
@@ -175,7 +184,10 @@ def resident_share(
 
 
 def _ends(columns: Columns, fit: int, sms: int) -> npt.NDArray[np.float64]:
-    """(blocks,) ends in columns: half of what two blocks on one SM do they do in turns, as in the loops."""
+    """Return the end of each block in columns, (blocks,), with contention between blocks on one SM.
+
+    L_i + 1/2 * sum of min(L_i, L_j) over the other blocks j on the same SM, as in `placement_loops`.
+    """
     length = np.array(columns, np.float64)
     place = block_places(columns, fit, sms) if fit > 1 else np.arange(length.size)
     together = (place % sms)[:, None] == (place % sms)[None, :]

@@ -1,4 +1,4 @@
-"""The jitted loop of launches that follow one another on a GPU, several deep."""
+"""Jitted simulation of consecutive launches of which several are resident on a GPU at once."""
 
 import numpy as np
 
@@ -7,7 +7,10 @@ from prunecast.jit import inner, njit
 
 @inner()
 def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
-    """Ends of blocks that begin together: half of what two blocks do on one SM they do in turns."""
+    """Compute the ends of blocks that start at the same time, with contention between blocks on one SM.
+
+    The end of block i is L_i + 1/2 * sum of min(L_i, L_j) over the other blocks j on its SM.
+    """
     count, on_sm = np.zeros(sms, np.int64), np.empty((sms, fit))
     for block in range(length.size):
         on_sm[sm[block], count[sm[block]]] = length[block]
@@ -21,14 +24,16 @@ def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
 
 @njit()
 def follow_launches(length, jitter, fit, sms, out_sm, out_longest):  # type: ignore[no-untyped-def]
-    """Place the blocks of launch after launch: the first ones on all SMs in turn, each later one where the
-    next block ends. All blocks of a launch set out together, when the one before it has ended.
+    """Place the blocks of consecutive launches.
 
-    length : (blocks,) float64, of no more blocks than places
-    jitter : (launches, blocks) float64, what lengths are multiplied with where it says which block ends first
-    fit, sms : places of an SM; SMs
-    out_sm : (launches, blocks) int64; becomes the SM of each block
-    out_longest : (launches,) float64; becomes how long each launch takes, jitter left out
+    The first blocks fill all SMs in turn, and each later block takes the slot of the next block that ends.
+    All blocks of a launch start to work at the same time, when the launch before it has ended.
+
+    length : (blocks,) float64 durations; no more blocks than slots
+    jitter : (launches, blocks) float64 factors on the ends that decide which block ends first
+    fit, sms : slots of an SM; number of SMs
+    out_sm : (launches, blocks) int64; receives the SM of each block
+    out_longest : (launches,) float64; receives the duration of each launch, without jitter
     """
     launches, blocks = out_sm.shape
     ends, following = np.empty(blocks), min(fit * sms, launches * blocks)

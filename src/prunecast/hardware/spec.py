@@ -1,11 +1,11 @@
-"""`GpuSpec`: the numbers of one GPU model, with the unit of each in its name."""
+"""`GpuSpec`: the quantities of one GPU model, with the unit of each in its name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 SECTOR_BYTES = 32
-"""Bytes of an L2 sector, the least that a request moves."""
+"""Bytes of an L2 sector, the smallest transfer of a request."""
 LINE_BYTES = 4 * SECTOR_BYTES
 """Bytes of an L2 line, which has one tag for four sectors."""
 
@@ -16,11 +16,11 @@ KINDS = ("datasheet", "measured", "fitted", "guess")
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where one number of a spec comes from.
+    """Unit, kind and source of one number of a spec.
 
     Parameters
     ----------
-    unit : the unit the value is given in, equal to the unit of the field it fills
+    unit : unit of the value, equal to the unit of its field
     kind : one of `KINDS`
     source : document, section and date, or the measurement and its date
     """
@@ -36,7 +36,7 @@ def _quantity(unit: str, *, optional: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GpuSpec:
-    """One GPU model. Every quantity has a row of the same name in `provenance`.
+    """One GPU model. Every quantity has an entry of the same name in `provenance`.
 
     Rates "per clk" are per SM clock cycle; "achieved" rates are what a good copy kernel reaches.
     """
@@ -49,7 +49,7 @@ class GpuSpec:
     """Ten times the major plus the minor number: 90 for 9.0."""
     provenance: Mapping[str, Provenance]
     fingerprint: str
-    """First 16 hex digits of the SHA-256 of compute capability and values: equal numbers, equal text."""
+    """First 16 hex digits of the SHA-256 of compute capability and values; equal for equal numbers."""
 
     # Chip
     sm_count: int = _quantity("count")
@@ -81,14 +81,15 @@ class GpuSpec:
     """0 where there are no int8 tensor instructions."""
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     mma_sync_share: float = _quantity("ratio")
-    """Share of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""
+    """Fraction of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""
     sparse_tensor_factor: float = _quantity("ratio")
     """Rate of 2:4 sparse tensor instructions over dense ones; 0 where there are none."""
     tensor_latency_cycles: int = _quantity("cycle")
-    """Cycles from the end of an instruction's time in the tensor pipe to its result being readable."""
+    """Cycles from the end of an instruction's time in the tensor pipe until its result can be read."""
     warpgroup_latency_cycles: int = _quantity("cycle")
-    """Cycles from the end of a warpgroup instruction in the tensor pipe to the issue of the next one behind a
-    wait; `tensor_latency_cycles` where there are no warpgroup instructions."""
+    """Cycles from the end of a warpgroup instruction in the tensor pipe to the issue of the next one after a
+    wait; `tensor_latency_cycles` where there are no warpgroup instructions.
+    """
 
     # Memory, from the SM outward
     shared_bytes_per_clk_per_sm: int = _quantity("byte/clk")
@@ -96,69 +97,86 @@ class GpuSpec:
     l1_latency_cycles: int = _quantity("cycle")
     l2_port_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     gather_bytes_per_clk_per_sm: float = _quantity("byte/clk")
-    """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes a lane."""
+    """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes per lane."""
     gather_latency_cycles: int = _quantity("cycle")
-    """Cycles from the issue of a `cp.async` to its arrival in shared memory, data in L2, all SMs copying."""
+    """Cycles from the issue of a `cp.async` to its arrival in shared memory, with data in L2 and all SMs
+    copying.
+    """
     store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
-    """Rate at which the warps of an SM can hand stores to L2."""
+    """Rate at which the warps of an SM can issue stores to L2."""
     l2_bytes: int = _quantity("byte")
     l2_usable_bytes: int = _quantity("byte")
-    """Bytes that L2 keeps of data that many SMs read and of data written; least recently used data leave
-    first."""
+    """Bytes that L2 keeps of data that many SMs read and of written data; least recently used data are
+    evicted first.
+    """
     l2_bytes_per_s: float = _quantity("byte/s")
     """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
     l2_store_bytes_per_s: float = _quantity("byte/s")
     """Achieved store bandwidth of the whole L2, all SMs storing."""
     store_latency_cycles: int = _quantity("cycle")
-    """Cycles from L2 having taken a block's last store to its SM knowing, when the block leaves its place."""
+    """Cycles from the arrival of a block's last store in L2 until its SM is notified, when the block leaves
+    its slot.
+    """
     l2_latency_cycles: int = _quantity("cycle")
     l2_line_cycles: int = _quantity("cycle")
-    """Cycles that a slice of L2 takes per request for one line while other blocks or clusters request the
-    same line."""
+    """Cycles that a slice of L2 is busy per request for one line while other blocks or clusters request the
+    same line.
+    """
     l2_same_row_bytes: tuple[float, ...] = _quantity("byte")
-    """Row sizes at which `l2_same_row_cycles` was measured: many blocks read the same rows in step; linear in
-    between."""
+    """Row sizes at which `l2_same_row_cycles` was measured, where many blocks read the same rows in step;
+    values in between are interpolated linearly.
+    """
     l2_same_row_cycles: tuple[float, ...] = _quantity("cycle")
-    """Cycles by which 512 rows of each size of `l2_same_row_bytes` arrive later per block that reads them in
-    step: L2 serves requests for one line one after the other."""
+    """Extra cycles until 512 rows of each size of `l2_same_row_bytes` arrive, per block that reads them in
+    step: L2 serializes requests for one line.
+    """
     l2_second_line_share: float = _quantity("ratio")
-    """Extra time of a misaligned 128-byte piece that lies in two lines, as a share of a line's time in L2 and
-    of a piece's in the gather port."""
+    """Extra time of a misaligned 128-byte piece that spans two lines, as a fraction of a line's time in L2
+    and of a piece's time in the gather port.
+    """
     l2_split_sector_read_factor: float = _quantity("ratio")
-    """Factor on the L2 and gather-port time of a row of B that begins inside a sector: no lane's 16 bytes
-    have a sector to themselves."""
+    """Factor on the L2 and gather-port time of a row of B that begins inside a sector, so that the 16 bytes
+    of lanes do not fill whole sectors.
+    """
     l2_split_sector_store_factor: float = _quantity("ratio")
     """Factor on the L2 time of a row of C that begins inside a sector: partially written sectors are
     merged."""
     l2_split_sector_fetched_share: float = _quantity("ratio")
-    """Share of the bytes of a row of C that begins inside a sector which L2 fetches from DRAM, at least 64
-    bytes at a time, to complete partially written sectors."""
+    """Fraction of the bytes of a row of C that begins inside a sector which L2 fetches from DRAM, at least 64
+    bytes at a time, to complete partially written sectors.
+    """
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
     dram_bytes_per_s: float = _quantity("byte/s")
-    """Achieved bandwidth of reads alone, or of writes alone."""
+    """Achieved bandwidth of reads only, or of writes only."""
     dram_write_bytes_per_s: float = _quantity("byte/s")
-    """Achieved write bandwidth while reads go on."""
+    """Achieved write bandwidth during concurrent reads."""
     dram_copy_bytes_per_s: float = _quantity("byte/s")
     """Achieved bandwidth of a copy, reads and writes both counted."""
     dram_latency_cycles: int = _quantity("cycle")
     """Cycles from the issue of a read that misses L2 to the use of its data."""
     dram_queue_bytes: float = _quantity("byte")
-    """Bytes that all SMs may have requested before the first request is answered: DRAM serves out of
-    order."""
+    """Bytes that all SMs may have requested before the first request is answered; DRAM serves requests out of
+    order.
+    """
 
     # Waiting and starting
     barrier_latency_cycles: int = _quantity("cycle")
-    """Cycles from the last arrival at a barrier to the first issue of a warp that slept on it."""
+    """Cycles from the last arrival at a barrier to the first issue of a warp that waited on it."""
     sync_latency_cycles: int = _quantity("cycle")
-    """Cycles from the last arrival at a barrier of all warps of a block or role to the first issue behind
-    it."""
+    """Cycles from the last arrival at a barrier of all warps of a block or role to the first issue after
+    it.
+    """
     signal_latency_cycles: int = _quantity("cycle")
-    """Cycles from a block's stores being in L2 to a waiting block on another SM seeing the flag."""
+    """Cycles from the arrival of a block's stores in L2 until a waiting block on another SM reads the
+    flag.
+    """
     block_start_cycles: int = _quantity("cycle")
     """Cycles from a free slot on an SM to the first instruction of the block that takes it."""
     block_interval_s: float = _quantity("s")
-    """Seconds from the start of a block to that of the launch's next one, where thousands have room."""
+    """Seconds between the starts of consecutive blocks of a launch while slots are free for thousands of
+    blocks.
+    """
     stream_launch_s: float = _quantity("s")
     """Time per kernel of back-to-back empty kernels in a stream."""
     graph_launch_s: float = _quantity("s")
@@ -167,7 +185,8 @@ class GpuSpec:
     """Time that a launch adds in a CUDA graph under programmatic dependent launch."""
     slow_sm_cycles: float = _quantity("cycle")
     """Straggler delay: Gumbel scale of the end times of equal blocks, since L2 and DRAM do not serve all SMs
-    alike; the last of n ends this times (log n + 0.2) after the median."""
+    equally. The last of n blocks ends scale * (log n + 0.2) after the median.
+    """
 
     # The SM clock against activity, see hardware/clock.py
     clock_activity: tuple[float, ...] = _quantity("ratio")
@@ -181,35 +200,38 @@ class GpuSpec:
     """Activity of bf16 tensor work over that of the same work in fp16."""
     clock_in_step_l2: float = _quantity("ratio")
     """Activity of an L2 byte that neighbouring blocks read at the same time over that of other bytes: L2
-    serves such reads together."""
+    serves such reads with one access.
+    """
     clock_follow_s: float = _quantity("s")
     """Time constant with which the clock follows activity that changes within a launch."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> "GpuSpec":
-        """Itself: nothing of it changes, and views of dicts cannot be copied."""
+        """Return the object itself: it is immutable, and `MappingProxyType` cannot be copied."""
         return self
 
     @property
     def dram_s_per_byte(self) -> float:
-        """Seconds that DRAM needs for a byte that is read."""
+        """Return the seconds that DRAM needs to read a byte."""
         return 1.0 / self.dram_bytes_per_s
 
     @property
     def has_wgmma(self) -> bool:
-        """Whether warpgroup tensor instructions and bulk copies exist (compute capability 9.0 only)."""
+        """Return True if warpgroup tensor instructions and bulk copies exist (compute capability 9.0
+        only).
+        """
         return self.compute_capability == 90
 
     @property
     def has_async_copy(self) -> bool:
-        """Whether cp.async exists (compute capability 8.0 and later)."""
+        """Return True if cp.async exists (compute capability 8.0 and later)."""
         return self.compute_capability >= 80
 
 
 def quantity_units() -> dict[str, str]:
-    """Field name -> unit, for every quantity of a spec file."""
+    """Return field name -> unit, for every quantity of a spec file."""
     return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if "unit" in f.metadata}
 
 
 def optional_quantities() -> dict[str, str]:
-    """Field name -> unit, of rates that are 0 where a spec file says nothing."""
+    """Return field name -> unit, for rates that are 0 if a spec file omits them."""
     return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if f.metadata.get("optional")}
