@@ -1,12 +1,12 @@
 """PyTorch: prune a model while it trains, and run its pruned layers on the project's kernels.
 
-Floor: below `validation`, above `codesign`. What is pruned when and to which masks is decided below, without
-tensors (`codesign/schedule*.py`, `patterns`); here masks meet parameters, gradients and optimizer steps. It
-trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every name below
-is loaded when it is first used, and needs PyTorch then.
+Layer: below `validation`, above `codesign`. The schedule and the masks are decided there, without tensors
+(`codesign/schedule*.py`, `patterns`); this package applies masks to parameters, gradients and optimizer
+steps. It trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every
+name below is loaded when it is first used, and needs PyTorch then.
 
 Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`;
-`linear.py` is the layer without an operator of torch's.
+`linear.py` is the layer that does not use a torch operator.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What the layers of a model are given, for importance that knows it and weights that make up for others."""
+"""Calibration: statistics of each layer's inputs, for importance and for updates of kept weights."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,9 +21,9 @@ Found = dict[str, np.ndarray[Any, Any]]
 
 
 PROBE_HEIGHT, PROBED = 128, 0.5
-"""Tile-wise pruning that tells what a layer costs. Own choice."""
+"""Height and sparsity of the tile-wise pruning that measures the cost of a layer. Own choice."""
 LEAST_COST = 1e-9
-"""Loss that a layer is taken to cost at least: noise may make it negative."""
+"""Lower bound of the measured cost of a layer, since noise may make it negative."""
 
 
 def input_squares(
@@ -33,16 +33,16 @@ def input_squares(
     *,
     loss: Callable[[], float] | None = None,
 ) -> Found:
-    """Mean square of each input feature of each linear layer, over all passes that `run` makes.
+    """Return the mean square of each input feature of each linear layer, over all passes of `run`.
 
     Parameters
     ----------
-    model : on any device; it is as it was afterwards
-    run : calls the model on some text or pictures, a few thousand tokens are enough
-    path : of a `.safetensors` file to write, which `prunecast prune --calibrate` reads
-    loss : what the model loses now, e.g. how far its outputs are from what they were. With it each layer is
-        pruned by half alone, and its squares are scaled so that importance is the loss that this costs:
-        layers can compete then
+    model : on any device; it is unchanged afterwards
+    run : calls the model on some text or images; a few thousand tokens are enough
+    path : `.safetensors` file to write, which `prunecast prune --calibrate` reads
+    loss : returns the present loss of the model, e.g. the distance of its outputs from the original ones. If
+        given, each layer is pruned by half while the others are dense, and its squares are scaled so that
+        importance estimates the resulting loss. Layers are then comparable
 
     Returns
     -------
@@ -50,7 +50,7 @@ def input_squares(
 
     Raises
     ------
-    BadInput : the model has no linear layer, or a pass reached none of them
+    BadInput : the model has no linear layer, or no pass reached any of them
     """
     found = _gathered(model, run, lambda x: x.double().square().sum(0))
     if loss is not None:
@@ -60,10 +60,10 @@ def input_squares(
 
 
 def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | None = None) -> Found:
-    """Mean of x x^T over the inputs x of each linear layer, over all passes that `run` makes.
+    """Return the mean of x x^T over the inputs x of each linear layer, over all passes of `run`.
 
-    More than `input_squares` know: which inputs can stand in for which. Takes K^2 numbers a layer, and more
-    tokens than the widest layer has inputs.
+    In addition to `input_squares`, these moments show which inputs can replace which. They need K^2 numbers
+    per layer, and more tokens than the widest layer has inputs.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | N
 
     Raises
     ------
-    BadInput : the model has no linear layer, or a pass reached none of them
+    BadInput : the model has no linear layer, or no pass reached any of them
     """
     found = _gathered(model, run, lambda x: (x.float().t() @ x.float()).double())
     _write(found, path)
@@ -86,13 +86,13 @@ def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | N
 def layer_costs(
     weights: Mapping[str, torch.Tensor], importance: Mapping[str, ImportanceArray], loss: Callable[[], float]
 ) -> dict[str, float]:
-    """Loss that a unit of removed importance costs in each layer, measured with that layer alone pruned.
+    """Return the loss per unit of removed importance of each layer, measured with only that layer pruned.
 
     Parameters
     ----------
-    weights : layer -> its weights (M, ...) in the model; pruned in place, and put back
+    weights : layer -> its weights (M, ...) in the model; pruned in place, then restored
     importance : layer -> (M, K)
-    loss : of the model as it is when it is called
+    loss : returns the loss of the model in its present state
     """
     whole, found = loss(), {}
     for name, weight in weights.items():
@@ -107,7 +107,10 @@ def layer_costs(
 
 
 def _scaled_by_loss(model: nn.Module, squares: Found, loss: Callable[[], float]) -> Found:
-    """Squares times a factor for each layer, 1 in the mean, from the loss that pruning it alone costs."""
+    """Return the squares times a factor per layer, from the loss when only that layer is pruned.
+
+    The factors have a mean of 1.
+    """
     weights = {f"{layer.name}.weight": matrix_of(layer.module) for layer in find_layers(model)[0]}
     known = Calibration("squares", squares)
     importance = {name: known.weigh(name, np.abs(as_matrix(weights[name]))) for name in squares}
@@ -120,17 +123,17 @@ def _scaled_by_loss(model: nn.Module, squares: Found, loss: Callable[[], float])
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def update_weights(model: nn.Module, masks: Mapping[str, MaskArray], moments: Mapping[str, Any]) -> None:
-    """Prune in place, and let kept weights make up for pruned ones (`patterns.weight_update`).
+    """Prune in place, and update kept weights to compensate for pruned ones (`patterns.weight_update`).
 
     Parameters
     ----------
     model : with its dense weights
-    masks : name of each weight -> (M, K), True where it stays
-    moments : what `input_moments` found
+    masks : name of each weight -> (M, K), True where it is kept
+    moments : the result of `input_moments`
 
     Raises
     ------
-    BadInput : moments of a layer are missing or of another size
+    BadInput : moments of a layer are missing or have another size
     """
     known = Calibration("moments", moments)
     for name, mask in masks.items():
@@ -144,7 +147,7 @@ def _gathered(
     run: Callable[[], Any],
     sums_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> Found:
-    """Means over tokens of what `sums_of` gives for the inputs (tokens, K) of a layer."""
+    """Return the means over tokens of `sums_of` applied to the inputs (tokens, K) of each layer."""
     layers, _ = find_layers(model)
     sums: dict[str, torch.Tensor] = {}
     counts = dict.fromkeys((layer.name for layer in layers), 0)

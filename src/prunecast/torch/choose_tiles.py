@@ -1,4 +1,4 @@
-"""What every layer of a model keeps: pruned here by magnitude, or the zeros that are there."""
+"""The tiles of every layer of a model: pruned here by magnitude, or found from existing zeros."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,18 +25,18 @@ from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import Rows
 
 LEAST_SPARSITY = 0.3
-"""Layers that keep more stay dense, unless a recipe names them: no kernel gains there by itself."""
+"""Least sparsity of a sparse layer. Less sparse layers stay dense unless a recipe names them."""
 OFF_RECIPE = 0.01
 """Share of a layer's weights that may be kept beyond its recipe, where sizes do not divide."""
 
 
 class Choice(NamedTuple):
-    """A layer and what it will keep."""
+    """A layer and the tiles that it keeps."""
 
     layer: Found
     tiles: TileMap
     halves: npt.NDArray[np.uint8] | None = None
-    """(M, K / 8): what 2:4 keeps inside the tiles, bits; None where the tiles keep all of theirs."""
+    """(M, K / 8) bits of the 2:4 mask inside the tiles; None if the tiles keep all their elements."""
 
     @property
     def density(self) -> float:
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
         return int(np.bitwise_count(self.halves).sum(dtype=np.int64)) / (self.tiles.m * self.tiles.k)
 
     def kept(self, weights: torch.Tensor) -> torch.Tensor:
-        """(M, K) with zeros where 2:4 keeps nothing."""
+        """Return the weights (M, K) with zeros where the 2:4 mask is False."""
         if self.halves is None:
             return weights
         bits = np.unpackbits(self.halves, axis=1, count=self.tiles.k)
@@ -61,18 +61,18 @@ def choose_tiles(
     forwards: list[FeedForward],
     squares: Mapping[str, Any] | None = None,
 ) -> tuple[list[Choice], list[str]]:
-    """Layers that become sparse, with their tiles; and why others stay dense.
+    """Return the layers that become sparse with their tiles, and the reasons why others stay dense.
 
     Parameters
     ----------
-    wanted : names of layers that were asked for
-    sparsity : to prune to, by magnitude; None for the zeros that are there
+    wanted : names of the requested layers
+    sparsity : target for pruning by magnitude; None to use the existing zeros
     forwards : feed-forward layers whose gate and up may be pruned together
-    squares : name of a weight -> mean square of each of its inputs; None for magnitudes alone
+    squares : name of a weight -> mean square of each of its inputs; None to use only magnitudes
 
     Raises
     ------
-    BadInput : an unknown layer or pattern, zeros that do not follow the recipe, or no layer has enough
+    BadInput : an unknown layer or pattern, zeros that do not follow the recipe, or no layer is sparse enough
     """
     chosen, left = [], []
     unknown = [name for name in recipe.sparsities if name not in {layer.name for layer in found}]
@@ -113,10 +113,11 @@ def _joint_tiles(
     forwards: list[FeedForward],
     known: Calibration | None,
 ) -> dict[str, TileMap]:
-    """Tiles of gates and ups that are pruned together, by name.
+    """Return name -> tiles for gates and ups that are pruned together.
 
-    The epilogue of a gated unit needs a row of the gate in the same tile as that of up: tiles have half of
-    their rows from each, and both layers have the pattern of half the height, with the same columns.
+    The epilogue of a gated unit needs each row of the gate in the same tile as the row of up. A tile
+    therefore has half of its rows from each, and both layers have the pattern of half the height, with the
+    same columns.
     """
     layers, tiles = {layer.name: layer for layer in found}, {}
     for forward in forwards:
@@ -141,7 +142,9 @@ def _joint_tiles(
 
 
 def _half_as_high(pattern: str) -> Pattern | None:
-    """The tile-wise pattern with tiles of half the height, for those whose tiles are whole groups of rows."""
+    """Return the tile-wise pattern with half the height, or None if its tiles are not whole
+    groups of rows.
+    """
     name, _, height = pattern.partition(":")
     if name != "tile-wise" or not height.isdecimal() or int(height) % (2 * GATED_ROWS):
         return None
@@ -155,7 +158,7 @@ def _weighed(name: str, magnitudes: ImportanceArray, known: Calibration | None) 
 def _choice(
     layer: Found, recipe: Recipe, sparsity: float | None, known: Calibration | None, *, is_gated: bool
 ) -> Choice:
-    """What the layer keeps; the zeros of a gate or up may be those of tiles that it shares with the other."""
+    """Return the tiles of a layer. The zeros of a gate or up may be those of tiles shared by both."""
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
     array = weights.float().cpu().numpy()
@@ -177,7 +180,7 @@ def _choice(
 
 
 def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> None:
-    """Refuse zeros that are fewer than the recipe says, with `BadInput`."""
+    """Raise BadInput for fewer zeros than the recipe requires."""
     said = recipe.sparsities.get(name)
     if said is not None and 1.0 - density < said - OFF_RECIPE:
         raise BadInput(
@@ -187,12 +190,12 @@ def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> 
 
 
 def _halves(pattern: Pattern) -> bool:
-    """Whether it is 2:4, of whole matrices or inside of tiles."""
+    """Return whether the pattern is 2:4, for whole matrices or inside of tiles."""
     return KERNELS["2:4"].runs(pattern.canonical, pattern.keeps)
 
 
 def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
-    """A mask as tiles, with 2:4 in them where the pattern has that."""
+    """Return a mask as tiles, with 2:4 inside them if the pattern has it."""
     try:
         kept = pattern.map(mask)
     except BadInput as error:
@@ -209,7 +212,7 @@ def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
 
 
 def _stored(name: str, array: ImportanceArray, tiles: TileMap) -> TileMap:
-    """The tiles that a layer was pruned to; a weight that is zero by chance changes nothing."""
+    """Return the stored tiles of a layer. Weights inside tiles may be zero, those outside must be."""
     if (tiles.m, tiles.k) != array.shape:
         raise BadInput(
             f"{name}: the recipe's tiles are of {tiles.m} x {tiles.k}, the weights of {array.shape}"

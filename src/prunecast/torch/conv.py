@@ -1,14 +1,14 @@
 """`TileSparseConv2d`: `torch.nn.Conv2d` with pruned filters, for inference.
 
 The kernel reads and writes planes of pixels with the batch innermost and zeros around the images
-(`prunecast.plan.conv_grid`). Where the module moves data:
+(`prunecast.plan.conv_grid`). The module moves data in these cases:
 
-* it takes (batch, channels, height, width) laid out in any way, which one copy brings to planes;
-* it gives planes seen as (batch, filters, height, width): nothing is moved. The next one of these modules
-  takes them as they lie, also where something has changed them in place, such as `relu_` or `+=`; what makes
-  a new tensor makes a copy.
+* The input (batch, channels, height, width) may have any layout. One copy brings it into planes.
+* The output is a view of planes as (batch, filters, height, width), without a copy. The next module of this
+  class reads it in place, also after an in-place change such as `relu_` or `+=`. An operation that returns
+  a new tensor makes a copy necessary.
 
-Batches that are no multiple of 8 are filled up.
+Batches are padded to a multiple of 8.
 """
 
 import warnings
@@ -36,16 +36,16 @@ from prunecast.torch.tile_module import DTYPES, TileModule, check_dtype
 __all__ = ["TileSparseConv2d", "images_in", "in_planes", "planes_of", "seen_in", "whole_batch"]
 
 _PLANES = "_prunecast_planes"
-"""Attribute of images that lie in planes: the planes (pixels, batch), contiguous."""
+"""Attribute of images that are a view of planes: the planes (pixels, batch), contiguous."""
 
 
 def whole_batch(count: int) -> int:
-    """Images that planes have room for: whole groups of 8."""
+    """Return the batch size of planes for `count` images: the next multiple of 8."""
     return -(-count // CHUNK) * CHUNK
 
 
 def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
-    """Planes (pixels, batch) of images (N, channels, height, width), N up to the batch: a copy."""
+    """Copy images (N, channels, height, width) into planes (pixels, batch), with N up to the batch."""
     channels, height, width = x.shape[1:]
     layout = PlaneLayout(channels, height, width, border)
     planes = x.new_zeros((layout.pixels, batch))
@@ -56,10 +56,10 @@ def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
 
 
 def _batch_last(x: torch.Tensor, batch: int) -> torch.Tensor:
-    """Images (channels, height, width, batch), zeros behind the last one.
+    """Return images (channels, height, width, batch), with zeros after the last image.
 
-    They are turned as a matrix of N rows by a kernel of its own, at memory's speed, in compiled graphs too:
-    torch's copies of permuted images, Inductor's as well, read one element of a line of L2 at a time.
+    A dedicated kernel transposes them as a matrix of N rows at memory speed, also in compiled graphs. Torch's
+    copies of permuted images, including Inductor's, read one element per L2 line at a time.
     """
     if x.is_contiguous(memory_format=torch.channels_last):
         rows = x.permute(0, 2, 3, 1)
@@ -68,16 +68,16 @@ def _batch_last(x: torch.Tensor, batch: int) -> torch.Tensor:
 
 
 def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:
-    """Images (count, channels, height, width) that lie in planes (pixels, batch), a view."""
+    """Return images (count, channels, height, width) as a view of planes (pixels, batch)."""
     batch = planes.shape[1]
     strides = (1, layout.plane * batch, layout.line * batch, batch)
     return planes.as_strided((count, *layout[:3]), strides, layout.first * batch)
 
 
 def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
-    """Images (batch, channels, height, width) that lie as `TileSparseConv2d` wants them.
+    """Return images (batch, channels, height, width) in the layout of `TileSparseConv2d`.
 
-    One copy where several modules read them, none where one of these modules made them.
+    This needs one copy, which several modules can share, or none if one of these modules wrote the images.
     """
     count, channels, height, width = x.shape
     layout, batch = PlaneLayout(channels, height, width, border), whole_batch(count)
@@ -88,7 +88,7 @@ def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
 
 
 def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:
-    """Images that lie in planes made by `planes_of`, which `TileSparseConv2d` takes without a copy."""
+    """Return a view of planes as images, which `TileSparseConv2d` reads without a copy."""
     images = images_in(planes, layout, count)
     setattr(images, _PLANES, planes)
     return images
@@ -97,8 +97,8 @@ def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tens
 class TileSparseConv2d(TileModule):
     """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
 
-    The state holds the kept values and the tiles. For every shape of input the first call plans and packs,
-    and warns where the layer is predicted to take longer than a dense one; `MOST_PLANS` shapes are kept.
+    The state holds the kept values and the tiles. For every shape of input, the first call plans and packs,
+    and warns if the layer is predicted to be slower than a dense one. The module caches `MOST_PLANS` shapes.
     """
 
     def __init__(
@@ -127,21 +127,21 @@ class TileSparseConv2d(TileModule):
         activation: str = "none",
         border: int = 1,
     ) -> "TileSparseConv2d":
-        """Take over what `conv` keeps, in its dtype and on its device.
+        """Return a sparse module with the kept weights of `conv`, in its dtype and on its device.
 
         Parameters
         ----------
-        conv : fp16 or bf16; odd square filters with half of their size for padding, of one group
+        conv : fp16 or bf16; odd square filters, half of their size as padding, one group
         kept : `TileMap`; or a mask (filters, channels * size * size) that follows `pattern`, such as those of
             `Pruner.masks`; None for the weights that are not zero
         pattern : pattern string, e.g. `tile-wise:128`; not needed with a `TileMap`
         gpu : name of the GPU to plan for, or its spec
         activation : `none`, `relu` or `gelu`, after the bias
-        border : zeros around images in memory, in pixels; equal in layers that follow one another
+        border : zeros around images in memory, in pixels; equal in consecutive layers
 
         Raises
         ------
-        BadInput : another dtype or kind of convolution, or what `TileSparseLinear.from_linear` refuses
+        BadInput : another dtype or kind of convolution, or as for `TileSparseLinear.from_linear`
         """
         _check(conv, border)
         weights = conv.weight.detach().flatten(1).float().cpu().numpy()
@@ -152,11 +152,13 @@ class TileSparseConv2d(TileModule):
         return cls(tiles, weights, conv, gpu=spec, activation=activation, border=border)
 
     def dense_weight(self) -> torch.Tensor:
-        """Filters (out, in, size, size), zero where nothing is kept; a new tensor of the module's dtype."""
+        """Return the filters (out, in, size, size) with zeros where pruned, a new tensor of the module's
+        dtype.
+        """
         return super().dense_weight().unflatten(1, (self.in_channels, self.size, self.size))
 
     def grid(self, count: int, height: int, width: int) -> ConvGrid:
-        """How inputs of so many images lie in memory."""
+        """Return the memory layout of `count` input images."""
         shape = ConvShape(
             channels=self.in_channels,
             height=height,
@@ -170,15 +172,15 @@ class TileSparseConv2d(TileModule):
         return ConvGrid(conv=shape, border=self.border)
 
     def plan(self, grid: ConvGrid) -> KernelPlan:
-        """The plan that a call with such an input runs."""
+        """Return the plan that a call with such an input runs."""
         return fastest_plan("stspmm", self.tiles(), grid.n, DTYPES[self.values.dtype], self.gpu, source=grid)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y (batch, filters, height, width) of x (batch, channels, height, width).
+        """Return y (batch, filters, height, width) of x (batch, channels, height, width).
 
         Raises
         ------
-        BadInput : where gradients are wanted; another number of channels, dtype or device
+        BadInput : gradients are required; another number of channels, dtype or device
         """
         self._check_input(x)
         count, _, height, width = x.shape
@@ -186,7 +188,9 @@ class TileSparseConv2d(TileModule):
         return seen_in(operator(getattr(in_planes(x, self.border), _PLANES)), operator.output, count)
 
     def _planned(self, key: tuple[int, int, int]) -> KernelPlan:
-        """The plan of so many images of a size; warns where cuDNN is predicted to take no longer."""
+        """Return the plan for the padded batch and image size; warn if cuDNN is predicted to be as fast or
+        faster.
+        """
         grid = self.grid(*key)
         plan, conv = self.plan(grid), grid.conv
         product = plan_dense(plan.m, conv.k, conv.n, plan.dtype, self.gpu)
@@ -210,13 +214,13 @@ class TileSparseConv2d(TileModule):
             )
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the module."""
+        """Return the text that `print(model)` shows for the module."""
         shape = f"{self.in_channels}, {self.out_channels}, {self.size}x{self.size}, stride={self.stride}"
         return f"{shape}, {self.activation}, pattern={self.pattern}, density={self._density:.3f}"
 
 
 def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: int) -> bool:
-    """Whether images are still the view of planes that a module gave, and the planes those of the layout."""
+    """Return whether images are still the unchanged view of planes that a module returned, in this layout."""
     if planes.shape != (layout.pixels, batch):
         return False
     made = images_in(planes, layout, x.shape[0])
@@ -236,7 +240,7 @@ def _check(conv: torch.nn.Conv2d, border: int) -> None:
 
 
 class SparseConv(NamedTuple):
-    """A module that takes a place in a model."""
+    """A module and its name in the model."""
 
     name: str
     module: torch.nn.Module
@@ -245,7 +249,9 @@ class SparseConv(NamedTuple):
 def sparse_convs(
     model: torch.nn.Module, kept: Mapping[str, TileMap], gpu: GpuSpec, *, fuse: bool
 ) -> list[SparseConv]:
-    """Convolutions with what they keep, by name; `fuse` takes up a ReLU that follows in a `Sequential`."""
+    """Return the sparse modules of convolutions. With `fuse`, a ReLU that follows in a
+    `Sequential` is fused.
+    """
     convs = {name: model.get_submodule(name) for name in kept}
     border = max([1, *(conv.padding[0] for conv in convs.values())])
     follows = _relus(model) if fuse else {}
@@ -261,7 +267,7 @@ def sparse_convs(
 
 
 def _relus(model: torch.nn.Module) -> dict[str, str]:
-    """Name of a convolution -> that of the ReLU behind it in a `Sequential`."""
+    """Return name of a convolution -> name of the ReLU after it in a `Sequential`."""
     found = {}
     for name, parent in model.named_modules():
         if type(parent) is not torch.nn.Sequential:

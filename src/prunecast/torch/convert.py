@@ -1,7 +1,8 @@
-"""`sparsify`: the linear layers of a model, with zeros or to be pruned, become sparse products in place.
+"""`sparsify`: replace linear layers of a model, which are pruned or to be pruned, by sparse products in
+place.
 
-Everything is decided, checked and packed before the first layer is replaced, so that a model is converted
-whole or not at all. Packing happens on the device that a layer lies on.
+Everything is decided, checked and packed before the first layer is replaced, so that a model is converted as
+a whole or not at all. Packing happens on the device of each layer.
 """
 
 import sys
@@ -39,16 +40,16 @@ MOST_TOKENS = 1 << 20
 
 
 class Sparsified(NamedTuple):
-    """What was done to a model."""
+    """The result of a conversion."""
 
     layers: tuple[str, ...]
     """Layers that are sparse now."""
     launches: int
     left: tuple[str, ...]
-    """Why others are as they were, a line each."""
+    """Reasons why other layers were not converted, one line each."""
     bytes_before: int
     bytes_after: int
-    """Bytes of all weights of the model on the device."""
+    """Bytes of all weights of the model on the device, before and after."""
     seconds: float
 
     def __str__(self) -> str:
@@ -60,7 +61,7 @@ class Sparsified(NamedTuple):
 
 
 class _Launch(NamedTuple):
-    """Layers that become one product, and what it does behind the bias."""
+    """Layers that become one product, and the epilogue of the product."""
 
     choices: list[Choice]
     epilogue: Epilogue = PLAIN
@@ -84,33 +85,34 @@ def sparsify(
     progress: Progress | None = None,
     quiet: bool = False,
 ) -> Sparsified:
-    """Replace the linear layers of `model` that are pruned, in place.
+    """Replace the pruned linear layers of `model` in place.
 
     Parameters
     ----------
-    model : fp16 or bf16, on its GPU (on a CPU it runs too, slowly, for tests); Hugging Face's or any other
+    model : fp16 or bf16, on its GPU (it also runs on a CPU, slowly, for tests); from Hugging Face or any
+        other
     recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file,
         its folder or a mapping, whose layers and sparsities the zeros must follow
     gpu : name or spec of the GPU to plan for
     max_tokens : most tokens of one call: batch times sequence
-    sparsity : prune every layer to this by magnitude first; None takes the zeros that are there
-    squares : what `input_squares` found: magnitudes are multiplied by what inputs are like
-    target, ignore : names of modules, or `re:` and a regular expression; without `target` the layer that
-        makes logits is not pruned
-    few_tokens : keep a second image of the weights for calls of up to 64 tokens; without it decoding is
-        slower, and the weights take half of the memory
-    fuse : one launch for layers that read the same x, activations and gated units in the epilogue; with
+    sparsity : prune every layer to this sparsity by magnitude first; None uses the existing zeros
+    squares : the result of `input_squares`, by whose roots magnitudes are multiplied
+    target, ignore : names of modules, or `re:` and a regular expression; without `target`, the layer that
+        computes logits is not pruned
+    few_tokens : also pack the weights for calls of up to 64 tokens; without this second copy decoding is
+        slower, and the weights need half of the memory
+    fuse : one launch for layers that read the same x, with activations and gated units in the epilogue; with
         `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
-    trainable : kept values become parameters with gradients; with one image only
-    convolutions : replace `Conv2d` too, by `TileSparseConv2d`, which runs on a GPU alone; sizes of images are
-        known at the first call, which warns where a layer is predicted to take longer than a dense one
-    progress : told `(stage, done, total)`
-    quiet : do not print what was done
+    trainable : kept values become parameters with gradients; the weights are then packed only once
+    convolutions : also replace `Conv2d` by `TileSparseConv2d`, which runs only on a GPU. Image sizes are
+        known at the first call, which warns if a layer is predicted to be slower than a dense one
+    progress : called with `(stage, done, total)`
+    quiet : do not print the result
 
     Raises
     ------
     BadInput : an unknown pattern or GPU, weights of another dtype, zeros that do not follow the recipe, a
-        LoRA adapter, no layer to convert; the model is as it was
+        LoRA adapter, no layer to convert; the model is then unchanged
     """
     start = time.monotonic()
     spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
@@ -152,7 +154,11 @@ def sparsify(
 
 
 def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], list[str]]:
-    """The layers but for the one that makes logits, which loses most by pruning and is asked for by name."""
+    """Return the layers without the one that computes logits, which is pruned only if it is named in
+    `target`.
+
+    It loses the most accuracy by pruning.
+    """
     getter = getattr(model, "get_output_embeddings", None)
     head = getter() if callable(getter) else None
     names = [layer.name for layer in found if layer.module is head]
@@ -161,7 +167,11 @@ def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], li
 
 
 def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForward]:
-    """Feed-forwards whose layers are all sparse, gate and up with the same tiles of whole groups of rows."""
+    """Return the feed-forward layers that can be fused.
+
+    All their layers must be sparse; gate and up must have the same tiles, which consist of whole groups of
+    rows.
+    """
     tiles = {choice.layer.name: choice.tiles for choice in chosen}
     halved = {choice.layer.name for choice in chosen if choice.halves is not None}
 
@@ -183,7 +193,10 @@ def _may_interleave(gate: TileMap, up: TileMap) -> bool:
 
 
 def _grouped(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
-    """Layers that read the same x together, those in tiles and those with 2:4 apart, in the model's order."""
+    """Return the launches in the order of the model. Layers that read the same x share a launch.
+
+    Layers in tiles and layers with 2:4 are launched separately.
+    """
     epilogues = {
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
         for forward in fused
@@ -206,8 +219,10 @@ def _pack(
     few_tokens: bool,
     progress: Progress | None,
 ) -> list[tuple[_Launch, PackedProduct]]:
-    """Products in the order of the model, planned and packed in threads, which NumPy and torch let run
-    together; ready for calls of `max_tokens`, and of one where few are looked after.
+    """Return the products in the order of the model.
+
+    Threads plan and pack them concurrently, since NumPy and torch release the GIL. The products are prepared
+    for calls of `max_tokens`, and with `few_tokens` also of one token.
     """
 
     def packed(launch: _Launch) -> PackedProduct:
@@ -244,7 +259,7 @@ def _product(launch: _Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool
 
 
 def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
-    """Bias of each part, zeros for those without one; None where none has one."""
+    """Return the bias of each part, zeros for those without one; None if no part has one."""
     if all(module.bias is None for module in modules):
         return None
     return [
@@ -274,7 +289,10 @@ def _replace(model: nn.Module, launch: _Launch, product: PackedProduct, *, train
 
 
 def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
-    """Epilogues do what activations did: chains have none, and gated modules another forward."""
+    """Remove the activations that epilogues now compute.
+
+    Chains get an identity in their place, and gated modules another `forward`.
+    """
     for forward in fused:
         module = model.get_submodule(forward.module)
         if forward.is_gated:

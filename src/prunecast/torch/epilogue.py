@@ -1,4 +1,6 @@
-"""What becomes of a product's sums before they are y, and how y lies; the record of a product's arguments."""
+"""The epilogue of a product (activation, gated unit, layout of y), and the arguments of
+`prunecast::linear`.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,28 +16,29 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": torch.nn.functional.silu,
     "gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
 }
-"""Name, as kernels know it -> function."""
+"""Name in the kernels -> function."""
 GATED_ROWS = 8
 """Rows of the gate, then as many of up, in turn. Kind: CUDA source, `activation.cuh`."""
 _SAME = 1e-5
-"""Activations that differ by less for x from -6 to 6 are one; GELU and its form with tanh differ by 5e-4."""
+"""Largest difference, for x from -6 to 6, of activations that count as equal. GELU and its tanh form differ
+by 5e-4."""
 
 
 class Epilogue(NamedTuple):
-    """What the kernel does behind the bias."""
+    """The work of a kernel after the bias."""
 
     activation: str = "none"
     glu: bool = False
     """Rows of A are those of gate and up, interleaved by 8; y is activation(gate) * up."""
     features_first: bool = False
-    """Y is written as (rows, columns of x_t), as the next product reads it."""
+    """y is written as (rows, columns of x_t), the layout that the next product reads."""
 
 
 PLAIN = Epilogue()
 
 
 def activated(sums: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
-    """Y (tokens, rows) of the sums (tokens, M), by torch."""
+    """Return y (tokens, rows) of the sums (tokens, M), computed by torch."""
     if epilogue.activation not in ACTIVATIONS:
         raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {epilogue.activation!r}")
     function = ACTIVATIONS[epilogue.activation]
@@ -46,7 +49,7 @@ def activated(sums: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
 
 
 def activation_of(function: Any) -> str | None:
-    """Name of a function or module that computes one of `ACTIVATIONS`, None for any other."""
+    """Return the name of a function or module if it computes one of `ACTIVATIONS`, else None."""
     x = torch.linspace(-6.0, 6.0, 97)
     try:
         with torch.no_grad():
@@ -62,13 +65,13 @@ def activation_of(function: Any) -> str | None:
 
 
 def interleaved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Rows of both (M, ...), 8 of one and 8 of the other in turn: (2 M, ...)."""
+    """Return the rows of both (M, ...), alternating 8 of one and 8 of the other: (2 M, ...)."""
     pair = [each.unflatten(0, (-1, GATED_ROWS)) for each in (gate, up)]
     return torch.stack(pair, 1).flatten(0, 2)
 
 
 def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
-    """Strides of (*shape, rows), a view of the tokens of (rows, columns)."""
+    """Return the strides of (*shape, rows), a view of the tokens of (rows, columns)."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -77,7 +80,7 @@ def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
 
 
 def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
-    """Preprocessor names of a kernel whose C is y; `adds` where C is added to what y holds."""
+    """Return the preprocessor macros of a kernel whose C is y; `adds` if C is added to the values in y."""
     if epilogue.features_first:
         return {"GLU": int(epilogue.glu)}
     return {"TOKEN_MAJOR": 1, **({"RESIDUAL": 1} if adds else {})}
@@ -100,16 +103,16 @@ class LinearCall(NamedTuple):
 
     @property
     def epilogue(self) -> Epilogue:
-        """What becomes of the sums."""
+        """The epilogue of the product."""
         return Epilogue(self.activation, self.glu, self.features_first)
 
     def new_y(self) -> torch.Tensor:
-        """Room for y."""
+        """Return an uninitialised y."""
         columns = self.x_t.shape[1]
         return self.x_t.new_empty((self.rows, columns) if self.features_first else (self.tokens, self.rows))
 
     def check_sum(self, y: torch.Tensor) -> None:
-        """Refuse a y that the product cannot be added to, with `BadInput`."""
+        """Raise BadInput for a y that the product cannot be added to."""
         if y.dtype != self.x_t.dtype or y.numel() != self.tokens * self.rows:
             got = f"{y.dtype} {tuple(y.shape)}"
             raise BadInput(f"wanted a sum of {self.x_t.dtype} ({self.tokens}, {self.rows}) like y, got {got}")

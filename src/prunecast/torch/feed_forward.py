@@ -1,10 +1,10 @@
-"""Feed-forward layers of a model whose activation can be a product's epilogue.
+"""Feed-forward layers of a model whose activation can be the epilogue of a product.
 
-    gated    down(act(gate(x)) * up(x)), in one module with `gate_proj`, `up_proj`, `down_proj` and `act_fn`
-    chain    last(act(first(x))): in one module (`fc1`, `fc2`; `c_fc`, `c_proj`), or BERT's `intermediate` and
-             `output` side by side
+    gated  down(act(gate(x)) * up(x)), in one module with `gate_proj`, `up_proj`, `down_proj` and `act_fn`
+    chain  last(act(first(x))): in one module (`fc1`, `fc2`; `c_fc`, `c_proj`), or in the two neighbouring
+           modules `intermediate` and `output` of BERT
 
-Found by names, then tried: a module that computes anything else on random x is left as it is.
+They are found by names and then tested: a module that computes anything else on random x is left unchanged.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _TRIED_TOKENS = 2
 
 
 class FeedForward(NamedTuple):
-    """One of them, by names of modules."""
+    """A feed-forward layer, by names of modules."""
 
     module: str
     """The module that holds the activation."""
@@ -31,7 +31,7 @@ class FeedForward(NamedTuple):
     """Gate and up, or the first layer of a chain."""
     last: str
     act: str
-    """Attribute of `module`."""
+    """Attribute of `module` that holds the activation."""
     activation: str
     """Name of the activation in kernels."""
 
@@ -42,7 +42,7 @@ class FeedForward(NamedTuple):
 
 
 class GatedMlp(nn.Module):  # type: ignore[misc]
-    """Feed-forward with gate, up and down in two launches, nothing between them.
+    """Feed-forward with gate, up and down in two launches, with no kernel between them.
 
     `gate_proj` and `up_proj` are parts of one product whose epilogue is the gated unit.
     """
@@ -54,13 +54,13 @@ class GatedMlp(nn.Module):  # type: ignore[misc]
         self.train(replaced.training)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y (..., features) of x (..., features)."""
+        """Return y (..., features) of x (..., features)."""
         y: torch.Tensor = self.down_proj(self.gate_proj.product(x))
         return y
 
 
 def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward]:
-    """Feed-forwards of the model all of whose layers are in `found`."""
+    """Return the feed-forward layers of the model whose layers are all in `found`."""
     layers = {layer.name: layer.module for layer in found}
     tried = []
     for name, module in model.named_modules():
@@ -73,7 +73,7 @@ def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward
 
 
 def _candidates(name: str, module: nn.Module) -> list[FeedForward]:
-    """What the module could be, by the names of its children."""
+    """Return the feed-forward layers that the names of the children of a module allow."""
     before = f"{name}." if name else ""
     act = next((each for each in ACTIVATION_NAMES if callable(getattr(module, each, None))), None)
     activation = None if act is None else activation_of(getattr(module, act))
@@ -96,7 +96,7 @@ def _candidates(name: str, module: nn.Module) -> list[FeedForward]:
 
 
 def _computes(module: nn.Module, candidate: FeedForward, layers: list[Any]) -> bool:
-    """Whether the module, on random x, is what its names say."""
+    """Return whether the module computes, on random x, what its names imply."""
     *first, last = layers
     weight = matrix_of(first[0])
     own = torch.Generator().manual_seed(0)  # the user's random numbers stay as they are

@@ -1,8 +1,8 @@
 """Layers of a model that can become sparse, and groups of them that read the same x and become one product.
 
-Found by structure, not by class: attention has `q_proj`, `k_proj`, `v_proj` or `query`, `key`, `value`, a
-gated MLP `gate_proj` and `up_proj`, side by side in one module. That their forward hands the same x to all of
-them is checked at every call: where it does not, each computes its own.
+Groups are found by structure, not by class: in one module, attention has `q_proj`, `k_proj`, `v_proj` or
+`query`, `key`, `value`, and a gated MLP has `gate_proj` and `up_proj`. Every call checks that all members of
+a group receive the same x. If they do not, each computes its own product.
 """
 
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from prunecast.workload.graph import joins
 
 _ADAPTER = "lora_A"
 GRID_FILTERS = "odd square filters, half of that as padding, one group"
-"""What the tile kernel runs of convolutions."""
+"""Requirements of the tile kernel for convolutions."""
 _GROUP = 8
-"""Rows of C, and of B where tokens are features, are whole groups of 16 bytes."""
+"""Rows of C, and of B if tokens are features, are whole groups of 16 bytes."""
 
 
 class Found(NamedTuple):
@@ -29,12 +29,13 @@ class Found(NamedTuple):
 
 
 def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[Found], list[str]]:
-    """Linear layers in the order of the model, Hugging Face's `Conv1D` too, and `Conv2d` where asked for; and
-    why others are left as they are.
+    """Return the linear layers in the order of the model, and the reasons why others are left unchanged.
+
+    Hugging Face's `Conv1D` is included, and on request `Conv2d`.
 
     Raises
     ------
-    BadInput : a layer carries a LoRA adapter
+    BadInput : a layer has a LoRA adapter
     """
     found, left = [], []
     tied = _tied(model)
@@ -57,14 +58,14 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
 
 
 def sibling_groups(found: list[Found]) -> list[list[Found]]:
-    """The layers again, those together that read the same x; all of them have the same K then."""
+    """Return the layers in groups that read the same x. All layers of a group have the same K."""
     by_name = {layer.name: layer for layer in found}
     columns = {layer.name: matrix_of(layer.module).shape[1] for layer in found}
     return [[by_name[name] for name in group] for group in joins.sibling_groups(columns)]
 
 
 def matrix_of(module: nn.Module) -> torch.Tensor:
-    """A (M, K) of a linear layer, or filters (M, channels * height * width), a view."""
+    """Return A (M, K) of a linear layer, or filters (M, channels * height * width), as a view."""
     weight: torch.Tensor = module.weight.detach()
     if is_convolution(module):
         return weight.flatten(1)
@@ -72,17 +73,17 @@ def matrix_of(module: nn.Module) -> torch.Tensor:
 
 
 def is_transposed(module: nn.Module) -> bool:
-    """Whether the layer keeps its weights as (K, M), as Hugging Face's `Conv1D` does."""
+    """Return whether the layer stores its weights as (K, M), as Hugging Face's `Conv1D` does."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Whether the layer is a `Conv2d`, and no kind of it."""
+    """Return whether the layer is a `Conv2d` and not a subclass."""
     return type(module) is nn.Conv2d
 
 
 def runs_on_grid(conv: nn.Conv2d) -> bool:
-    """Whether a convolution has `GRID_FILTERS`."""
+    """Return whether a convolution meets `GRID_FILTERS`."""
     size, stride = conv.kernel_size[0], conv.stride[0]
     sizes = (conv.kernel_size, conv.stride, conv.padding, conv.dilation)
     same = sizes == ((size, size), (stride, stride), (size // 2, size // 2), (1, 1))
@@ -90,7 +91,7 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
 
 
 def _tied(model: nn.Module) -> set[int]:
-    """Weights that more than one module has, by identity."""
+    """Return the ids of weights that more than one module has."""
     seen: dict[int, int] = {}
     for module in model.modules():
         for parameter in module._parameters.values():

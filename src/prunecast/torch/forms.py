@@ -1,6 +1,6 @@
-"""The kernel for each number of tokens of a layer, and the images of its weights that it takes.
+"""The kernel for each number of tokens of a layer, and the layouts of its packed weights.
 
-A layer is packed for one height of blocks of each kernel, since every height is another image: plans for
+A layer is packed for one block height of each kernel, since every height needs another layout. Plans for
 other numbers of tokens choose among the configs of that height.
 """
 
@@ -17,18 +17,18 @@ from prunecast.patterns import ElementMap, NestedMap, TileMap
 from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, Layout
 
 FEW_TOKENS = 64
-"""Up to so many, the kernel of few tokens runs."""
+"""Most tokens of calls that run the kernel for few tokens."""
 _LINE_TOKENS = 64
 
 
 def layouts_for(
     tiles: TileMap, dtype: str, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool, halved: bool = False
 ) -> tuple[Layout, ...]:
-    """The images of a layer.
+    """Return the layouts of the packed weights of a layer.
 
     Parameters
     ----------
-    few_tokens : also one for calls of up to 64 tokens, where more are planned for
+    few_tokens : also return a layout for calls of up to 64 tokens if `max_tokens` is larger
     halved : the weights in the tiles are 2:4, for which one kernel runs any number of tokens
 
     Raises
@@ -51,7 +51,9 @@ def layouts_for(
 
 
 def halved_map(tiles: TileMap) -> NestedMap:
-    """The tiles with 2:4 inside; which two of four stay matters to no plan, and so none are named."""
+    """Return the tiles with 2:4 inside. No plan depends on which two of four are kept, so the inner map is
+    empty.
+    """
     none = np.zeros(0, np.int32)
     start = np.zeros(tiles.m + 1, np.int32)
     inner = ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
@@ -59,7 +61,7 @@ def halved_map(tiles: TileMap) -> NestedMap:
 
 
 def planned_tokens(tokens: int) -> int:
-    """Tokens of the plan that a call of so many runs: 1, whole groups of 8, above 64 whole lines of L2."""
+    """Return the number of tokens of the plan for a call: 1, a multiple of 8, or above 64 whole L2 lines."""
     if tokens == 1:
         return 1
     group = 8 if tokens <= FEW_TOKENS else _LINE_TOKENS
@@ -69,11 +71,13 @@ def planned_tokens(tokens: int) -> int:
 def plan_for(
     tiles: TileMap, tokens: int, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout], *, glu: bool = False
 ) -> tuple[KernelPlan, int]:
-    """The plan for `planned_tokens`, and which of the images it reads; `glu` for a gated unit as epilogue.
+    """Return the plan for `tokens`, and the index of the packed weights that it reads.
+
+    With `glu`, the epilogue is a gated unit.
 
     Raises
     ------
-    BadInput : no image is for so many tokens
+    BadInput : no packed weights support this number of tokens
     """
     kinds = [layout.kind for layout in layouts]
     if HALVES in kinds:
@@ -91,7 +95,7 @@ def plan_for(
     rows = layouts[image].block_m
 
     def allowed(config: Any) -> bool:
-        """Gate and up of 64 x 64 sums need more registers than 16 warps have."""
+        """Exclude 64 x 64 blocks of 16 warps with a gated unit: gate and up would need too many registers."""
         is_large = (
             glu and layouts[image].kind == FRAGMENTS and config.warps == 16 and config.shape[:2] == (64, 64)
         )

@@ -1,8 +1,8 @@
-"""Stages of 2:4 weights as the sparse kernel reads them, as tensors: kept values, then their places.
+"""Pipeline stages of 2:4 weights in the layout of the sparse kernel, as tensors: kept values, then metadata.
 
-The NumPy packing of `kernels.two_of_four` lays out the same bytes, which the tests compare, and says where
-the hardware looks for places. They stand behind the values as bits of the weights' dtype: such an image is
-copied and moved, never cast.
+The NumPy packing of `kernels.two_of_four` produces the same bytes, which the tests compare, and documents the
+metadata layout of the hardware. The metadata (positions of the kept values) follows the values as bits of the
+weights' dtype. Such a tensor may be copied and moved, but must never be cast.
 """
 
 import torch
@@ -16,7 +16,7 @@ _VALUES, _CHUNK, _CONSUMERS = 32, 8, 2
 
 
 def to_halves(natural: torch.Tensor) -> torch.Tensor:
-    """(stages, block_m, 36) of (stages, block_m, 64), whose zeros say what is kept.
+    """Return the packed stages (stages, block_m, 36) of (stages, block_m, 64). Nonzero elements are kept.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def to_halves(natural: torch.Tensor) -> torch.Tensor:
 
 
 def from_halves(image: torch.Tensor) -> torch.Tensor:
-    """The reverse."""
+    """Return the dense stages (stages, block_m, 64) of packed ones: the inverse of `to_halves`."""
     stages, block_m, _ = image.shape
     flat = image.reshape(stages, -1)
     values = _swapped(flat[:, : block_m * _VALUES].reshape(stages, block_m, _VALUES))
@@ -54,7 +54,7 @@ def from_halves(image: torch.Tensor) -> torch.Tensor:
 
 
 def _swapped(values: torch.Tensor) -> torch.Tensor:
-    """Chunk c of 8 values of row r at chunk c xor (r / 2 mod 4), which is its own reverse."""
+    """Return values with chunk c (8 values) of row r at chunk c xor (r / 2 mod 4), an involution."""
     chunks = values.reshape(*values.shape[:2], _VALUES // _CHUNK, _CHUNK)
     row = torch.arange(values.shape[1], device=values.device)[:, None]
     chunk = torch.arange(_VALUES // _CHUNK, device=values.device)[None, :]
@@ -62,13 +62,20 @@ def _swapped(values: torch.Tensor) -> torch.Tensor:
 
 
 def _shifts(device: torch.device) -> torch.Tensor:
-    """(2, 1, 1, 4): of a row or the one 8 below, and of four neighbours of 16 columns, in a thread's word."""
+    """Return the bit shifts (2, 1, 1, 4) within a thread's metadata word.
+
+    The first axis selects the row or the one 8 below it, the last one of the four groups of four in 16
+    columns.
+    """
     halves, fours = torch.arange(2, device=device) * 16, torch.arange(4, device=device) * 4
     return halves[:, None, None, None] + fours
 
 
 def _words(places: torch.Tensor, block_m: int) -> torch.Tensor:
-    """(stages, words) int32 of places (stages, block_m, 16), in the order [consumer][thread][group]."""
+    """Return the metadata words (stages, words) int32 of positions (stages, block_m, 16).
+
+    The words are in the order [consumer][thread][group].
+    """
     groups = block_m // (64 * _CONSUMERS)
     names = places.reshape(-1, _CONSUMERS, groups, 4, 2, 8, 4, 4)
     words = (names << _shifts(places.device)).sum((4, 7))
@@ -77,7 +84,7 @@ def _words(places: torch.Tensor, block_m: int) -> torch.Tensor:
 
 
 def _places(words: torch.Tensor, block_m: int) -> torch.Tensor:
-    """The reverse."""
+    """Return the positions (stages, block_m, 16) of metadata words: the inverse of `_words`."""
     groups = block_m // (64 * _CONSUMERS)
     names = words.reshape(-1, _CONSUMERS, 4, 8, 4, groups).permute(0, 1, 5, 2, 3, 4)
     apart = names[:, :, :, :, None, :, :, None] >> _shifts(words.device) & 15

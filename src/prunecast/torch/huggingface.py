@@ -1,13 +1,13 @@
-"""Hugging Face transformers: `quant_method = "prunecast"` in a model's configuration.
+"""Hugging Face transformers: `quant_method = "prunecast"` in the configuration of a model.
 
-    import prunecast.torch.huggingface          # registers the quantizer
+    import prunecast.torch.huggingface             # registers the quantizer
     sparsify_pretrained(model, "tile-wise:128", gpu="h200-sxm", max_tokens=2048)
-    model.save_pretrained(folder)               # dense tensors with zeros, and one block in config.json
+    model.save_pretrained(folder)                  # dense tensors with zeros, and one block in config.json
     AutoModelForCausalLM.from_pretrained(folder, dtype="auto", device_map="cuda")
 
-A checkpoint has the tensors that it always had, so plain transformers without this package loads it as a
-dense model, with one warning about an unknown quantization type. The block never has the name
-`sparsity_config`, which vLLM refuses.
+A checkpoint keeps its original tensors, so that plain transformers without this package loads it as a dense
+model, with one warning about an unknown quantization type. The block is never named `sparsity_config`, which
+vLLM refuses.
 """
 
 from collections.abc import Mapping
@@ -30,15 +30,15 @@ METHOD = "prunecast"
 
 @register_quantization_config(METHOD)
 class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
-    """What a configuration says about a pruned model.
+    """The configuration of a pruned model.
 
     Parameters
     ----------
     pattern : of layers that name none, e.g. `tile-wise:128`
-    gpu : name of the GPU that is planned for; None for the one the weights lie on
+    gpu : name of the GPU to plan for; None for the GPU that holds the weights
     max_tokens : most tokens of one call
     layers : module -> its pattern and sparsity; empty for every linear layer whose zeros follow the pattern
-    few_tokens : a second image of the weights for calls of up to 64 tokens
+    few_tokens : also pack the weights for calls of up to 64 tokens
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
             raise BadInput(f"quantization_config of {METHOD}: unknown entry {min(unknown)!r}")
 
     def recipe(self) -> Recipe:
-        """The recipe, as `sparsify` takes it."""
+        """Return the recipe for `sparsify`."""
         rows = [{"layer": name, **said} for name, said in self.layers.items()]
         return read_recipe({"pattern": self.pattern, "layers": rows})
 
@@ -83,24 +83,22 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
         return model
 
     def is_serializable(self, *_: Any, **__: Any) -> bool:
-        """What is saved are dense tensors."""
+        """Return True: dense tensors are saved."""
         return True
 
     @property
     def is_trainable(self) -> bool:
-        """Weights have no gradients as they are loaded."""
+        """Whether loaded weights have gradients: no."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """torch.compile takes the model whole."""
+        """Whether torch.compile accepts the whole model: yes."""
         return True
 
 
 def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
-    """`sparsify` of a transformers model, whose configuration then says so: `save_pretrained` writes all of
-    it.
-    """
+    """Apply `sparsify` to a transformers model and record it in its configuration for `save_pretrained`."""
     done = sparsify(model, recipe, **options)
     gpu, read = options["gpu"], read_recipe(recipe)
     config = PrunecastConfig(
@@ -120,7 +118,9 @@ def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
 
 
 def load_pretrained(folder: str | Path, **options: Any) -> Any:
-    """The model of a folder that `save_pretrained` wrote, of the class that its configuration names."""
+    """Return the model of a folder that `save_pretrained` wrote, of the class that its
+    configuration names.
+    """
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder)

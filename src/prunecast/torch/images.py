@@ -1,12 +1,12 @@
-"""Weights of a layer as kernels read them, as tensors: packed and unpacked where they lie, CPU or GPU.
+"""Packed weights of a layer as tensors, in the layouts of the kernels; packed and unpacked on CPU or GPU.
 
-An image is a dense matrix in another order, so packing is a gather and unpacking a scatter, on whatever
-device the weights are; the NumPy packing of `kernels` lays out the same bytes, which the tests compare. What
-stands where is decided by the tiles and by the height of a block alone:
+An image (packed weights) is a dense matrix in another order, so that packing is a gather and unpacking a
+scatter on the device of the weights. The NumPy packing of `kernels` produces the same bytes, which the tests
+compare. The layout depends only on the tiles and on the height of a block:
 
-    stages      (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
-    fragments   (k16s, block_m / 16, 32, 8), for the kernel of few tokens
-    halves      (k-steps + 1, block_m, 36), 2:4 in tiles: 32 values of a row, then places, see `halves.py`
+    stages     (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
+    fragments  (k16s, block_m / 16, 32, 8), for the kernel for few tokens
+    halves     (k-steps + 1, block_m, 36), 2:4 in tiles: 32 values of a row, then metadata, see `halves.py`
 """
 
 from itertools import pairwise
@@ -27,7 +27,7 @@ _HEADER = 4
 
 
 class Layout(NamedTuple):
-    """How an image is laid out."""
+    """The layout of packed weights."""
 
     kind: str
     """`stages`, `fragments` or `halves`."""
@@ -36,18 +36,18 @@ class Layout(NamedTuple):
 
 
 class Slabs(NamedTuple):
-    """Rows and columns of A that an image holds; -1 for none."""
+    """Rows and columns of A in packed weights; -1 for padding."""
 
     rows: IntArray
-    """(tiles, block_m)."""
+    """(tiles, block_m) row indices of A."""
     columns: IntArray
-    """(slabs, 64 or 16): kept columns, in order."""
+    """(slabs, 64 or 16) kept columns, in order."""
     start: IntArray
-    """(tiles + 1,): first slab of each tile."""
+    """(tiles + 1,) first slab of each tile."""
 
 
 def slabs_of(tiles: TileMap, layout: Layout) -> Slabs:
-    """What every slab of an image, a k-step or a k16, holds."""
+    """Return the rows and columns of every slab of packed weights. A slab is a k-step or a k16."""
     cut, width = cut_rows(tiles, layout.block_m), _COLUMNS[layout.kind]
     start = np.concatenate(([0], np.cumsum(-(-cut.kept_per_tile.astype(np.int64) // width))))
     columns = np.full(int(start[-1]) * width, -1, np.int32)
@@ -59,21 +59,22 @@ def slabs_of(tiles: TileMap, layout: Layout) -> Slabs:
 
 
 def _ranks(start: IntArray) -> npt.NDArray[np.int64]:
-    """Place of every entry in its own list."""
+    """Return the index of every entry in its own list."""
     ranks: npt.NDArray[np.int64] = np.arange(start[-1]) - np.repeat(start[:-1], np.diff(start))
     return ranks
 
 
 def layout_of(image: torch.Tensor) -> Layout:
-    """The layout, which the shape of an image says."""
+    """Return the layout of packed weights, which follows from their shape."""
     if image.dim() == 3:
         return Layout(HALVES if image.shape[2] == HALF_WIDTH else STAGES, int(image.shape[1]))
     return Layout(FRAGMENTS, 16 * int(image.shape[1]))
 
 
 def covering(tiles: TileMap) -> TileMap:
-    """The tile map with rows that lie in no tile in one more tile, which keeps nothing: kernels write all
-    rows then.
+    """Return the tile map with one more tile for the rows that are in no tile.
+
+    The extra tile keeps nothing. It makes the kernels write all rows of C.
     """
     alone = np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
     if not alone.size:
@@ -90,7 +91,9 @@ def covering(tiles: TileMap) -> TileMap:
 
 
 def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
-    """The image of A (M, K), of the same dtype on the same device; what the tiles do not keep is not read."""
+    """Return packed A (M, K), of the same dtype on the same device. Elements outside of the tiles are not
+    read.
+    """
     places = _places(tiles, layout, weight.device)
     wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
     natural = wide[places.rows[:, :, None], places.columns[:, None, :]]
@@ -103,7 +106,7 @@ def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
 
 
 def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
-    """A (M, K), zero where nothing is kept."""
+    """Return A (M, K), with zeros where pruned."""
     layout = layout_of(image)
     places = _places(tiles, layout, image.device)
     if layout.kind == FRAGMENTS:
@@ -118,14 +121,19 @@ def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
 
 
 def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
-    """(4 + ...,) int32: M, K, tiles, kept columns; then the four columns of the map, one behind the other."""
+    """Return a tile map as an int32 tensor.
+
+    It holds M, K, the number of tiles and of kept columns, then the concatenated four arrays of the map.
+    """
     header = np.array([tiles.m, tiles.k, tiles.tile_count, tiles.column_index.size], np.int32)
     columns = (tiles.row_start, tiles.row_index, tiles.column_start, tiles.column_index)
     return torch.from_numpy(np.concatenate((header, *columns)))
 
 
 def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
-    """The reverse of `tiles_to_tensor`; every row of the map lies in a tile."""
+    """Return the tile map of a tensor: the inverse of `tiles_to_tensor`. Every row of the map must be in a
+    tile.
+    """
     numbers = tensor.cpu().numpy()
     m, k, tiles, kept = (int(number) for number in numbers[:_HEADER])
     sizes = (tiles + 1, m, tiles + 1, kept)
@@ -143,7 +151,7 @@ def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
 
 
 class _Places(NamedTuple):
-    """Indices of the elements of an image, of a row and a column behind the last for none."""
+    """Indices of the elements of packed weights. Padding has the row or column after the last one."""
 
     rows: torch.Tensor
     """(slabs, block_m) int64."""
@@ -161,7 +169,7 @@ def _places(tiles: TileMap, layout: Layout, device: torch.device) -> _Places:
 
 
 def _swapped(stages: torch.Tensor) -> torch.Tensor:
-    """Chunk c of 8 columns of row r at chunk c xor (r mod 8), which is its own reverse."""
+    """Return stages with chunk c (8 columns) of row r at chunk c xor (r mod 8), an involution."""
     chunks = stages.reshape(stages.shape[0], stages.shape[1], 8, 8)
     row = torch.arange(stages.shape[1], device=stages.device)[:, None]
     chunk = torch.arange(8, device=stages.device)[None, :]
@@ -169,7 +177,7 @@ def _swapped(stages: torch.Tensor) -> torch.Tensor:
 
 
 def _to_fragments(natural: torch.Tensor) -> torch.Tensor:
-    """(k16s, block_m, 16) in the order of lanes; see `pack_small`."""
+    """Return (k16s, block_m, 16) in the order of lanes; see `pack_small`."""
     k16s, block_m, _ = natural.shape
     # fragment, half h of its rows, row g, quarter q, pair of columns p, column of the pair
     split = natural.reshape(k16s, block_m // 16, 2, 8, 4, 2, 2)

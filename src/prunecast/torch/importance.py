@@ -1,4 +1,4 @@
-"""Importance of a model's weights while it trains, and these weights as matrices (M, K), there and back."""
+"""Importance of a model's weights while it trains, and conversions between weights and matrices (M, K)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
@@ -20,7 +20,7 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def prunable(
     model: nn.Module, target: Sequence[str] = (), ignore: Sequence[str] = ()
 ) -> dict[str, nn.Parameter]:
-    """Weights of linear and convolution layers that the selectors take, by their names in the state dict.
+    """Return the weights of the selected linear and convolution layers, by their names in the state dict.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def prunable(
 
 
 def as_matrix(tensor: torch.Tensor) -> ImportanceArray:
-    """A copy of the tensor (M, ...) as a float32 array (M, K) on the host; float64 stays float64."""
+    """Return a copy of the tensor (M, ...) as a float32 array (M, K) on the host; float64 stays float64."""
     matrix = tensor.detach().flatten(1)
     wide = matrix if matrix.dtype == torch.float64 else matrix.float()
     array: ImportanceArray = wide.cpu().numpy().copy()
@@ -48,13 +48,13 @@ def as_matrix(tensor: torch.Tensor) -> ImportanceArray:
 
 
 def as_mask_tensor(mask: MaskArray, like: torch.Tensor) -> torch.Tensor:
-    """The mask (M, K) in shape, dtype and device of `like`: ones where it keeps."""
+    """Return the mask (M, K) in shape, dtype and device of `like`: 1 for kept weights, 0 for pruned ones."""
     ones = torch.from_numpy(np.ascontiguousarray(mask)).to(like.device)
     return ones.reshape(like.shape).to(like.dtype)
 
 
 def as_array(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
-    """Any tensor as an array of the same format; bf16 becomes `ml_dtypes.bfloat16`."""
+    """Return any tensor as an array of the same format; bf16 becomes `ml_dtypes.bfloat16`."""
     host = tensor.detach().cpu().contiguous()
     if host.dtype != torch.bfloat16:
         array: npt.NDArray[np.generic] = host.numpy()
@@ -93,7 +93,7 @@ class Importance:
 
     @property
     def name(self) -> str:
-        """What a recipe calls it."""
+        """Name of the criterion in a recipe."""
         if isinstance(self._scores, str):
             return self._scores
         return "given" if isinstance(self._scores, Mapping) else "function"
@@ -104,7 +104,7 @@ class Importance:
         return self._scores == TAYLOR
 
     def gather(self, name: str, gradient: torch.Tensor) -> None:
-        """Take the gradient of one backward pass into account."""
+        """Accumulate the gradient of one backward pass."""
         if not self.needs_gradients:
             return
         product = (self._parameters[name].detach() * gradient.detach()).float().square_()
@@ -113,11 +113,11 @@ class Importance:
 
     @property
     def gathered(self) -> dict[str, torch.Tensor]:
-        """What backward passes have said since the last masks, by layer."""
+        """Accumulated scores of the backward passes since the last masks, by layer."""
         return self._gathered
 
     def of(self, name: str) -> ImportanceArray:
-        """Importance (M, K) of a layer as it is now. Raises BadInput."""
+        """Return the present importance (M, K) of a layer. Raise BadInput."""
         if self.needs_gradients:
             return checked_importance(name, self._taylor(name))
         weights = as_matrix(self._parameters[name])

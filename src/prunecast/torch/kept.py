@@ -1,4 +1,4 @@
-"""What a layer keeps, as it is written down in a module: tiles, and the values that lie in them."""
+"""The kept weights of a layer as a module stores them: tiles, and the values inside them."""
 
 from typing import Any
 
@@ -21,18 +21,18 @@ MOST_BY_CHANCE = 0.01
 
 
 def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, pattern: str | None) -> TileMap:
-    """The tiles of a layer.
+    """Return the tiles of a layer.
 
     Parameters
     ----------
     weights : (M, K)
-    kept : tiles; or a mask (M, K), whose `pattern` must then be given; or None for all that is not zero, and
-        for weights of `tile-wise`, `atp` and `zero-tiles` columns that are zero by chance
+    kept : tiles; or a mask (M, K), which needs its `pattern`; or None for all weights that are not zero. With
+        None and the patterns `tile-wise`, `atp` and `zero-tiles`, weights inside tiles may be zero by chance
     pattern : pattern string, e.g. `tile-wise:128`
 
     Raises
     ------
-    BadInput : a shape differs, no pattern is given, the mask does not bear it out, or it has no tiles
+    BadInput : a shape differs, no pattern is given, the mask does not follow it, or it has no tiles
     """
     if isinstance(kept, TileMap):
         if (kept.m, kept.k) != weights.shape:
@@ -51,7 +51,7 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
 
 
 def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
-    """(M, K): what is not zero, or whole columns of tiles where few weights of them are."""
+    """Return the mask (M, K) of nonzeros, or of whole columns of tiles if few of their weights are zero."""
     stated = np.asarray(weights != 0)
     if isinstance(pattern, AdaptiveTilePattern) and (pattern.shuffled or pattern.rows_first):
         return stated
@@ -63,13 +63,13 @@ def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
 
 
 def take_values(tiles: TileMap, weights: Floats) -> Floats:
-    """(kept elements,): tile by tile, row by row."""
+    """Return the kept elements (kept elements,) tile by tile, row by row."""
     parts = [weights[np.ix_(*_tile(tiles, t))].ravel() for t in range(tiles.tile_count)]
     return np.concatenate(parts) if parts else weights[:0, 0]
 
 
 def place_values(tiles: TileMap, values: Floats) -> Floats:
-    """(M, K): the reverse; zero where nothing is kept."""
+    """Return the dense weights (M, K), with zeros where pruned: the inverse of `take_values`."""
     weights = np.zeros((tiles.m, tiles.k), values.dtype)
     first = 0
     for t in range(tiles.tile_count):

@@ -1,9 +1,9 @@
-"""What an operator has to know of a layer besides its tensors, by a number that stands in traced graphs.
+"""The data of a layer that is not in its tensors, by a number that traced graphs contain.
 
-The number is a hash of the layer's tiles, dtype and GPU, so that it is the same in another process; an
-operator that meets one it does not know makes the entry again from its tensors.
+The number is a hash of the layer's tiles, dtype and GPU, so that it is the same in another process. An
+operator that receives an unknown number creates the entry from its tensors.
 
-Also which GPU a device is: the spec that was planned for, or the one that fits.
+This module also identifies the GPU of a device: the spec that was planned for, or the one that matches.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from prunecast.torch.images import tiles_from_tensor
 
 
 def check_gpu(device: torch.device, gpu: GpuSpec) -> None:
-    """Refuse a device that is another GPU than the one planned for, with `BadInput`."""
+    """Raise BadInput if a device is another GPU than the one that was planned for."""
     found = torch.cuda.get_device_properties(device)
     if (10 * found.major + found.minor, found.multi_processor_count) != (
         gpu.compute_capability,
@@ -31,11 +31,11 @@ def check_gpu(device: torch.device, gpu: GpuSpec) -> None:
 
 
 def gpu_of(device: torch.device) -> GpuSpec:
-    """The spec of the GPU that a device is.
+    """Return the spec of the GPU of a device.
 
     Raises
     ------
-    BadInput : it is none, or none that is known
+    BadInput : the device is no GPU, or no known one
     """
     if device.type != "cuda":
         raise BadInput("the weights lie on a CPU: name the GPU to plan for, gpu=...")
@@ -56,7 +56,7 @@ class Layer(NamedTuple):
 
     key: int
     tiles: TileMap
-    """Every row lies in a tile."""
+    """The tile map, in which every row is in a tile."""
     dtype: str
     gpu: GpuSpec
 
@@ -65,26 +65,26 @@ _LAYERS: dict[int, Layer] = {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`fp16` or `bf16`; raises BadInput for another."""
+    """Return `fp16` or `bf16`; raise BadInput for another."""
     if dtype not in DTYPES:
         raise BadInput(f"prunecast.torch runs fp16 and bf16 weights, got {dtype}: cast the model first")
     return DTYPES[dtype]
 
 
 def layer_key(tiles: TileMap, dtype: str, gpu: str) -> int:
-    """A number below 2^60 that stands for such a layer."""
+    """Return the number below 2^60 that identifies such a layer."""
     digest = hashlib.sha256(f"{tiles.fingerprint()} {dtype} {gpu}".encode()).hexdigest()
     return int(digest[:15], 16)
 
 
 def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> Layer:
-    """The entry of such a layer, new or known."""
+    """Return the entry of such a layer, new or known."""
     key = layer_key(tiles, dtype, gpu.name)
     return _LAYERS.setdefault(key, Layer(key, tiles, dtype, gpu))
 
 
 def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype, gpu: str) -> Layer:
-    """The entry of a number, made from the layer's tensors where there is none.
+    """Return the entry of a number. An unknown number is created from the layer's tensors.
 
     Raises
     ------

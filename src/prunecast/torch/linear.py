@@ -1,22 +1,21 @@
 """`TileSparseLinear`: `torch.nn.Linear` with pruned weights, for inference.
 
-The kernel multiplies B (in_features, tokens), with the tokens of one feature side by side, and gives C
-(out_features, tokens). Where the module transposes:
+The kernel multiplies B (in_features, tokens), whose tokens of one feature are contiguous, and returns C
+(out_features, tokens) in the same layout. The module transposes in these cases:
 
-* `layout="tokens_first"`, the default, takes and gives (..., features) like `nn.Linear`. What it gives is C
-  seen transposed: nothing is moved. What it takes is transposed by one copy, unless it is such a view itself:
-  chains of these layers, with elementwise functions between them, copy once at the start.
-* `layout="features_first"` takes (in_features, tokens) and gives (out_features, tokens): no copy at all where
-  tokens are a multiple of 8, or rows lie in whole lines already.
+* `layout="tokens_first"`, the default, accepts and returns (..., features) like `nn.Linear`. The output is a
+  transposed view of C, without a copy. The input is transposed by one copy, unless it is such a view itself:
+  a sequence of these layers, with elementwise functions between them, copies once at the start.
+* `layout="features_first"` accepts (in_features, tokens) and returns (out_features, tokens). There is no copy
+  if the number of tokens is a multiple of 8, or if rows already have whole L2 lines.
 
-A copy has rows of whole lines of L2, 64 tokens, and plans are made for so many: 6304 tokens run as 6336.
+A copy has rows of whole L2 lines (64 tokens), and plans are made for the padded number: 6304 tokens run as
+6336. All results of a call that depend only on the shape and strides of x are cached for later calls
+(`prepared.py`), which reduces the host time to a fifth.
 
-What a call finds out from the shape and strides of x is kept for calls like it (`prepared.py`): a fifth of
-the host's time is left.
-
-It runs on every GPU that a tile kernel has, by the project's operators; `SparseLinear`, which torch's graphs
-take, needs the token-major kernels, and those wgmma. Without a GPU the module multiplies with torch's own
-product, in fp32: slow, for tests.
+The module runs on every GPU with a tile kernel, by the project's operators. `SparseLinear`, which supports
+torch's graphs, needs the token-major kernels, and these need wgmma. Without a GPU the module multiplies with
+torch's dense product, in fp32: slow, for tests.
 """
 
 from typing import Any
@@ -44,17 +43,19 @@ LAYOUTS = ("tokens_first", "features_first")
 MOST_DENSE = 0.999
 """Share of weights that are not zero above which a layer is not pruned. Kind: choice."""
 MOST_CALLS = 256
-"""Most kinds of input (shape, strides) that a module keeps prepared."""
+"""Most combinations of input shape and strides that a module caches."""
 
 
 class TileSparseLinear(TileModule):
     """y = x A^T + bias with tile-sparse A (out_features, in_features). Made by `from_linear`; no gradients.
 
-    The state holds the kept values and the tiles, and goes through `state_dict`; a module takes the tiles of
-    the state that it loads. For every number of tokens that is planned for (see `plan`), the first call packs
-    the weights once more, and they stay on the device until the module is moved or loaded, or `max_plans`
-    others have been used since. A larger `token_step` makes fewer plans where numbers vary.
-    A captured CUDA graph needs its plan to stay: give it a module of its own, or room for all numbers.
+    The state holds the kept values and the tiles, and is saved in `state_dict`; loading a state replaces the
+    tiles. For every planned number of tokens (see `plan`), the first call packs the weights again. They stay
+    on the device until the module is moved or loaded, or until `max_plans` others have been used since. A
+    larger `token_step` makes fewer plans if the number of tokens varies.
+
+    A captured CUDA graph needs its plan to stay on the device. Use a separate module for it, or set
+    `max_plans` to the number of different token counts.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class TileSparseLinear(TileModule):
         token_step: int = LINE_TOKENS,
         max_plans: int = MOST_PLANS,
     ) -> "TileSparseLinear":
-        """Take over what `linear` keeps, in its dtype and on its device.
+        """Return a sparse module with the kept weights of `linear`, in its dtype and on its device.
 
         Parameters
         ----------
@@ -99,12 +100,12 @@ class TileSparseLinear(TileModule):
         max_tokens : most tokens of one call
         layout : `tokens_first` or `features_first`
         token_step : more than 64 tokens are padded to a multiple of this; a multiple of 64
-        max_plans : kept on the device; the one that was not used for longest makes room for a new one
+        max_plans : number of plans on the device; a new one replaces the least recently used one
 
         Raises
         ------
         BadInput : another dtype, a shape that differs, an unknown layout, step or GPU, or a mask that does
-            not bear its pattern out
+            not follow its pattern
         """
         _check(linear, layout, max_tokens, token_step, max_plans)
         weights = linear.weight.detach().float().cpu().numpy()
@@ -129,10 +130,10 @@ class TileSparseLinear(TileModule):
         )
 
     def plan(self, tokens: int) -> KernelPlan:
-        """The plan that a call with `tokens` tokens runs, of `token_step` or fewer tokens more.
+        """Return the plan for a call with `tokens` tokens, which are padded by less than `token_step`.
 
-        Where x has its tokens side by side, in rows that begin at multiples of 16 bytes, the plan has just
-        its tokens, and x is read as it lies.
+        If the tokens of a feature of x are contiguous, in rows that are aligned to 16 bytes, the plan has
+        exactly its tokens, and x is read in place.
 
         Raises
         ------
@@ -148,7 +149,7 @@ class TileSparseLinear(TileModule):
         return fastest_plan("stspmm", self.tiles(), key, DTYPES[self.values.dtype], self.gpu)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y of x, laid out as `layout` says; see the top of this file for where it copies.
+        """Return y of x in the layout `layout`; the docstring of this file lists the copies.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class TileSparseLinear(TileModule):
         return call(x, self._operator(call.planned))
 
     def _first(self, x: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
-        """The first call of its kind, or one that lies as none did; what it found out is kept."""
+        """Run a call whose shape, strides or alignment is new, and cache its preparation."""
         self._check_input(x)
         in_order = self.layout == "features_first"
         if not _has_kernels(x):
@@ -178,7 +179,7 @@ class TileSparseLinear(TileModule):
         return y
 
     def _on_cpu(self, x: torch.Tensor) -> torch.Tensor:
-        """Y (..., out_features) of x (..., in_features)."""
+        """Return y (..., out_features) of x (..., in_features)."""
         bias = None if self.bias is None else self.bias.float()
         y: torch.Tensor = torch.nn.functional.linear(x.float(), self.dense_weight().float(), bias)
         return y.to(x.dtype)
@@ -189,7 +190,7 @@ class TileSparseLinear(TileModule):
         self._calls[key] = call
 
     def _multiply(self, b: torch.Tensor) -> torch.Tensor:
-        """C (out_features, tokens) of B (in_features, tokens)."""
+        """Return C (out_features, tokens) of B (in_features, tokens)."""
         planned = planned_tokens(b, self.token_step)
         c: torch.Tensor = self._operator(planned)(in_rows(b, planned))
         return c[:, : b.shape[1]]
@@ -208,16 +209,16 @@ class TileSparseLinear(TileModule):
             raise BadInput(f"TileSparseLinear takes 1 to {self.max_tokens} tokens, got {tokens}")
 
     def _forget(self) -> None:
-        """Drop what is packed on the device, and prepared calls."""
+        """Drop the packed weights on the device and the prepared calls."""
         super()._forget()
         self._calls: dict[tuple[Any, ...], PreparedCall] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of a copy without kernels, device memory and prepared calls."""
+        """Return the state of a copy without kernels, device memory and prepared calls."""
         return {**super().__getstate__(), "_calls": {}}
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the module."""
+        """Return the text that `print(model)` shows for the module."""
         features = f"in_features={self.in_features}, out_features={self.out_features}"
         return (
             f"{features}, bias={self.bias is not None}, pattern={self.pattern}, density={self._density:.3f}"

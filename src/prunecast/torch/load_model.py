@@ -1,4 +1,4 @@
-"""`load`: a model that was pruned and saved, ready to run."""
+"""`load`: read a pruned and saved model, ready to run."""
 
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,19 @@ CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
 
 def load(folder: str | Path, model: torch.nn.Module | None = None, **options: Any) -> torch.nn.Module:
-    """The model of a folder.
+    """Return the model of a folder.
 
     Parameters
     ----------
-    folder : as `save_pretrained` of a sparsified transformers model wrote it; or, with `model`, as
-        `Pruner` or `prunecast prune` wrote it, with weights and a recipe
-    model : of the same names and shapes, which takes the weights and is given back
-    options : of `from_pretrained`, e.g. `device_map="cuda"`; with `model` of `sparsify`, of which `gpu` and
-        `max_tokens` must be told
+    folder : as `save_pretrained` of a sparsified transformers model wrote it; or, with `model`, as `Pruner`
+        or `prunecast prune` wrote it, with weights and a recipe
+    model : a model with the same names and shapes, which receives the weights and is returned
+    options : of `from_pretrained`, e.g. `device_map="cuda"`; with `model` those of `sparsify`, of which `gpu`
+        and `max_tokens` are required
 
     Raises
     ------
-    BadInput : no such folder, weights that do not fit the model, or what `sparsify` refuses
+    BadInput : no such folder, weights that do not fit the model, or as for `sparsify`
     """
     path = Path(folder)
     if model is None:
@@ -46,7 +46,7 @@ def load(folder: str | Path, model: torch.nn.Module | None = None, **options: An
 
 
 def _take(model: torch.nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
-    """The weights into the model, all or none."""
+    """Load the weights into the model, all or none."""
     own = model.state_dict()
     for name, tensor in state.items():
         if name not in own:

@@ -2,22 +2,22 @@
 
     linear(x_t, images, tiles, bias, tokens, rows, activation, glu, features_first, gpu, plan) -> y
 
-`x_t` (K, tokens or up to 7 more) has the tokens of a feature side by side, as kernels gather them. y (tokens,
-rows) is contiguous, features side by side, as frameworks have it; with `features_first` it lies as x_t does,
-(rows, columns of x_t), for the product behind it. Tracing writes a small `x_t` as a copy in plain torch, so
-that torch.compile fuses it into what makes x; eagerly, and where x is large, `columns` turns x at memory's
-speed.
+`x_t` (K, tokens or up to 7 more) has contiguous tokens per feature, as the kernels gather them. `y` (tokens,
+rows) is contiguous and token-major, as in frameworks; with `features_first` it has the layout of x_t, (rows,
+columns of x_t), for the next product. Tracing expresses the transpose of a small `x` as a copy in plain
+torch, so that torch.compile fuses it into the producer of x. In eager mode, and for a large x, `columns`
+transposes x at memory speed.
 
     linear_add_(y, x_t, images, tiles, bias, tokens, rows, gpu, plan)
 
-adds that product to y, in its place, by the epilogue. Graphs hold it where `residual.py` finds a sum behind a
-product. The product is rounded, then the sum, as by the two operators that it replaces.
+adds that product to y, in place, in the epilogue. `residual.py` inserts it into graphs where a residual add
+follows a product. The product is rounded, then the sum, as by the two operators that it replaces.
 
-    images     packed weights, each for other numbers of tokens; see `images.py`
-    tiles      the tile map, from which all else can be made again
-    plan       number of the layer in this process's table; see `layer_table.py`
+    images  packed weights, each for other numbers of tokens; see `images.py`
+    tiles   the tile map, from which all other data of the layer can be restored
+    plan    number of the layer in this process's table; see `layer_table.py`
 
-On a CPU the operators unpack the image and multiply in fp32: slow, and right to the rounding of y.
+On a CPU the operators unpack the weights and multiply in fp32: slow, and exact up to the rounding of y.
 """
 
 from typing import Any
@@ -31,25 +31,24 @@ from prunecast.torch.images import layout_of, pack, unpack
 from prunecast.torch.layer_table import known_layer
 
 COLUMN_GROUP = 8
-"""Rows of x_t are whole groups of so many tokens, or a single token."""
+"""Tokens per row of x_t are a multiple of this, or a single token."""
 LEAST_TURNED_APART = 1 << 20
-"""Elements of x from which a compiled graph turns it by a kernel of its own, behind what made it.
+"""Elements of x from which a compiled graph transposes it in a separate kernel, after its producer.
 
 Kind: measured, H200: a normalisation of 2048 tokens x 4096 that writes x_t itself takes 29 to 46 us, row by
-row 13; BERT-base with 4096 tokens takes 987 us instead of 1026.
-"""
+row 13; BERT-base with 4096 tokens takes 987 us instead of 1026."""
 FEW_TURNED_APART = 64
-"""Tokens up to which that goes for small x too: a reduction of few rows that writes columns has few blocks.
+"""Number of tokens up to which a small x is also transposed in a separate kernel.
 
-Kind: measured, H200: 3 to 17 us instead of 2.7 for a normalisation of 16 tokens x 4096.
-"""
+A reduction of few rows that writes columns has few blocks.
+
+Kind: measured, H200: 3 to 17 us instead of 2.7 for a normalisation of 16 tokens x 4096."""
 LEAST_ADDED = 6 << 20
-"""Elements of y from which a compiled graph has a sum behind a product done by the product's epilogue.
+"""Elements of y from which a compiled graph does the residual add in the epilogue of the product.
 
 Kind: measured, H200: four Llama-7B blocks with 2048 tokens, 8 Mi elements, take 1922 us instead of 1976, four
 of ViT-L with 6.2 Mi 998 instead of 1030; two of Llama-7B with 4 Mi 502 instead of 503, and BERT-base with
-3 Mi, whose tensors stay in L2, 975 instead of 960.
-"""
+3 Mi, whose tensors stay in L2, 975 instead of 960."""
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
@@ -66,18 +65,18 @@ _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.ne
 
 
 def linear(*arguments: Any) -> torch.Tensor:
-    """`prunecast::linear`."""
+    """Call `prunecast::linear`."""
     return torch.ops.prunecast.linear.default(*arguments)
 
 
 def columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    """`prunecast::columns`: (K, tokens) of x (tokens or fewer, K), zeros behind."""
+    """Call `prunecast::columns`: return (K, tokens) of x (tokens or fewer, K), padded with zeros."""
     found: torch.Tensor = torch.ops.prunecast.columns.default(x, tokens)
     return found
 
 
 def columns_of(x: torch.Tensor) -> torch.Tensor:
-    """x_t (K, tokens, filled up to whole groups with zeros) of x (tokens, K)."""
+    """Return x_t (K, tokens padded with zeros to a multiple of 8) of x (tokens, K)."""
     tokens = x.shape[0]
     if tokens == 1:
         return x.reshape(-1, 1)
@@ -97,7 +96,7 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def _turned_apart(x: torch.Tensor) -> bool:
-    """Whether a compiled graph turns x behind what made it."""
+    """Return whether a compiled graph transposes x in a separate kernel."""
     if statically_known_true(x.stride(0) == 1):
         return False
     few = statically_known_true(x.shape[0] <= FEW_TURNED_APART)

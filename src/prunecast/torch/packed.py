@@ -1,7 +1,8 @@
-"""`PackedProduct`: one launch's worth of pruned weights on a device.
+"""`PackedProduct`: the pruned weights of one launch, on a device.
 
-Several linear layers that read the same x are one product: their rows follow one another in one tile map, or
-interleave, and the first layer that is called computes for all. See `sparse_linear.py` for the layers.
+Several linear layers that read the same x are one product. Their rows are stacked in one tile map, or
+interleave, and the first layer that is called computes the product for all. See `sparse_linear.py` for the
+layers.
 """
 
 from collections.abc import Sequence
@@ -20,13 +21,13 @@ from prunecast.torch.ops import columns_of, linear
 
 
 class _Held(NamedTuple):
-    """What one part computed for the others."""
+    """The result that one part computed for the others."""
 
     x: torch.Tensor
     version: int
     y: torch.Tensor
     parts: Any
-    """What `DirectCalls` keeps of parts; None for a y that an operator made."""
+    """State of `DirectCalls` for parts; None for a y that an operator computed."""
 
 
 class PackedProduct(torch.nn.Module):  # type: ignore[misc]
@@ -34,17 +35,18 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     Parameters
     ----------
-    weight : (M, K) fp16 or bf16, on the device that it shall run on; what the tiles do not keep is not read
+    weight : (M, K) fp16 or bf16, on the device that runs the product; elements outside of the tiles are not
+        read
     tiles : of A
     bias : (M,) or None
-    gpu : that is planned for
+    gpu : the GPU to plan for
     max_tokens : most tokens of one call
-    layouts : of the images, see `images.py`; the first one is unpacked where dense weights are asked for
-    epilogue : behind the bias; with a gated unit y has M / 2 features
+    layouts : of the packed weights, see `images.py`; the first one is unpacked to obtain dense weights
+    epilogue : after the bias; with a gated unit y has M / 2 features
     """
 
     fp32_bias: Any
-    """(M,) or None."""
+    """(M,) fp32 bias, or None."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self.plan = register_layer(self.tile_map, dtype_name(weight.dtype), gpu).key
         self._held: _Held | None = None
         self._eager: Any = None
-        """`DirectCalls`, once there is an x on a GPU."""
+        """`DirectCalls`, created at the first x on a GPU."""
 
     @property
     def images(self) -> list[torch.Tensor]:
@@ -83,7 +85,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return layout_of(getattr(self, self.image_names[0])).kind == HALVES
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y of x, contiguous, or seen as (..., rows) where the epilogue writes features first.
+        """Return y of x: contiguous, or a transposed view (..., rows) if the epilogue writes features first.
 
         Raises
         ------
@@ -104,7 +106,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return y.view(*x.shape[:-1], self.rows)
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Y without the operators, None where somebody has to see them."""
+        """Return y without calling the torch operators, or None if the operators must be used (tracing,
+        gradients).
+        """
         if torch.compiler.is_dynamo_compiling():
             return None
         own = self._eager
@@ -128,7 +132,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return self._eager
 
     def prepare(self, tokens: int) -> None:
-        """Plan, compile and copy what a call of so many tokens launches; does nothing on a CPU."""
+        """Plan, compile and copy everything that a call with `tokens` tokens launches; do
+        nothing on a CPU.
+        """
         from prunecast.torch.cuda.launches import prepared_launch
 
         if self.tiles.is_cuda:
@@ -136,7 +142,10 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             prepared_launch(self.plan, tokens, self.epilogue, own.tensors.images[0], own.tensors)
 
     def part(self, x: torch.Tensor, first: int, size: int) -> torch.Tensor:
-        """Features from `first` on of y; the product is made once for parts that are asked for in order."""
+        """Return features `first` to `first + size` of y.
+
+        The product is computed once for all parts if they are requested in order with the same x.
+        """
         held = self._held
         if held is None or held.x is not x or held.version != _version(x):
             y = self._directly(x)
@@ -156,11 +165,11 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             object.__setattr__(self, "_held", held)  # what a module does besides takes longer than a slice
 
     def dense_weight(self) -> torch.Tensor:
-        """A (M, K), zero where nothing is kept; a new tensor."""
+        """Return A (M, K) with zeros where pruned, a new tensor."""
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
     def set_weight(self, weight: torch.Tensor, rows: "Rows") -> None:
-        """Take other values for some rows.
+        """Replace the values of some rows.
 
         Raises
         ------
@@ -180,7 +189,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of everything on the device."""
+        """Bytes of all tensors on the device."""
         tensors = [*self.images, self.tiles, *([] if self.fp32_bias is None else [self.fp32_bias])]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -197,7 +206,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             raise BadInput("x has no tokens")
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PackedProduct":
-        """Moved or cast; biases stay fp32, tiles int32, and a cast to fp32 weights is refused."""
+        """Move or cast the tensors. Biases stay fp32 and tiles int32; a cast to fp32 weights is refused."""
         packed = getattr(self, self.image_names[0])
         before, bias = packed.dtype, self.fp32_bias
         dtype_name(fn(packed.new_empty(0)).dtype)
@@ -217,12 +226,14 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_held": None, "_eager": None}
 
     def _save_to_state_dict(self, *_: Any) -> None:
-        """Layers save and load dense weights, whether images are parameters or not."""
+        """Save nothing: the layers save and load dense weights, whether packed weights are
+        parameters or not.
+        """
 
     def _load_from_state_dict(self, *_: Any) -> None: ...
 
     def make_trainable(self) -> None:
-        """Images become parameters. BadInput: they are 2:4."""
+        """Turn the packed weights into parameters. Raise BadInput for 2:4."""
         if self.is_halved:
             raise BadInput("2:4 weights are not trained in place: train with `Pruner`, then sparsify")
         for name in self.image_names:
@@ -233,7 +244,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self._eager = None
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the module."""
+        """Return the text that `print(model)` shows for the module."""
         density = self.tile_map.density
         return f"{self.features} -> {self.rows}, {self.tile_map.pattern}, density={density:.3f}"
 
@@ -247,14 +258,14 @@ class Rows(NamedTuple):
     interleaved: bool = False
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """The layer's rows of (M, ...), a view; (groups, 8, ...) where they are interleaved."""
+        """Return the layer's rows of (M, ...) as a view; (groups, 8, ...) if they are interleaved."""
         if self.interleaved:
             return whole.unflatten(0, (-1, 2, GATED_ROWS))[:, self.first]
         return whole[self.first : self.first + self.size]
 
 
 def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
-    """The map of matrices of equal K one below the other."""
+    """Return the tile map of matrices of equal K stacked along M."""
     row_shift = np.cumsum([0, *(tiles.m for tiles in maps)])
     starts = {"row_start": [np.zeros(1, np.int64)], "column_start": [np.zeros(1, np.int64)]}
     for tiles in maps:
@@ -273,7 +284,7 @@ def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
 
 
 def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
-    """The map of gate and up, both of which have the map `half`, with their rows interleaved by 8."""
+    """Return the map of gate and up with rows interleaved by 8. Both layers have the map `half`."""
     place = half.row_index.reshape(-1, GATED_ROWS)
     gate = place // GATED_ROWS * 2 * GATED_ROWS + place % GATED_ROWS
     return TileMap(
@@ -288,7 +299,7 @@ def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
 
 
 def _version(x: torch.Tensor) -> int:
-    """Counts changes in place, where torch counts them."""
+    """Return torch's count of in-place changes, or 0 where torch does not count them."""
     if torch.compiler.is_dynamo_compiling() or x.is_inference():
         return 0
     return int(x._version)

@@ -1,12 +1,12 @@
-"""A call like one before it: what shapes and strides decide is kept, addresses and the stream are asked for.
+"""Prepared calls: everything that shapes and strides determine is cached; pointers and the stream are not.
 
-For the host an eager call is over when its launches are enqueued. To check an input and to describe it to
-CuPy and to the driver took 100 us and more, several times what small products take. Here nothing is left of
-it but what can differ between calls of equal shapes, strides, dtypes and devices.
+For the host an eager call is over when its launches are enqueued. Checking an input and describing it to CuPy
+and the driver needs 100 us and more, several times the duration of small products. A prepared call does only
+the work that can differ between calls of equal shapes, strides, dtypes and devices.
 
 A row of B (features, tokens) is all tokens of one feature. Kernels multiply whole groups of 8 tokens, and are
-fastest where rows begin with a line of L2, which holds 64. What stands behind the tokens of a row is never
-seen in C.
+fastest if rows are aligned to L2 lines, which hold 64. The contents of the padding after the tokens of a row
+never affect the visible part of C.
 """
 
 from collections.abc import Callable
@@ -28,19 +28,21 @@ from prunecast.kernels.device.transpose.transpose import (
 from prunecast.plan.misaligned import ROW_BYTES, copied_row_bytes
 
 ELEMENT_BYTES = 2
-"""fp16 and bf16."""
+"""Bytes of fp16 and bf16."""
 LINE_TOKENS = LINE_BYTES // ELEMENT_BYTES
 
 
 def padded_tokens(tokens: int, step: int) -> int:
-    """Tokens of a row that holds `tokens`: 8, 16, 32 or 64, then the next multiple of `step`."""
+    """Return the padded number of tokens of a row: 8, 16, 32 or 64, then the next multiple of `step`."""
     if tokens <= LINE_TOKENS:
         return copied_row_bytes(tokens, ELEMENT_BYTES) // ELEMENT_BYTES
     return -(-tokens // step) * step
 
 
 def planned_tokens(b: torch.Tensor, step: int) -> int:
-    """Tokens that a plan for B has: just its own where it can be read as it lies, or else `padded_tokens`."""
+    """Return the number of tokens of a plan for B: its own if it can be read in place, or else
+    `padded_tokens`.
+    """
     tokens = int(b.shape[1])
     padded = padded_tokens(tokens, step)
     if has_room(b, padded):
@@ -49,7 +51,9 @@ def planned_tokens(b: torch.Tensor, step: int) -> int:
 
 
 def in_rows(b: torch.Tensor, tokens: int) -> torch.Tensor:
-    """B with rows of so many tokens: B itself where they lie like that, or else a copy with zeros behind."""
+    """Return B with rows of `tokens` tokens: a view if the memory of B allows it, else a copy padded with
+    zeros.
+    """
     features, own = b.shape
     if has_room(b, tokens):
         return b.as_strided((features, tokens), (b.stride(0), 1))
@@ -61,7 +65,7 @@ def in_rows(b: torch.Tensor, tokens: int) -> torch.Tensor:
 
 
 def _transposed(b: torch.Tensor, to: torch.Tensor) -> bool:
-    """Whether B (features, tokens), whose features lie side by side, has been turned into rows on its GPU."""
+    """Transpose a token-major B (features, tokens) on its GPU; return whether this was possible."""
     x, rows = side_by_side(b), Rows(to.data_ptr(), to.stride(0) * ELEMENT_BYTES, *to.shape)
     if b.is_cuda and x is not None and may_transpose(x, rows):
         stream = torch.cuda.current_stream(b.device).cuda_stream
@@ -72,7 +76,9 @@ def _transposed(b: torch.Tensor, to: torch.Tensor) -> bool:
 
 
 def side_by_side(b: torch.Tensor) -> Rows | None:
-    """X (tokens, features) of B (features, tokens), where the features of a token lie side by side."""
+    """Return X (tokens, features) of B (features, tokens) if the features of a token are contiguous, else
+    None.
+    """
     features, tokens = b.shape
     if b.element_size() != ELEMENT_BYTES or b.stride(0) != 1:
         return None
@@ -81,7 +87,11 @@ def side_by_side(b: torch.Tensor) -> Rows | None:
 
 
 def has_room(b: torch.Tensor, tokens: int) -> bool:
-    """Whether rows begin where kernels can begin, so many tokens apart at least, the last one too."""
+    """Return whether B can be read in place as rows of `tokens` tokens.
+
+    The rows must be aligned and at least `tokens` elements apart, and the last row must also fit into the
+    storage.
+    """
     row, size_bytes = int(b.stride(0)), int(b.untyped_storage().nbytes())
     ends = int(b.storage_offset()) + (len(b) - 1) * row + tokens
     aligned = row * ELEMENT_BYTES % ROW_BYTES == 0 and int(b.data_ptr()) % ROW_BYTES == 0
@@ -94,34 +104,34 @@ try:
 except ImportError:  # torch that was built without CUDA
 
     def current_stream(device: int) -> int:  # type: ignore[misc]
-        """Handle of torch's current stream of a device."""
+        """Return the handle of torch's current stream of a device."""
         return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 Copy = Callable[[torch.Tensor, torch.Tensor, int], None]
-"""Enqueues X into new rows of B, on torch's current stream, whose handle it is told."""
+"""Enqueues the copy of X into new rows of B on the stream with the given handle, torch's current one."""
 
 
 class Reading(NamedTuple):
-    """How a kernel comes to B (features, tokens) of X."""
+    """How a kernel obtains B (features, tokens) from X."""
 
     planned: int
     """Tokens of the plan, and of a row of C."""
     row_bytes: int
     """Bytes from a row of B to the next."""
     copy: Copy | None
-    """None where B is X, read as it lies."""
+    """Copies X to B; None if B is X, read in place."""
     begins: int
-    """X must begin at a multiple of this."""
+    """Required alignment of X in bytes."""
     least_room_bytes: int = 0
-    """Bytes that must be readable from the beginning of X; 0 where X alone is enough."""
+    """Bytes that must be readable from the beginning of X; 0 if X itself is enough."""
 
 
 def reading_of(b: torch.Tensor, planned: int, step: int) -> Reading | None:
-    """How to read every X that has the shape and strides of the one that `b` is a view of.
+    """Return how to read every X with the shape and strides of the X that `b` is a view of.
 
-    None where a call found less than another may find: X begins within 16 bytes, or its rows lack room behind
-    the last one.
+    Return None if another X could be read more cheaply than this one: this X is not aligned to 16 bytes, or
+    lacks memory after its last row.
     """
     (features, tokens), row, x = b.shape, int(b.stride(0)), side_by_side(b)
     rows = Rows(0, planned * ELEMENT_BYTES, features, planned)
@@ -138,7 +148,9 @@ def reading_of(b: torch.Tensor, planned: int, step: int) -> Reading | None:
 
 
 def _may_lie(b: torch.Tensor, padded: int) -> bool:
-    """Whether B might be read in place if it only began right and had room, see `planned_tokens`."""
+    """Return whether B could be read in place if it were aligned and had enough memory, see
+    `planned_tokens`.
+    """
     tokens, row = int(b.shape[1]), int(b.stride(0))
     least = padded if tokens * ELEMENT_BYTES % ALIGN_BYTES else tokens
     in_order = int(b.stride(1)) == 1 or tokens == 1
@@ -152,12 +164,12 @@ def _turn(turn: PreparedTranspose, x: torch.Tensor, rows: torch.Tensor, stream: 
 def _copy(
     shape: tuple[int, int], strides: tuple[int, int], x: torch.Tensor, rows: torch.Tensor, stream: int
 ) -> None:
-    """What stands behind the tokens stays as it is, and comes to what stands behind those of C."""
+    """Copy X into B. The padding stays uninitialised; it only affects the padding of C."""
     rows.narrow(1, 0, shape[1]).copy_(x.as_strided(shape, strides))
 
 
 class PreparedCall:
-    """All of a call but addresses and the stream."""
+    """Launch parameters of a call; pointers and the stream are bound per call."""
 
     __slots__ = (
         "_b_shape",
@@ -177,21 +189,26 @@ class PreparedCall:
         self._fills_c = y.numel() == out_features * self.planned
 
     def takes(self, x: torch.Tensor) -> bool:
-        """Whether X, of the same shape and strides, also begins where kernels can and has enough room."""
+        """Return whether X, of the same shape and strides, also has the alignment and the memory that are
+        required.
+        """
         least = self._reading.least_room_bytes
         if x.data_ptr() % self._reading.begins:
             return False
         return least == 0 or x.untyped_storage().nbytes() - ELEMENT_BYTES * x.storage_offset() >= least
 
     def __call__(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
-        """Y of X, enqueued on the current stream of their device."""
+        """Return y of X, enqueued on the current stream of their device."""
         if torch.cuda.current_device() == self._device:
             return self._enqueued(x, operator)
         with torch.cuda.device(self._device):
             return self._enqueued(x, operator)
 
     def _enqueued(self, x: torch.Tensor, operator: Operator) -> torch.Tensor:
-        """B may be freed before it is read: what torch puts there next waits on the same stream."""
+        """Enqueue the launches.
+
+        B may be freed before it is read: torch reuses its memory only for later work on the same stream.
+        """
         stream, b, reading = current_stream(self._device), x, self._reading
         if reading.copy is not None:
             b = x.new_empty(self._b_shape)
@@ -202,7 +219,7 @@ class PreparedCall:
         return y
 
     def _new_y(self, x: torch.Tensor) -> torch.Tensor:
-        """Y in the memory of whole rows of C."""
+        """Return an uninitialised y in the memory of whole rows of C."""
         if self._fills_c:
             return x.new_empty_strided(self._y_shape, self._y_strides)
         return x.new_empty(self._c_shape).as_strided(self._y_shape, self._y_strides)
@@ -211,7 +228,8 @@ class PreparedCall:
 def prepared_call(
     x: torch.Tensor, b: torch.Tensor, y: torch.Tensor, planned: int, step: int
 ) -> PreparedCall | None:
-    """All that stays of the call which made Y of X; None where it stays as it was, see `reading_of`.
+    """Return the prepared form of the call that computed Y of X; None if it cannot be reused, see
+    `reading_of`.
 
     Parameters
     ----------

@@ -31,32 +31,32 @@ from prunecast.torch.save import save
 from prunecast.torch.towards import Towards
 
 REST = "rest"
-"""The group of layers that no named group takes."""
+"""Name of the group of layers that no named group contains."""
 
 
 class Pruner:
-    """Keeps a model's weights in masks that follow a schedule.
+    """Applies masks that follow a schedule to the weights of a model.
 
-    Gradients of pruned weights are zeroed as they arise, so that they count in no norm and feed no momentum,
-    and the masks are applied again after every optimizer step.
+    Gradients of pruned weights are set to zero in the backward pass, so that they affect neither gradient
+    norms nor momentum. The masks are applied again after every optimizer step.
 
     Parameters
     ----------
-    model : pruned in place: the weights of its linear and convolution layers, seen as (M, K)
+    model : pruned in place: the weights of its linear and convolution layers, as matrices (M, K)
     pattern : pattern string
-    sparsity : final sparsity where no schedule is given; None for patterns with one of their own
-    schedule : None for one shot at `prepare`
-    target, ignore : weights to take and to leave out, by state-dict name or `re:` and a regular expression
-    importance : `magnitude`, `squared`, `taylor`, a function of a layer's name and weights (M, K), or
-        a mapping of layers to scores
-    scope : `layer`, or `global`: layers that are pruned together compete
+    sparsity : final sparsity if no schedule is given; None for patterns with a fixed one
+    schedule : None to prune once, in `prepare`
+    target, ignore : weights to include and to leave out, by state-dict name or `re:` and a regular expression
+    importance : `magnitude`, `squared`, `taylor`, a function of a layer's name and weights (M, K), or a
+        mapping of layers to scores
+    scope : `layer`, or `global` to rank the layers that are pruned together
     way : `stepwise`, `towards` or None, see `codesign.schedule_masks`
-    groups : name -> selectors; layers that a schedule with floors prunes one group after another
-    metric : measures the model, more is better; wanted by schedules with floors
-    final : the masks of all layers at the end of the schedule, where they have been found before, as
-        `prunecast prune --latency` finds them; of what they prune the least important goes first, and
-        `pattern` is only what the recipe says
-    teacher : what gives `distance` its outputs, mostly a copy of the dense model; it is not trained
+    groups : name -> selectors; a schedule with floors prunes these groups of layers one after another
+    metric : measures the model, more is better; required by schedules with floors
+    final : masks of all layers at the end of the schedule if they are known, e.g. from
+        `prunecast prune --latency`. The weights that they prune are pruned in the order of their importance,
+        the least important first, and `pattern` is used only in the recipe
+    teacher : returns the target outputs of `distance`, usually a copy of the dense model; it is not trained
 
     Raises
     ------
@@ -103,14 +103,14 @@ class Pruner:
 
     @property
     def masks(self) -> dict[str, MaskArray]:
-        """Layer -> bool mask (M, K), of the layers that are pruned by now."""
+        """Layer -> bool mask (M, K), of the layers that are already pruned."""
         if self._towards is None:
             return dict(self.path.masks)
         return {name: mask.flatten(1).bool().cpu().numpy() for name, mask in self._masks.items()}
 
     @property
     def finished(self) -> bool:
-        """The schedule will change no mask any more."""
+        """Whether the schedule will change no mask any more."""
         return self.run.finished
 
     def prepare(self, masks: Mapping[str, MaskArray] | None = None) -> None:
@@ -118,7 +118,7 @@ class Pruner:
 
         Parameters
         ----------
-        masks : the outcome of the first stage, where it has been found before; else None
+        masks : the masks of the first stage if they are already known; else None
 
         Raises
         ------
@@ -131,7 +131,9 @@ class Pruner:
             self._prune(update)
 
     def step(self) -> bool:
-        """Count a training step, after `optimizer.step()`; whether masks changed. Raises BadInput."""
+        """Count a training step, after `optimizer.step()`, and return whether masks changed.
+        Raise BadInput.
+        """
         self.apply()
         update = self.run.advance(self._metric)
         if update is not None:
@@ -145,16 +147,17 @@ class Pruner:
                 self.parameters[name].mul_(mask)
 
     def distance(self, logits: torch.Tensor, *inputs: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-        """Divergence of the teacher's classes from `logits` (..., classes), to be added to the loss.
+        """Return the divergence of the teacher's classes from `logits` (..., classes), to be added to the
+        loss.
 
         Parameters
         ----------
-        inputs : what the teacher is called with
+        inputs : arguments of the teacher
         temperature : divides logits; its square multiplies the divergence (Hinton et al., 2015)
 
         Raises
         ------
-        BadInput : there is no teacher, or it gives another shape
+        BadInput : there is no teacher, or it returns another shape
         """
         if self.teacher is None:
             raise BadInput("distillation needs the dense model: Pruner(..., teacher=copy.deepcopy(model))")
@@ -167,9 +170,10 @@ class Pruner:
         return apart * temperature**2
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a training run needs to go on: tensors and plain values, which `torch.save` keeps.
+        """Return all state that a training run needs to continue: tensors and plain values, for `torch.save`.
 
-        The model and the optimizer have states of their own; a teacher and functions are given again.
+        The states of the model and of the optimizer are not included; a teacher and functions must be passed
+        again.
         """
         towards = {} if self._towards is None else self._towards.turns
         return {
@@ -185,7 +189,7 @@ class Pruner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another `Pruner` of the same arguments was; in place of `prepare`.
+        """Continue from the state of another `Pruner` with the same arguments, instead of calling `prepare`.
 
         Raises
         ------
@@ -206,7 +210,7 @@ class Pruner:
         self.apply()
 
     def finalize(self, out: str | Path) -> Path:
-        """Write the folder `out` with weights, recipe and tile maps; the model is no longer watched.
+        """Write the folder `out` with weights, recipe and tile maps, and remove the hooks from the model.
 
         Raises
         ------
@@ -233,7 +237,7 @@ class Pruner:
         }
 
     def close(self) -> None:
-        """Take the hooks off the model; masks are not kept any more."""
+        """Remove the hooks from the model; masks are no longer applied."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()

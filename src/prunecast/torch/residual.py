@@ -1,10 +1,10 @@
-"""Sums behind sparse products, as torch.compile finds them: the product's epilogue adds to the residual.
+"""A torch.compile pass that fuses a residual add into the epilogue of the sparse product before it.
 
-    residual + linear(x)        ->        linear_add_(residual, x)
+    residual + linear(x)  ->  linear_add_(residual, x)
 
-A pass over Inductor's graph, so that a model's code stays as it is. The residual is overwritten, which is why
-it must have been made in the graph, and be read by nobody behind the sum. `sparsify` registers it where a
-model's sums are large: see `docs/decisions/0016-epilogues-in-models.md`.
+This is a pass over Inductor's graph, so that the code of a model does not change. The residual is
+overwritten. It must therefore have been computed in the graph and have no reader after the sum. `sparsify`
+registers the pass if a model's sums are large: see `docs/decisions/0016-epilogues-in-models.md`.
 """
 
 import operator
@@ -25,7 +25,7 @@ _VIEWS = (_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default)
 
 
 class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
-    """Products whose only reader adds y to a residual that nobody else reads any more."""
+    """Fuses products whose only reader adds y to a residual that has no later reader."""
 
     def __call__(self, graph: Graph) -> None:
         """Change the graph in place."""
@@ -44,18 +44,18 @@ class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
                     break
 
     def uuid(self) -> Any:
-        """What compiled graphs are kept under."""
+        """Return the cache key of the pass for compiled graphs."""
         return get_hash_for_files((__file__,))
 
 
 def register() -> None:
-    """Have the pass run in every compilation from now on, unless another one is there."""
+    """Add the pass to all later compilations, unless another custom pass is registered."""
     if config.post_grad_custom_post_pass is None:
         config.post_grad_custom_post_pass = AddInEpilogue()
 
 
 def _product_behind(y: Any) -> Node | None:
-    """The plain product, known to be large, that y is a view of and that has no other reader."""
+    """Return the plain and large product that y is a view of, if it has no other reader; else None."""
     while isinstance(y, Node) and len(y.users) == 1 and y.target in _VIEWS:
         y = y.args[0]
     if not isinstance(y, Node) or len(y.users) != 1 or y.target is not torch.ops.prunecast.linear.default:
@@ -66,13 +66,15 @@ def _product_behind(y: Any) -> Node | None:
 
 
 def _is_like(node: Any, add: Node) -> bool:
-    """Whether nothing is spread or cast in the sum."""
+    """Return whether the sum neither broadcasts nor casts this operand."""
     own, wanted = node.meta["val"] if isinstance(node, Node) else None, add.meta["val"]
     return isinstance(own, torch.Tensor) and (own.shape, own.dtype) == (wanted.shape, wanted.dtype)
 
 
 def _may_overwrite(residual: Any, product: Node, add: Node, place: dict[Node, int]) -> bool:
-    """Whether the residual lies as y does, ends with the sum, and is not what is multiplied."""
+    """Return whether the residual is contiguous, has its last use in the sum, and is not an input of the
+    product.
+    """
     if residual.op != "call_function" or _is_view(residual):
         return False
     x_t = product.args[0]
@@ -90,7 +92,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _last_use(node: Node, place: dict[Node, int]) -> int:
-    """Place of the last node that uses the tensor or a view of it."""
+    """Return the position of the last node that uses the tensor or a view of it."""
     return max(
         (max(place[user], _last_use(user, place) if _is_view(user) else 0) for user in node.users), default=0
     )

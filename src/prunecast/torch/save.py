@@ -1,4 +1,4 @@
-"""A model's state with zeros where it is pruned, what was done to it, and the tiles that it keeps."""
+"""Save a pruned model: its state with zeros, its recipe, and its tile maps."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +61,7 @@ def save(
 
 
 def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
-    """Maps of the layers whose masks have the pattern; on the way there, some do not yet."""
+    """Return the maps of the layers whose masks have the pattern. Intermediate masks may not have it yet."""
     maps = {}
     for name, mask in masks.items():
         try:
@@ -72,7 +72,7 @@ def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedM
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """Digest of the pruned layers as they are written."""
+    """Return the digest of the pruned layers as they are written."""
     digest = WeightsDigest()
     for name, array in arrays.items():
         digest.add(name, array)

@@ -1,7 +1,7 @@
-"""`SparseLinear`: what stands for an `nn.Linear`, some rows of a product.
+"""`SparseLinear`: replaces an `nn.Linear` by some rows of a shared product.
 
-The state dict holds dense tensors with zeros under the names that `nn.Linear` gives them, so that a
-checkpoint loads with and without this package. `fuse_dense`: what is left dense, launched alike.
+The state dict holds dense tensors with zeros under the names of `nn.Linear`, so that a checkpoint loads with
+and without this package. `fuse_dense` joins layers that stay dense in the same way.
 """
 
 from typing import Any
@@ -19,7 +19,8 @@ from prunecast.torch.packed import PackedProduct, Rows
 class SparseLinear(torch.nn.Module):  # type: ignore[misc]
     """Rows of a product, in place of the `nn.Linear` that they were.
 
-    Has no gradient for its weights unless `trainable()` was called on it, or those around it; x has one.
+    Its weights have no gradient unless `trainable()` was called on this layer or on one that shares the
+    product; x has one.
     """
 
     def __init__(
@@ -28,25 +29,25 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.product, self.rows, self.has_bias, self.transposed = product, rows, has_bias, transposed
         self.pattern = pattern
-        """The pattern that its zeros have."""
+        """The pattern of its zeros."""
         self.in_features, self.out_features = product.features, rows.size
 
     @property
     def weight(self) -> torch.Tensor:
-        """Dense weights with zeros as the layer had them, a new tensor at every call."""
+        """Dense weights with zeros in the layout of the original layer, a new tensor at every access."""
         own = self.rows.of(self.product.dense_weight()).reshape(self.out_features, self.in_features)
         return (own.t() if self.transposed else own).clone(memory_format=torch.contiguous_format)
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """(out_features,) of the weights' dtype, or None."""
+        """(out_features,) bias in the dtype of the weights, or None."""
         if not self.has_bias:
             return None
         return self.rows.of(self.product.fp32_bias).flatten().to(self.product.images[0].dtype)
 
     @property
     def density(self) -> float:
-        """Share of the weights that its tiles keep; of 2:4 half of that."""
+        """Share of the weights that its tiles keep; half of that for 2:4."""
         tiles = self.product.tile_map
         mine = np.zeros(tiles.m, bool)
         self.rows.of(torch.from_numpy(mine))[...] = True
@@ -55,9 +56,9 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         return kept / float(self.out_features * self.in_features) / (2.0 if self.product.is_halved else 1.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Y (..., out_features) of x (..., in_features); contiguous where the product has one part.
+        """Return y (..., out_features) of x (..., in_features); contiguous if the product has one part.
 
-        Gate and up of a gated unit, called by themselves, multiply dense weights.
+        Gate and up of a gated unit multiply dense weights if they are called separately.
         """
         rows, product = self.rows, self._modules["product"]  # as an attribute it takes 1 us of an eager call
         if rows.interleaved:
@@ -67,7 +68,7 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         return product.part(x, rows.first, rows.size)
 
     def trainable(self) -> "SparseLinear":
-        """Kept values become parameters with gradients; everything else stays zero."""
+        """Turn kept values into parameters with gradients; everything else stays zero."""
         product = self.product
         if len(product.image_names) > 1:
             raise BadInput("weights that are packed twice cannot be trained: sparsify with one_image=True")
@@ -107,7 +108,7 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         ] * strict
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows of the module."""
+        """Return the text that `print(model)` shows for the module."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
 
 
@@ -126,7 +127,7 @@ class DenseProduct(nn.Module):  # type: ignore[misc]
         self.held: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
-        """Features `first` to `last` of the product."""
+        """Return features `first` to `last` of the product."""
         held = self.held
         is_same = held is not None and held[0] is x
         y = held[1] if held is not None and is_same else nn.functional.linear(x, self.weight, self.bias)
@@ -145,17 +146,17 @@ class DensePart(nn.Module):  # type: ignore[misc]
 
     @property
     def weight(self) -> torch.Tensor:
-        """A view of its rows, as the layer had them."""
+        """View of its rows, in the layout of the original layer."""
         own = self.product.weight[self.first : self.last]
         return own.t() if self.transposed else own
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """A view, or None."""
+        """View of its bias, or None."""
         return self.product.bias[self.first : self.last] if self.has_bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Its features of x."""
+        """Return its features of y for x."""
         return self.product.part(x, self.first, self.last)
 
     def _named(self, prefix: str) -> dict[str, torch.Tensor]:
@@ -179,9 +180,9 @@ class DensePart(nn.Module):  # type: ignore[misc]
 
 @checked
 def fuse_dense(model: nn.Module) -> nn.Module:
-    """Queries, keys and values, gate and up that are all dense become one product each, in place.
+    """Join dense queries, keys and values, and gate and up, into one product each, in place.
 
-    For inference, behind `sparsify` and before `torch.compile`: predictions of `--runtime torch` are of such
+    For inference, after `sparsify` and before `torch.compile`; predictions of `--runtime torch` assume such
     models. Layers keep their names in `state_dict`, but are no `nn.Linear` any more.
     """
     found, _ = find_layers(model)

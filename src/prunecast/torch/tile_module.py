@@ -1,4 +1,4 @@
-"""`TileModule`: what layers on the project's operators have in common: values, tiles, plans in use."""
+"""`TileModule`: common base of the layers on the project's operators: values, tiles and cached plans."""
 
 from typing import Any, Self
 
@@ -12,22 +12,22 @@ from prunecast.patterns import TileMap
 from prunecast.torch.kept import TILE_COLUMNS, Floats, place_values, take_values
 
 MOST_PLANS = 16
-"""Most plans that a module keeps on the device, each with packed weights of its own."""
+"""Most plans that a module keeps on the device, each with its own packed weights."""
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 class TileModule(torch.nn.Module):  # type: ignore[misc]
-    """Weights (M, K) in tiles, in the state, and packed once for each plan that is in use.
+    """Weights (M, K) in tiles, stored in the state, and packed once for each plan that is in use.
 
-    A module takes the tiles of the state that it loads.
+    Loading a state also replaces the tiles of the module.
     """
 
     activation = "none"
-    """Name of the activation behind the bias."""
+    """Name of the activation after the bias."""
     max_plans = MOST_PLANS
 
     def __init__(self, tiles: TileMap, weights: Floats, like: torch.nn.Module, gpu: GpuSpec) -> None:
-        """Take what the tiles keep of weights (M, K), with dtype, device and bias of `like`."""
+        """Store the elements of weights (M, K) inside the tiles, with dtype, device and bias of `like`."""
         super().__init__()
         self.pattern, self.gpu, self._sizes = tiles.pattern, gpu, (tiles.m, tiles.k)
         self.register_buffer("values", torch.from_numpy(take_values(tiles, weights)).to(like.weight))
@@ -38,21 +38,23 @@ class TileModule(torch.nn.Module):  # type: ignore[misc]
         self._forget()
 
     def tiles(self) -> TileMap:
-        """The tiles as they stand in the state."""
+        """Return the tile map of the state."""
         columns = {name: getattr(self, f"tile_{name}").cpu().numpy() for name in TILE_COLUMNS}
         return TileMap(m=self._sizes[0], k=self._sizes[1], pattern=self.pattern, **columns)
 
     def dense_weight(self) -> torch.Tensor:
-        """A (M, K), zero where nothing is kept; a new tensor of the module's dtype."""
+        """Return A (M, K) with zeros where pruned, a new tensor of the module's dtype."""
         weights = place_values(self.tiles(), self.values.float().cpu().numpy())
         return torch.from_numpy(weights).to(self.values)
 
     def _planned(self, key: Any) -> KernelPlan:
-        """The plan of a kind of call."""
+        """Return the plan of a kind of call."""
         raise NotImplementedError
 
     def _operator(self, key: Any) -> Any:
-        """The newest in use stands last; the first one leaves where there are too many."""
+        """Return the operator of a kind of call from an LRU cache: the first entry is evicted when it is
+        full.
+        """
         found = self._operators.pop(key, None)
         if found is None:
             if len(self._operators) >= self.max_plans:
@@ -74,15 +76,18 @@ class TileModule(torch.nn.Module):  # type: ignore[misc]
             raise BadInput(f"{type(self).__name__} has no gradients: call eval() and use torch.no_grad()")
 
     def _forget(self) -> None:
-        """What is packed on the device."""
+        """Drop the operators and packed weights on the device."""
         self._operators: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of a copy without kernels and device memory: a copy packs anew."""
+        """Return the state of a copy without kernels and device memory; the copy packs its weights again."""
         return {**self.__dict__, "_operators": {}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        """Moved or cast: what is packed on the device no longer fits; else CUDA graphs may still read it."""
+        """Move or cast the tensors, and drop packed weights only if this changed the values.
+
+        Otherwise the packed weights stay, because captured CUDA graphs may still read them.
+        """
         before = self.values
         super()._apply(fn, recurse)
         if self.values.data_ptr() != before.data_ptr() or self.values.dtype != before.dtype:
@@ -90,7 +95,9 @@ class TileModule(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Tiles of the state may differ from these in number; torch compares shapes before it copies."""
+        """Load a state whose tiles may have other sizes: resize the buffers, because torch
+        compares shapes.
+        """
         self._forget()
         for name in ("values", *(f"tile_{column}" for column in TILE_COLUMNS)):
             if (loaded := state_dict.get(prefix + name)) is not None:
@@ -104,6 +111,6 @@ class TileModule(torch.nn.Module):  # type: ignore[misc]
 
 
 def check_dtype(name: str, weight: torch.Tensor) -> None:
-    """Refuse weights that no kernel takes, with `BadInput`."""
+    """Raise BadInput for weights of a dtype that no kernel supports."""
     if weight.dtype not in DTYPES:
         raise BadInput(f"{name} takes fp16 or bf16 weights, got {weight.dtype}: cast the layer first")

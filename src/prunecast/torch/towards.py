@@ -1,4 +1,4 @@
-"""`Towards`: masks that grow, on the device, until they are given ones."""
+"""`Towards`: intermediate masks, computed on the device, that end at given final masks."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ __all__ = ["Towards"]
 
 
 class Towards:
-    """What the final masks prune goes, the least important first, layer by layer.
+    """Prunes the weights outside of the final masks, the least important first, layer by layer.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Towards:
             other = sorted(set(final) ^ set(parameters))[0]
             raise BadInput(f"final masks must be of the layers that are pruned, got another set: {other!r}")
         self.turns: dict[str, torch.Tensor] = {}
-        """Layer -> when each weight goes."""
+        """Layer -> share of the pruning at which each weight is removed."""
         for name, parameter in parameters.items():
             wanted = (parameter.shape[0], parameter[0].numel())
             if final[name].shape != wanted:
@@ -45,13 +45,18 @@ class Towards:
             self.turns[name] = _turns(final[name], scores[name], parameter)
 
     def mask(self, name: str, share: float) -> torch.Tensor:
-        """Ones where the layer keeps, when `share` of all that will go has gone; as its weights."""
+        """Return the mask of a layer, in the shape of its weights, when `share` of its final
+        pruning is done.
+        """
         turns = self.turns[name]
         return (turns >= share).to(turns.dtype)
 
 
 def _turns(final: MaskArray, scores: ImportanceArray, like: torch.Tensor) -> torch.Tensor:
-    """Share of the pruning at which each weight goes, in [0, 1), least important first; 2 if it stays."""
+    """Return the share of the pruning at which each weight is removed, in [0, 1); 2 for kept weights.
+
+    The least important weights are removed first.
+    """
     pruned = torch.from_numpy(np.ascontiguousarray(~final)).to(like.device).flatten()
     order = (
         torch.from_numpy(np.ascontiguousarray(scores, np.float32)).to(like.device).flatten()[pruned].argsort()
