@@ -1,7 +1,7 @@
 """Kernels and small arrays on torch's current device, through the driver.
 
-What a plan needs on the device does not come from torch's allocator: the pools of CUDA graphs own what is
-allocated while they warm up, and would take it back.
+The device memory of a plan does not come from torch's allocator: the memory pool of a CUDA graph owns all
+that is allocated during its warm-up, and would reclaim it.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _MOST_DYNAMIC_SHARED = 8
 
 
 class DeviceArray:
-    """A copy of an array on the current device, which lives as long as this."""
+    """A copy of an array on the current device, freed with this object."""
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
         host = np.ascontiguousarray(values)
@@ -39,7 +39,9 @@ class DeviceArray:
 
 @cache
 def load_function(cubin: Path, entry: str, shared_bytes: int, device: int) -> int:
-    """Handle of a compiled kernel on a device, the current one, allowed that much dynamic shared memory."""
+    """Return the handle of a compiled kernel on the current device, with this limit of
+    dynamic shared memory.
+    """
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _ask("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
     _ask("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
@@ -49,18 +51,18 @@ def load_function(cubin: Path, entry: str, shared_bytes: int, device: int) -> in
 
 
 def arch_of(device: torch.device) -> str:
-    """What is compiled for a device; `sm_90a` has instructions that `sm_90` lacks."""
+    """Return the architecture to compile for; `sm_90a` has instructions that `sm_90` lacks."""
     major, minor = torch.cuda.get_device_capability(device)
     return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
 
 
 def stream_of(device: int) -> int:
-    """Handle of torch's current stream."""
+    """Return the handle of torch's current stream."""
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 
 def is_capturing() -> bool:
-    """Whether the current stream is being captured, when nothing may be allocated."""
+    """Return whether the current stream is being captured, during which nothing may be allocated."""
     return bool(torch.cuda.is_current_stream_capturing())
 
 

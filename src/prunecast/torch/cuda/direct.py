@@ -1,10 +1,9 @@
-"""Eager calls of a product: x turned and multiplied by two launches, with nothing of torch's dispatcher.
+"""Eager calls of a product without torch's dispatcher: one launch transposes x, one multiplies.
 
-torch's operators cost an eager call more than its kernels do: two of them with gradients registered in Python
-and a list of tensors take over 100 us of a CPU. Where nobody traces, records or differentiates, a call
-comes here instead; the operators remain what graphs hold. What a call finds out is kept for calls like it,
-which a guard of torch's compiler tells in one step: type, dtype, device, shape, strides, and who would
-see an operator.
+Torch's operators cost an eager call more than its kernels: two operators with gradients registered in Python
+and a list of tensors need over 100 us of CPU time. Eager calls without tracing, gradients or dispatch modes
+run here instead; graphs still contain the operators. A prepared call is cached for later calls with the same
+type, dtype, device, shape, strides and modes, which a guard of torch's compiler checks in one step.
 """
 
 from typing import Any, NamedTuple
@@ -24,13 +23,13 @@ MOST_CALLS = 64
 _ALIGN_BYTES = 16
 _guards: Any = torch._C._dynamo.guards
 _empty: Any = _guards._empty_strided_cuda
-"""Room on the current device, as graphs of torch's compiler ask for it: half the time of `new_empty`."""
+"""Allocates memory on the current device as compiled graphs of torch do, in half the time of `new_empty`."""
 _reinterpret: Any = _guards._reinterpret_tensor
 _modes: Any = torch._C._len_torch_dispatch_stack
 
 
 class ProductForm(NamedTuple):
-    """What a product tells its calls besides its tensors."""
+    """Properties of a product that its calls need in addition to its tensors."""
 
     features: int
     rows: int
@@ -39,7 +38,9 @@ class ProductForm(NamedTuple):
 
 
 class DirectCalls:
-    """The calls of one product. Its launches own their arguments: threads must not share it on a device."""
+    """The calls of one product. Its launches own their arguments, so threads must not share
+    it on a device.
+    """
 
     def __init__(self, form: ProductForm, tensors: LayerTensors) -> None:
         self.form, self.tensors = form, tensors
@@ -47,8 +48,9 @@ class DirectCalls:
         self._last: _DirectCall | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Y of x, contiguous, or with features first as the epilogue says; None where somebody has to see
-        the operators, or no x has lain so yet.
+        """Return y of x, contiguous or with features first as the epilogue requires.
+
+        Return None if the operators must be used, or if no x with these shapes and strides has been seen.
         """
         last = self._last
         y = None if last is None else last(x)
@@ -61,8 +63,10 @@ class DirectCalls:
         return found.run(x, x.data_ptr())
 
     def first(self, x: torch.Tensor) -> torch.Tensor | None:
-        """The first call for an x that lies as none has and that `may_call` takes; None where no kernel reads
-        it so. Raises as `launch_of`.
+        """Run the first call for an x with new shape or strides that `may_call` accepts. Raise as
+        `launch_of`.
+
+        Return None if no kernel reads this layout.
         """
         if not x.is_contiguous() and not columns_of_view(x):
             return None
@@ -72,7 +76,9 @@ class DirectCalls:
         return found.run(x, x.data_ptr())
 
     def may_call(self, x: torch.Tensor) -> bool:
-        """Whether nobody but the GPU has to see the call, and x begins where kernels can read it."""
+        """Return whether the call needs no operator (tracing, gradients, modes) and x is aligned for the
+        kernels.
+        """
         if type(x) is not torch.Tensor or _modes() or not x.is_cuda:
             return False
         grown = (x, self.tensors.images[0], self.tensors.bias)
@@ -86,12 +92,12 @@ class DirectCalls:
 
     @property
     def parts(self) -> dict[int, tuple[Any, ...]]:
-        """First feature of a part -> its shape and strides in what the last call gave."""
+        """First feature of a part -> its shape, strides and offset in the result of the last call."""
         return {} if self._last is None else self._last.parts
 
     @staticmethod
     def part_of(y: torch.Tensor, first: int, size: int, parts: dict[int, tuple[Any, ...]]) -> torch.Tensor:
-        """Features of a y that was made here, by a third of the host's time of `narrow`."""
+        """Return features of a y that was made here, with a third of the host time of `narrow`."""
         place = parts.get(first)
         if place is None:
             place = parts[first] = ((*y.shape[:-1], size), y.stride(), first)
@@ -100,12 +106,12 @@ class DirectCalls:
 
 
 def _key(x: torch.Tensor) -> tuple[Any, ...]:
-    """How x lies, and what else makes guards differ."""
+    """Return the layout of x and the modes that guards depend on."""
     return x.shape, x.stride(), x.dtype, torch.is_inference_mode_enabled(), torch.is_autocast_enabled()
 
 
 class _DirectCall:
-    """y of an x that lies as the first one did."""
+    """The call for every x with the layout of the first one."""
 
     def __init__(self, product: ProductForm, tensors: LayerTensors, x: torch.Tensor) -> None:
         self._device, self._tokens = x.get_device(), x.numel() // product.features
@@ -135,7 +141,7 @@ class _DirectCall:
         return transpose_launch(self._device, self._args, blocks)
 
     def _room_of_y(self, product: ProductForm, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
-        """Shape, strides and dtype of y; of all of it where features come first and columns are filled up."""
+        """Return shape, strides and dtype of y, including the padded columns if features come first."""
         shape, rows = x.shape[:-1], product.rows
         self._seen = None
         if not product.epilogue.features_first:
@@ -148,7 +154,7 @@ class _DirectCall:
         return (rows, columns), (columns, 1), x.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Y; None where x is not like the first one, or somebody else has to see the call."""
+        """Return y; None if x differs from the first one, or if the operators must be used."""
         at = x.data_ptr() if self._looks_alike(x) and not _modes() else 1
         if at % _ALIGN_BYTES or torch._C._cuda_getDevice() != self._device:
             return None
@@ -157,7 +163,7 @@ class _DirectCall:
         return self.run(x, at)
 
     def run(self, x: torch.Tensor, at: int) -> torch.Tensor:
-        """Enqueue it for an x at that address."""
+        """Enqueue the launches for an x at that address and return y."""
         stream = stream_of(self._device)
         y: torch.Tensor = _empty(*self._y)
         if self._turn is not None:
@@ -170,7 +176,9 @@ class _DirectCall:
 
 
 def columns_of_view(x: torch.Tensor) -> int:
-    """Columns of the (features, columns) that x (..., features) is a view of; 0 where it lies otherwise."""
+    """Return the columns of the (features, columns) that x (..., features) is a view of; 0 if it is no such
+    view.
+    """
     shape, strides = x.shape, x.stride()
     columns, step = strides[-1], 1
     if columns == 1 or columns % GROUP:

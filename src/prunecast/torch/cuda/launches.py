@@ -1,7 +1,8 @@
-"""Launches of layers: what a plan needs on the device, kept for each number of tokens that is planned for.
+"""Launches of layers: the device data of a plan, cached for each planned number of tokens.
 
-Records of a launch are made at its first call, which plans, compiles and copies, and so cannot happen inside
-of a captured CUDA graph. They hold no weights: where these, x and y lie is told at every call.
+The record of a launch is made at its first call, which plans, compiles and copies, and therefore cannot
+happen during the capture of a CUDA graph. Records hold no weights: the pointers of weights, x and y are
+passed at every call.
 """
 
 from typing import Any, NamedTuple
@@ -19,13 +20,13 @@ from prunecast.torch.layer_table import check_gpu, known_layer
 
 
 class LayerTensors(NamedTuple):
-    """What a layer brings to its launches."""
+    """The tensors of a layer that its launches read."""
 
     images: list[torch.Tensor]
     tiles: torch.Tensor
     bias: torch.Tensor | None
     gpu: str
-    """Name of the GPU planned for."""
+    """Name of the GPU to plan for."""
 
 
 class _Key(NamedTuple):
@@ -35,13 +36,13 @@ class _Key(NamedTuple):
     has_bias: bool
     device: int
     adds: bool
-    """Whether it adds to what y holds."""
+    """Whether the product is added to the values in y."""
     width: int
-    """Width of the first image, which tells 2:4 in tiles from the tiles."""
+    """Width of the first packed weights, which distinguishes 2:4 in tiles from plain tiles."""
 
 
 class Prepared(NamedTuple):
-    """A launch, and which of the layer's images it reads."""
+    """A launch, and the index of the packed weights that it reads."""
 
     launch: LayerLaunch
     image: int
@@ -53,7 +54,7 @@ class Prepared(NamedTuple):
         bias: torch.Tensor | None,
         y: torch.Tensor,
     ) -> None:
-        """Enqueue it."""
+        """Enqueue the launch."""
         device = x_t.device.index
         if torch._C._cuda_getDevice() == device:
             self.launch(x_t, images[self.image], bias, y)
@@ -67,11 +68,12 @@ _PREPARED: dict[tuple[Any, ...], Prepared] = {}
 
 
 def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
-    """The launch for such a call, prepared if it is the first; `adds` to what y holds.
+    """Return the launch for such a call, prepared if it is the first. With `adds`, it adds to the values in
+    y.
 
     Raises
     ------
-    BadInput : the device is another GPU than the one planned for, x_t lies otherwise, or a graph is being
+    BadInput : the device is another GPU than the one planned for, x_t has other strides, or a graph is being
         captured and there was no call before it
     """
     if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
@@ -89,7 +91,7 @@ def prepared_launch(
     *,
     adds: bool = False,
 ) -> Prepared:
-    """`launch_of` an x of that device and dtype, however it lies."""
+    """Return the launch of `launch_of` for any x of that device and dtype, whatever its strides."""
     key = _Key(
         plan,
         planned_tokens(tokens),

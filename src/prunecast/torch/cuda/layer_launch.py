@@ -1,6 +1,6 @@
-"""What the launches of layers have in common: a kernel, its argument, and what a plan needs on the device.
+"""Common base of the launches of layers: a kernel, its argument, and the device data of a plan.
 
-Records of a launch hold no weights: where these, x and y lie is told at every call.
+Records of a launch hold no weights: the pointers of weights, x and y are passed at every call.
 """
 
 from pathlib import Path
@@ -19,38 +19,38 @@ ELEMENT_BYTES, GROUP, WORD_BYTES = 2, 8, 8
 
 
 class Kernel(NamedTuple):
-    """What a launch runs."""
+    """The kernel of a launch, with its argument and arrays."""
 
     cubin: Path
     entry: str
     args: npt.NDArray[np.void]
-    """One record, complete but for addresses and what a call says."""
+    """One record, complete except for the pointers and the values of a call."""
     arrays: dict[str, npt.NDArray[Any]]
-    """Field of the record -> what the device has of it."""
+    """Field of the record -> array to copy to the device."""
     blocks: int
 
 
 class Call(NamedTuple):
-    """What seldom changes from one launch of a layer to the next."""
+    """Values that rarely change from one launch of a layer to the next."""
 
     columns: int
     """Columns of x_t."""
     image: int
     bias: int
-    """Addresses; 0 for no bias."""
+    """`image` and `bias` are device addresses; 0 for no bias."""
     tokens: int
 
 
 class LayerLaunch:
     """A kernel for one layer, epilogue and number of tokens, to be enqueued on torch's current stream.
 
-    Owns its argument, and a workspace where tiles are split: it must not run on two streams at once.
+    It owns its argument, and a workspace if tiles are split. It must not run on two streams at once.
     """
 
     takes_one = False
-    """Whether x_t may have one column, else whole groups of 8."""
+    """Whether x_t may have one column; otherwise its columns are a multiple of 8."""
     maps = 0
-    """Tensor maps that the kernel takes besides its record."""
+    """Number of tensor maps that the kernel needs in addition to its record."""
 
     def __init__(
         self, plan: KernelPlan, epilogue: Epilogue, *, bias: bool, adds: bool, device: torch.device
@@ -82,13 +82,13 @@ class LayerLaunch:
         )
 
     def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
-        """The kernel; `options` as `device.form.FormOptions`."""
+        """Return the kernel; `options` as `device.form.FormOptions`."""
         raise NotImplementedError
 
     def __call__(
         self, x_t: torch.Tensor, image: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
     ) -> None:
-        """Y, as the epilogue lays it, of x_t (K, tokens or more); or added to what y holds."""
+        """Write y in the layout of the epilogue from x_t (K, tokens or more), or add to the values in y."""
         if x_t.shape[1] % GROUP and not self.takes_one:
             x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % GROUP))
             if self._turned:
@@ -103,7 +103,7 @@ class LayerLaunch:
         self.at(call, x_t.data_ptr(), y.data_ptr(), stream_of(self._device))
 
     def at(self, call: Call, x_t: int, y: int, stream: int) -> None:
-        """Launch with x_t and y given by address; y (tokens, rows) or (rows, columns) is contiguous."""
+        """Launch with the addresses of x_t and y; y (tokens, rows) or (rows, columns) is contiguous."""
         if call is not self._call and call != self._call:
             self.write(call)
             self._call = call
@@ -111,12 +111,12 @@ class LayerLaunch:
         self._launch(stream)
 
     def place(self, x_t: int, y: int) -> None:
-        """Put into the argument where x_t and y lie."""
+        """Write the addresses of x_t and y into the argument."""
         words = self._words
         words[self._b], words[self._c] = x_t, y
 
     def write(self, call: Call) -> None:
-        """Put into the argument what the call says."""
+        """Write the values of the call into the argument."""
         args = self._args
         args["weights"], args["bias"], args["c_tokens"] = call.image, call.bias, call.tokens
         args["b_row_bytes"] = call.columns * ELEMENT_BYTES

@@ -1,4 +1,4 @@
-"""Plans of the kernels of tiles, whole ones and those with 2:4 inside, and of the kernel of few tokens."""
+"""Launches of the tile kernels, with and without 2:4 inside, and of the kernel for few tokens."""
 
 from typing import Any
 
@@ -32,12 +32,14 @@ _READ_BYTES = 4
 
 
 class StagedLaunch(LayerLaunch):
-    """A kernel that walks stages of tiles, which may be split."""
+    """A kernel that reads pipeline stages of tiles, which may be split along K."""
 
     kind, record, form = STAGES, TILE_ARGS, staticmethod(TileOperator.form)
 
     def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
-        """Stages, work records and room for sums of split tiles."""
+        """Return the kernel with its columns, work records and the workspace for partial sums
+        of split tiles.
+        """
         work, slabs = work_image(plan), slabs_of(plan.tiles, Layout(self.kind, plan.shape.block_m))
         room = work.workspace(plan.shape, COUNTERS_PER_GROUP)
         arrays = {
@@ -54,7 +56,7 @@ class StagedLaunch(LayerLaunch):
         return Kernel(form.build().cubin, form.entry, args, arrays, plan.blocks)
 
     def write(self, call: Call) -> None:
-        """Put into the argument what the call says, and the filled-up columns."""
+        """Write the values of the call and the number of padded columns into the argument."""
         super().write(call)
         self._args["tokens"] = call.columns
 
@@ -66,7 +68,7 @@ class HalvesLaunch(StagedLaunch):
 
 
 class TileLaunch(StagedLaunch):
-    """The wgmma tile kernel, which stores C by the copy engine, with a tensor map for each place of C."""
+    """The wgmma tile kernel, which stores C by the TMA, with a tensor map for each address of C."""
 
     maps = 1
 
@@ -79,7 +81,7 @@ class TileLaunch(StagedLaunch):
         self._maps: dict[tuple[int, int], BoxMaps] = {}
 
     def write(self, call: Call) -> None:
-        """Put into the argument what the call says; choose the tensor maps of C."""
+        """Write the values of the call into the argument, and choose the tensor maps of C."""
         super().write(call)
         rows, width = (self._rows, call.columns) if self._turned else (call.tokens, self._rows)
         found = self._maps.get((rows, width))
@@ -89,21 +91,21 @@ class TileLaunch(StagedLaunch):
         self._map_of, self._c_row_bytes = found.address, width * ELEMENT_BYTES
 
     def place(self, x_t: int, y: int) -> None:
-        """Put into the argument where x_t and y lie, and the tensor map of y."""
+        """Write the addresses of x_t and y into the argument, and select the tensor map of y."""
         words = self._words
         words[self._b], words[self._c] = x_t, y
         self._launch.point(1, self._map_of((y, self._c_row_bytes)))
 
 
 class SmallLaunch(LayerLaunch):
-    """The kernel of few tokens: x_t may begin in the middle of a word."""
+    """The kernel for few tokens, in which x_t may begin in the middle of a word."""
 
     takes_one = True
     _shift = 0
     """Elements before x_t in its first word."""
 
     def kernel_of(self, plan: KernelPlan, device: torch.device, options: dict[str, Any]) -> Kernel:
-        """Lists of columns and rows, and records of blocks."""
+        """Return the kernel with lists of columns and rows, and records of blocks."""
         lists = lists_of(plan)
         records = small_records(plan, lists)
         arrays: dict[str, Any] = {
@@ -117,13 +119,13 @@ class SmallLaunch(LayerLaunch):
         return Kernel(cubin, form.entry, records.arguments(plan), arrays, records.blocks)
 
     def write(self, call: Call) -> None:
-        """Put into the argument what the call says, and where B ends."""
+        """Write the values of the call and the end of B into the argument."""
         super().write(call)
         self._args["b_shift"] = self._shift
         self._args["b_end"] = self._shift + (self._plan.k - 1) * call.columns + self._plan.n
 
     def at(self, call: Call, x_t: int, y: int, stream: int) -> None:
-        """Launch with x_t read from its first whole word on."""
+        """Launch with x_t rounded down to a whole word."""
         shift = x_t % _READ_BYTES // ELEMENT_BYTES
         if shift != self._shift:
             self._shift, self._call = shift, None
@@ -131,14 +133,16 @@ class SmallLaunch(LayerLaunch):
 
 
 def columns_by_thread(columns: IntArray) -> IntArray:
-    """(stages + 1, 16, 4) of (stages, 64): as threads of the producer fetch rows of B, with a null stage."""
+    """Return (stages + 1, 16, 4) of (stages, 64): the rows of B by producer thread, with a null stage at the
+    end.
+    """
     whole = np.concatenate((columns, np.full((1, STAGE_COLUMNS), -1, np.int32)))
     rounds = whole.reshape(-1, STAGE_COLUMNS // GATHER_ROWS, GATHER_ROWS)
     return np.ascontiguousarray(rounds.transpose(0, 2, 1))
 
 
 def lists_of(plan: KernelPlan) -> PackedSmall:
-    """What the kernel reads of a layer besides its weights, which are none here."""
+    """Return the lists that the kernel reads, without weights."""
     slabs = slabs_of(plan.tiles, Layout(FRAGMENTS, plan.shape.block_m))
     columns = np.where(slabs.columns < 0, NO_COLUMN, slabs.columns).astype(np.uint16)
     return PackedSmall(np.zeros(0, np.uint16), columns, slabs.rows, slabs.start)

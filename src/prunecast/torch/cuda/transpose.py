@@ -1,4 +1,4 @@
-"""X (tokens, features) turned into rows of tokens, at the speed of memory."""
+"""Transposes of X (tokens, features) into rows of tokens, at memory speed."""
 
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ ELEMENT_BYTES = 2
 
 
 def turned(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    """x_t (features, tokens) of x (tokens or fewer, features), with zeros behind the tokens of x."""
+    """Return x_t (features, tokens) of x (tokens or fewer, features), padded with zeros."""
     own, features = x.shape
     x_t = x.new_empty((features, tokens))
     if x.element_size() != ELEMENT_BYTES or x.stride(1) != 1:
@@ -44,7 +44,7 @@ def _copied(x: torch.Tensor, x_t: torch.Tensor) -> torch.Tensor:
 
 
 def transpose_launch(device: int, args: np.ndarray[Any, Any], blocks: int) -> PreparedLaunch:
-    """A launch with the arguments that `transpose_args` made, which the caller keeps."""
+    """Return a launch with the arguments of `transpose_args`, which the caller must keep alive."""
     overlap = torch.cuda.get_device_capability(device)[0] >= 9
     return prepared_launch(_function(device), args, blocks, overlap=overlap)
 
