@@ -1,7 +1,7 @@
-"""Files: reads that end, writes that replace whole regular files or nothing, and the guard of outputs.
+"""Files: bounded reads, atomic writes of regular files, and the guard of outputs.
 
-The guard refuses, before any work, an output that is read by the same command or written twice.
-Read first: `guard`.
+The guard refuses, before any work, an output that the same command reads or writes twice. Read first:
+`guard`.
 """
 
 from prunecast.files.guard import JOURNALS, Output, OutputFile, OutputFolder, check_outputs, identity_of

@@ -1,7 +1,7 @@
-"""The guard of outputs: no command writes over what it reads, nor one of its outputs over another.
+"""The guard of outputs: no command overwrites its inputs, nor one of its outputs by another.
 
-Paths are compared by the files that they lead to (resolved path, device and inode), so symbolic and hard
-links make no difference. `check_outputs` comes before any work, with everything that is written and read.
+Paths are compared by the files that they resolve to (resolved path, device and inode), so that symbolic and
+hard links are recognised. `check_outputs` runs before any work, with all paths that are written and read.
 """
 
 import os
@@ -15,7 +15,7 @@ from prunecast.errors import BadInput
 from prunecast.files.writing import check_writable
 
 JOURNALS = ("-journal", "-wal", "-shm")
-"""Endings of the files that SQLite keeps beside a database: companions of it."""
+"""Suffixes of the files that SQLite keeps next to a database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,10 @@ class OutputFile:
     Parameters
     ----------
     what : option or argument that names it, with which messages begin: `-o`, `--report`
-    suffixes : endings of which its name must have one; any name without
+    suffixes : allowed endings of its name; empty for any name
     is_new : refuse a file that exists
-    companions : endings of further files that the writer makes beside it, such as the journal of a database
+    companions : endings of further files that the writer creates next to it, such as the journal of a
+        database
     """
 
     what: str
@@ -39,7 +40,7 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFolder:
-    """A folder in which files will be written, made if there is none.
+    """A folder in which files will be written. It is created if it does not exist.
 
     Parameters
     ----------
@@ -56,13 +57,13 @@ Output = OutputFile | OutputFolder
 
 
 class _Target(NamedTuple):
-    """One path that an output replaces or makes."""
+    """One path that an output replaces or creates."""
 
     what: str
     shown: Path
     real: str
     identity: tuple[int, int] | None
-    """Device and inode; None where nothing exists."""
+    """Device and inode; None if nothing exists."""
 
 
 def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> None:
@@ -70,12 +71,12 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> Non
 
     Parameters
     ----------
-    reads : files and folders that are read; asked for only if an output exists already, since listing the
-        files of a checkpoint may mean to parse its index
+    reads : files and folders that are read; iterated only if an output already exists, since listing the
+        files of a checkpoint may require parsing its index
 
     Raises
     ------
-    BadInput : one line that names the output and, where there is one, the input
+    BadInput : one line that names the output and, if there is one, the input
     """
     outputs = list(outputs)
     targets = [target for output in outputs for target in _targets(output)]
@@ -93,7 +94,7 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> Non
 
 
 def identity_of(path: str | Path) -> tuple[int, int] | None:
-    """Device and inode of the file that a path leads to, None where there is none."""
+    """Return device and inode of the file that a path resolves to, None if there is none."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -102,12 +103,12 @@ def identity_of(path: str | Path) -> tuple[int, int] | None:
 
 
 def _known_as(path: str | Path, target: _Target) -> str:
-    """The name under which the input is read, where it is another one."""
+    """Return the name under which the input is read, if it differs from the output's."""
     return "" if Path(path) == target.shown else f" as {path}"
 
 
 def _targets(output: Output) -> Iterator[_Target]:
-    """All paths that an output may replace, checked on the way."""
+    """Yield all paths that an output may replace, and check them."""
     if isinstance(output, OutputFile):
         _check_file(output)
         for path in (output.path, *(Path(f"{output.path}{end}") for end in output.companions)):
@@ -170,7 +171,7 @@ def _check_different(targets: Iterable[_Target]) -> None:
 
 
 def _check_patterns(outputs: Iterable[Output], targets: Iterable[_Target]) -> None:
-    """Refuse an output whose name is one of those that may be written in the folder of another option."""
+    """Refuse an output whose name may also be written in the folder of another option."""
     folders = {os.path.realpath(each.path): each for each in outputs if isinstance(each, OutputFolder)}
     for target in targets:
         parent, name = os.path.split(target.real)

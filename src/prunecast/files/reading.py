@@ -1,4 +1,4 @@
-"""Reads that end: regular files only, of a limited size, and JSON with numbers of a limited length."""
+"""Bounded reads: only regular files of a limited size, and JSON with numbers of a limited length."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 
 MIB = 2**20
 MOST_DIGITS = 20
-"""Most digits of a whole number in JSON: enough for 2**63, and no million of them."""
+"""Most digits of an integer in JSON: enough for 2**63, and a bound on the parsing time."""
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -22,7 +22,7 @@ KINDS = (
 
 
 def cut(text: str, most: int) -> str:
-    """The text; of a longer one beginning and end."""
+    """Return the text; of a longer one the beginning and the end."""
     if len(text) <= most:
         return text
     begin = (most - 5) * 3 // 5
@@ -30,7 +30,7 @@ def cut(text: str, most: int) -> str:
 
 
 def check_regular(path: str | Path, wanted: str) -> None:
-    """Refuse what is there and is no regular file, or a symbolic link to one: it may never end.
+    """Refuse a path that is not a regular file or a symbolic link to one: reading it may never end.
 
     Raises
     ------
@@ -47,19 +47,19 @@ def check_regular(path: str | Path, wanted: str) -> None:
 
 
 def other_than_regular(mode: int) -> str:
-    """What a file is, or empty where it is a regular one."""
+    """Return the kind of a file that is not a regular one, else an empty text."""
     if stat.S_ISREG(mode):
         return ""
     return next((name for is_it, name in KINDS if is_it(mode)), "something else")
 
 
 def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Parameters
     ----------
-    wanted : what the file should be, for the message
-    most : bytes
+    wanted : expected kind of file, for the message
+    most : largest size in bytes
 
     Raises
     ------
@@ -77,7 +77,7 @@ def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
 
 
 def read_text(path: str | Path, wanted: str, *, most: int) -> str:
-    """Text of a file in UTF-8, read by `read_bytes`."""
+    """Return the text of a file in UTF-8, read by `read_bytes`."""
     try:
         return read_bytes(path, wanted, most=most).decode()
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; refuse a key that is there twice, of which readers take either value."""
+    """Return a JSON object; refuse a duplicate key, for which readers disagree on the value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)

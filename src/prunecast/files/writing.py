@@ -1,7 +1,7 @@
-"""Writes that replace regular files only, whole or not at all.
+"""Atomic writes that replace only regular files.
 
-Unfinished files are in a folder `.NAME.prunecast-HEX` beside their destination, which the process keeps
-locked. The next writer of NAME removes such folders that nobody locks: they are what killed processes left.
+Unfinished files are in a folder `.NAME.prunecast-HEX` next to their destination, which the process keeps
+locked. The next writer of NAME removes such folders without a lock, which killed processes have left.
 """
 
 import fcntl
@@ -17,18 +17,18 @@ from prunecast.errors import BadInput
 from prunecast.files.reading import other_than_regular
 
 MARK = ".prunecast-"
-"""Between the name of a file and the number of its unfinished twin."""
+"""Separator of the name of a file and the random number of its unfinished folder."""
 UNFINISHED = re.compile(r"\..*\.prunecast-[0-9a-f]{32}", re.DOTALL)
 """Names of the hidden folders."""
 
 
 def asked_path(path: str | Path) -> Path:
-    """The path that a user knows for one inside the hidden folder of unfinished files."""
+    """Return the path that a user knows for one inside the hidden folder of unfinished files."""
     return Path(*(part for part in Path(path).parts if not UNFINISHED.fullmatch(part)))
 
 
 def check_writable(path: str | Path, what: str) -> Path:
-    """The file that an output replaces, at the end of any symbolic links.
+    """Return the file that an output replaces, at the end of any symbolic links.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def check_writable(path: str | Path, what: str) -> Path:
 
     Raises
     ------
-    BadInput : the folder is not there or cannot be written, or something else than a regular file is there
+    BadInput : the folder does not exist or cannot be written, or the path exists and is no regular file
     """
     try:
         final = Path(os.path.realpath(path))
@@ -57,14 +57,16 @@ def check_writable(path: str | Path, what: str) -> Path:
 
 
 def _put(unfinished: Path, final: Path) -> None:
-    """Move a finished file of the same file system to its place, in the mode of the one that was there."""
+    """Move a finished file within its file system to its destination, with the mode of the file that it
+    replaces.
+    """
     with suppress(FileNotFoundError):
         shutil.copymode(final, unfinished)
     os.replace(unfinished, final)
 
 
 def put_unless_filled(unfinished: Path, final: Path) -> None:
-    """Move a database to where none is; raises FileExistsError where another process was faster."""
+    """Move a database to a path without one; raise FileExistsError if another process was faster."""
     if final.exists() and final.stat().st_size == 0:
         os.replace(unfinished, final)
     else:
@@ -73,15 +75,15 @@ def put_unless_filled(unfinished: Path, final: Path) -> None:
 
 @contextmanager
 def aside(path: str | Path, *, put: Callable[[Path, Path], None] = _put) -> Iterator[Path]:
-    """A place to write to that becomes `path` when the block ends without an error.
+    """Yield a path to write to, which becomes `path` when the block ends without an error.
 
     Parameters
     ----------
-    put : moves the finished file to its place; its FileExistsError comes out as it is
+    put : moves the finished file to its destination; its FileExistsError is passed on
 
     Raises
     ------
-    BadInput : the file cannot be written, or something else than a regular file is there
+    BadInput : the file cannot be written, or the path exists and is no regular file
     """
     final = check_writable(path, "an output")
     try:
@@ -109,15 +111,15 @@ def write_text_aside(path: str | Path, text: str) -> None:
 
 @contextmanager
 def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
-    """A new folder whose files become those of `folder` when the block ends without an error.
+    """Yield a new folder whose files become those of `folder` when the block ends without an error.
 
-    A folder that is not there yet appears with all its files at once. In one that is there, the file
-    `last` is removed first and comes last: whoever finds it finds the files that belong to it, whenever this
-    was killed.
+    A folder that does not exist yet appears with all its files at once. In an existing one, the file `last`
+    is removed first and written last: if it exists, it belongs to the other files, even after the process was
+    killed.
 
     Raises
     ------
-    BadInput : the folder cannot be written; an error inside the block leaves what was there
+    BadInput : the folder cannot be written; an error inside the block leaves its files unchanged
     """
     final = Path(os.path.realpath(folder))
     try:
@@ -139,7 +141,7 @@ def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
 
 
 def _put_anywhere(unfinished: Path, final: Path) -> None:
-    """Move a finished file to its place; through a copy where a link leads to another file system."""
+    """Move a finished file to its destination, by a copy if a link leads to another file system."""
     if unfinished.stat().st_dev == final.parent.stat().st_dev:
         _put(unfinished, final)
         return
@@ -149,7 +151,7 @@ def _put_anywhere(unfinished: Path, final: Path) -> None:
 
 @contextmanager
 def _own_folder(final: Path) -> Iterator[Path]:
-    """A locked folder beside `final`, removed in the end."""
+    """Yield a locked folder next to `final`, which is removed at the end."""
     name = final.name.encode("utf-8", "surrogateescape")[:100].decode("utf-8", "surrogateescape")
     _remove_left(final.parent, f".{name}{MARK}")
     while True:
@@ -168,7 +170,7 @@ def _own_folder(final: Path) -> Iterator[Path]:
 
 
 def _remove_left(parent: Path, beginning: str) -> None:
-    """Remove what killed processes left."""
+    """Remove the folders of killed processes."""
     for entry in os.scandir(parent):
         if entry.name.startswith(beginning) and entry.is_dir(follow_symlinks=False):
             with suppress(OSError), _opened(Path(entry.path)) as descriptor:
@@ -178,7 +180,7 @@ def _remove_left(parent: Path, beginning: str) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """The descriptor of a folder, which a lock needs."""
+    """Yield the descriptor of a folder, which a lock needs."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         yield descriptor
