@@ -1,12 +1,11 @@
 """Validation: run a predicted plan on a GPU, compare the result and the time, report the error.
 
-Floor: just below the command line; may import everything beneath it. Only `validation.measure` needs a GPU
-and CuPy: everything else works on records of runs.
-
-It is not a benchmark of our own code (`benchmarks/`) and not a test of it (`tests/`).
+Layer: just below the command line; may import everything beneath it. Only `validation.measure` needs a GPU
+and CuPy: everything else works on records of runs. It is neither a benchmark of this project's code
+(`benchmarks/`) nor a test of it (`tests/`).
 
 Read first: `case.py` and `suite.py` (what is measured), `records.py` (what is kept of it), `validate.py` (the
-two ways in), then `tolerance.py` (is the result right?) and `judged.py` (is the predicted time right?).
+two entry points), then `tolerance.py` (is the result right?) and `judged.py` (is the predicted time right?).
 """
 
 from prunecast.validation.case import Case

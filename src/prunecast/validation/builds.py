@@ -1,8 +1,8 @@
-"""What a recorded time is a time of: two runs measured the same kernel only if this says so.
+"""The build of a measured kernel: a text that is equal in two runs of the same code.
 
-Own kernels are told by their cubins, libraries by their versions; driver, toolkit and protocol count for
-both. A header names the digest of the CUDA sources; which of these were compiled to the same cubins stands in
-`cubins.toml`, and `docs/howto/add_a_kernel.md` says how to add to it.
+The project's kernels are identified by their cubins, libraries by their versions; driver, toolkit and
+protocol count for both. A record header contains the digest of the CUDA sources. `cubins.toml` lists which
+sources were compiled to the same cubins, and `docs/howto/add_a_kernel.md` describes how to extend it.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _KERNELS = Path(prunecast.kernels.__file__).parent
 
 
 def build_of(header: RunHeader, kernel: str, case: Case) -> str:
-    """A text that is equal in two runs that measured the same code of `kernel` in the same way.
+    """Return a text that is equal in two runs that measured the same code of `kernel` in the same way.
 
-    Copies to padded rows are the operator's code, so how they go counts for the cases that need them.
+    Copies to padded rows are code of the operator, so their version counts for the cases that need them.
     """
     versions = header.versions
     sources = KERNELS[kernel].sources if kernel in KERNELS else None
@@ -40,8 +40,9 @@ def build_of(header: RunHeader, kernel: str, case: Case) -> str:
 
 
 def _cubins(header: RunHeader, sources: Sources) -> str:
-    """Digest of the cubins that ran, or of their sources where nobody compared the cubins with others'; the
-    commit, which no other run may share, where neither is known.
+    """Return the digest of the cubins that ran, or of their sources if their cubins were never compared.
+
+    If neither is known, return the commit, so that no other run matches.
     """
     digest = header.versions.get(f"{sources.name}_sources")
     if digest is None:
@@ -50,13 +51,13 @@ def _cubins(header: RunHeader, sources: Sources) -> str:
 
 
 def source_digests() -> dict[str, str]:
-    """Digest of the CUDA sources of every kernel, as a record's header names them."""
+    """Return the digest of the CUDA sources of every kernel, by the names of a record header."""
     every = {kernel.sources for kernel in KERNELS.values() if kernel.sources}
     return {f"{sources.name}_sources": source_digest(sources) for sources in sorted(every)}
 
 
 def source_digest(sources: Sources, kernels: Path = _KERNELS) -> str:
-    """First 16 hex digits of the SHA-256 of names and texts of the sources of a kernel."""
+    """Return the first 16 hex digits of the SHA-256 of names and texts of the sources of a kernel."""
     digest = hashlib.sha256()
     for folder in sources.folders:
         place = kernels / folder
@@ -67,7 +68,7 @@ def source_digest(sources: Sources, kernels: Path = _KERNELS) -> str:
 
 @cache
 def _known_cubins() -> dict[str, dict[str, str]]:
-    """Kernel's sources by name -> their digest -> digest of the cubins."""
+    """Return name of a kernel's sources -> their digest -> digest of the cubins."""
     text = resources.files("prunecast.validation").joinpath("cubins.toml").read_text(encoding="utf-8")
     found: dict[str, dict[str, str]] = tomllib.loads(text)
     return found

@@ -1,7 +1,7 @@
-"""Numbers of a spec, and a complete spec file, from raw microbenchmarks.
+"""Quantities of a GPU spec, and a complete spec file, from raw microbenchmarks.
 
-Which raw number gives which quantity stands in `derive` and nowhere else; what is not measured keeps the
-base spec's value and source.
+Only `derive` maps raw numbers to quantities. A quantity that was not measured keeps the value and the source
+of the base spec.
 """
 
 import json
@@ -29,16 +29,16 @@ class Derived(NamedTuple):
 
     value: float | int
     how: str
-    """What was done, for the source."""
+    """Description of the measurement, for the source."""
 
 
 @checked
 def derive(raw: Raw) -> dict[str, Derived]:
-    """Quantities of a spec from raw numbers, those whose group did not run left out.
+    """Return the quantities of a spec from raw numbers, without those whose group did not run.
 
     Raises
     ------
-    BadInput : a group lacks a number, or holds one that cannot be
+    BadInput : a group lacks a number, or holds an impossible one
     """
     found: dict[str, Derived] = {}
     for group, rules in (
@@ -94,7 +94,10 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
-    """Weights are read by few SMs and tokens by many, whose copies lie in L2 twice: the mean of both."""
+    """Return the usable L2 capacity: the mean of two measurements.
+
+    Weights are read by few SMs and tokens by many, whose copies occupy L2 twice.
+    """
     halves = [half for readers in ("one", "all") if (half := _half_kept(r, readers))]
     if len(halves) < 2:
         return {}
@@ -105,8 +108,9 @@ def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _half_kept(r: Mapping[str, Any], readers: str) -> float:
-    """Footprint at which half of it is still in L2, by linear interpolation of the measured shares
-    (footprints ascending); 0 if none is.
+    """Return the footprint in bytes of which half is still in L2, interpolated linearly; 0 if there is none.
+
+    The measured shares are sorted by footprint.
     """
     shares = sorted(
         (int(m.group(1)), float(value))
@@ -178,7 +182,7 @@ def _waiting(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def read_raw(path: str | Path) -> dict[str, Any]:
-    """A file that `calibrate` wrote.
+    """Return the content of a file that `calibrate` wrote.
 
     Raises
     ------
@@ -200,7 +204,7 @@ def read_raw(path: str | Path) -> dict[str, Any]:
 
 
 def _check_raw(document: Mapping[str, Any], where: str) -> None:
-    """Texts are texts, groups hold numbers above 0 or say why they failed."""
+    """Check that texts are texts, and that each group holds numbers from 0 or the reason of its failure."""
     if "raw" not in document:
         raise BadInput(f"{where}: wanted raw numbers of a calibration under the key raw, which is missing")
     for name in ("date", "driver", "commit"):
@@ -225,17 +229,18 @@ def _check_numbers(group: str, numbers: Mapping[str, Any], where: str) -> None:
 
 @checked
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
-    """The text of a complete spec: the base's, with every derived quantity replaced, kind and source too.
+    """Return the text of a complete spec: the base with value, kind and source of every derived quantity
+    replaced.
 
     Parameters
     ----------
-    base : name or path of the spec that the rest is taken from
-    document : what `read_raw` gives
+    base : name or path of the spec that all other quantities are taken from
+    document : the result of `read_raw`
     name : of the new spec
 
     Raises
     ------
-    BadInput : a name that cannot be printed, or numbers that together make no spec
+    BadInput : a name that cannot be printed, or numbers that together are no valid spec
     """
     if not name.isprintable():
         raise BadInput(f"the name of a spec must be printable, got {name!r:.80}")
@@ -255,10 +260,10 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
 
 
 def _replaced(value: str, lines: str, block: re.Match[str]) -> str:
-    """The table of a quantity with another value, kind and source."""
+    """Return the table of a quantity with another value, kind and source."""
     return f"{block['head']}{value}{block['unit']}\n{lines}"
 
 
 def _quoted(text: str) -> str:
-    """Printable text as TOML has it, which escapes as JSON does."""
+    """Return printable text as a TOML string, which has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -10,18 +10,19 @@ from prunecast.hardware import STATES
 from prunecast.plan.kernel_plan import OWN_DTYPES
 
 DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
-"""How kept columns are spread over tiles, at the same total: all alike; every column by itself; skewed by
-exp(s * normal), `lognormal:0.8`; proportional to the number of the tile; one tile keeps all columns."""
+"""How kept columns are distributed over tiles, at the same total: equal counts; each column at random;
+lognormal counts exp(s * normal), `lognormal:0.8`; proportional to the number of the tile; one tile keeps all
+columns."""
 
 USES = ("fit", "judge")
 DEFAULT_SPREAD = 0.8
 
 LARGEST = 2**31 - 1
-"""Elements of A, and tokens: what int32 offsets count."""
+"""Largest number of elements of A, and of tokens: the range of int32 offsets."""
 
 
 class Distribution(NamedTuple):
-    """A distribution as it was asked for."""
+    """A parsed distribution."""
 
     family: str
     """One of `DISTRIBUTIONS`."""
@@ -38,11 +39,11 @@ class Case:
     name : unique in its suite together with `state`
     m, k, n : rows and columns of A, tokens
     dtype : `fp16`, `bf16` or `fp32`, of A, B and C
-    pattern : pattern string of what is kept
+    pattern : pattern string
     sparsity : share of A that is removed
-    distribution : one of `DISTRIBUTIONS`; `lognormal:0.8` names its spread
+    distribution : one of `DISTRIBUTIONS`; `lognormal:0.8` sets its spread
     seed : of the map
-    kernels : what runs it
+    kernels : names of the kernels that run it
     state : `burst` or `sustained`
     use : `fit` if constants may be fitted to it, `judge` if only errors are quoted from it
     """
@@ -67,17 +68,17 @@ class Case:
 
     @property
     def usual_name(self) -> str:
-        """The name of a case that was given none: sizes, dtype, pattern, sparsity, distribution and seed."""
+        """The default name of a case: sizes, dtype, pattern, sparsity, distribution and seed."""
         kept = f"{self.pattern} {self.sparsity:g} {self.distribution} #{self.seed}"
         return f"{self.layer} {kept}"
 
     def document(self) -> dict[str, Any]:
-        """The fields as plain values."""
+        """Return the fields as plain values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def check_case(case: Case, where: str) -> Case:
-    """`case`, refused with BadInput if a value makes no sense."""
+    """Return `case`; raise BadInput for an invalid value."""
     for name in ("m", "k", "n"):
         if getattr(case, name) < 1:
             raise BadInput(f"{where}: {name} must be at least 1, got {getattr(case, name)}")
@@ -97,7 +98,7 @@ def check_case(case: Case, where: str) -> Case:
 
 
 def parse_distribution(text: str, where: str = "distribution") -> Distribution:
-    """Read `equal`, `lognormal:0.8` and the like."""
+    """Return the distribution of a text such as `equal` or `lognormal:0.8`."""
     family, _, spread = text.partition(":")
     if family not in DISTRIBUTIONS or (spread and family != "lognormal"):
         raise BadInput(f"{where}: distribution must be one of {', '.join(DISTRIBUTIONS)}, got {text!r}")
@@ -109,9 +110,9 @@ def parse_distribution(text: str, where: str = "distribution") -> Distribution:
 
 
 def use_by_rule(m: int, k: int, n: int, what: str) -> str:
-    """`fit` or `judge`, by one bit of the SHA-256 of the product's sizes and what is kept of it.
+    """Return `fit` or `judge`, by one bit of the SHA-256 of the product's sizes and of its pruning.
 
-    Kernels and state do not count: what was fitted in one of them is not judged in another.
+    Kernel and state are not hashed, so that a product fitted in one of them is never judged in another.
     """
     digest = hashlib.sha256(f"{m}x{k}x{n} {what}".encode()).digest()
     return USES[digest[0] & 1]

@@ -1,7 +1,7 @@
-"""What a case keeps, the same everywhere, and the plan of a kernel for it that is predicted and run.
+"""The pruned map of a case, which is reproducible, and the plan of a kernel that is predicted and run.
 
-Tiles with a chosen distribution of kept columns are made here; patterns that are not made of tiles of equal
-height prune a random matrix.
+Tiles with a chosen distribution of kept columns are generated here. Patterns that do not consist of tiles of
+equal height prune a random matrix.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ from prunecast.validation.records import Measurement
 
 
 def recorded_fingerprint(plan: KernelPlan) -> str:
-    """First 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources of a plan.
+    """Return the first 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources of a
+    plan.
 
-    Programs are left out: they say what the compiled code is believed to do, and a measured time stays one of
-    the same launch when that is said better. `KernelPlan.fingerprint` has every column.
+    Warp programs are not hashed: they model the compiled code, and a better model does not change the launch
+    that was measured. `KernelPlan.fingerprint` hashes every column.
     """
     schedule = plan.schedule
     text = f"{plan.kernel} {plan.n} {plan.dtype} {plan.tensor} {schedule} {plan.blocks} {plan.shape}"
@@ -39,11 +40,11 @@ def recorded_fingerprint(plan: KernelPlan) -> str:
 
 
 class NoSuchKernel(BadInput):
-    """The kernel cannot be planned by this version."""
+    """Raised if this version cannot plan the kernel."""
 
 
 def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
-    """Plan `kernel` on what the case keeps; `kept` is what `map_of` gave.
+    """Return the plan of `kernel` for the map of a case; `kept` is the result of `map_of`.
 
     Raises
     ------
@@ -60,8 +61,9 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
 
 
 def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
-    """The plan of a row in the config that was measured, split along K where that was; that of `case_plan`
-    where this version has no such config.
+    """Return the plan of a row with the measured config and the measured split along K.
+
+    If this version has no such config, return the plan of `case_plan`.
 
     Raises
     ------
@@ -82,7 +84,7 @@ SHUFFLED = ("shuffled-block", "dense-block")
 
 
 def map_of(case: Case) -> PrunedMap | None:
-    """What the case keeps; None for `dense`.
+    """Return the pruned map of the case; None for `dense`.
 
     Raises
     ------
@@ -110,7 +112,7 @@ def map_of(case: Case) -> PrunedMap | None:
 
 
 def _sparsity_told(case: Case) -> float | None:
-    """None for patterns that have a sparsity of their own."""
+    """Return the sparsity argument of `Pattern.prune`, None for patterns with a fixed sparsity."""
     try:
         parse_pattern(case.pattern).sparsity_to_prune(None)
     except BadInput:
@@ -119,9 +121,9 @@ def _sparsity_told(case: Case) -> float | None:
 
 
 def kept_counts(case: Case, tiles: int, most: int, density: float, rng: np.random.Generator) -> Counts:
-    """(tiles,) kept columns (or blocks of columns) of each of `tiles` tiles, none above `most`.
+    """Return the number of kept columns (or blocks of columns) of each tile, (tiles,), at most `most`.
 
-    All distributions but `random` have the total of `equal`.
+    All distributions except `random` have the total of `equal`.
     """
     family, spread = parse_distribution(case.distribution, case.name)
     equal = max(round(most * density), 0)
@@ -141,7 +143,7 @@ def kept_counts(case: Case, tiles: int, most: int, density: float, rng: np.rando
 
 
 def _scaled(weight: npt.NDArray[np.float64], total: int, most: int) -> Counts:
-    """Integers in proportion to `weight`, none above `most`, that add up to `total`."""
+    """Return integers in proportion to `weight`, at most `most`, that add up to `total`."""
     low, high = 0.0, (total + 1) / float(weight.min())
     for _ in range(200):
         middle = (low + high) / 2
@@ -160,7 +162,7 @@ def _starts(m: int, height: int) -> Counts:
 
 
 def _tiles(case: Case, height: int, width: int, rng: np.random.Generator) -> TileMap:
-    """Tiles of `height` rows that keep random blocks of `width` columns."""
+    """Return tiles of `height` rows that keep random blocks of `width` columns."""
     starts = _starts(case.m, height)
     blocks = -(-case.k // width)
     counts = kept_counts(case, starts.size - 1, blocks, 1.0 - case.sparsity, rng)
@@ -184,14 +186,14 @@ def _columns(blocks: Counts, width: int, k: int) -> Counts:
 
 
 def _elements(case: Case, rng: np.random.Generator) -> ElementMap:
-    """Single elements; a row is a tile of its own to the distribution."""
+    """Return a map of single elements; the distribution treats each row as a tile."""
     counts = kept_counts(case, case.m, case.k, 1.0 - case.sparsity, rng)
     chosen = rng.random((case.m, case.k), dtype=np.float32) < (counts / case.k)[:, None]
     return element_map_from_mask(chosen, "unstructured")
 
 
 def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
-    """Tiles whose columns come in whole groups of four, 2 of each group kept in every row."""
+    """Return tiles whose columns come in whole groups of four, with 2 of each group kept in every row."""
     if case.sparsity < 0.5:
         raise BadInput(f"{case.name}: {case.pattern} keeps 2 of 4 at most, got sparsity {case.sparsity}")
     starts = _starts(case.m, height)
@@ -208,7 +210,7 @@ def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
 
 
 def _two_of_four(rows: int, columns: int, rng: np.random.Generator) -> MaskArray:
-    """(rows, columns) bool with two of every four neighbours."""
+    """Return a (rows, columns) bool mask with two of every four neighbours."""
     choices = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
     drawn = choices[rng.integers(0, 6, (rows, columns // 4))]
     return np.asarray(drawn.reshape(rows, columns), np.bool_)

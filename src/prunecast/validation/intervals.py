@@ -1,12 +1,14 @@
-"""The table of validated error behind every prediction's interval.
+"""The table of validated errors from which the intervals of predictions come.
 
-Split conformal: the quantiles come from the cases used for fitting, how many of the others they hold is
-reported beside them. With n cases the interval reaches from the floor((n + 1) 0.05)-th to the
-ceil((n + 1) 0.95)-th of them, so that a new case of the same kind lies inside with 90 % (Vovk, Gammerman,
-Shafer, Algorithmic Learning in a Random World, 2005); with fewer than 19 the outermost ones are taken.
+Method: split conformal prediction. The quantiles come from the cases used for fitting; the share of the
+judging cases inside them is reported too. With n cases the interval reaches from the floor((n + 1) 0.05)-th
+to the ceil((n + 1) 0.95)-th of them, so that a new case of the same kind is inside with 90 % (Vovk,
+Gammerman, Shafer, Algorithmic Learning in a Random World, 2005). With fewer than 19 cases, the extremes are
+used.
 
-Cases of one layer err alike, and a new case is of another one on a board of its own. So every board that ran
-a case counts, and the interval is widened until it holds layers that had no part in it.
+Errors of cases of one layer are correlated, and a new case has another layer and runs on another board.
+Therefore every board that ran a case counts, and the interval is widened until it also holds for left-out
+layers.
 """
 
 import math
@@ -26,7 +28,7 @@ SHARE = 0.9
 
 
 _WIDTHS = tuple(1.0 + step / 20 for step in range(61))
-"""Factors by which bounds are made wider; four times is wide enough for anything."""
+"""Factors by which bounds are widened; the search stops at four, which is always wide enough."""
 
 
 class Ratios(NamedTuple):
@@ -37,7 +39,7 @@ class Ratios(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Measured over predicted time."""
+    """Bounds of measured over predicted time."""
 
     low: float
     high: float
@@ -57,19 +59,19 @@ class Coverage(NamedTuple):
     state: str
     engine: str
     low: float
-    """Measured over predicted time, lower bound."""
+    """Lower bound of measured over predicted time."""
     high: float
     fit_cases: int
     judge_cases: int
     coverage: float
     """Share of the judging cases inside."""
     seconds: tuple[float, float]
-    """Range of predicted times of all cases."""
+    """Range of predicted times of all cases, in seconds."""
     tokens: tuple[int, int]
 
 
 def coverages(validation: Validation) -> list[Coverage]:
-    """One row for every kernel, state and engine with at least eight fitting cases."""
+    """Return one row for every kernel, state and engine with at least eight fitting cases."""
     found = []
     for kernel, state in sorted({(row.family, row.case.state) for row in validation.rows}):
         rows = [r for r in validation.rows if r.counts and (r.family, r.case.state) == (kernel, state)]
@@ -99,12 +101,13 @@ def _ratios(row: Judged, engine: str) -> Ratios:
 
 
 def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
-    """Bounds that 90 % of the cases of a new layer on a new board should keep.
+    """Return bounds that 90 % of the cases of a new layer on a new board should satisfy.
 
-    Those of all cases, wider by the least factor (of their distance from the median) with which the bounds of
-    the other layers' cases, widened by it too, hold enough of all cases, each layer's by its others. Enough
-    is 90 % of n + 1 layers where there are n: of the new one nothing is known yet (Lee, Barber, Willett,
-    Distribution-free inference with hierarchical data, 2023). Of one layer the bounds stay as they are.
+    These are the bounds of all cases, widened about the median by the smallest sufficient factor. To test a
+    factor, the bounds of each layer are computed from the cases of the other layers and widened by it. It is
+    sufficient if they hold enough cases: with n layers, 90 % of n + 1 layers, since the new layer is unknown
+    (Lee, Barber, Willett, Distribution-free inference with hierarchical data, 2023). With one layer the
+    bounds are not widened.
     """
     layers: dict[str, list[Ratios]] = {}
     for case in cases:
@@ -121,7 +124,7 @@ def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
 
 
 def _inside(cases: Iterable[Ratios], bounds: Bounds) -> float:
-    """Cases inside, one that boards see differently in part."""
+    """Return the number of cases inside. A case that is inside on only some boards counts partly."""
     return sum(
         sum(bounds.low <= ratio <= bounds.high for ratio in case.boards) / len(case.boards) for case in cases
     )
@@ -132,7 +135,7 @@ def _wider(found: _Quantiles, width: float) -> Bounds:
 
 
 def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
-    """Quantiles of measured over predicted over all runs, each case with the same weight."""
+    """Return quantiles of measured over predicted time over all runs, each case with the same weight."""
     ordered = sorted((ratio, 1.0 / len(case.boards)) for case in cases for ratio in case.boards)
     out = math.floor((len(cases) + 1) * (1 - SHARE) / 2)
     median = _first_beyond(ordered, len(cases) / 2)
@@ -142,7 +145,7 @@ def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
 
 
 def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float:
-    """The first ratio behind which more than `cases` lie, itself included."""
+    """Return the first ratio at which the accumulated weight exceeds `cases`."""
     count = 0.0
     for ratio, weight in ordered:
         count += weight
@@ -152,11 +155,11 @@ def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float
 
 
 def read_intervals(path: Path) -> list[Coverage]:
-    """Read the entries of a table that `write_intervals` wrote; none where there is no file.
+    """Return the entries of a table that `write_intervals` wrote; none if the file does not exist.
 
     Raises
     ------
-    BadInput : the file holds something else, which writing would lose
+    BadInput : the file has other content, which writing would destroy
     """
     if not path.exists():
         return []
@@ -175,11 +178,11 @@ def read_intervals(path: Path) -> list[Coverage]:
 
 
 def write_intervals(validation: Validation, path: Path) -> None:
-    """Write the table of intervals (`validated.toml`); entries of other GPUs that the file has are kept.
+    """Write the table of intervals (`validated.toml`); entries of other GPUs in the file are kept.
 
     Raises
     ------
-    BadInput : the file is a record, holds something else, or cannot be written; it is left as it was
+    BadInput : the file is a record, has other content, or cannot be written; it is unchanged
     """
     check_outputs([OutputFile(what="the table of intervals", path=path)], validation.records)
     others = [row for row in read_intervals(path) if row.gpu != validation.gpu.name]

@@ -1,4 +1,4 @@
-"""One error of a prediction, log(predicted over measured); and measurements beside what the engines say."""
+"""The error of a prediction, log(predicted / measured), and measurements with their predictions."""
 
 import os
 from collections import deque
@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """How far predictions lie from measurements; 0.05 means 5 %.
+    """Errors of predictions relative to measurements; 0.05 means 5 %.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class ErrorSummary:
     bias : exp(mean log error) - 1; above 0 the predictions are too slow
     worst : exp(log error) - 1 of the case with the largest |log error|
     worst_case : its name
-    spearman : rank correlation of predicted and measured times, or None where ranks do not exist (fewer
-        than two cases, or all times of one side equal)
+    spearman : rank correlation of predicted and measured times, or None if ranks do not exist (fewer than two
+        cases, or all times of one side equal)
     """
 
     cases: int
@@ -49,7 +49,8 @@ class ErrorSummary:
 
 
 def log_error(predicted: npt.ArrayLike, measured: npt.ArrayLike) -> FloatArray:
-    """log(predicted / measured) of times: symmetric, adds up along chains, its sign is the direction.
+    """Return log(predicted / measured) of times: symmetric and additive, positive if predictions are too
+    slow.
 
     Raises
     ------
@@ -66,7 +67,7 @@ def log_error(predicted: npt.ArrayLike, measured: npt.ArrayLike) -> FloatArray:
 
 
 def summarise_errors(predicted: npt.ArrayLike, measured: npt.ArrayLike, names: Sequence[str]) -> ErrorSummary:
-    """Summarise the errors of named cases: three sequences of equal, non-zero length."""
+    """Return the summary of the errors of named cases: three sequences of equal, non-zero length."""
     error = log_error(predicted, measured)
     if error.ndim != 1 or error.size == 0 or len(names) != error.size:
         raise BadInput(
@@ -93,7 +94,7 @@ def _spearman(x: FloatArray, y: FloatArray) -> float | None:
 
 
 class Predicted(NamedTuple):
-    """What one engine says."""
+    """The prediction of one engine."""
 
     seconds: float
     cycles: float
@@ -108,9 +109,9 @@ class Judged:
     Parameters
     ----------
     measured : the row
-    predicted : by engine; empty if the plan cannot be made any more
-    imbalance : work of the heaviest tile over the mean tile, 1 where there are no tiles
-    same_plan : whether this version plans what was measured; True for libraries
+    predicted : by engine; empty if the plan can no longer be made
+    imbalance : work of the heaviest tile over the mean tile, 1 without tiles
+    same_plan : whether this version makes the plan that was measured; True for libraries
     note : why there is no prediction, or empty
     """
 
@@ -127,16 +128,16 @@ class Judged:
 
     @property
     def family(self) -> str:
-        """What errors are grouped by: the kernel."""
+        """The kernel, by which errors are grouped."""
         return self.measured.kernel
 
     @property
     def counts(self) -> bool:
-        """Measured, right, predicted, and of the same plan."""
+        """Whether the row is measured, right, predicted, and of the same plan."""
         return self.measured.usable and bool(self.predicted) and self.same_plan
 
     def error(self, engine: str) -> float:
-        """Predicted over measured, less 1."""
+        """Return predicted over measured time, minus 1."""
         return self.predicted[engine].seconds / float(self.measured.seconds or 1.0) - 1.0
 
 
@@ -147,7 +148,7 @@ def judge_rows(
     engines: Iterable[str] = ENGINES,
     progress: Progress = silent,
 ) -> list[Judged]:
-    """Predict every measured row; rows of one map follow one another, so that it is made once."""
+    """Return every measured row with its predictions. Consecutive rows of one map share it."""
     maps: dict[tuple[Any, ...], Any] = {}
     judged: list[Judged] = []
     workers = os.cpu_count() or 1
@@ -199,7 +200,7 @@ def _judged(
 
 
 def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:
-    """Errors of those that count; None if none do."""
+    """Return the errors of the rows that count; None if there are none."""
     rows = [row for row in judged if row.counts]
     if not rows:
         return None

@@ -1,8 +1,8 @@
 """Recorded runs as a table: CSV with one row for each run, case, kernel and state.
 
-Lines that begin with `#` come first: the schema, then one line for each run, its number and header in JSON.
-A row holds the whole case, so that a record outlives the suite that it came from; maps and plans are made
-again from the case's seed. Files are never overwritten.
+Lines that begin with `#` come first: the schema, then one line for each run, with its number and its header
+in JSON. A row holds the whole case, so that a record outlives its suite; maps and plans are made again from
+the case's seed. Files are never overwritten.
 """
 
 import csv
@@ -26,19 +26,19 @@ CASE_COLUMNS = (
 MARK_BORDER = " | "
 LARGEST_RECORD = 64 * MIB
 LARGEST = 2**63
-"""Above every number of a record; refuses infinity and NaN too."""
+"""Upper limit of the numbers of a record; it also excludes infinity and NaN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
-    """What a run was made with.
+    """The conditions of a run.
 
     Parameters
     ----------
     gpu : name of the spec, `h200-sxm`
     suite, suite_fingerprint : as in `Suite`
     date : ISO date and time, UTC
-    device : what the driver says about the GPU
+    device : properties of the GPU from the driver
     versions : driver, CUDA, CuPy, Python, prunecast and commit
     protocol : rests, graph lengths, repeats
     """
@@ -58,8 +58,8 @@ class Measurement:
 
     Parameters
     ----------
-    case : the case, its `kernels` narrowed to this one
-    kernel : what ran
+    case : the case, with only this kernel in `kernels`
+    kernel : name of the kernel that ran
     seconds : median time of one launch; None if it was not measured
     low_s, high_s : 10 % and 90 % quantiles
     spread : (high - low) / median
@@ -67,12 +67,12 @@ class Measurement:
     clock_mhz : SM clock while it ran: cycles over nanoseconds, read on all SMs
     power_w : mean over the run, None in bursts, which are too short for it
     temperature_c : after the samples
-    throttle : reasons that the driver gave, `none` if none
-    excess : largest error of C over its bound, at most 1 is right; None if it was not checked
+    throttle : throttling reasons of the driver, `none` if there were none
+    excess : largest error of C over its bound, which must be at most 1; None if it was not checked
     config : short name of the kernel's config, or the layout that was fastest in cuBLAS
     plan : fingerprint of the plan that ran, or empty
-    marks : what a reader must know: `spread`, `throttled`, `wrong`, `skipped: ...`
-    board_seconds : `seconds` of every run that a merged row is the mean of, oldest first; empty in a file
+    marks : remarks on the row: `spread`, `throttled`, `wrong`, `skipped: ...`
+    board_seconds : `seconds` of every run of which a merged row is the mean, oldest first; empty in a file
     """
 
     case: Case
@@ -94,18 +94,20 @@ class Measurement:
 
     @property
     def board_spread(self) -> float | None:
-        """Slowest run over the fastest, less 1; None where one run says it all."""
+        """Slowest run over the fastest, minus 1; None for a row of one run."""
         return max(self.board_seconds) / min(self.board_seconds) - 1.0 if self.board_seconds else None
 
     @property
     def usable(self) -> bool:
-        """Measured, right and not throttled for heat: errors may be quoted from it."""
+        """Whether the row is measured, right and not thermally throttled, so that errors may be quoted from
+        it.
+        """
         return self.seconds is not None and not any(mark in ("wrong", "throttled") for mark in self.marks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: what it was made with, and what it measured."""
+    """One run: its conditions and its measurements."""
 
     header: RunHeader
     rows: tuple[Measurement, ...] = field(repr=False)
@@ -116,11 +118,11 @@ COLUMNS = ("run", *CASE_COLUMNS, *ROW_COLUMNS)
 
 
 class RunWriter:
-    """A new record file of one run, written row by row so that an interrupted run keeps what it has.
+    """A new record file of one run, written row by row so that an interrupted run keeps its rows.
 
     Raises
     ------
-    BadInput : the file is there already, or cannot be written
+    BadInput : the file already exists, or cannot be written
     """
 
     def __init__(self, path: Path, header: RunHeader) -> None:
@@ -134,7 +136,7 @@ class RunWriter:
         self._file.flush()
 
     def close(self) -> None:
-        """Finish the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -154,7 +156,7 @@ def _head(header: RunHeader) -> str:
 
 
 def _cells(run: int, row: Measurement) -> list[str]:
-    """Texts of a row, numbers cut to what was measured, empty where nothing is known."""
+    """Return the texts of a row, with numbers rounded to 5 digits and empty texts for unknown values."""
     case = ["" if row.case.name == row.case.usual_name else row.case.name]
     case += [_text(getattr(row.case, name)) for name in CASE_COLUMNS[1:]]
     return [str(run), *case, *(_text(getattr(row, name)) for name in ROW_COLUMNS)]
@@ -167,11 +169,11 @@ def _text(value: Any) -> str:
 
 
 def read_runs(path: str | Path) -> tuple[Run, ...]:
-    """The runs of one file, in the order of their numbers.
+    """Return the runs of one file, in the order of their numbers.
 
     Raises
     ------
-    BadInput : unreadable, of another schema, or a line without sense
+    BadInput : unreadable, of another schema, or an invalid line
     """
     where = str(path)
     lines = _lines(path)
@@ -196,7 +198,7 @@ def _lines(path: str | Path) -> list[str]:
 
 
 def _headers(lines: list[str], where: str) -> dict[int, RunHeader]:
-    """Headers by number: the lines behind the first that begin with `#`."""
+    """Return the headers by number: the lines after the first that begin with `#`."""
     found: dict[int, RunHeader] = {}
     for line in itertools.takewhile(lambda line: line.startswith("#"), lines[1:]):
         number = len(found) + 1
@@ -222,7 +224,7 @@ def _header(text: str, where: str) -> RunHeader:
 
 
 def _table(lines: list[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Number and cells by column of each row that is not empty."""
+    """Yield the number and the cells by column of each row that is not empty."""
     if not lines or tuple(lines[0].split(",")) != COLUMNS:
         raise BadInput(f"{where}: wanted the columns {','.join(COLUMNS)}")
     rows = csv.reader(line + "\n" for line in lines[1:])
@@ -251,7 +253,7 @@ _CASE_TYPES, _ROW_TYPES = get_type_hints(Case), get_type_hints(Measurement)
 
 
 def _value(wanted: Any, name: str, text: str, where: str) -> Any:
-    """What a cell says, by the type of its field."""
+    """Return the value of a cell, by the type of its field."""
     kinds = get_args(wanted) or (wanted,)
     if get_origin(wanted) is tuple:
         return tuple(text.split(MARK_BORDER)) if text else ()
@@ -266,7 +268,9 @@ def _value(wanted: Any, name: str, text: str, where: str) -> Any:
 
 
 def _check_types(record: RunHeader | Case | Measurement, where: str) -> None:
-    """Refuse values of another type than their field's, infinite numbers and times of 0 or less."""
+    """Raise BadInput for values of another type than their field's, infinite numbers and
+    times of 0 or less.
+    """
     for name, wanted in get_type_hints(type(record)).items():
         value = getattr(record, name)
         kinds = tuple(get_origin(kind) or kind for kind in get_args(wanted) or (wanted,))

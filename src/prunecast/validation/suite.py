@@ -30,7 +30,7 @@ SCHEMA = 1
 LARGEST_SUITE = 4 * MIB
 MOST_COMBINATIONS = 1_000_000
 LARGEST = 2**63
-"""Above every number of a suite; refuses infinity and NaN too."""
+"""Upper limit of the numbers of a suite; it also excludes infinity and NaN."""
 _ALLOWED = ("schema", "name", "title", "case", "product")
 _TYPES: dict[str, tuple[type, ...]] = {
     name: (list,) if get_origin(kind) is tuple else (int, float) if kind is float else (kind,)
@@ -64,14 +64,14 @@ class Suite:
     fingerprint: str
 
     def part(self, number: int, parts: int) -> "Suite":
-        """Part `number` of `parts` (from 1); products of one layer stay together."""
+        """Return part `number` of `parts` (from 1); products of one layer are in the same part."""
         own = layers_of_part(self.cases, number, parts)
         cases = tuple(case for case in self.cases if case.layer in own)
         return Suite(name=self.name, cases=cases, fingerprint=self.fingerprint)
 
 
 def layers_of_part(cases: Iterable[Case], number: int, parts: int) -> set[str]:
-    """Layers of part `number` of `parts`, which get layers in turn; counted from 1."""
+    """Return the layers of part `number` (from 1) of `parts`. Layers are assigned to parts in turn."""
     if not 1 <= number <= parts:
         raise BadInput(f"part must be I/N with 1 <= I <= N, got {number}/{parts}")
     layers = list(dict.fromkeys(case.layer for case in cases))
@@ -79,17 +79,17 @@ def layers_of_part(cases: Iterable[Case], number: int, parts: int) -> set[str]:
 
 
 def suite_names() -> list[str]:
-    """Names of the suites that come with the package, sorted."""
+    """Return the names of the suites of the package, sorted."""
     files = (resources.files("prunecast.validation") / "suites").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def load_suite(name_or_path: str) -> Suite:
-    """Read a suite by name, or from a file: whatever ends in `.toml` or is there, `/dev/stdin` too.
+    """Return a suite by name, or from a file: any path that ends in `.toml` or exists, such as `/dev/stdin`.
 
     Raises
     ------
-    BadInput : unreadable, another schema, an unknown or missing key, a value without sense, a name twice
+    BadInput : unreadable, another schema, an unknown or missing key, an invalid value, a name twice
     """
     where, text = _read(name_or_path)
     try:
@@ -194,7 +194,9 @@ def _case(values: dict[str, Any], where: str) -> Case:
 
 @cache
 def _complaint(pattern: str) -> str:
-    """Why there is no such pattern, or empty. A million combinations share a few."""
+    """Return why a pattern is invalid, or an empty text. It is cached because many combinations share a
+    pattern.
+    """
     try:
         parse_pattern(pattern)
     except BadInput as error:
@@ -203,7 +205,7 @@ def _complaint(pattern: str) -> str:
 
 
 def _hash(values: Mapping[str, Any]) -> int:
-    """Hash of a case's fields, which does not depend on the order in which cases are drawn."""
+    """Return a hash of a case's fields, which does not depend on the order in which cases are drawn."""
     layer = "{m}x{k}x{n} {dtype}".format_map(values)
     text = "{pattern} {sparsity:g} {distribution} {seed} {state}".format_map(values)
     return int.from_bytes(hashlib.sha256(f"draw {layer} {text}".encode()).digest()[:4], "big")

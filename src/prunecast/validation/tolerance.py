@@ -1,7 +1,8 @@
-"""Is a computed C right? A bound for each element, derived from K and the number format.
+"""Correctness of a computed C: an error bound for each element, derived from K and the number format.
 
-A norm of the whole matrix hides a wrong tile: in a random 4096 x 4096 result one 128 x 128 tile of zeros
-changes the norm by 0.05 %. Which tiles are computed is what this project is about, so elements are compared.
+Elements are compared because a norm of the whole matrix hides a wrong tile: in a random 4096 x 4096 result,
+one 128 x 128 tile of zeros changes the norm by 0.05 %, and errors of whole tiles are the most likely ones
+here.
 """
 
 import numpy as np
@@ -24,10 +25,10 @@ OUTPUT_UNDERFLOW = {"fp16": 2.0**-25, "bf16": 2.0**-134, "fp32": 2.0**-150}
 
 
 def error_bound(reference: FloatArray, absolute: FloatArray, k: int, dtype: str) -> FloatArray:
-    """Largest rounding error that each element of C may have.
+    """Return the largest rounding error of each element of C.
 
-    gamma_K |A| |B| with gamma_K = K u / (1 - K u) holds for a sum of K products in any order; storing C
-    adds one rounding in its own format.
+    gamma_K |A| |B| with gamma_K = K u / (1 - K u) holds for a sum of K products in any order; storing C adds
+    one rounding to its format.
 
     Parameters
     ----------

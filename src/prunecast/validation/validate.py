@@ -1,8 +1,8 @@
-"""`validate`: a suite measured, or recorded runs read, and set beside the predictions.
+"""`validate`: measure a suite, or read recorded runs, and compare them with predictions.
 
-A prediction is of any GPU of its model, a run is of one board on one day, and boards differ by 2 to 5 %. So a
-plan that several runs measured with the same build of its kernel (`builds`) counts with the geometric mean of
-its times, and what each board said stays beside it.
+A prediction applies to any GPU of its model, whereas a run is of one board on one day, and boards differ by 2
+to 5 %. If several runs measured a plan with the same build of its kernel (`builds`), the geometric mean of
+their times counts, and the times of the boards are kept with it.
 """
 
 import math
@@ -25,12 +25,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """Measured beside predicted.
+    """Measurements with their predictions.
 
     Parameters
     ----------
-    gpu : the spec that was predicted with
-    engines : which engines predicted
+    gpu : the spec of the predictions
+    engines : names of the engines that predicted
     rows : all rows of the records, measured or not
     records : names of the files
     """
@@ -41,7 +41,7 @@ class Validation:
     records: tuple[str, ...]
 
     def families(self, use: str = "judge") -> dict[tuple[str, str, str], ErrorSummary]:
-        """Errors by (kernel, state, engine) of cases of one use."""
+        """Return the errors by (kernel, state, engine) of cases of one use."""
         found = {}
         keys = sorted({(row.family, row.case.state) for row in self.rows})
         for family, state in keys:
@@ -53,11 +53,11 @@ class Validation:
         return found
 
     def row_documents(self) -> list[dict[str, Any]]:
-        """One flat record per row and engine."""
+        """Return one flat record per row and engine."""
         return [_row_document(row, engine) for row in self.rows for engine in self.engines]
 
     def document(self) -> dict[str, Any]:
-        """What `--json` holds."""
+        """Return the JSON object of `--json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "gpu": self.gpu.name,
@@ -77,7 +77,7 @@ _SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
 
 
 def bundled_records(gpu: str | None = None) -> list[str]:
-    """Path of the record of a GPU that comes with the package, as a list of one.
+    """Return the path of the bundled record of a GPU, as a list of one.
 
     Parameters
     ----------
@@ -103,13 +103,13 @@ def replay(
     part: tuple[int, int] = (1, 1),
     progress: Progress = silent,
 ) -> Validation:
-    """Predict what recorded runs measured; needs no GPU.
+    """Predict the cases of recorded runs, without a GPU.
 
     Parameters
     ----------
-    paths : record files, oldest first; `merge_rows` says what counts of a case in several of them
+    paths : record files, oldest first; `merge_rows` decides between several records of a case
     gpu : name or spec to predict with; None for the one that the records name
-    part : number of the part and count of parts; layers are dealt out among parts
+    part : number of the part and count of parts; layers are assigned to parts in turn
 
     Raises
     ------
@@ -143,18 +143,18 @@ def record_suite(
     commit: str = "unknown",
     log: Callable[[str], None] = print,
 ) -> Path:
-    """Measure a suite on the GPU at hand into the new record `out`.
+    """Measure a suite on the local GPU into the new record `out`.
 
     Parameters
     ----------
-    part : number of the part and count of parts; layers are dealt out among parts
+    part : number of the part and count of parts; layers are assigned to parts in turn
     resume : records whose measured rows need not be measured again
-    seconds : no layer is begun after this long; `rows_left` then says how many rows that leaves
+    seconds : no layer is begun after this time; `rows_left` then returns the number of remaining rows
     commit : of the tree that runs, for the record
 
     Raises
     ------
-    BadInput : no GPU or no CuPy, another GPU than the spec's, a busy GPU, no time, or `out` is there already
+    BadInput : no GPU or no CuPy, another GPU than the spec's, a busy GPU, no time, or `out` already exists
     """
     if not seconds > 0.0:
         raise BadInput(f"seconds must be above 0, got {seconds:g}")
@@ -177,7 +177,9 @@ def record_suite(
 
 
 def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequence[str]) -> int:
-    """Rows of a suite, or of a part of it, that no record has; a row that was skipped is there."""
+    """Return the number of rows of a suite, or of a part of it, that no record has. Skipped rows count as
+    recorded.
+    """
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
     runs = [run for path in paths for run in read_runs(path)]
     known = {(row.case.name, row.kernel, row.case.state) for run in runs for row in run.rows}
@@ -224,10 +226,10 @@ class _Read(NamedTuple):
 
 
 def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
-    """One row for each case, kernel and state; runs are given oldest first.
+    """Return one row for each case, kernel and state; runs are given oldest first.
 
-    Which plan and build counts is what the newest run measured; a row that only says `skipped` gives way to
-    an older one. Older rows of the same plan and build join it. A newest row that is not usable stands alone.
+    The newest run decides which plan and build count, unless its row is only `skipped`. Older usable rows
+    with the same plan and build are averaged with it. A newest row that is not usable is returned unchanged.
     """
     found: dict[tuple[str, str, str], list[_Read]] = {}
     for run in runs:
