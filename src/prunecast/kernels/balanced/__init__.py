@@ -1,4 +1,4 @@
-"""Balanced Sparsity on CUDA cores: windows of B in shared memory, equally many elements in each row.
+"""Balanced Sparsity on CUDA cores: windows of B in shared memory, equal numbers of elements in each row.
 
 Read first: `layout.py`, `kernel.py`; `vector_programs.py` is for one token, `programs.py` for more.
 """

@@ -1,7 +1,8 @@
 """`balanced`: Balanced Sparsity on CUDA cores, windows of B in shared memory; planner and record.
 
 After Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19), where equal counts per
-segment give every lane equal work. The layout, with dense columns beside the equal rest, is our own.
+segment give every lane equal work. The layout, dense columns plus an equal rest per row, is the project's
+own.
 """
 
 from dataclasses import replace
@@ -38,41 +39,46 @@ from prunecast.plan.work_items import raster, whole_items
 TOKENS = 64
 """Tokens of a block. Kind: CUDA source, `matrix.cu`."""
 STAGES = 2
-"""Slots of the ring. Kind: CUDA source, `matrix.cu`."""
+"""Number of pipeline stages. Kind: CUDA source, `matrix.cu`."""
 MATRIX_REGISTERS = 128
-"""Most registers of a thread. Kind: CUDA source, `matrix.cu`, launch bounds."""
+"""Maximum number of registers per thread. Kind: CUDA source, `matrix.cu`, launch bounds."""
 MOST_VECTOR_ROWS = 4
-"""Rows of a warp for one token. Kind: choice, what the compile tests build without spills."""
+"""Maximum number of rows per warp for one token. Kind: choice, what the compile tests build without
+spills."""
 SPLITS = (1, 2, 4, 8, 16)
-"""Warps that share a group of rows. Kind: choice, divisors of a block's warps."""
+"""Numbers of warps that share a group of rows. Kind: choice, divisors of a block's warps."""
 WINDOWS = (128, 64, 32, 16)
 """Columns of a window. Kind: choice, what the compile tests build."""
 
 
 class _BalancedConfig(NamedTuple):
-    """One compiled config of the kernel, but for how its layout packs elements, which the matrix says."""
+    """One compiled config of the kernel; the packing of the elements also depends on the matrix."""
 
     rows: int
     """Rows of A that a block computes."""
     window: int
-    """Columns of A that a warp multiplies in a step; 0 for one token, where lanes own segments of columns."""
+    """Columns of A that a warp multiplies in a step; 0 for one token, where each lane has segments of
+    columns."""
 
     def __str__(self) -> str:
-        """Short name, e.g. `64x64 w32`: rows and tokens of a block, and its window; `16x1` for one token."""
+        """Return the short name, e.g. `64x64 w32`: rows and tokens of a block, and its window; `16x1` for one
+        token.
+        """
         return f"{self.rows}x{TOKENS} w{self.window}" if self.window else f"{self.rows}x1"
 
     @property
     def splits(self) -> int:
-        """Warps of a block that share a group of rows; each takes a part of the windows."""
+        """Number of warps of a block that share a group of rows; each processes a part of the windows."""
         return GROUP_ROWS * WARPS // self.rows
 
 
 def plan_balanced(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: _BalancedConfig
 ) -> KernelPlan:
-    """Plan the product of a balanced matrix with `n` tokens.
+    """Return the plan of a product of a balanced matrix with `n` tokens.
 
-    Any element map is right; it is fast where every segment of a row keeps equally many.
+    The result is correct for any element map; it is fast if every segment of a row keeps equally many
+    elements.
 
     Parameters
     ----------
@@ -80,7 +86,7 @@ def plan_balanced(
 
     Raises
     ------
-    BadInput : n below 1, a dtype that the GPU does not compute in, or no elements but tiles
+    BadInput : n below 1, a dtype that the GPU does not compute in, or a map that is not an `ElementMap`
     PlanDoesNotFit : no block fits
     """
     _check(elements, n, dtype, gpu)
@@ -100,9 +106,11 @@ def plan_balanced(
 
 
 def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
-    """Configs whose windows of B fit into shared memory; their records may not. Errors as `plan_balanced`."""
+    """Return the configs whose windows of B fit into shared memory (records may not fit). Errors as
+    `plan_balanced`.
+    """
     _check(elements, n, dtype, gpu)
-    if n == 1:  # one wave of blocks if four rows a warp are enough for it
+    if n == 1:  # one wave of blocks if that needs at most four rows per warp
         rows = min(max(-(-elements.m // (gpu.sm_count * WARPS)), 1), MOST_VECTOR_ROWS)
         return (_BalancedConfig(rows * WARPS, 0),)
     fitting = [
@@ -117,7 +125,7 @@ def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) ->
 def _balanced_times(
     config: _BalancedConfig, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
 ) -> ItemTimes:
-    """What items take: shared memory hands out words of B for each element, and a step waits for its own."""
+    """Return the times of items, limited by the shared-memory words of B that each element reads."""
     tokens, blocks = TOKENS if config.window else 1, -(-elements.m // config.rows)
     kept = elements.column_index.size / max(blocks, 1)
     pipe = np.full(blocks, kept * (REST_CLOCKS / 4 if config.window else 1 / LANES))
@@ -136,7 +144,7 @@ def _balanced_times(
 
 
 def _matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
-    """The layout of a matrix for more than one token; the same matrix has the same layout everywhere."""
+    """Return the layout of a matrix for more than one token, computed deterministically from the matrix."""
     return balanced_layout(elements, window, choose_rest(elements, window))
 
 
@@ -153,7 +161,7 @@ def _check_fit(resources: BlockResources, gpu: GpuSpec) -> None:
 
 
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _BalancedConfig) -> KernelPlan:
-    """One token."""
+    """Return the plan for one token."""
     vector, rows = vector_layout(elements), config.rows // WARPS
     shape = BlockShape(config.rows, 1, 128)
     resources = BlockResources(32 * WARPS, MOST_REGISTERS, 128 * (vector.places + 1))
@@ -164,7 +172,7 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _Balanc
 
 
 def ring_bytes(window: int, splits: int, dtype: str) -> int:
-    """Shared memory of the windows of B; each ends in a column of zeros."""
+    """Return the bytes of shared memory for the windows of B; each window ends with a column of zeros."""
     return STAGES * splits * (window + 1) * TOKENS * DTYPE_BYTES[dtype]
 
 
@@ -199,7 +207,7 @@ def _plan(
 
 
 def _balanced_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """One token reads its weights to be evicted first, so that L2 keeps B; several tokens fill an SM."""
+    """Return the launch traits. With one token, weights are read evict-first, so that L2 keeps B."""
     if plan.n > 1 or plan.inner is None:
         return LaunchTraits(co_resident=True, prologue=lambda share: _without_set_up(plan.programs))
     programs, registers = _without_set_up(plan.programs), 0
@@ -242,7 +250,7 @@ def _without_set_up(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...
 
 
 def _posted(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
-    """The weights that a block asks for before all else are those of the next launch."""
+    """Return the programs with the first loads of weights marked as the prefetch of the next launch."""
     (worker,) = programs
     first = tuple(takewhile(lambda i: i.op is Op.LOAD_A, worker.begin))
     begin = (*(load._replace(posted=True) for load in first), *worker.begin[len(first) :])

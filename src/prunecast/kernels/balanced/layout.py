@@ -1,8 +1,9 @@
-"""How the balanced kernel lays a pruned A out: what the planner counts and the packer fills.
+"""Layout of a pruned A for the balanced kernel, which the planner counts and the packer fills.
 
-Rows of A go in groups of 16, columns in windows. In a window of a group, columns that many rows keep are
-*dense*: multiplied for all 16 rows, zeros included, from one read of B. What is left is the *rest*, equally
-many elements for every row. `rest` trades reads of shared memory against arithmetic.
+Rows of A are grouped by 16, columns are grouped in windows. In a window of a group, columns that many rows
+keep are *dense*: they are multiplied for all 16 rows, zeros included, with one read of B. The remaining
+elements are the *rest*, padded to equal numbers for every row. The size `rest` trades reads of shared memory
+against arithmetic.
 """
 
 from functools import lru_cache
@@ -22,56 +23,59 @@ SUB_PARTITIONS = 4
 LANES = 32
 """Lanes of a warp. Kind: definition, CUDA."""
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
-"""Elements of a row in a window that may lie outside the dense columns; an even number. Kind: choice,
-what `choose_rest` tries."""
+"""Elements per row and window that may be outside the dense columns; an even number. Kind: choice, what
+`choose_rest` tries."""
 DENSE_CLOCKS = 13.2
-"""Clocks of shared memory for a dense column of 16 rows and 64 tokens: 8 words of B, 4 values and half a
-place for each lane, and 32 words a clock are handed out even where lanes ask for the same. Kind: choice, the
-layout's rule is the same on every architecture (measured on an H200, 2026-11-20)."""
+"""Cycles of shared memory for a dense column of 16 rows and 64 tokens: 8 words of B, 4 values and half a
+position per lane, at 32 words a cycle, even if lanes read the same address. Kind: choice, the layout's rule
+is the same on every architecture (measured on an H200, 2026-11-20)."""
 REST_CLOCKS = 9.5
-"""Clocks of shared memory for four elements of the rest, one for each quarter: 8 words of B, a value, half a
-place. Kind: choice, as `DENSE_CLOCKS`."""
+"""Cycles of shared memory for four elements of the rest, one per quarter: 8 words of B, a value, half a
+position. Kind: choice, as `DENSE_CLOCKS`."""
 _SAMPLE_GROUPS = 16
-"""Groups of rows that `choose_rest` looks at. Kind: choice, more of them change nothing."""
+"""Number of groups of rows that `choose_rest` samples. Kind: choice, more of them change nothing."""
 
 
 class _DenseColumns(NamedTuple):
-    """Dense columns of a window that a warp multiplies."""
+    """Numbers of dense columns of a window that a warp multiplies."""
 
     mean: float
     most: float
-    """Largest count among the warps of a block, which wait for one another; mean over their steps."""
+    """Largest count among the warps of a block, which wait for one another at barriers; mean over their
+    steps."""
 
 
 class _BusySplits(NamedTuple):
-    """How many warps of a block multiply. Each split has as many windows as the first, which lie together, so
-    that the last ones have fewer or none: of 40 windows 13 splits of 16 have three, and one has one.
+    """Fractions of a block's warps that multiply.
+
+    Each split has an equal, contiguous range of windows, rounded up, so that the last splits have fewer or
+    none: of 40 windows, 13 of 16 splits have three, and one has one.
     """
 
     share: float
-    """Share of the block's warps that have work; mean over the steps."""
+    """Fraction of the block's warps that have work; mean over the steps."""
     crowded: float
-    """Largest share in one sub-partition; warp w belongs to sub-partition w mod 4."""
+    """Largest fraction in one sub-partition; warp w runs on sub-partition w mod 4."""
 
 
 class BalancedLayout(NamedTuple):
     """Layout of one matrix."""
 
     window: int
-    """Columns of A."""
+    """Number of columns of A per window."""
     rest: int
     """Elements of every row in every window outside the dense columns, padding included."""
     dense: IntArray
-    """(groups of 16 rows, windows): dense columns."""
+    """(groups of 16 rows, windows): number of dense columns."""
 
     @property
     def words(self) -> IntArray:
-        """(groups, windows): words of 16 bytes of each record."""
+        """(groups, windows): number of 16-byte words of each record."""
         pairs = (self.dense + 1) // 2
         return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
 
     def dense_columns(self, splits: int) -> _DenseColumns:
-        """What the warps of a block multiply of a step, each one window; they do two columns at a time."""
+        """Return the dense columns that the warps of a block multiply per step, one window each, in pairs."""
         groups, windows = self.dense.shape
         steps, in_block = -(-windows // splits), WARPS // splits
         padded = np.zeros((-(-groups // in_block) * in_block, steps * splits), np.int64)
@@ -81,7 +85,9 @@ class BalancedLayout(NamedTuple):
         return _DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
 
     def busy_splits(self, splits: int) -> _BusySplits:
-        """Shares of a block's warps, and of its fullest sub-partition's, that have a window in a step."""
+        """Return the fractions of a block's warps, and of its fullest sub-partition's, that have a window in
+        a step.
+        """
         windows = int(self.dense.shape[1])
         steps = max(-(-windows // splits), 1)
         whole, groups = windows // steps, WARPS // splits
@@ -94,15 +100,17 @@ class VectorLayout(NamedTuple):
     """Layout for one token: segment s of the columns belongs to lane s mod 32."""
 
     segment: int
-    """Columns of a segment."""
+    """Number of columns of a segment."""
     places: int
-    """Columns of a lane."""
+    """Number of columns of a lane."""
     chunks: int
-    """Groups of four elements of a lane in every row, padding included."""
+    """Number of groups of four elements of a lane in every row, padding included."""
 
 
 def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLayout:
-    """Lay `elements` out; dense columns are picked until no row has more than `rest` elements left."""
+    """Return the layout of `elements`; columns become dense until no row has more than `rest`
+    other elements.
+    """
     from prunecast.kernels.balanced.loops import count_dense  # numba is slow to import
 
     windows = -(-elements.k // window)
@@ -112,24 +120,24 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
 
 
 def _fullest(warps: int) -> int:
-    """Warps of the SM if all sub-partitions had as many as the fullest."""
+    """Return the warps of the SM if all sub-partitions had as many as the fullest."""
     return -(-warps // SUB_PARTITIONS) * SUB_PARTITIONS
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:
-    """The largest of the rests that cost about the least on a sample of groups: it packs tightest."""
+    """Return the largest rest within 2 % of the least cost on a sample of groups; it packs most densely."""
     sample = _sampled(elements)
     clocks = {rest: _clocks(balanced_layout(sample, window, rest)) for rest in RESTS}
     return max(rest for rest in RESTS if clocks[rest] <= 1.02 * min(clocks.values()))
 
 
 def _clocks(layout: BalancedLayout) -> float:
-    """SM clocks of a mean window of 16 rows and 64 tokens, which shared memory takes to hand out words."""
+    """Return the SM cycles of shared-memory reads for a mean window of 16 rows and 64 tokens."""
     return float(layout.dense.mean()) * DENSE_CLOCKS + 4 * layout.rest * REST_CLOCKS
 
 
 def _sampled(elements: ElementMap) -> ElementMap:
-    """Some groups, spread over the matrix."""
+    """Return a sample of groups of rows, spread over the matrix."""
     groups = max(elements.m // GROUP_ROWS, 1)
     if groups <= _SAMPLE_GROUPS:
         return elements
@@ -147,7 +155,10 @@ def _sampled(elements: ElementMap) -> ElementMap:
 
 @lru_cache(maxsize=8)
 def vector_layout(elements: ElementMap) -> VectorLayout:
-    """The segment length, from 256 down to 8 columns, that needs the fewest chunks; of equals the longest."""
+    """Return the layout with the segment length, from 256 down to 8 columns, that needs the fewest chunks.
+
+    Ties go to the longest segment.
+    """
     found = [_vector_layout(elements, segment) for segment in (256, 128, 64, 32, 16, 8)]
     return min(found, key=lambda layout: layout.chunks)
 

@@ -1,4 +1,4 @@
-"""Jitted loops of the balanced kernel's layout; `layout.py` says what they compute."""
+"""Numba loops of the balanced kernel's layout; `layout.py` describes the results."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ GROUP_ROWS = 16
 
 @njit()
 def count_dense(row_start, column_index, m, window, window_count, rest, dense):
-    """Fill dense (groups, windows) with the columns that are multiplied for all rows of a group."""
+    """Fill dense (groups, windows) with the number of columns that are multiplied for all rows of a group."""
     masks = np.zeros(window_count * window, np.uint16)
     chosen = np.zeros(window, np.bool_)
     left = np.zeros(GROUP_ROWS, np.int64)
@@ -74,7 +74,7 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
 
 @inner()
 def _write_column(words, at, i, offset):
-    """16 bits at place i of a list that begins at word `at`."""
+    """Write 16 bits at position i of a list that begins at word `at`."""
     word, shift = at + i // 8, 16 * (i % 2)
     old = words[word, i // 2 % 4]
     words[word, i // 2 % 4] = (old & ~(np.uint32(0xFFFF) << np.uint32(shift))) | (offset << np.uint32(shift))
@@ -82,7 +82,7 @@ def _write_column(words, at, i, offset):
 
 @inner()
 def _gather(row_start, column_index, m, group, masks):
-    """Bit r of masks[column]: row r of the group keeps it."""
+    """Set bit r of masks[column] if row r of the group keeps the column."""
     masks[:] = 0
     for r in range(min(GROUP_ROWS, m - group * GROUP_ROWS)):
         row = group * GROUP_ROWS + r
@@ -92,10 +92,10 @@ def _gather(row_start, column_index, m, group, masks):
 
 @inner()
 def _choose(masks, rest, chosen, left):
-    """Make columns dense until no row has more than `rest` elements in the others; returns how many.
+    """Make columns dense until no row has more than `rest` elements in the others; return their number.
 
-    Always the column that most of the rows keep that still have too many; of equals the one that most rows
-    keep, of equals the first.
+    Each choice is the column kept by most rows that still have too many elements. Ties go to the column that
+    most rows keep, then to the first.
     """
     chosen[:] = False
     left[:] = 0

@@ -1,4 +1,4 @@
-"""Warp program of the balanced kernel for several tokens: what warps copy, read, multiply and wait for."""
+"""Warp program of the balanced kernel for several tokens: copies, reads, products and waits."""
 
 import math
 from typing import NamedTuple
@@ -15,30 +15,31 @@ from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
 BLOCK_TOKENS = 64
 """Tokens of a block. Kind: CUDA source, `matrix.cu`."""
 COPY_PASSES = 2
-"""Passes through the port of an asynchronous copy of 16 bytes a lane: its addresses, those of four lines,
-then what lands. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
+"""Passes through the shared-memory port of an asynchronous copy of 16 bytes per lane: its addresses (four
+lines), then the arriving data. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 FIRST_ISSUE = 10
-"""Instructions before the first copies of B, behind the wait for the preceding launch; records are asked for
+"""Instructions before the first copies of B, after the wait for the preceding launch; records are requested
 before it. Kind: as-compiled, sm_90."""
 COPY_ISSUE = 26
-"""Cycles that issue takes for 16 bytes of B a thread: 20 instructions, 13 of them for the integer unit, which
-takes one in two cycles. Kind: as-compiled, sm_90."""
+"""Issue cycles per 16 bytes of B per thread: 20 instructions, 13 of them for the integer unit, which takes
+one in two cycles. Kind: as-compiled, sm_90."""
 SAME_ROWS_COUNT = 512
-"""Rows for which `GpuSpec.l2_same_row_cycles` says how long L2 takes. Kind: definition, hardware/spec.py."""
+"""Number of rows to which `GpuSpec.l2_same_row_cycles` refers. Kind: definition, hardware/spec.py."""
 
 
 def _balanced_costs(gpu: GpuSpec) -> Costs:
-    """Costs of the kernel on the GPU's architecture."""
+    """Return the costs of the kernel on the GPU's architecture."""
     return load_costs("prunecast.kernels.balanced", gpu.compute_capability)
 
 
 class Sharers(NamedTuple):
-    """Blocks of a launch."""
+    """Blocks of a launch that share rows of B."""
 
     blocks: int = 1
-    """Blocks that read the same rows of B at once."""
+    """Number of blocks that read the same rows of B at the same time."""
     waves: int = 1
-    """Waves of blocks; blocks behind the first wave begin when others end, no longer together."""
+    """Number of waves of blocks; blocks after the first wave start when others end, so they are not
+    synchronized."""
 
 
 ALONE = Sharers()
@@ -62,36 +63,38 @@ class _TokenRow(NamedTuple):
 
     @property
     def lines(self) -> float:
-        """L2 lines in which eight lanes request what they read of a row; mean over rows."""
+        """Mean number of L2 lines that the requests of eight lanes for one row touch."""
         read = min(self.stride, LINE_BYTES)
         starts = range(0, LINE_BYTES, math.gcd(self.stride, LINE_BYTES))
         of_row = sum(1 + (start + read > LINE_BYTES) for start in starts) / len(starts)
         return of_row + (read < LINE_BYTES)
 
     def copy_issue(self, costs: Costs) -> int:
-        """Cycles of a sub-partition until a warp has asked for four rows: its instructions, or a quarter of
-        what all warps ask of the unit for addresses.
+        """Return the sub-partition cycles until a warp has requested four rows.
+
+        It is the maximum of the issue of its instructions and of its share of the address unit's work for all
+        warps.
         """
         of_line = costs["half_sector_line_cycles" if self.stride % SECTOR_BYTES else "line_cycles"]
         return max(COPY_ISSUE, round(4 * 4 * of_line * self.lines))
 
     @property
     def like(self) -> int:
-        """Stride, at most two lines, of rows that lie in lines in the same way."""
+        """Stride, at most two lines, of rows with the same alignment to lines."""
         return self.stride if self.stride <= LINE_BYTES else LINE_BYTES + self.stride % LINE_BYTES
 
 
 class _StepCopies(NamedTuple):
-    """Copies of one step; those that come before others carry `late` cycles."""
+    """Copies of one step; copies that queue after others carry `late` cycles."""
 
     rows: Instruction
     record: Instruction
-    """Each by its warp."""
+    """Copy of the records; each warp copies its own."""
     asking: Instruction
-    """What a warp takes to ask for rows; those that are not there are asked for as the others are."""
+    """Issue of the row copies of a warp; copies of missing rows are issued too."""
     zeros: Code
-    """Zeros written for missing tokens, where the last of several token ranges is not whole; they use the
-    port as rows do."""
+    """Writes of zeros for missing tokens, if the last of several token ranges is partial; they use the
+    shared-memory port as rows do."""
 
 
 def _step_copies(
@@ -103,11 +106,11 @@ def _step_copies(
     *,
     fills_port: bool,
 ) -> _StepCopies:
-    """Windows of B, zeros included where tokens are missing, and records.
+    """Return the copies of windows of B, with zeros for missing tokens, and of records.
 
     Parameters
     ----------
-    fills_port : products leave the port of shared memory no room, so that it counts what else passes
+    fills_port : products saturate the shared-memory port, so that other traffic through it counts
     """
     columns = layout.window * splits
     record = max(round(16 * float(layout.words.mean()) * 16 / columns), 1)
@@ -128,8 +131,10 @@ def _step_copies(
 def _behind_others(
     layout: BalancedLayout, splits: int, row: _TokenRow, gpu: GpuSpec, sharers: Sharers, *, asking: int
 ) -> int:
-    """Cycles by which rows of B land later than the port could bring them: until the block has asked for all,
-    or because all blocks ask for the same lines at once, which L2 hands out to one after the other.
+    """Return the extra latency of rows of B in cycles, relative to the rate of the L2 port.
+
+    The rows arrive when the block has requested all of them, or later, because all blocks request the same
+    lines at once and L2 serves them one after the other.
     """
     columns, steps = layout.window * splits, -(-int(layout.dense.shape[1]) // splits)
     of_each = float(np.interp(row.like, gpu.l2_same_row_bytes, gpu.l2_same_row_cycles))
@@ -148,44 +153,46 @@ def _zeros_of_last_range(row: _TokenRow, columns: int) -> Code:
 
 
 PIECES = 4
-"""Parts of a step's reads and products, which take turns: whole, the last warp would multiply alone. Kind:
-choice, how finely the model interleaves them."""
+"""Number of alternating parts of a step's reads and products; otherwise the last warp would multiply alone.
+Kind: choice, how finely the model interleaves them."""
 READ_BYTES = 128
 """Bytes of shared memory a clock. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 STEP_ISSUE = 140
-"""Cycles that issue takes at the top of a step and for its record, of a warp: 100 instructions, of which 70
-are for the integer unit, which takes one in two cycles. Kind: as-compiled, sm_90."""
+"""Issue cycles of a warp at the start of a step and for its record: 100 instructions, of which 70 are for the
+integer unit, which takes one in two cycles. Kind: as-compiled, sm_90."""
 STORES_OF_SUMS, SUM_PASSES = 8, 4
-"""Stores of 16 bytes a lane with which a warp hands its sums over, and passes of each. Every warp goes
+"""Stores of 16 bytes per lane with which a warp hands its sums over, and passes of each. Every warp goes
 through those of all splits; those that it leaves out pass the port once. Kind: CUDA source, `matrix.cu`."""
 ADD_ISSUE, STORE_ISSUE = 41, 112
-"""Instructions of a warp that adds the sums of one more split, and of one that rounds and stores its sums.
-Kind: as-compiled, sm_90."""
+"""Instructions of a warp to add the sums of one more split, and to round and store its sums. Kind:
+as-compiled, sm_90."""
 LOOPED_SPLITS = 16
-"""Splits of which two at a time are read and added before the next two are read. Kind: CUDA source,
-`matrix.cu`."""
+"""Number of splits at which two splits at a time are read and added before the next two are read. Kind: CUDA
+source, `matrix.cu`."""
 
 
 class _Work(NamedTuple):
-    """Work of a warp for 64 tokens in a step, without the step's beginning and its copies."""
+    """Work of a warp for 64 tokens in a step, without the beginning of the step and its copies."""
 
     port: float
-    """Clocks of the port of shared memory."""
+    """Cycles of the shared-memory port."""
     issue: float
-    """Cycles of its sub-partition."""
+    """Issue cycles of its sub-partition."""
 
 
 class _Products(NamedTuple):
-    """What a warp multiplies."""
+    """Work of the products of a warp."""
 
     dense: _Work
-    """A column for all 16 rows of a group."""
+    """Work per dense column, for all 16 rows of a group."""
     rest: _Work
-    """Four elements of the rest, one for each quarter."""
+    """Work per four elements of the rest, one per quarter."""
 
 
 def _products(dtype: str, costs: Costs) -> _Products:
-    """fp32 waits for the words that shared memory hands out, the others for issue, conversions included."""
+    """Return the work per product: fp32 is bound by shared-memory reads, fp16 and bf16 by issue and
+    conversions.
+    """
     if dtype == "fp32":
         dense = _Work(costs["fp32_dense_port"], costs["fp32_dense_issue"])
         return _Products(dense, _Work(costs["fp32_rest_port"], costs["fp32_rest_issue"]))
@@ -201,19 +208,19 @@ def matrix_programs(
     *,
     sharers: Sharers = ALONE,
 ) -> tuple[WarpProgram, ...]:
-    """Sixteen warps; a step is one window for each of the `splits`, of which a warp does one.
+    """Return the program of sixteen warps; a step is one window per split, and a warp processes one of them.
 
     Parameters
     ----------
-    n : tokens in all; where a block has fewer than it could, zeros stand for the others
-    sharers : of rows of B
+    n : number of tokens in all; a block with fewer than 64 tokens is padded with zeros
+    sharers : blocks that share rows of B
     """
     costs = _balanced_costs(gpu)
     products = _products(dtype, costs)
     row, fills_port = _TokenRow(n, DTYPE_BYTES[dtype]), products.dense.port > 0.0
     copies = _step_copies(layout, splits, row, gpu, sharers, fills_port=fills_port)
     rows, top = copies.rows, costs.whole("step_wait") + 4 * STEP_ISSUE
-    # Where a record lies is read first; blocks of a first wave do so while the launch before ends
+    # The address of a record is loaded first; the first wave of blocks does so during the preceding launch
     found = gpu.dram_latency_cycles * (sharers.waves - 1) // sharers.waves
     columns = layout.dense_columns(splits)
     uneven = round((columns.most - columns.mean) * costs["lone_column_cycles"])
@@ -225,7 +232,7 @@ def matrix_programs(
         Instruction(Op.ISSUE, 0, STEP_ISSUE),
         copies.record._replace(ahead=1),
         copies.asking._replace(ahead=1),
-        # No barrier of the kernel's, whose warps get on alike: all have asked before one multiplies
+        # The kernel has no barrier here, but its warps advance equally: all issue copies before they multiply
         Instruction(Op.SYNC),
         *copies.zeros,
         *_piece(layout, splits, products, gpu) * PIECES,
@@ -248,8 +255,9 @@ def matrix_programs(
 
 
 def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpec) -> Code:
-    """Reads and products of a part of a step. Where the port of shared memory has room for them, reads are
-    only what the first one waits.
+    """Return the reads and products of a part of a step.
+
+    If the shared-memory port is not the bottleneck, only the latency of the first read is charged.
     """
     dense, rest = layout.dense_columns(splits).mean, 4 * layout.rest
     busy = layout.busy_splits(splits)
@@ -262,8 +270,8 @@ def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpe
 
 
 def _end(splits: int, row_bytes: int, costs: Costs) -> Code:
-    """Sums of the other splits go to the first one's warps through shared memory; these add them and
-    store C.
+    """Return the epilogue: split sums are added through shared memory by the first split's warps, which store
+    C.
     """
     others = splits - 1
     handed = BLOCK_TOKENS * 16 * 4 * others // splits

@@ -1,4 +1,4 @@
-"""Warp program of the balanced kernel for one token: B goes into the banks, weights straight to registers."""
+"""Warp program of the balanced kernel for one token: B is spread over the banks, weights go to registers."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ Kind: as-compiled, sm_90."""
 
 
 def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> int:
-    """Registers of a thread of the kernel for one token, as compiled for sm_90."""
+    """Return the registers per thread of the kernel for one token, as compiled for sm_90."""
     if dtype == "fp32":
         return _FP32[index_bytes][rows - 1]
     if rows > 1:
@@ -29,7 +29,7 @@ def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> i
 
 
 _FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}
-"""Registers per thread of fp32 by bytes of an index, for one to four rows a warp.
+"""Registers per thread of fp32 by bytes of an index, for one to four rows per warp.
 
 Kind: as-compiled, sm_90.
 """
@@ -41,45 +41,50 @@ Kind: as-compiled, sm_90.
 
 
 SEGMENTS_AT_ONCE = 8
-"""Segments of which a warp reads four elements of B each. Kind: CUDA source, `vector.cu`."""
+"""Number of segments from which a warp reads four elements of B each at once. Kind: CUDA source,
+`vector.cu`."""
 ELEMENTS_AT_ONCE = 4
-"""Elements that a warp reads of a sector of L2 at once; the warps that read the others ask too. Kind: CUDA
-source, `vector.cu`."""
+"""Elements of a sector of L2 that a warp reads at once; other warps request the rest of the sector. Kind:
+CUDA source, `vector.cu`."""
 SAME_BANK = 4
-"""Lanes that write to one bank, which they do in turn: the elements of a segment. Kind: CUDA source,
+"""Lanes with a bank conflict when they write, one per element of a segment. Kind: CUDA source,
 `vector.cu`."""
 PAIR = 2
-"""Pieces of a warp that follow one another and read neighbouring sectors: DRAM hands out two. Kind: CUDA
+"""Consecutive pieces of a warp that read neighbouring sectors, since DRAM delivers two sectors. Kind: CUDA
 source, `vector.cu`."""
 ROUND_LOADS = 4
-"""Pieces of B that a warp reads before it waits for them. Kind: CUDA source, `vector.cu`."""
+"""Pieces of B that a warp loads before it waits for them. Kind: CUDA source, `vector.cu`."""
 SHUFFLES = 5
-"""Shuffles of a sum over 32 lanes; each waits as long as a read of shared memory. Kind: CUDA source,
+"""Shuffles to reduce a sum over 32 lanes; each has the latency of a shared-memory read. Kind: CUDA source,
 `vector.cu`."""
 ASK_ISSUE, PIECE_ISSUE = 11, 10
-"""Instructions for a piece of B that goes into the banks, before and after it has come. Kind: as-compiled,
-sm_90."""
+"""Instructions per piece of B that is written to the banks, before and after it has arrived. Kind:
+as-compiled, sm_90."""
 
 
 class _Chained(NamedTuple):
-    """Instructions of which one waits for another; what other rows of a warp add is issued meanwhile."""
+    """Group of dependent instructions; instructions for other rows of a warp are issued during its
+    latency.
+    """
 
     issue: int
     wait: str
-    """Cost: cycles that a lone warp takes beside their issue."""
+    """Cost entry: dependency latency of the group in cycles, excluding issue slots, for a single resident
+    warp."""
 
 
 SET_UP = _Chained(80, "set_up_wait")
-"""Once before B is spread, behind the wait for the preceding launch: 55 instructions, 40 of them integer
-ones, of which a sub-partition takes one in two cycles. Kind: as-compiled, sm_90."""
+"""Instructions once before B is spread, after the wait for the preceding launch: 55 instructions, 40 of them
+integer ones, of which a sub-partition takes one in two cycles. Kind: as-compiled, sm_90."""
 ROUND = _Chained(0, "round_wait")
-"""A round of pieces: strides of B are read from constants, twice in a row. Kind: as-compiled, sm_90."""
+"""Beginning of a round of pieces, with two dependent loads of constants for the strides of B. Kind:
+as-compiled, sm_90."""
 CHUNK = _Chained(34, "chunk_wait")
-"""Four elements of a row of weights. Kind: as-compiled, sm_90."""
+"""Product of four elements of a row of weights. Kind: as-compiled, sm_90."""
 ASK = _Chained(17, "ask_wait")
-"""The request for the next four. Kind: as-compiled, sm_90."""
+"""Request of the next four elements. Kind: as-compiled, sm_90."""
 ASK_MOVED = _Chained(17, "moved_ask_wait")
-"""`ASK` at the beginning of a round, which reads their places from constants. Kind: as-compiled, sm_90."""
+"""`ASK` at the beginning of a round, which reads the positions from constants. Kind: as-compiled, sm_90."""
 
 
 def vector_programs(
@@ -90,19 +95,20 @@ def vector_programs(
     *,
     blocks: int = 1,
 ) -> tuple[WarpProgram, ...]:
-    """Sixteen warps of `rows` rows each; B is spread over the banks once, weights come straight to registers.
+    """Return the program of sixteen warps of `rows` rows each; B is spread over the banks once.
 
-    A step is 128 columns of A, of which the rows of a warp keep their share. All waits stand before the first
-    step: B, then weights beyond those that are on their way from the beginning.
+    Weights are loaded directly into registers. A step is 128 columns of A, of which the rows of a warp keep a
+    fraction. All waits are before the first step: first for B, then for the weights that are not prefetched
+    at the beginning.
 
     Parameters
     ----------
-    blocks : of the launch, all of which read the same B at once
+    blocks : number of blocks of the launch, all of which read the same B at once
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // 128), 1)
     chunk = 32 * 4 * rows * (element + index)
-    # Chunks of a round that are loaded ahead: `AHEAD` of `kernels/balanced/cuda/vector.cu`
+    # Chunks of a round that are prefetched: `AHEAD` of `kernels/balanced/cuda/vector.cu`
     ahead = min(2 if rows * (3 + index) > 14 else 3, layout.chunks)
     first = tuple(Instruction(Op.LOAD_A, chunk, 2 * rows, ahead=min(i, steps - 1)) for i in range(ahead))
     moved = _chunks_moved(rows, index, dtype)
@@ -127,10 +133,11 @@ def vector_programs(
 
 
 def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int) -> Code:
-    """B into the banks: a warp reads four pieces and waits, those that are no four one by one.
+    """Return the spreading of B over the banks: a warp loads four pieces and waits; leftover pieces go one by
+    one.
 
-    Of a matrix with fewer columns than the lanes have room for, some lanes read nothing. All blocks read the
-    same lines at once, of which L2 hands out a sector a cycle.
+    If a matrix has fewer columns than the lanes can hold, some lanes read nothing. All blocks read the same
+    lines at once, and L2 delivers one sector of a line per cycle.
     """
     pieces = -(-layout.places // WARPS)
     sizes = [1] * (pieces % ROUND_LOADS) + [ROUND_LOADS] * (pieces // ROUND_LOADS)
@@ -155,14 +162,18 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
 
 
 def _lines(segment: int, element: int) -> int:
-    """Lines of 128 bytes that a warp's read of eight neighbouring segments touches: each is a pass."""
+    """Return the lines of 128 bytes that a warp's read of eight neighbouring segments touches, one
+    pass each.
+    """
     return min(max(SEGMENTS_AT_ONCE * segment * element // 128, 1), SEGMENTS_AT_ONCE)
 
 
 def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int, steps: int) -> Code:
-    """A round of `ahead` chunks begins when all that was asked for has come. One is asked for when another
-    has been used up or, of the first `moved` of a round, just before that, and then waited for just behind
-    it. Each is the weights of a step of its own: L2 has none of them.
+    """Return the loads and products of all chunks, in rounds of `ahead` chunks.
+
+    A round begins when all its chunks have arrived. The next chunk is requested when one has been used. For
+    the first `moved` chunks of a round it is requested just before that, and waited for just after. Each
+    chunk is modelled as the weights of its own step, because none of them are in L2.
     """
     multiply = (Instruction(Op.SHARED, READ_BYTES * 4 * rows, 0), _issue(CHUNK, rows))
     code: list[Instruction] = []
@@ -180,7 +191,7 @@ def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int,
 
 
 def _issue(chained: _Chained, rows: int = 1) -> Instruction:
-    """Four rows of a warp take longer than their instructions."""
+    """Return the issue of a group of instructions; four rows per warp need more cycles than instructions."""
     wait, issue = Charge(chained.wait), chained.issue * rows
     if rows < 4 or not issue:
         return Instruction(Op.ISSUE, issue=issue, charges=(wait,))
@@ -188,7 +199,9 @@ def _issue(chained: _Chained, rows: int = 1) -> Instruction:
 
 
 def _chunks_moved(rows: int, index_bytes: int, dtype: str) -> int:
-    """Chunks of a round that are loaded into other registers and moved over, as compiled for sm_90."""
+    """Return the number of chunks of a round that are loaded into other registers and moved (as compiled,
+    sm_90).
+    """
     if rows == 1:
         return 1 if index_bytes == 1 else 3 * int(dtype == "fp32")
     return 3 * int(rows == 3 and index_bytes == 1 and dtype != "fp32")

@@ -1,8 +1,8 @@
-"""The configs of the kernel for few tokens, and what a block of each occupies on an SM.
+"""Configs of the kernel for few tokens, and the resources of a block of each on an SM.
 
-The warps of a block share the kept columns of a tile, 16 (a k16) at a time; each copies ahead into a ring of
-its own and reads back what it copied itself. Sizes are those of `kernels/small_n/cuda/small_shape.cuh`, which
-checks them.
+The warps of a block share the kept columns of a tile in groups of 16 (a k16). Each warp prefetches into its
+own pipeline stages and reads only its own copies. Sizes are those of `kernels/small_n/cuda/small_shape.cuh`,
+which checks them.
 """
 
 import math
@@ -18,35 +18,38 @@ HEIGHTS = (64, 32, 16)
 WIDTHS = (8, 16, 32, 64)
 """Tokens of a block. Kind: choice, what the compile tests build without spills."""
 MOST_TOKENS = WIDTHS[-1]
-"""Most tokens of a block; more are taken in several ranges. Kind: choice, the last of `WIDTHS`."""
+"""Maximum number of tokens of a block; more are split into ranges. Kind: choice, the last of `WIDTHS`."""
 RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
-"""Warps of a block -> k16s of each that may be on their way; 3 and 5 were slower wherever they were
-timed. Kind: choice, what the compile tests build without spills."""
+"""Warps of a block -> numbers of k16s of each warp that may be in flight; 3 and 5 were slower wherever they
+were timed. Kind: choice, what the compile tests build without spills."""
 WARPS = 8
-"""Warps of a block where none are asked for. Kind: choice, the middle of `RINGS`."""
+"""Default number of warps of a block. Kind: choice, the middle of `RINGS`."""
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
-"""Sums of a thread -> registers that the compiler may use, in any config and on any architecture.
+"""Accumulators of a thread -> registers that the compiler may use, in any config and on any architecture.
 Kind: CUDA source, `small_shape.cuh`."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
-"""Sums of a thread -> registers where rows of B are no whole words: every word has an address of its own.
+"""Accumulators of a thread -> registers if rows of B are not word-aligned: every word has its own address.
 Kind: CUDA source, `small_shape.cuh`."""
 
 
 _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
-"""Rows and tokens of a block -> depths of which all columns but the first k16's are asked for at once. Kind:
+"""Rows and tokens of a block -> depths at which all columns but the first k16's are loaded at once. Kind:
 as-compiled, sm_90a, order of loads."""
 _BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
-"""Rows and tokens of a block -> depths of which the first k16's columns, too, are asked for behind the wait.
+"""Rows and tokens of a block -> depths at which the first k16's columns, too, are loaded after the wait.
 Kind: as-compiled, sm_90a."""
 
 
 class ColumnLoads(NamedTuple):
-    """How a block comes to the columns of its first k16s, which name the rows of B that it copies."""
+    """Order of the loads of the first k16s' column indices, which select the rows of B that a
+    block copies.
+    """
 
     before: int
-    """K16s of which they are asked for before the launch before has ended."""
+    """Number of k16s whose indices are loaded before the wait for the preceding launch."""
     at_once: bool
-    """The others' behind it in one go; else each behind the rows of the k16 before, and waited for."""
+    """True if the other indices are loaded together after the wait; else each is loaded after the rows of the
+    k16 before it, and waited for."""
 
 
 class SmallConfig(NamedTuple):
@@ -55,16 +58,16 @@ class SmallConfig(NamedTuple):
     block_m: int
     block_n: int
     depth: int
-    """K16s of a warp that are on their way."""
+    """Number of k16s of a warp that are in flight."""
     warps: int = WARPS
 
     def __str__(self) -> str:
-        """Short name, e.g. `64x16 d4 w8`: tile of C, depth and warps."""
+        """Return the short name, e.g. `64x16 d4 w8`: tile of C, depth and warps."""
         return f"{self.block_m}x{self.block_n} d{self.depth} w{self.warps}"
 
     @classmethod
     def of_shape(cls, shape: BlockShape, resources: BlockResources) -> "SmallConfig":
-        """The config of a plan.
+        """Return the config of a plan.
 
         Raises
         ------
@@ -82,21 +85,21 @@ class SmallConfig(NamedTuple):
 
     @property
     def shape(self) -> BlockShape:
-        """Block shape of a step, in which every warp takes one k16."""
+        """Block shape of a step, in which every warp processes one k16."""
         return BlockShape(self.block_m, self.block_n, 16 * self.warps)
 
     @property
     def tokens(self) -> int:
-        """Neighbouring tokens of a lane."""
+        """Number of neighbouring tokens of a lane."""
         return self.block_n // 8
 
     def registers(self, n: int) -> int:
-        """Registers per thread that the launch bound allows, for `n` tokens in all."""
+        """Return the registers per thread that the launch bound allows, for `n` tokens in all."""
         known = _REGISTERS_BY_WORDS if row_unit(n) == 2 and self.tokens > 1 else _REGISTERS
         return known[max(self.block_m * self.block_n // 32, 16)]
 
     def resources(self, n: int) -> BlockResources:
-        """What a block occupies; rows of B that are not aligned take a little more."""
+        """Return the resources of a block; unaligned rows of B need slightly more shared memory."""
         weights = self.block_m * 32
         slot = weights + 4 * self.row_slot_bytes(n) + (128 if self.by_words(n) else 0)
         ring = self.depth * slot + 2 * self.depth * 32
@@ -104,26 +107,32 @@ class SmallConfig(NamedTuple):
         return BlockResources(32 * self.warps, self.registers(n), self.warps * max(ring, sums), self.depth)
 
     def by_words(self, n: int) -> bool:
-        """Whether rows of B come as the 4-byte words that hold them: they are aligned to less, or short."""
+        """Return True if rows of B are copied as 4-byte words, because they are not word-aligned or are
+        short.
+        """
         return row_unit(n) == 2 or self.tokens == 1
 
     def copies_per_row(self, n: int) -> int:
-        """Copies that bring a lane's tokens of one row of B."""
+        """Return the number of copies per lane for its tokens of one row of B."""
         if self.by_words(n):
             return self.tokens // 2 + 1
         return 2 * self.tokens // min(row_unit(n), 2 * self.tokens)
 
     def k16_instructions(self, n: int) -> int:
-        """Instructions of a warp for a k16, counted in the loops compiled for sm_90a, within a tenth."""
+        """Return the instructions of a warp for a k16, counted in the loops compiled for sm_90a, within a
+        tenth.
+        """
         fragments = self.block_m // 16
         return 25 + fragments * (2 + self.tokens) + 2 * self.tokens + self.copy_instructions(n)
 
     def copy_instructions(self, n: int) -> int:
-        """Instructions of a k16 that copy a later one; the others multiply."""
+        """Return the instructions of a k16 that copy a later one; the others multiply."""
         return 78 + self.copies_per_row(n) * (115 if self.by_words(n) else 12)
 
     def column_loads(self, n: int) -> ColumnLoads:
-        """Places of the loads that `start` asks for at its top, as compiled for sm_90a."""
+        """Return the order of the index loads that `start` requests at its beginning, as
+        compiled for sm_90a.
+        """
         if self.by_words(n):
             return ColumnLoads(self.depth if self.depth <= 4 else 0, at_once=True)
         key = (self.block_m, self.block_n)
@@ -133,23 +142,23 @@ class SmallConfig(NamedTuple):
         return ColumnLoads(0 if self.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
     def row_slot_bytes(self, n: int) -> int:
-        """Shared memory of one row of B for the 32 lanes."""
+        """Return the bytes of shared memory of one row of B for the 32 lanes."""
         piece = 4 if self.by_words(n) else min(row_unit(n), 2 * self.tokens)
         return 32 * piece * self.copies_per_row(n)
 
 
 def _block_width(n: int) -> int:
-    """Tokens of a block for `n` tokens in all."""
+    """Return the tokens of a block for `n` tokens in all."""
     return next((width for width in WIDTHS if width >= n), MOST_TOKENS)
 
 
 def row_unit(n: int) -> int:
-    """Bytes, 2 to 16, to which contiguous rows of `n` two-byte elements are aligned."""
+    """Return the alignment in bytes, 2 to 16, of contiguous rows of `n` two-byte elements."""
     return math.gcd(2 * n, 16)
 
 
 def small_configs(n: int) -> Iterator[SmallConfig]:
-    """Every config for `n` tokens that compiles to its registers without spills."""
+    """Yield every config for `n` tokens that compiles to its registers without spills."""
     width = _block_width(n)
     for height in HEIGHTS:
         tight = width == MOST_TOKENS and (row_unit(n) < 16 or height == min(HEIGHTS))

@@ -1,12 +1,12 @@
-"""`small-n`: tiles times few tokens, where reading the weights is all the time there is; planner and record.
+"""`small-n`: tiles times few tokens, bound by reading the weights; planner and record.
 
-One block for up to 64 rows of a tile and all that it keeps; no block is cut along K, none waits for
-another. Blocks are small so that all of them are on the GPU at once. Where launches overlap (PDL), some
-SMs get as many as fit, so that the config decides how long the slowest takes. Rows of B are read once a
-block.
+A block has up to 64 rows of a tile and all its kept columns. There is no split-K, and no block waits for
+another. Blocks are small so that all of them are resident at once. With overlapping launches (PDL), some SMs
+get as many blocks as fit, so that the config determines the time of the slowest SM. Every block reads its
+rows of B once.
 
-A plan says the most registers that a config may use on any architecture; the tables here say what the
-compiler took for sm_90a (CUDA 13), rounded up to the eight that an SM gives out at once.
+A plan contains the maximum number of registers that a config may use on any architecture. The tables here
+contain the registers as compiled for sm_90a (CUDA 13), rounded up to the allocation unit of eight.
 """
 
 import sys
@@ -48,8 +48,8 @@ _IN_PIECES = {
     (64, 32): 120,
     (64, 64): 192,
 }
-"""Rows and tokens of a block -> registers of a thread, where rows of B come in pieces, or as one word. Kind:
-as-compiled, sm_90a, CUDA 13."""
+"""Rows and tokens of a block -> registers per thread, if rows of B are copied in pieces, or as one word.
+Kind: as-compiled, sm_90a, CUDA 13."""
 _BY_WORDS = {
     (16, 16): 64,
     (16, 32): 80,
@@ -61,22 +61,22 @@ _BY_WORDS = {
     (64, 32): 120,
     (64, 64): 200,
 }
-"""Rows and tokens of a block -> registers of a thread, where rows of B come as several words: 16 x 16 with 64
-has two blocks of 16 warps to an SM, with 80 one. Kind: as-compiled, sm_90a, CUDA 13."""
+"""Rows and tokens of a block -> registers per thread, if rows of B are copied as several words: 16 x 16 with
+64 has two blocks of 16 warps to an SM, with 80 one. Kind: as-compiled, sm_90a, CUDA 13."""
 _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
-"""Depth and warps -> registers of 16 x 16 in pieces, where they are fewer. Kind: as-compiled,
-sm_90a, CUDA 13."""
+"""Depth and warps -> registers of 16 x 16 in pieces, if they are fewer. Kind: as-compiled, sm_90a,
+CUDA 13."""
 MOST_N = WIDTHS[-1]
-"""Tokens above which the planner leaves the product to the kernels for many. Kind: choice, the last of
+"""Maximum number of tokens that the planner accepts; other kernels run more. Kind: choice, the last of
 `WIDTHS`."""
 
 
 def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:
-    """Plan the product of a tile map with few tokens.
+    """Return the plan of a product of a tile map with few tokens.
 
     Parameters
     ----------
-    config : one of `_small_n_configs` or any other; tokens beyond those of its block are taken in turn
+    config : one of `_small_n_configs` or any other; tokens beyond those of its block are further ranges
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Smal
 
 
 def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[SmallConfig, ...]:
-    """Every config that fits on an SM.
+    """Return every config that fits on an SM.
 
     Raises
     ------
@@ -116,8 +116,10 @@ def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
 
 def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
-    """What items take: instructions of all warps, which share four schedulers, a wait for B in each round of
-    the warps, and the sums of all warps through shared memory.
+    """Return the times of items.
+
+    They include the instructions of all warps on the SM's schedulers, the DRAM latency once per round of the
+    warps, and the exchange of all warps' sums through shared memory.
     """
     k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
     sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm
@@ -136,7 +138,9 @@ def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu:
 
 
 def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Registers as compiled, and prologues that ask for weights before the preceding launch has ended."""
+    """Return the launch traits: registers as compiled, and programs whose prologues prefetch weights under
+    PDL.
+    """
     config = SmallConfig.of_shape(plan.shape, plan.resources)
     return LaunchTraits(
         co_resident=True,
@@ -167,7 +171,7 @@ SMALL_N = Kernel(
 
 
 def _compiled_registers(config: SmallConfig, n: int) -> int:
-    """Registers per thread as compiled, for `n` tokens in all."""
+    """Return the registers per thread as compiled, for `n` tokens in all."""
     tile = (config.block_m, config.block_n)
     if config.by_words(n) and config.tokens > 1:
         return _BY_WORDS[tile]
@@ -176,7 +180,7 @@ def _compiled_registers(config: SmallConfig, n: int) -> int:
 
 
 def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
-    """What a block really occupies; on other architectures the most that it may."""
+    """Return the resources of a block as compiled for sm_90; the maximum on other architectures."""
     most = config.resources(n)
     if gpu.compute_capability != HOPPER:
         return most

@@ -1,14 +1,15 @@
-"""Warp program of the kernel for few tokens: every warp copies, multiplies and never waits for another.
+"""Warp program of the kernel for few tokens: every warp copies and multiplies without waiting for other
+warps.
 
-A step is one k16 for each warp. Copies run `depth` k16s ahead. They land in shared memory, but a warp waits
-for its own alone, as it waits for loads: so they stand here as loads, of which a step waits for its own.
+A step is one k16 for each warp. Copies run `depth` k16s ahead. They arrive in shared memory, but a warp waits
+only for its own copies. Therefore they are modelled as loads, and a step waits for its own loads.
 
-A launch that overlaps has its first weights and columns before the launch before it ends: only rows of B are
-left to be asked for and waited for. They come behind the first weights of the next launch, whose blocks ask
-for them when the launch before this one has ended and this one has not been let go yet.
+With overlapping launches, the first weights and column indices are loaded before the preceding launch ends;
+only rows of B remain to be requested and waited for. They queue after the first weights of the next launch:
+its blocks request these after the preceding launch has ended, while this launch still runs.
 
-Passes of shared memory's port are the layout's, instructions those of code compiled for sm_90a; waits are
-entries of `costs/sm_90.toml`.
+Passes through the shared-memory port follow from the layout, instructions from code compiled for sm_90a;
+waits are entries of `costs/sm_90.toml`.
 """
 
 import math
@@ -26,40 +27,40 @@ from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, W
 
 WAIT_TO_COPY = 34
 """Instructions of the tile kernel between its wait for the preceding launch and its first copy of B, as
-compiled for sm_90a. The time of launches that overlap was fitted to it, and has as many of any kernel. Kind:
+compiled for sm_90a. The fitted time of overlapping launches contains this number for any kernel. Kind:
 as-compiled, sm_90a."""
 COLUMN_BYTES = 2
-"""Bytes of a column's number. Kind: CUDA source, `small_args.cuh`."""
+"""Bytes of a column's index. Kind: CUDA source, `small_args.cuh`."""
 ROW_PASSES = 4
-"""Passes of the port for a copy of a warp, one for each row of B that it asks for: each is a line of its own.
-Kind: CUDA source, `small_ring.cuh`."""
+"""Passes of the port for a copy of a warp, one for each row of B that it requests, since each is in another
+line. Kind: CUDA source, `small_ring.cuh`."""
 LANDING_BYTES = 32
-"""Bytes that land in a pass. A row of B comes as eight pieces of a lane each, four lanes apart: what
-passes the port with it fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
+"""Bytes that arrive in a pass. A row of B arrives as eight pieces, one per lane, four lanes apart, so that a
+pass fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
 PORT_BYTES = 128
-"""Bytes of shared memory in a pass. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
+"""Bytes of shared memory per pass. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 PIECES = 2
-"""Parts of a k16's reads and instructions, which take turns: whole, all warps would read, then all compute.
-Kind: choice, how finely the model interleaves them."""
+"""Number of alternating parts of a k16's reads and products; otherwise all warps would read, then all
+multiply. Kind: choice, how finely the model interleaves them."""
 WEIGHTS_ISSUE = 25
-"""Instructions that ask for weights and columns of a k16, before the preceding launch has ended. Kind:
+"""Instructions that request weights and indices of a k16, before the preceding launch has ended. Kind:
 as-compiled, sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175."""
 END_ISSUE, SUM_ISSUE = 45, 3
-"""Instructions of a thread for its place in a fragment, and for each token and warp of which it adds two
-sums. Kind: as-compiled, sm_90a."""
+"""Instructions of a thread per position in a fragment, and per token and warp of which it adds two sums.
+Kind: as-compiled, sm_90a."""
 SET_UP = Instruction(Op.ISSUE, issue=60)
-"""A warp before it asks for anything. Kind: as-compiled, sm_90a."""
+"""Instructions of a warp before its first loads. Kind: as-compiled, sm_90a."""
 FROM_DRAM = Instruction(Op.ISSUE, charges=(Charge("dram_latency_cycles"),))
-"""A warp until the number of a column, or the place of a row of C, comes from DRAM."""
+"""Wait of a warp until a column index, or the position of a row of C, arrives from DRAM."""
 
 
 def small_programs(config: SmallConfig, n: int, dtype: str, *, most_kept: int) -> tuple[WarpProgram, ...]:
-    """The program of all warps of a block, as it runs when nothing precedes the launch.
+    """Return the program of all warps of a block for a launch that does not overlap with another.
 
     Parameters
     ----------
-    n : tokens in all, on which the size of a copy depends
-    most_kept : columns of the tile that keeps most
+    n : number of tokens in all, which determines the size of a copy
+    most_kept : number of columns of the tile that keeps most
     """
     element, rings = DTYPE_BYTES[dtype], _rings(config, most_kept)
     worker = WarpProgram(
@@ -79,14 +80,14 @@ def small_programs(config: SmallConfig, n: int, dtype: str, *, most_kept: int) -
 
 
 def with_early_blocks(plan: KernelPlan, config: SmallConfig, early_share: float) -> tuple[WarpProgram, ...]:
-    """The plan's program where a share of a launch's blocks runs its prologue under the preceding launch.
+    """Return the plan's program if a share of the blocks runs its prologue during the preceding launch.
 
-    These have asked for their weights by then, which DRAM brings first; where all have, their set-up and
-    columns are done too.
+    These blocks have already requested their weights, which DRAM delivers first. If all blocks have, their
+    set-up and column indices are done too.
 
     Parameters
     ----------
-    early_share : of the blocks, 0 to 1
+    early_share : fraction of the blocks, 0 to 1
     """
     (worker,) = plan.programs
     early, rings = early_share >= 1.0, _rings(config, most_kept(plan.tiles))
@@ -96,12 +97,12 @@ def with_early_blocks(plan: KernelPlan, config: SmallConfig, early_share: float)
 
 
 def most_kept(tiles: TileMap) -> int:
-    """Columns of the tile that keeps most."""
+    """Return the number of columns of the tile that keeps most."""
     return int(tiles.kept_per_tile.max(initial=0))
 
 
 def _rings(config: SmallConfig, kept: int) -> range:
-    """K16s of a warp that are on their way at once, of so many columns shared out among a block's warps."""
+    """Return the k16s of a warp that are in flight at once, if the warps of a block share `kept` columns."""
     k16s = -(-kept // 16)
     return range(min(config.depth, max(-(-k16s // config.warps), 1)))
 
@@ -118,18 +119,19 @@ def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_sha
 
 
 def _first_weights(config: SmallConfig, element: int, rings: range, share: float) -> Code:
-    """A share of the first k16s, which need nothing of the launch before."""
+    """Return the loads of a share of the first k16s' weights, which do not depend on the preceding launch."""
     weights = _weights(config, element)
     amount = round(share * weights.amount)
     return tuple(weights._replace(amount=amount, ahead=ahead) for ahead in rings if amount)
 
 
 def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, early: bool) -> Code:
-    """Rows of B of the first k16s, behind the wait for the launch before, and the columns that name them, as
-    far as the compiler has moved their loads there. DRAM brings them behind all first weights, and what a
-    warp waits for does not shrink where not all warps have a k16.
+    """Return the loads of the first k16s' rows of B, after the wait for the preceding launch.
 
-    early : what the launch's own time has of the first rows' addresses counts there
+    They include the column indices if the compiler has moved their loads after the wait. DRAM delivers them
+    after all first weights. The waits of a warp do not shrink if some warps have no k16.
+
+    early : the fitted time of overlapping launches already contains `WAIT_TO_COPY` of these instructions
     """
     loads = config.column_loads(n)
     instructions = config.copy_instructions(n) - WEIGHTS_ISSUE
@@ -151,7 +153,9 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
 
 
 def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
-    """Weights with the columns of a later k16, and rows of B, of which most are the instructions."""
+    """Return the copies of a later k16: weights with column indices, and rows of B, which need most
+    instructions.
+    """
     own = (
         _asking(config, n, config.copy_instructions(n)),
         _addresses(config, n, landing=config.block_m * 32),
@@ -162,7 +166,7 @@ def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
 
 
 def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
-    """Addresses, most of them of rows of B."""
+    """Return the computation of addresses, most of them of rows of B."""
     waits: tuple[Charge, ...] = (Charge("ask_wait"),)
     if config.by_words(n):
         waits = (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))
@@ -180,19 +184,21 @@ def _weights(config: SmallConfig, element: int) -> Instruction:
 
 
 def _addresses(config: SmallConfig, n: int, *, landing: int = 0) -> Instruction:
-    """Through the port of shared memory, of copies of rows of B; with `landing` bytes of weights."""
+    """Return the port traffic of the addresses of row copies, plus `landing` bytes of arriving weights."""
     passes = 4 * ROW_PASSES * config.copies_per_row(n)
     return Instruction(Op.SHARED, (PORT_BYTES * passes + landing) // config.warps, 0, per_k16=True)
 
 
 def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
-    """Whether a warp sleeps until it has the columns of this k16 of its first ring."""
+    """Return True if a warp waits for the column indices of this k16 when it first fills its pipeline."""
     return ahead == loads.before or (ahead > loads.before and not loads.at_once)
 
 
 def _landing(config: SmallConfig, n: int, rings: range) -> Code:
-    """Rows of B of a k16 that is multiplied next, landed. Of the first ring those are left that no wait for
-    columns of later ones has hidden, shared out among its k16s.
+    """Return the port traffic of the rows of B that arrive for the next k16.
+
+    While the pipeline is first filled, part of it is hidden by waits for later columns; the remaining traffic
+    is divided among these k16s.
     """
     loads, whole = config.column_loads(n), _landed(config, n)
     hidden = sum(_waits_for_columns(loads, ahead) for ahead in rings[1:])
@@ -202,25 +208,25 @@ def _landing(config: SmallConfig, n: int, rings: range) -> Code:
 
 
 def _landed(config: SmallConfig, n: int) -> Instruction:
-    """Rows of B that land in shared memory take its port while no warp waits, but for the reads behind."""
+    """Return the port traffic of arriving rows of B, for which no warp waits but which delays later reads."""
     passed = PORT_BYTES * _landing_passes(config, n)
     return Instruction(Op.SHARED, int(passed / config.warps), 0, per_k16=True, posted=True)
 
 
 def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
-    """Whole sectors of every row."""
+    """Return the load of rows of B, in whole sectors."""
     tokens = min(n, config.block_n)
     sectors = -(-tokens * element // SECTOR_BYTES)
     return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * config.block_n // tokens), 0, per_k16=True)
 
 
 def _of_a_warp(config: SmallConfig, instructions: int) -> int:
-    """Instructions of each warp, for the k16 that one of them takes."""
+    """Return the instructions per warp for a k16 that one of the warps processes."""
     return max(round(instructions / config.warps), 1)
 
 
 def _multiply(config: SmallConfig, n: int) -> Code:
-    """A k16 of this warp is read and multiplied."""
+    """Return the reads and the multiplication of one k16 of this warp."""
     weights, rows = config.block_m * 32, 4 * config.row_slot_bytes(n)
     shared = (weights + rows) / (PIECES * config.warps)
     issue = _of_a_warp(config, config.k16_instructions(n) - config.copy_instructions(n))
@@ -244,8 +250,10 @@ def _multiply(config: SmallConfig, n: int) -> Code:
 
 
 def _landing_passes(config: SmallConfig, n: int) -> float:
-    """Shared-memory passes in which a k16's rows of B arrive: one for each copy of words of a row, else one
-    per `PORT_BYTES`. Rows that arrive together share what they leave of the banks.
+    """Return the shared-memory passes in which a k16's rows of B arrive.
+
+    With copies of words, each copy of a row is a pass; otherwise a pass delivers `LANDING_BYTES`, since rows
+    that arrive together share the banks.
     """
     if config.by_words(n):
         return 16.0 * config.copies_per_row(n)
@@ -253,8 +261,11 @@ def _landing_passes(config: SmallConfig, n: int) -> float:
 
 
 def _end(config: SmallConfig, n: int, element: int) -> Code:
-    """Sums of all warps through shared memory, each read once, half of the banks at a time. A thread does
-    so for one place of a fragment after another, and reads first where its row of C is.
+    """Return the epilogue: the sums of all warps are exchanged through shared memory and added, and C is
+    stored.
+
+    Each sum is read once, with half of the banks at a time. A thread processes its positions of a fragment
+    one after the other, and first loads the index of its row of C.
     """
     sums, warps = config.block_m * config.block_n * 4, config.warps
     busy = config.block_m / (8 * warps)

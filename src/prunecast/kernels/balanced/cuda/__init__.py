@@ -1,7 +1,7 @@
 """The balanced kernel: A with equal counts per segment, multiplied on CUDA cores.
 
-`matrix.cu` for two tokens and more, `vector.cu` for one; `operator` lays out bytes. Which columns are dense
-is decided in `balanced/layout.py`, a floor above.
+`matrix.cu` is for two or more tokens, `vector.cu` for one; `operator` lays out bytes. `balanced/layout.py`
+chooses the dense columns.
 
 Read first: `prunecast/kernels/balanced/layout.py`, then `matrix.cu`.
 """

@@ -1,6 +1,6 @@
 """`BalancedOperator.compile(plan, weights)`: a balanced plan as a callable on the GPU.
 
-Records follow windows of columns, not items: every group of rows walks all of them.
+Records are per window of columns, not per item: every group of rows processes all windows.
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
 
 
 class _BalancedForm(NamedTuple):
-    """What a plan says beyond the contract."""
+    """Properties of the compiled form that are not in the plan."""
 
     source: str
     entry: str
@@ -48,7 +48,7 @@ class _BalancedForm(NamedTuple):
 
 
 def _form_of(plan: KernelPlan) -> _BalancedForm:
-    """The form of a balanced plan; the same plan gives the same form everywhere."""
+    """Return the form of a balanced plan, computed deterministically from the plan."""
     if plan.inner is None:
         raise BadInput("the balanced kernel needs a plan with elements")
     if plan.n == 1:
@@ -60,7 +60,7 @@ def _form_of(plan: KernelPlan) -> _BalancedForm:
 
 
 def _own_defines(plan: KernelPlan, form: _BalancedForm) -> dict[str, int]:
-    """Preprocessor names of a form, besides those of the end of C."""
+    """Return the preprocessor names of a form, without those of the epilogue."""
     half = {"HALF": _HALF[plan.dtype]}
     if form.vector is not None:
         index_bytes = 1 if form.vector.places < 256 else 2
@@ -85,13 +85,13 @@ MATRIX_ARGS = np.dtype(
     + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
     + [(name, "i4") for name in ("m", "k", "tokens", "window_count", "split_windows", "slot_words")]
 )
-"""The bytes of `MatrixArgs` in matrix.cu."""
+"""Layout of `MatrixArgs` in matrix.cu."""
 VECTOR_ARGS = np.dtype(
     [(name, "u8") for name in ("values", "indices", "b", "c", "bias", "clock")]
     + [(name, "i8") for name in ("b_step", "c_step")]
     + [(name, "i4") for name in ("m", "k", "chunks", "places")]
 )
-"""The bytes of `VectorArgs` in vector.cu."""
+"""Layout of `VectorArgs` in vector.cu."""
 Floats = npt.NDArray[np.float32]
 
 
@@ -122,29 +122,31 @@ def _matrix_images(
 class _PackedMatrix(NamedTuple):
     """Records of `matrix.cu`, one for each group of 16 rows and window.
 
-    A record has, in words of 16 bytes: for each pair of dense columns 8 words of values, rows ascending; for
-    each row of a quarter of the warp and pair of its rest the pair's values, quarter by quarter; in the same
-    order the places of the rest, 16 bits each; the places of the dense columns, likewise. Places are bytes
-    from the start of the window in shared memory; padding has the value 0 and the place of the zeros behind
-    the window.
+    A record is a sequence of 16-byte words. First are 8 words of values for each pair of dense columns, rows
+    ascending. Next are the values of the rest: for each row of a quarter of the warp and each pair of
+    elements, the pair's values, quarter by quarter. Then follow the positions of the rest in the same order,
+    16 bits each, and the positions of the dense columns. Positions are byte offsets from the start of the
+    window in shared memory. Padding has the value 0 and the position of the zeros after the window.
     """
 
     records: npt.NDArray[np.uint32]
-    """(words, 4)."""
+    """(words, 4) records."""
     windows: IntArray
-    """(groups, windows, 2): first word, pairs of dense columns."""
+    """(groups, windows, 2): first word, number of pairs of dense columns."""
 
 
 class _PackedVector(NamedTuple):
-    """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding is 0 and reads zeros."""
+    """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding has value 0 and points
+    to zeros.
+    """
 
     values: npt.NDArray[Any]
     indices: npt.NDArray[Any]
-    """uint8 or uint16: place in the lane's bank."""
+    """uint8 or uint16: position in the lane's bank."""
 
 
 def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
-    """`weights` rounded to the plan's dtype, in fp32."""
+    """Return `weights` rounded to the plan's dtype, in fp32."""
     if dtype == "fp32":
         return np.ascontiguousarray(weights, np.float32)
     if dtype == "fp16":
@@ -155,7 +157,9 @@ def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
 
 
 def _pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> _PackedMatrix:
-    """Records of `weights` (M, K), already rounded; what `elements` does not keep is not read."""
+    """Return the records of `weights` (M, K), already rounded; weights that `elements` does not keep are not
+    read.
+    """
     from prunecast.kernels.balanced.loops import write_records
 
     words = layout.words.astype(np.int64)
@@ -171,7 +175,7 @@ def _pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, 
 def _pack_vector(
     elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
 ) -> _PackedVector:
-    """Chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
+    """Return the chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
     column = elements.column_index.astype(np.int64)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     lane = column // layout.segment % LANES
@@ -200,13 +204,13 @@ def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:
 
 
 class BalancedOperator(Operator):
-    """A plan of a balanced kernel on one device; B and C of one token may begin anywhere."""
+    """A plan of a balanced kernel on one device; with one token, B and C need no alignment."""
 
     name = "the balanced kernel"
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         if plan.kernel != "balanced":
             raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
         form = _form_of(plan)
@@ -232,20 +236,20 @@ class BalancedOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """CUDA cores alone."""
+        """Return all compute capabilities from 7.5 on; the kernel uses only CUDA cores."""
         return range(75, 1000)
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:
-        """None for one token."""
+        """Return the alignment of rows in bytes: 1 (none) for one token."""
         return 1 if plan.n == 1 else 16
 
     def places(self) -> Places | None:
-        """None for one token, whose steps count elements."""
+        """Return None for one token, because `place` then writes strides in elements."""
         return None if self.plan.n == 1 else super().places()
 
     def place(self, b: Place, c: Place) -> None:
-        """B and C, by elements from one to the next where there is one token."""
+        """Write B and C into the arguments; for one token with strides in elements."""
         super().place(b, c)
         if self.plan.n == 1:
             args, item_bytes = self._args, self._wanted.item_bytes

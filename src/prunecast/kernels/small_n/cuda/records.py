@@ -1,6 +1,6 @@
 """`SmallOperator.compile(plan, weights)`: a small-n plan as a callable on the GPU.
 
-Its weights lie in the order of the fragments that lanes hold, its work in a record of each block.
+Weights are packed in the order of the lanes' fragments; each block has a record of its work.
 """
 
 from pathlib import Path
@@ -37,21 +37,21 @@ technical specifications."""
 GROUP = 16
 """Kept columns of a tensor instruction, a k16. Kind: definition, PTX ISA, mma m16n8k16."""
 NO_COLUMN = 0xFFFF
-"""Number of a column that is not there. Kind: CUDA source, `small_ring.cuh`."""
+"""Index of a missing column. Kind: CUDA source, `small_ring.cuh`."""
 
 
 class PackedSmall(NamedTuple):
-    """The images of one layer. Tile t has k16s group_start[t] to group_start[t + 1], in order."""
+    """Packed weights of one layer. Tile t has k16s group_start[t] to group_start[t + 1], in order."""
 
     weights: Bits
-    """(k16s, block_m / 16, 32, 8): what lane 4 g + q holds of 16 rows. Columns 4 q, 4 q + 1 of row g,
-    of row g + 8, then 4 q + 2, 4 q + 3 of both; columns are places in the k16."""
+    """(k16s, block_m / 16, 32, 8): values that lane 4 g + q holds of 16 rows. Columns 4 q, 4 q + 1 of row g,
+    of row g + 8, then 4 q + 2, 4 q + 3 of both; columns are positions in the k16."""
     columns: Bits
     """(k16s, 16): columns of A, `NO_COLUMN` for none."""
     rows: IntArray
     """(tiles, block_m): row of C; -1 for none."""
     group_start: IntArray
-    """(tiles + 1,)."""
+    """(tiles + 1,) first k16 of each tile."""
 
 
 def pack_small(tiles: TileMap, bits: Bits, block_m: int) -> PackedSmall:
@@ -60,7 +60,7 @@ def pack_small(tiles: TileMap, bits: Bits, block_m: int) -> PackedSmall:
     Parameters
     ----------
     tiles : no tile taller than `block_m`
-    bits : (M, K) uint16, the weights; what the map does not keep is not read
+    bits : (M, K) uint16, the weights; weights that the map does not keep are not read
     block_m : rows of a block
 
     Raises
@@ -78,7 +78,7 @@ def pack_small(tiles: TileMap, bits: Bits, block_m: int) -> PackedSmall:
 
 
 def _by_lane(padded: Bits) -> Bits:
-    """(block_m, 16 k16s) -> (k16s, fragments, 32, 8)."""
+    """Convert (block_m, 16 k16s) to (k16s, fragments, 32, 8), the order in which lanes load fragments."""
     block_m, width = padded.shape
     # fragment, half h of its rows, row g, k16, quarter q, pair of columns p, column of the pair
     split = padded.reshape(block_m // 16, 2, 8, width // GROUP, 4, 2, 2)
@@ -87,7 +87,7 @@ def _by_lane(padded: Bits) -> Bits:
 
 
 MOST_RANGES_IN_ARGS = 440
-"""Ranges that fit into the launch arguments. Kind: CUDA source, `small_args.cuh`."""
+"""Number of ranges that fit into the launch arguments. Kind: CUDA source, `small_args.cuh`."""
 
 SMALL_ARGS = np.dtype(
     [(name, "u8") for name in ("weights", "columns", "ranges", "places", "rows", "bias", "b", "c", "clock")]
@@ -95,14 +95,14 @@ SMALL_ARGS = np.dtype(
     + [(name, "i4") for name in ("b_shift", "tokens", "blocks_in_args", "c_tokens")]
     + [("first", "i4", (MOST_RANGES_IN_ARGS, 2))]
 )
-"""The bytes of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
+"""Layout of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
 
 
 class _SmallRecords(NamedTuple):
-    """One entry for each block: those of the plan, then blocks for rows in no tile, which keep nothing."""
+    """One entry per block: those of the plan, then blocks for rows in no tile, which have no k16s."""
 
     ranges: IntArray
-    """(blocks, 2): first k16, and how many."""
+    """(blocks, 2): first k16, number of k16s."""
     places: IntArray
     """(blocks, 2): row list, first token."""
     rows: IntArray
@@ -110,11 +110,11 @@ class _SmallRecords(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Blocks of the launch."""
+        """Number of blocks of the launch."""
         return int(self.ranges.shape[0])
 
     def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
-        """One `SMALL_ARGS` record, complete but for addresses and row bytes."""
+        """Return one `SMALL_ARGS` record, complete except for addresses and row strides."""
         args = np.zeros(1, SMALL_ARGS)
         args["tokens"] = plan.n
         if self.blocks <= MOST_RANGES_IN_ARGS:
@@ -124,7 +124,7 @@ class _SmallRecords(NamedTuple):
 
 
 def small_records(plan: KernelPlan, packed: PackedSmall) -> _SmallRecords:
-    """The records of a plan, whose items are whole tiles."""
+    """Return the records of a plan, whose items are whole tiles."""
     items = item_columns(plan, GROUP, "the small-n kernel")
     lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
     tokens = np.arange(0, plan.n, plan.shape.block_n, dtype=np.int32)
@@ -150,7 +150,7 @@ class SmallOperator(Operator):
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """The form of a plan. Raises BadInput where no form of this kernel runs it."""
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         if (
             plan.kernel != "small-n"
             or np.any(np.diff(plan.work.block_start) > 1)
@@ -173,7 +173,7 @@ class SmallOperator(Operator):
 
     @staticmethod
     def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """A plan with its weights (M, K).
+        """Return a plan packed with its weights (M, K).
 
         Raises
         ------
@@ -195,22 +195,22 @@ class SmallOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Compute capabilities, times ten, with cp.async."""
+        """Return the range of compute capabilities, times ten, with cp.async."""
         return range(80, 1000)
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:
-        """Whole words, whatever these are."""
+        """Return the alignment of contiguous rows, so that no rows are copied."""
         return row_unit(plan.n)
 
     def place(self, b: Place, c: Place) -> None:
-        """B by whole words of 4 bytes, of which it may begin inside one."""
+        """Write B and C into the arguments; B may begin inside a 4-byte word."""
         _place_b(self._args, self.plan, b.pointer, b.row_bytes)
         self._args["c"], self._args["c_row_bytes"] = c
 
 
 def _place_b(args: npt.NDArray[np.void], plan: KernelPlan, address: int, row_bytes: int) -> None:
-    """Write the place of B into the argument: the kernel reads whole words of 4 bytes, and begins at one."""
+    """Write the address of B into the argument, rounded down to the 4-byte words that the kernel reads."""
     element = DTYPE_BYTES[plan.dtype]
     shift = address % 4 // element
     args["b"], args["b_shift"], args["b_row_bytes"] = address - shift * element, shift, row_bytes
