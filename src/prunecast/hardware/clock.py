@@ -74,6 +74,8 @@ def sm_clock_hz(
         + gpu.clock_activity_per_dram_byte_per_clk * dram_bytes_per_clk_per_sm
     )
     clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
+    # 0 for a short launch, whose clock depends on the mean activity; near 1 for one much longer than the time
+    # constant
     followed = 1.0 - exp(-period_s / gpu.clock_follow_s)
     busy = 1.0 - (1.0 - busy_share) * followed
     loaded = max(_on_line(activity / busy, gpu.clock_activity, clocks), LEAST_CLOCK * gpu.max_clock_hz)

@@ -175,6 +175,7 @@ def resident_share(
     if at_once >= 1.0 or blocks > room or len(set(columns)) == 1:
         return at_once
     ends = column_cycles * _ends(columns, fit, sms)
+    # The first `room - blocks` blocks find free slots; each other block waits for the next block to end
     late = np.zeros(blocks)
     left = np.sort(ends)[: 2 * blocks - room]
     late[room - blocks :] = np.maximum(start_cycles - (ends.max() - left), 0.0)

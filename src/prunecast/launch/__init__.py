@@ -1,4 +1,4 @@
-"""What a launch costs and finds on a GPU among launches like it: PDL, stragglers, caches.
+"""Launch context of a plan: PDL, placement, stragglers, cache state and launch overhead on one GPU.
 
 Read first: `context.py`; then `floor.py` and `overlap.py`.
 """

@@ -1,17 +1,17 @@
-"""`LaunchContext`: a plan on a GPU among launches like it, as both engines read it.
+"""`LaunchContext`: a plan on a GPU in a sequence of similar launches, as both engines use it.
 
-A plan says what is launched. Here stands what that comes to on one GPU: whether the launch overlaps the
-preceding one (programmatic dependent launch, PDL), on which SMs its CTAs are expected, what its warps find
-done when they begin, which operands lie in L2, and what else is launched.
+A plan describes the launch itself. This module adds the properties that depend on the GPU: whether the launch
+overlaps the preceding one (programmatic dependent launch, PDL), on which SMs its CTAs are expected, which
+part of the prologue is already done, which operands are in L2, and which other kernels are launched.
 
 Operands in L2 when a launch begins (`CacheState`):
 
-cold   operands were last used so long ago that L2 has lost them, as in the recorded suites
-model  B has just been written by the layer before; weights are cold unless those of the whole model fit in L2
-warm   the same product over and over, on the same operands
+cold   operands were last used so long ago that L2 has evicted them, as in the recorded suites
+model  the layer before has just written B; weights are cold unless those of the whole model fit in L2
+warm   the same product is repeated on the same operands
 
-Activations use the same memory again and again: C that fits is overwritten before it leaves L2. What is
-somewhat larger than the room of L2 is kept in part, since it does not evict strictly by age.
+Activations reuse the same memory: C that fits is overwritten before it is evicted. Data somewhat larger than
+the usable part of L2 are kept in part, since L2 does not evict strictly by age.
 """
 
 from dataclasses import dataclass, replace
@@ -39,8 +39,9 @@ from prunecast.plan.program import WarpProgram, bind
 
 L2_STATES = ("cold", "model", "warm")
 GRAIN = 64
-"""Parts of 1 to which shares are rounded, so that a GPU with warm operands is found again. Kind: choice, fine
-enough."""
+"""Steps per unit to which fractions in L2 are rounded, so that a GPU with warm operands is found in the cache
+of `_with_l2`. Kind: choice, fine enough.
+"""
 
 
 class CacheState(NamedTuple):
@@ -49,11 +50,13 @@ class CacheState(NamedTuple):
     name: str = "cold"
     """One of `L2_STATES`."""
     weight_bytes: float = float("inf")
-    """Weights of the whole model, of which each launch uses its own; `model` alone asks for it."""
+    """Bytes of the weights of the whole model, of which each launch uses its own; only `model` uses this
+    number.
+    """
 
     @property
     def words(self) -> str:
-        """The state in the words of tables: where a launch finds its operands."""
+        """Return the state as text for tables: where a launch finds its operands."""
         return {"cold": "operands in DRAM", "model": "B in L2", "warm": "operands in L2"}[self.name]
 
 
@@ -61,16 +64,16 @@ COLD = CacheState()
 
 
 class _Found(NamedTuple):
-    """Shares that lie in L2."""
+    """Fractions of the operands that are in L2."""
 
     read: float
-    """Share of the bytes of A and B."""
+    """Fraction of the bytes of A and B."""
     written: float
-    """Share of C, which the next launch writes again before it has left L2."""
+    """Fraction of C, which the next launch overwrites before it is evicted."""
 
 
 def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
-    """The GPU as a launch finds it: DRAM has only those reads and writes to serve that L2 does not."""
+    """Return the GPU with DRAM rates and latency for a launch whose operands are partly in L2."""
     check_choice("l2", l2.name, L2_STATES)
     if l2.name == "cold":
         return gpu
@@ -90,7 +93,10 @@ def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
 
 
 def _kept(size: float, gpu: GpuSpec) -> float:
-    """Share of what is used in turn that L2 still has."""
+    """Return the fraction of cyclically used data of `size` bytes that is still in L2.
+
+    It falls linearly between the ratios to the usable L2 at which all and none of the data are kept.
+    """
     costs = load_costs("prunecast.launch", gpu.compute_capability)
     all_kept, none_kept = costs["l2_all_kept_ratio"], costs["l2_none_kept_ratio"]
     return min(max((none_kept - size / gpu.l2_usable_bytes) / (none_kept - all_kept), 0.0), 1.0)
@@ -98,7 +104,11 @@ def _kept(size: float, gpu: GpuSpec) -> float:
 
 @lru_cache(maxsize=1024)
 def _with_l2(gpu: GpuSpec, read: int, written: int) -> GpuSpec:
-    """The GPU with L2 holding some of the traffic; one object for equal shares, in units of 1 / `GRAIN`."""
+    """Return the GPU with L2 serving some of the traffic; equal fractions, in units of 1 / `GRAIN`, give one
+    object.
+
+    DRAM rates rise by 1 / miss rate, up to the L2 rates. The DRAM latency remains unless all reads hit L2.
+    """
     missed, stored = 1.0 - read / GRAIN, 1.0 - written / GRAIN
     beyond = gpu.dram_latency_cycles - gpu.l2_latency_cycles
     return replace(
@@ -111,23 +121,24 @@ def _with_l2(gpu: GpuSpec, read: int, written: int) -> GpuSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaunchContext:
-    """A plan on a GPU among launches like it.
+    """A plan on a GPU in a sequence of similar launches.
 
     Parameters
     ----------
-    plan, gpu : what is launched, and where
-    costs : what launches cost on the GPU's architecture, `costs/sm_*.toml`
+    plan, gpu : the launch, and the GPU that runs it
+    costs : launch costs on the GPU's architecture, `costs/sm_*.toml`
     fit : blocks per SM, with registers as compiled
-    programs : the plan's with costs of the GPU's architecture, less what co-resident blocks have done when
-        the preceding launch ends
-    pdl : blocks may start while the preceding launch ends, since no other launch stands between
-    co_resident : blocks of the next launch reside on the SMs beside those of this one; each has one item
-    places : (blocks,) slot of each block, slot p on SM p mod SMs, in co-resident launches of which some
+    programs : programs of the plan with the costs of the GPU's architecture, without the part that
+        co-resident blocks have completed when the preceding launch ends
+    pdl : blocks may start before the preceding launch has ended, since no other launch is in between
+    co_resident : blocks of the next launch are resident on SMs concurrently with those of this one; each has
+        one item
+    places : (blocks,) slot of each block, slot p on SM p mod SMs, for co-resident launches in which some
         blocks share an SM; None where the hardware fills SMs in turn
-    b_in_l2 : L2 holds B when the launch begins
+    b_in_l2 : L2 contains B when the launch begins
     pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns,
-        where all blocks wait there by then; else 0
-    other_launches_s : seconds of what a library launches besides this kernel, e.g. a split-K reduction
+        if all blocks wait there by then; else 0
+    other_launches_s : seconds of other kernels that a library launches, e.g. a split-K reduction
     """
 
     plan: KernelPlan
@@ -144,16 +155,20 @@ class LaunchContext:
 
     @property
     def prefetches_weights(self) -> bool:
-        """Whether its producer warps read indices and weights before `griddepcontrol.wait`, B behind it."""
+        """Return True if producer warps read indices and weights before `griddepcontrol.wait`, and B after
+        it.
+        """
         return self.plan.pdl and not self.co_resident
 
     @property
     def held(self) -> int:
-        """Blocks that the GPU holds at once."""
+        """Return the number of blocks that the GPU holds at once."""
         return self.fit.blocks_per_sm * self.gpu.sm_count
 
     def check_fit(self) -> None:
-        """Raise `PlanDoesNotFit` where no block fits on an SM, or not all of a persistent grid on the GPU."""
+        """Raise `PlanDoesNotFit` if no block fits on an SM, or if the GPU cannot hold all blocks of a
+        persistent grid.
+        """
         plan, gpu = self.plan, self.gpu
         if self.fit.blocks_per_sm == 0:
             raise PlanDoesNotFit(
@@ -166,14 +181,19 @@ class LaunchContext:
 
     @property
     def crowd(self) -> int:
-        """Blocks on the SM that has most."""
+        """Return the number of blocks on the SM with the most blocks."""
         if self.places is not None:
             return int(np.bincount(self.places % self.gpu.sm_count).max())
         return max(min(self.fit.blocks_per_sm, -(-self.plan.item_count // self.gpu.sm_count)), 1)
 
 
 def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> LaunchContext:
-    """Everything about a launch that its plan does not decide. BadInput: an unknown state of L2."""
+    """Return the context of a launch: all its properties that the plan does not determine.
+
+    Raises
+    ------
+    BadInput : an unknown state of L2
+    """
     gpu = gpu_as_found(plan, gpu, l2)
     traits = KERNELS[plan.kernel].traits(plan, gpu)
     fit = occupancy(_as_compiled(plan, traits.registers_per_thread), gpu)
@@ -208,18 +228,22 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
 
 
 def launch_costs(gpu: GpuSpec) -> Costs:
-    """What launches cost on the GPU's architecture, whatever the kernel."""
+    """Return the launch costs on the GPU's architecture, which are the same for all kernels."""
     return load_costs("prunecast.launch", gpu.compute_capability)
 
 
 def block_columns(work: WorkList) -> Columns:
-    """Kept columns of each block, 1 each where all are equal: placement asks for proportions only."""
+    """Return the kept columns of each block, or 1 for each if all are equal: placement needs only
+    proportions.
+    """
     columns = work.k_stop - work.k_start
     return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
 
 
 def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
-    """Shares of a burst's launches, which add up to 1, and the launch as it is placed in each."""
+    """Return the launch with each placement in a burst, and the fraction of launches with it; fractions sum
+    to 1.
+    """
     blocks, sms = context.plan.item_count, context.gpu.sm_count
     if context.places is None or blocks > sms or len(set(block_columns(context.plan.work))) > 1:
         return [(1.0, context)]
@@ -228,10 +252,10 @@ def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
 
 
 def l2_power(context: LaunchContext) -> float:
-    """Power of a byte through L2, below 1 where blocks read the same rows of B in step.
+    """Return the relative power of a byte through L2, below 1 where blocks read the same rows of B in step.
 
-    Kernels that read dense tiles of B say themselves who shares a read. What reads in step save in 2:4 its
-    sparse tensor cores draw more.
+    It is 1 for kernels that read dense tiles of B, whose programs model shared reads themselves. It is 1 for
+    2:4 too: its sparse tensor cores draw as much more power as reads in step save.
     """
     plan = context.plan
     if plan.b_access == "dense_tile" or plan.tensor.startswith("sparse"):
@@ -240,7 +264,11 @@ def l2_power(context: LaunchContext) -> float:
 
 
 def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power: float) -> float:
-    """`l2_power` of tiles (tiles,) that keep such shares of all columns, as if they had been drawn."""
+    """Return the relative L2 power of random column masks whose tiles (tiles,) have the given densities.
+
+    1 - (1 - p) * sum(d_t^(1 + e)) / sum(d_t), with densities d_t, p = `in_step_power`, e =
+    `out_of_step_power`.
+    """
     columns = float(density.sum())
     if columns == 0.0:
         return 1.0

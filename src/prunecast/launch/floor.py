@@ -1,4 +1,4 @@
-"""Launch floor: what lies between back-to-back launches beside their kernels' own cycles."""
+"""Launch floor: time between back-to-back launches that the cycles of their kernels do not contain."""
 
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
@@ -9,21 +9,22 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.misaligned import word_bytes
 
 ROW_PADDING = 8
-"""Elements of a vector, of which rows of C have a whole number. Kind: definition, 16 bytes of two-byte
-elements."""
+"""Elements of a vector; rows of C are padded to a multiple of it. Kind: definition, 16 bytes of two-byte
+elements.
+"""
 LAUNCHES = ("graph", "stream")
 """Ways to launch: in a CUDA graph, or one by one in a stream."""
 
 
 def launch_floor_s(context: LaunchContext, launch: str) -> float:
-    """Seconds per launch, back to back, of which the plan's own cycles are not part.
+    """Return the seconds per launch, back to back, that the plan's own cycles do not contain.
 
-    Rows of C without a tile take a second launch, and rows that are not aligned two copies, with which none
-    overlaps; what these do counts here too.
+    Rows of C without a tile need a second launch, and misaligned rows need two copies, which overlap with no
+    other kernel. The time of these kernels is included.
 
     Parameters
     ----------
-    launch : one of `LAUNCHES`; in a stream the host sets the pace, whether launches overlap or not
+    launch : one of `LAUNCHES`; in a stream the host limits the rate, whether launches overlap or not
     """
     if launch == "stream":
         floor_s = context.gpu.stream_launch_s
@@ -34,19 +35,22 @@ def launch_floor_s(context: LaunchContext, launch: str) -> float:
 
 
 def beside_s(context: LaunchContext) -> float:
-    """What launches of other kernels do for a plan, in seconds besides their launches.
+    """Return the seconds of other kernels that are launched for a plan, in addition to the plan's own
+    launches.
 
-    None of them multiplies: while they run no tensor core works, and the clock of the plan's own kernel goes
-    with what is done in the rest of the time. Seen in products with rows of zeros: 1840 to 1880 MHz on
-    average where a third of the time is their launch's and 1800 were predicted (H200, 2026-11-21).
+    None of them uses tensor cores. The clock of the plan's own kernel depends on its activity in the rest of
+    the time. Products with rows of zeros showed 1840 to 1880 MHz on average where a third of the time is
+    spent in that launch and 1800 were predicted (H200, 2026-11-21).
     """
     plan, gpu = context.plan, context.gpu
     return padded_copy_seconds(plan, gpu) + zero_row_seconds(plan, gpu) + context.other_launches_s
 
 
 def _overlapped_s(context: LaunchContext) -> float:
-    """What the plan's cycles do not have of a launch under PDL. Those of co-resident blocks have the start,
-    and the way of stores where all of them wait for the preceding launch.
+    """Return the part of a PDL launch's overhead, in seconds, that the plan's cycles do not contain.
+
+    The cycles of co-resident blocks contain the block start and, if all of them wait for the preceding
+    launch, the latency of the last stores.
     """
     gpu = context.gpu
     hidden = gpu.block_start_cycles if context.co_resident else 0
@@ -57,12 +61,13 @@ def _overlapped_s(context: LaunchContext) -> float:
 
 
 def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
-    """What the two copies take, launches included; 0 where rows are aligned or the kernel takes any.
+    """Return the seconds of the two copies that pad misaligned rows, launches included; 0 if none are needed.
 
-    A copy reads and writes memory once, one after the other, with nothing to overlap. On an H200 products of
-    1 token took 4.6 to 5.2 us more than those of 16 (3072 x 768, own measurement, 2026-11-21); launches and
-    copies come to 5.4, of which 0.3 are what blocks that few have done before the launch before ends. With
-    4321 tokens 4096 x 4096 took 170 us more than with padded rows.
+    The copies read and write memory once, one after the other, and nothing overlaps with them. On an H200
+    products of 1 token needed 4.6 to 5.2 us more than those of 16 (3072 x 768, own measurement, 2026-11-21);
+    the formula gives 5.4 us for launches and copies. Of these, 0.3 us are the lost overlap: so few blocks
+    would otherwise run part of their work before the preceding launch ends. With 4321 tokens, 4096 x 4096
+    needed 170 us more than with padded rows.
     """
     if not plan.pdl or not has_copied_rows(plan.kernel, plan.n, plan.dtype):
         return 0.0
@@ -81,11 +86,12 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
 
 
 def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
-    """What the second launch takes besides its launch; 0 where every row lies in a tile.
+    """Return the seconds of the launch that zeros rows of C without a tile, without its overhead; 0 without
+    such.
 
-    One block a row reads which row it is and writes it. Blocks start one after the other, one in about a
-    cycle (`block_interval_s`). Or the stores take longer: as fast as DRAM takes what leaves L2 for them, or
-    as SMs hand them over, and a block's start and way out.
+    The launch has one block per row, which reads its row index and writes the row. Its time is the larger of
+    two: block starts, about one per cycle (`block_interval_s`); or stores, limited by DRAM bandwidth for the
+    lines that they evict or by the store rate of the SMs, plus the start and store latency of one block.
     """
     rows = zero_row_count(plan)
     if rows == 0:

@@ -1,16 +1,16 @@
-"""Memory rules of a launch: what it brings into L2, and what DRAM reads and writes for it.
+"""Memory rules of a launch: the data that it brings into L2, and the DRAM traffic that it causes.
 
-One record, computed from a plan on a GPU, that both engines read: the simulator turns it into costs and
-segments, the closed form into bytes. A rule that only one of them knew would make their times differ.
+Both engines use one record, computed from a plan on a GPU: the simulator turns it into costs and segments,
+the closed form into bytes. If a rule existed in only one of them, their predictions would differ.
 
-Who is served first   Weights that blocks prefetch before `griddepcontrol.wait` are queued at DRAM before
+Order at DRAM         Weights that blocks prefetch before `griddepcontrol.wait` are queued at DRAM before
                       rows of B (`early_blocks`, `weights_first`).
-When C is written     A store ends in L2. DRAM writes a line when L2 evicts it, which the data that come in
-                      later cause: reads and stores of this launch, of C of launches before (`write_back`).
-What stays in L2      Partial sums of a workspace that all launches share. A workspace of the operator's own
-                      is as old as its weights when it runs again, and is written like C (`partials`).
-What a miss fetches   The row of B that missed, in the range of tokens (`rows_per_miss`).
-What a pair reads     Each CTA of a pair copies its own part of a box of B, once (`box_parts`).
+Write-back of C       A store ends in L2. DRAM writes a line when L2 evicts it, which data that arrive later
+                      cause: reads and stores of this launch evict C of earlier launches (`write_back`).
+Data that stay in L2  Partial sums of a workspace that all launches share. An operator's private workspace is
+                      as old as its weights when it is used again, and is written back like C (`partials`).
+Fetch size of a miss  The row of B that missed, in the range of tokens (`rows_per_miss`).
+Reads of CTA pairs    Each CTA of a pair copies its own part of a box of B, once (`box_parts`).
 """
 
 from typing import NamedTuple
@@ -25,16 +25,18 @@ from prunecast.plan.program import Op
 
 
 class RowsRead(NamedTuple):
-    """Rows of B, or channels of the input of a convolution, that any tile reads."""
+    """Rows of B, or channels of the input of a convolution, that at least one tile reads."""
 
     rows: int
     bytes_per_token: float
-    """Bytes of one row or channel for one column of C."""
+    """Bytes of one row or channel per column of C."""
     columns_per_row: int
     """Columns of A that read the same row or channel."""
 
     def share(self, columns: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """(items,): share of the rows that an item reads; its columns are taken as drawn at random."""
+        """Return the fraction of the rows that each item reads, (items,), as if its columns were drawn at
+        random.
+        """
         if self.columns_per_row == 1:
             return columns / max(self.rows, 1)
         return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
@@ -45,22 +47,27 @@ class MemoryRules(NamedTuple):
 
     read: RowsRead
     write_back: float
-    """Bytes that DRAM writes for each byte that comes into L2: the share of what is written in all that
-    comes in. With it reads and stores of a launch together write all of C."""
+    """Bytes that DRAM writes per byte that enters L2: the written fraction of all bytes that enter. With this
+    rate the reads and stores of a launch together write back all of C.
+    """
     partials: float
     """Bytes of partial sums that DRAM writes."""
     rows_per_miss: int
-    """Rows of B, or pixels of an input channel for each pixel of the output, that a miss brings from DRAM."""
+    """Rows of B, or input pixels of a channel per output pixel, that a miss fetches from DRAM."""
     box_parts: int
     """CTAs of a pair that each copy a part of a box of B."""
     early_blocks: int
-    """Blocks whose weight prefetch is done when the first block may read B, as far as DRAM's rate allows."""
+    """Blocks whose weight prefetch is complete when the first block may read B, limited by the DRAM
+    bandwidth.
+    """
     weights_first: float
-    """Share of the weights of all blocks' first rings for which B waits, however long tiles are."""
+    """Fraction of the weights in the first pipeline fill of all blocks that DRAM serves before B, however
+    long tiles are.
+    """
 
 
 def memory_rules(context: LaunchContext) -> MemoryRules:
-    """Rules of a launch."""
+    """Return the memory rules of a launch."""
     plan = context.plan
     read = rows_read(plan)
     partials = _partial_bytes(context)
@@ -78,7 +85,7 @@ def memory_rules(context: LaunchContext) -> MemoryRules:
 
 
 def rows_read(plan: KernelPlan) -> RowsRead:
-    """Count the rows of B, or channels, that the tiles of a plan read together."""
+    """Return the number and size of the rows of B, or channels, that the tiles of a plan read in total."""
     element_bytes = DTYPE_BYTES[plan.dtype]
     if plan.source is None:
         return RowsRead(_different(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
@@ -88,7 +95,7 @@ def rows_read(plan: KernelPlan) -> RowsRead:
 
 
 def _different(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
-    """Number of different values in `index`, which are below `size`."""
+    """Return the number of distinct values in `index`, which are below `size`."""
     if int(plan.tiles.kept_per_tile.max(initial=0)) == plan.k:
         return size
     used = np.zeros(size, np.bool_)
@@ -97,15 +104,16 @@ def _different(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> i
 
 
 def pixels_per_output(plan: KernelPlan) -> int:
-    """Input pixels of a channel for each output pixel of a convolution, rounded, at least 1."""
+    """Return the input pixels of a channel per output pixel of a convolution, rounded, at least 1."""
     return 1 if plan.source is None else max(round(plan.source.source_ratio), 1)
 
 
 def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
-    """Share of what is written in all that comes into L2, each byte of which evicts one.
+    """Return the written fraction of all bytes that enter L2, each of which evicts one byte.
 
-    First stages come 1,060 cycles later for a MB of B (H200); V:N:M kernels with 8 MB of C and 4 MB else need
-    16.2 us where C after all else would need 21.3 (RTX 3090).
+    Measurements: the first stages arrive 1,060 cycles later per MB of B (H200). V:N:M kernels with 8 MB of C
+    and 4 MB of other data need 16.2 us; with C written after everything else they would need 21.3 us (RTX
+    3090).
     """
     rows = plan.tiles.rows_per_tile.astype(np.float64)
     written = float(rows.sum()) * plan.n * OUTPUT_BYTES[plan.dtype] + partials
@@ -116,9 +124,10 @@ def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
 
 
 def _partial_bytes(context: LaunchContext) -> float:
-    """Bytes of partial sums of an operator's own workspace (`whole`), which L2 has lost when it runs again.
+    """Return the bytes of partial sums in an operator's private workspace (`whole`), which DRAM writes.
 
-    A library's workspace serves all layers: L2 keeps its lines, and the next launch overwrites them.
+    L2 has evicted such a workspace when the operator runs again. A library's workspace serves all layers: L2
+    keeps its lines, and the next launch overwrites them.
     """
     stores = (
         i.amount * p.warps for p in context.programs for i in p.end if i.op is Op.STORE_PARTIAL and i.whole
@@ -136,7 +145,9 @@ def _early_blocks(context: LaunchContext) -> int:
 
 
 def _ring_bytes(context: LaunchContext) -> float:
-    """Weights of the first ring of all blocks, each k-slice of a tile once."""
+    """Return the bytes of weights in the first pipeline fill of all blocks; each k-slice of a tile counts
+    once.
+    """
     plan = context.plan
     first = plan.work.block_start[:-1]
     if plan.schedule is not Schedule.HARDWARE:
@@ -149,8 +160,10 @@ def _ring_bytes(context: LaunchContext) -> float:
 
 
 def _weights_first(context: LaunchContext) -> float:
-    """0 where the preceding launch hides the prefetch: split tiles leave their SMs long before it ends. The
-    constants of 2:4 contain it.
+    """Return `MemoryRules.weights_first`.
+
+    It is 0 if the preceding launch hides the prefetch, as with split tiles, whose blocks leave their SMs long
+    before the launch ends. It is 0 for 2:4 too, whose fitted constants contain the effect.
     """
     plan, blocks = context.plan, context.plan.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
