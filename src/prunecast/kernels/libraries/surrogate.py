@@ -1,12 +1,12 @@
-"""`Surrogate`: a vendor's library as this project sees it.
+"""`Surrogate`: model of a vendor's library, with the interface of the project's own kernels.
 
-Its source is not public. General physics (roofline, warp programs, occupancy) stand in for it, and tables say
-which kernels it has and takes, each with library version, date and source. It plans like any kernel, so that
-the same engines time it.
+The source of the library is not public. It is modelled with general physics (roofline, warp programs,
+occupancy) and with tables of its kernels and of its choices, each with library version, date and source. A
+surrogate makes plans like any kernel, so that the same engines predict its time.
 
-Tables are CSV files in `tables/`, one row a kernel, a family or a choice, which says for which architectures
-it holds, of which library version it was learnt, when, and from what. A GPU or a library version is added by
-adding rows; rows of a newer version stand before older ones.
+Tables are CSV files in `tables/`, with one row per kernel, family or choice. Each row contains the
+architectures to which it applies, the library version, the date and the source. To support a new GPU or
+library version, add rows; rows of a newer version come before older ones.
 """
 
 import csv
@@ -27,7 +27,7 @@ Row = MappingProxyType[str, str]
 
 @cache
 def table(name: str) -> tuple[Row, ...]:
-    """All rows of `tables/NAME.csv`, in their order."""
+    """Return all rows of `tables/NAME.csv`, in their order."""
     text = (resources.files(__package__) / "tables" / f"{name}.csv").read_text(encoding="utf-8")
     rows = tuple(MappingProxyType(row) for row in csv.DictReader(text.splitlines()))
     if any(None in row or None in row.values() for row in rows):
@@ -37,14 +37,16 @@ def table(name: str) -> tuple[Row, ...]:
 
 @cache
 def rows_for(name: str, compute_capability: int) -> tuple[Row, ...]:
-    """Rows whose `sm` lists the compute capability, else those of the nearest lower one that is listed."""
+    """Return the rows whose `sm` lists the compute capability, else those of the nearest lower one that is
+    listed.
+    """
     listed = {sm for row in table(name) for sm in numbers(row["sm"])}
     nearest = max((sm for sm in listed if sm <= compute_capability), default=min(listed))
     return tuple(row for row in table(name) if nearest in numbers(row["sm"]))
 
 
 def numbers(entry: str) -> tuple[int, ...]:
-    """Whole numbers of an entry: apart by spaces, or the two ends of a range."""
+    """Return the integers of an entry: separated by spaces, or the two ends of a range."""
     return tuple(int(number) for number in entry.replace("-", " ").split())
 
 
@@ -55,11 +57,11 @@ class Surrogate:
     Parameters
     ----------
     library : its name, e.g. `cuBLAS`
-    package : with its costs, `costs/sm_*.toml`
+    package : package that contains its costs, `costs/sm_*.toml`
     families : the table in `tables/` that lists its kernel families by architecture
-    configs : (what is multiplied, n, dtype, gpu) -> configs that it may run, the likeliest first
-    plan : (what is multiplied, n, dtype, gpu), keyword `config` -> plan of one, by default of the first
-    traits : (plan, gpu) -> what it launches besides: split-K reductions, fills, partition kernels
+    configs : (map or sizes, n, dtype, gpu) -> configs that it may run, the likeliest first
+    plan : (map or sizes, n, dtype, gpu), keyword `config` -> plan of a config, by default the first
+    traits : (plan, gpu) -> its additional launches: split-K reductions, fills, partition kernels
     """
 
     library: str
@@ -70,9 +72,9 @@ class Surrogate:
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits]
 
     def kernel(self, name: str, meaning: str, **attributes: Any) -> Kernel:
-        """The record of a kernel that this library runs.
+        """Return the record of a kernel that this library runs.
 
-        attributes : others of `Kernel`
+        attributes : further attributes of `Kernel`
         """
         return Kernel(
             name=name,

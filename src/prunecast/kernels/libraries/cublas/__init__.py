@@ -1,4 +1,4 @@
-"""The vendor's dense product (cuBLAS): its kernels, which of them it takes, and what their warps do.
+"""The vendor's dense product (cuBLAS): its kernels, the heuristic that chooses them, and their warp programs.
 
 Read first: `kernel.py` (planner), `configs.py`, `rank.py`.
 """

@@ -1,10 +1,10 @@
 """Kernels that cuBLAS has on a GPU: `tables/cublas_families.csv` and `tables/cublas_kernels.csv`.
 
-They are known by the names that profilers print. `nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT` on sm_90 is a
-tile of C of 256 x 128, k-steps of 64 in 4 stages, a cluster of two; such kernels launch one CTA of 384
-threads on each SM. `ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn` has one CTA for each tile.
-Bulk copies need rows that begin at multiples of 16 bytes; for others sm_90 runs kernels of sm_80 and sm_75,
-which copy 4 or 2 bytes a lane (`cutlass_80_tensorop_f16_s16816gemm_f16_64x128_64x3_nn_align2`).
+They are identified by the names that profilers print. `nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT` on sm_90
+has a tile of C of 256 x 128, k-steps of 64 in 4 stages, and a cluster of two; such kernels launch one CTA of
+384 threads on each SM. `ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn` has one CTA for each
+tile. Bulk copies need rows that are aligned to 16 bytes. For other rows sm_90 runs kernels of sm_80 and
+sm_75, which copy 4 or 2 bytes per lane (`cutlass_80_tensorop_f16_s16816gemm_f16_64x128_64x3_nn_align2`).
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
 from prunecast.plan.tensor_rate import fma_per_clk
 
 VECTOR_BYTES, NARROW_BYTES = 16, 4
-"""Bytes at whose multiples bulk copies begin, and the narrowest of `cp.async`. Kind: definition, PTX ISA."""
+"""Alignment in bytes for bulk copies, and bytes of the narrowest `cp.async`. Kind: definition, PTX ISA."""
 WARPGROUP_THREADS = 384
-"""Threads of a CTA: a warpgroup that copies and two that multiply. Kind: as-compiled, launches of kernels
-whose names begin with nvjet."""
+"""Threads of a CTA: one producer warpgroup and two consumer warpgroups. Kind: as-compiled, launches of
+kernels whose names begin with nvjet."""
 SIDE_STEP = 8
-"""Step of the tokens that a tensor instruction takes. Kind: definition, PTX ISA, shapes of wgmma."""
+"""Granularity of the tokens of a tensor instruction. Kind: definition, PTX ISA, shapes of wgmma."""
 
 FAMILY_RULES = ("align_bytes", "free_least_steps", "most_slices", "narrow_up_to", "overhang")
 KERNEL_RULES = (
@@ -36,31 +36,34 @@ KERNEL_RULES = (
 
 
 class LibraryKernel(NamedTuple):
-    """A kernel, and when and how its library takes it."""
+    """A kernel of the library, with the rules for its use."""
 
     config: TileConfig
     deals_out: bool
-    """Taken only where tokens are no multiple of 64 and its tiles deal them out evenly."""
+    """True if it is used only when tokens are no multiple of 64 and its tiles divide them evenly."""
     rules: dict[str, float]
     """Columns of the tables.
 
-    `align_bytes`: what a lane of a copy moves. `copy_cycles`: of the path to shared memory for a copy
-    instruction of a warp narrower than 16 bytes a lane, in truth and as the `heuristic` has it. `split_waves`
-    and `split_most_waves`: waves of CTAs that split-K fills where tiles leave room, with slices of at least
-    `split_least_steps` k-steps of 64 columns, from `split_least_k` columns on. `free_slices`: the most where
-    tiles leave no room. `narrow_up_to`: rows or tokens of a product, whichever are fewer, up to which tiles
-    narrower than 64 are taken. `overhang`: less than that a side is longer than the product's. `most_work`:
-    tiles times columns of A, at most.
+    `align_bytes`: bytes that a lane copies at once. `copy_cycles` and `heuristic_copy_cycles`: cycles of the
+    path to shared memory per copy instruction of a warp with less than 16 bytes per lane, as measured and as
+    the library's heuristic assumes. `split_waves` and `split_most_waves`: waves of CTAs that split-K fills if
+    tiles leave SMs idle, with slices of at least `split_least_steps` k-steps of 64 columns, from
+    `split_least_k` columns on. `free_slices`: maximum number of slices if tiles leave no SMs idle.
+    `narrow_up_to`: up to this many rows or tokens of a product (the smaller of the two), tiles narrower than
+    64 are used. `overhang`: a side of a tile exceeds that of the product by less than this. `most_work`:
+    maximum of tiles times columns of A.
     """
 
     def __str__(self) -> str:
-        """Short name, that of its tile."""
+        """Return the short name of its tile."""
         return str(self.config)
 
 
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
-    """Largest of 16, 4 and 2 bytes at whose multiples rows of A, B and C begin, rows of k and of n elements;
-    one token lies along them.
+    """Return the alignment of rows of A, B and C, the largest of 16, 4 and 2 bytes, for rows of k and n
+    elements.
+
+    With one token, only the rows of k elements count for the alignment to 16 bytes.
     """
     element = DTYPE_BYTES[dtype]
     if (k if n == 1 else gcd(k, n)) * element % VECTOR_BYTES == 0:
@@ -70,11 +73,11 @@ def aligned_bytes(k: int, n: int, dtype: str) -> int:
 
 @lru_cache(maxsize=64)
 def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> tuple[LibraryKernel, ...]:
-    """Kernels of which a CTA fits on an SM; those for aligned rows where the GPU has no others.
+    """Return the kernels of which a CTA fits on an SM; those for aligned rows if the GPU has no others.
 
     Parameters
     ----------
-    row_bytes : at whose multiples rows begin, see `aligned_bytes`
+    row_bytes : alignment of rows in bytes, see `aligned_bytes`
 
     Raises
     ------
@@ -112,13 +115,15 @@ def _tensor(family: Row) -> str:
 
 
 def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> TileConfig | None:
-    """None where shared memory has no room for the stages, or no instruction multiplies such a tile."""
+    """Return the config; None if the stages exceed shared memory, or if no instruction multiplies such a
+    tile.
+    """
     block_m, element = int(row["block_m"]), DTYPE_BYTES[dtype]
     part = _part(family, row, block_m, block_n, element)
     step_bytes = int(row["step_bytes"])
     resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, dtype)
     if resources is None and family["path"] == "mma":
-        # The shorter k-step where fewer than the wanted stages of the longer fit
+        # Halve the k-step if fewer than the minimum number of stages fit
         step_bytes //= 2
         resources = _resources(family, row, (block_m, block_n, step_bytes), part, gpu, dtype)
     if part is None or resources is None:
@@ -137,7 +142,7 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
 
 
 class _Part(NamedTuple):
-    """Part of the tile that one warp or warpgroup owns, and FMA of its tensor instruction."""
+    """Part of the tile that one warp or warpgroup computes, and FMA of its tensor instruction."""
 
     rows: int
     tokens: int
@@ -146,13 +151,13 @@ class _Part(NamedTuple):
 
 def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _Part | None:
     if family["path"] != "wgmma":
-        # The table is for elements of 2 bytes; an instruction of CUDA cores does one FMA for each lane
+        # The table is for elements of 2 bytes; an instruction on CUDA cores performs one FMA per lane
         fma = int(family["instruction_fma"])
         fma = fma if family["path"] == "cuda cores" else fma * 2 // element
         return _Part(int(row["part_m"]), int(row["part_n"]), fma)
     if int(family["pair"]) > 1:
         return _Part(block_m // 2, block_n, block_m * block_n * 32 // element)
-    # Two warpgroups share rows or tokens, whichever reads less; where neither can be one has the whole tile
+    # Two warpgroups divide rows or tokens, whichever reads less; else one warpgroup has the whole tile
     halves = ((block_m // CONSUMER_WARPGROUPS, block_n), (block_m, block_n // CONSUMER_WARPGROUPS))
     for parts in (halves, ((block_m, block_n),)):
         uses = [(wgmma_use(m, n, element, sparse=False), m, n) for m, n in parts if m % 8 == n % 8 == 0]
@@ -166,7 +171,9 @@ def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _P
 def _resources(
     family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
-    """Resources with the most stages that fit within the row's limits; None with fewer than the least."""
+    """Return the resources with as many stages as fit within the row's limits; None below the
+    row's minimum.
+    """
     block_m, block_n, step_bytes = tile
     least, most = numbers(row["stages"])
     stage = (block_m + block_n // int(family["pair"])) * step_bytes

@@ -1,4 +1,4 @@
-"""`dense`: cuBLAS's product, in the kernel that the library is taken to choose; planner and record."""
+"""`dense`: cuBLAS's product, with the kernel that the library is predicted to choose; planner and record."""
 
 from dataclasses import replace
 
@@ -29,13 +29,13 @@ def _dense_configs(
     tokens_lie_together: bool = False,
     is_padded: bool = True,
 ) -> list[Ranked]:
-    """Kernels that cuBLAS may take, each with its split-K slices, the one that it is taken to choose first.
+    """Return the kernels that cuBLAS may choose, with split-K slices, the predicted choice first.
 
     Parameters
     ----------
-    tokens_lie_together : C is row-major, so that k and n say whether rows are aligned
-    is_padded : as torch has C, column-major, rows of k and m elements begin at multiples of 16 bytes whatever
-        their lengths are, as those of convolutions do; without, their lengths say where they begin
+    tokens_lie_together : C is row-major, so that k and n determine the alignment of rows
+    is_padded : C is column-major, as in torch, and rows of k and m elements are aligned to 16 bytes whatever
+        their lengths are, as in convolutions; if False, their lengths determine the alignment
 
     Raises
     ------
@@ -63,15 +63,15 @@ def plan_dense(
     tokens_lie_together: bool = False,
     is_padded: bool = True,
 ) -> KernelPlan:
-    """Plan C (m, n) = A (m, k) @ B (k, n) without any pruning.
+    """Return the plan of C (m, n) = A (m, k) @ B (k, n) without any pruning.
 
-    On sm_90 and sm_100 the grid is persistent, and clusters share what they read from L2. Elsewhere the
-    hardware dispatches one CTA per tile of C. Split-K slices are added up by a second kernel.
+    On sm_90 and sm_100 the grid is persistent, and clusters share their reads from L2 by multicast. On other
+    GPUs the hardware dispatches one CTA per tile of C. A second kernel adds split-K slices.
 
     Parameters
     ----------
-    config : of `_dense_configs`, or None for the one that the library is taken to choose
-    tokens_lie_together, is_padded : as of `_dense_configs`
+    config : one of `_dense_configs`, or None for the predicted choice of the library
+    tokens_lie_together, is_padded : as in `_dense_configs`
 
     Raises
     ------
@@ -106,14 +106,16 @@ def plan_dense(
 
 
 def _dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """A split-K reduction, and a fill that clears the tile counter."""
+    """Return the time of a split-K reduction, and of a fill that clears the tile counter."""
     slices = int(plan.work.parts.max(initial=1))
     sums_s = float(reduction_seconds(plan.m, plan.n, slices, gpu))
     return LaunchTraits(other_launches_s=sums_s + _counter_seconds(plan.item_count, gpu))
 
 
 def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
-    """Launch that clears the counter from which CTAs draw tiles, where they do not follow from its number."""
+    """Return the seconds of the launch that clears the counter from which CTAs draw tiles, 0 if it is not
+    needed.
+    """
     most = cublas_costs(gpu.compute_capability)["counter_tiles_per_sm"] * gpu.sm_count
     return gpu.graph_launch_s if gpu.has_wgmma and tiles > most else 0.0
 
@@ -137,7 +139,7 @@ DENSE = CUBLAS.kernel(
 
 
 def _named_tile(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
-    """Rows and tokens of the tile that `tables/cublas_choices.csv` has for such products."""
+    """Return the rows and tokens of the tile that `tables/cublas_choices.csv` lists for such products."""
     for row in table("cublas_choices"):
         if gpu.compute_capability not in numbers(row["sm"]):
             continue
@@ -147,7 +149,9 @@ def _named_tile(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
 
 
 def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
-    """Warpgroups take tiles in turn: where an SM has but one CTA's tile, the other one has nothing to do."""
+    """Return the kernel with one active warpgroup if an SM has only one tile and warpgroups
+    alternate tiles.
+    """
     kernel = config.kernel
     tile = kernel.config
     block_m, block_n, _ = tile.shape

@@ -1,12 +1,12 @@
-"""Launches of cuBLAS: CTAs of its kernels for sm_90 that share a read of L2, and kernels beside a product.
+"""Launches of cuBLAS: multicast among CTAs of its sm_90 kernels, and additional kernels of a product.
 
-A second kernel adds up split-K sums, a fill clears a counter. Of the product itself, kernels captured on an
-H200 (cuBLAS 13.1, 133 products, 2026-11-21) say how they share, clusters with multicast, by their names and
-launches: pairs where more than 120 CTAs want an SM each, `128x128_64x6_2x1`; clusters of four, or of eight in
-both directions, where fewer do, `64x48_64x15_2x4`. CTAs of a pair and of the pair beside it work in step, and
-L2 serves what both ask for together: 2048 x 2048 with 256 tokens in tiles of 64 x 64 would read 15 TB/s by
-pairs alone, and clocks of all large products go with 0.7 of such reads. So a pair is taken as four CTAs that
-share.
+A second kernel adds the split-K sums, and a fill clears a counter. Names and launches of kernels captured on
+an H200 (cuBLAS 13.1, 133 products, 2026-11-21) show the clusters with multicast: pairs if there are more than
+120 CTAs, `128x128_64x6_2x1`; clusters of four, or of eight in both directions, if there are fewer,
+`64x48_64x15_2x4`. The CTAs of two neighbouring pairs run in step, and L2 merges their requests for the same
+data: 2048 x 2048 with 256 tokens in tiles of 64 x 64 would read 15 TB/s if only pairs shared reads, and the
+clocks of all large products correspond to 0.7 of such reads. Therefore a pair is modelled as four CTAs that
+share reads.
 """
 
 from functools import cache
@@ -24,16 +24,17 @@ FloatArray = npt.NDArray[np.float64]
 
 @cache
 def cublas_costs(compute_capability: int) -> Costs:
-    """Fitted and measured numbers of the library's kernels, `costs/sm_*.toml`."""
+    """Return the fitted and measured numbers of the library's kernels, `costs/sm_*.toml`."""
     return load_costs(__package__, compute_capability)
 
 
 def reduction_seconds(m: int, n: int, slices: FloatArray | int, gpu: GpuSpec) -> FloatArray:
-    """Time of the kernel that adds up the fp32 sums of split-K slices; 0 without split-K.
+    """Return the time in seconds of the kernel that adds the fp32 sums of split-K slices; 0 without split-K.
 
-    A launch, a CTA's start, a read of L2 for its place and one for its sums, the stores' way out, and the
-    traffic of the sums. On sm_90 also the start and the read of the CTAs that an SM takes besides; there the
-    launch begins while the product ends: its edge in captured graphs is a programmatic one (cuBLAS 13.1).
+    It is the sum of a launch, the start of a CTA, two reads of L2 (its position and its sums), the latency of
+    the stores, and the traffic of the sums. On sm_90 the start and the read of further CTAs on an SM are
+    added. There the launch overlaps the end of the product: its edge in captured graphs is a programmatic one
+    (cuBLAS 13.1).
     """
     costs = cublas_costs(gpu.compute_capability)
     launch_s = costs["reduction_launch_s"] if gpu.has_wgmma else gpu.graph_launch_s
@@ -48,23 +49,23 @@ def reduction_seconds(m: int, n: int, slices: FloatArray | int, gpu: GpuSpec) ->
 
 
 MOST_CTAS_IN_LARGE_CLUSTERS = 120
-"""CTAs up to which clusters are of four and eight, beyond which of two. Kind: choice, cuBLAS 13.1: names and
-grids of 133 products on an H200, 2026-11-21."""
+"""Maximum number of CTAs with clusters of four and eight; above it clusters have two. Kind: choice, cuBLAS
+13.1: names and grids of 133 products on an H200, 2026-11-21."""
 LONGER_SIDE, SHORTER_SIDE = 4, 2
 """CTAs of a cluster of eight that share one read of the longer and of the shorter side of their tiles. Kind:
 definition, names of kernels that end in `_2x4` and `_4x2`."""
 PAIR = 2
-"""CTAs of a pair. Two pairs side by side share both sides, or all four the longer one where it is over
-`long_tile_ratio` times the shorter. Of two token ranges no pair stands beside the other, and it shares the
-longer side: 4096 x 4096 with 136 and 200 tokens in 64 x 72 and 64 x 104 reads 8.6 TB/s if pairs share tokens
-alone, the rate of L2; four that shared would read 5.8 and 6.3 (H200, 2026-11-22). Kind: definition, names of
-kernels that end in `_2x1`."""
+"""CTAs of a pair. Two neighbouring pairs share both sides, or all four CTAs share the longer side if it
+exceeds `long_tile_ratio` times the shorter. With two token ranges no pairs are neighbours, and a pair shares
+the longer side: 4096 x 4096 with 136 and 200 tokens in 64 x 72 and 64 x 104 would read 8.6 TB/s, the rate of
+L2, if pairs shared only tokens, and 5.8 and 6.3 if four CTAs shared reads (H200, 2026-11-22). Kind:
+definition, names of kernels that end in `_2x1`."""
 HOPPER = 90
 """Compute capability whose kernels run in clusters. Kind: definition, CUDA C++ Programming Guide."""
 
 
 class _Multicast(NamedTuple):
-    """CTAs that share one read, one entry for each config: 1, 2 or 4."""
+    """Number of CTAs that share one read, per config: 1, 2 or 4."""
 
     weights: FloatArray
     """Blocks of a cluster that share rows of A: neighbours along the tokens."""
@@ -75,13 +76,13 @@ class _Multicast(NamedTuple):
 def multicast(
     block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
 ) -> _Multicast:
-    """Sharing of tiles of these sizes, no wider than there are neighbours.
+    """Return the multicast of tiles of these sizes, limited by the number of neighbours.
 
-    An odd number of token ranges does not fill fours and eights in both directions: clusters are four along
-    the rows (`_1x4`). Up to `clusters_few_tokens` neither this nor which side two token ranges share is
-    modelled: the choice of what is split comes out wrong with it.
+    An odd number of token ranges cannot fill clusters of four and eight in both directions: clusters are then
+    four along the rows (`_1x4`). Up to `clusters_few_tokens` neither this nor the side that two token ranges
+    share is modelled, because the modelled choice of split-K becomes wrong with it.
 
-    slices : of split-K, one entry for each config
+    slices : number of split-K slices, one entry for each config
     """
     along_rows, along_tokens = np.ceil(m / block_m), np.ceil(n / block_n)
     large = along_rows * along_tokens * slices <= MOST_CTAS_IN_LARGE_CLUSTERS

@@ -1,4 +1,4 @@
-"""Warp programs of cuBLAS's kernels: the tile kernel that reads B in dense tiles, and what differs."""
+"""Warp programs of cuBLAS's kernels: those of the tile kernel with dense tiles of B, with modifications."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -27,20 +27,20 @@ LANES, STEP_BYTES = 32, 128
 
 
 class _Multicast(NamedTuple):
-    """CTAs of one config that share a read."""
+    """Number of CTAs of one config that share a read."""
 
     weights: int
     tokens: int
 
 
 def _multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> _Multicast:
-    """Sharing of one config."""
+    """Return the multicast of one config."""
     found = multicast(np.array([float(shape.block_m)]), np.array([float(shape.block_n)]), m, n, float(slices))
     return _Multicast(int(found.weights[0]), int(found.tokens[0]))
 
 
 def _line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
-    """Cycles of a k-step of one token, whose 64 elements of B are one line that all clusters ask L2 for."""
+    """Return the extra cycles per k-step with one token: all clusters request the same line of B from L2."""
     if n > 1:
         return 0
     ctas = -(-m // shape.block_m)
@@ -50,7 +50,7 @@ def _line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
 def cublas_programs(
     kernel: LibraryKernel, m: int, k: int, n: int, slices: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
-    """What the warps of a CTA do in a product that split-K cuts into `slices`."""
+    """Return the warp programs of a CTA in a product with `slices` split-K slices."""
     config = kernel.config
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
         return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
@@ -66,9 +66,9 @@ def cublas_programs(
 def _copying_warps(
     config: TileConfig, copy_cycles: float, lane_bytes: float, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
-    """Warps that copy and multiply."""
+    """Return the programs of kernels whose warps both copy and multiply."""
     programs = tuple(_without_fix_up(p) for p in warp_programs(config, "dense_tile"))
-    if config.pair > 1:  # the copy engine writes what tcgen05 reads
+    if config.pair > 1:  # TMA writes the operands that tcgen05 reads
         return tuple(replace(p, step=_reading(p.step, operand_bytes(config, gpu))) for p in programs)
     if config.tensor == "none":
         return tuple(replace(p, step=_on_cuda_cores(p.step), end=_on_cuda_cores(p.end)) for p in programs)
@@ -78,21 +78,22 @@ def _copying_warps(
 
 @lru_cache(maxsize=256)
 def _warpgroups(config: TileConfig, shared: _Multicast, gpu: GpuSpec) -> tuple[WarpProgram, WarpProgram]:
-    """Producer and consumers of a kernel for sm_90."""
+    """Return the programs of producer and consumers of a kernel for sm_90."""
     programs = warp_programs(config, "dense_tile", multicast=shared.tokens)
     producer, consumer = (_without_fix_up(program) for program in programs)
     step: Code = tuple(
         i._replace(multicast=shared.weights) if i.op is Op.COPY_A else i for i in producer.step
     )
-    # A warpgroup that waits for a tile of its own, which does not come, stands by as the producer does
+    # A warpgroup without a tile waits, and is counted with the producer's warps
     idle = 4 * (CONSUMER_WARPGROUPS - config.warpgroups)
     return replace(producer, step=step, warps=producer.warps + idle), _consumer(consumer, config, gpu)
 
 
 def operand_bytes(config: TileConfig, gpu: GpuSpec) -> int:
-    """Shared memory that one multiplying warp reads for 16 columns, less the writes that cost nothing.
+    """Return the shared-memory bytes that one consumer warp reads per 16 columns, less the hidden writes.
 
-    Where one warpgroup multiplies all of a tile it reads each operand once; two that share it read one twice.
+    If one warpgroup multiplies a whole tile, it reads each operand once; two warpgroups read one of them
+    twice.
     """
     reads = config.operand_bytes_per_warp_per_k16
     if config.tensor_path != "wgmma":
@@ -104,7 +105,9 @@ def operand_bytes(config: TileConfig, gpu: GpuSpec) -> int:
 
 
 def _lone_warpgroup_bytes(config: TileConfig, gpu: GpuSpec) -> int | None:
-    """What a warpgroup that has the whole tile reads for 16 columns; None if it cannot have it."""
+    """Return the bytes that a warpgroup with the whole tile reads per 16 columns; None if it
+    cannot have it.
+    """
     block_m, block_n, _ = config.shape
     if block_m * block_n > cublas_costs(gpu.compute_capability)["lone_warpgroup_elements"]:
         return None
@@ -113,9 +116,10 @@ def _lone_warpgroup_bytes(config: TileConfig, gpu: GpuSpec) -> int | None:
 
 
 def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
-    """Cycles between a warpgroup's products of a k-step and the next one's, beside latency and pipe.
+    """Return the cycles between a warpgroup's products of two k-steps, in addition to latency and tensor
+    pipe.
 
-    Instructions of fewer than 64 columns take longer to read their operands than to multiply them.
+    Instructions with fewer than 64 columns are bound by the reads of their operands.
     """
     if config.warpgroups == CONSUMER_WARPGROUPS:
         return cublas_costs(gpu.compute_capability).whole("group_cycles")
@@ -126,13 +130,13 @@ def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
 
 
 def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, gpu: GpuSpec) -> float:
-    """What the first stage waits for: all that CTAs ask for at first, as far as DRAM queues it.
+    """Return the bytes that DRAM delivers before the first stage is complete, limited by the DRAM queue.
 
-    All CTAs fill their ring of stages at once, and DRAM serves its queue in no order of stages: the first
-    stage is there about when everything is. 768 x K with 512 tokens in tiles of 64 x 64 takes 4,040 cycles
-    besides its products with 256 columns, 4,660 with 1024 and from there on to 6144 (cuBLAS 13.1, H200,
-    2026-11-21). Rings that hold all of K leave nothing behind the queue but k-steps, since engines count
-    DRAM's work themselves.
+    All CTAs fill their pipeline stages at once, and DRAM does not serve its queue in the order of stages, so
+    the first stage is complete when almost everything has arrived. 768 x K with 512 tokens in tiles of 64 x
+    64 needs 4,040 cycles in addition to its products with 256 columns, 4,660 with 1024 and from there on to
+    6144 (cuBLAS 13.1, H200, 2026-11-21). If the stages hold all of K, only the k-steps follow the queue,
+    because the engines account for the DRAM traffic themselves.
     """
     asked = config.resources.stages * config.shape.block_k * slices
     queued = min(min(k, asked) * (m + n) * config.element_bytes, gpu.dram_queue_bytes)
@@ -144,13 +148,13 @@ def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, 
 
 
 def _on_cuda_cores(code: Code) -> Code:
-    """No waits for sums of tensor cores, nor for operands, which are read a column ahead.
+    """Return the code for CUDA cores: without waits for tensor cores or for operands, which are prefetched.
 
-    Lanes lie so that two quarters of a warp pass the port of shared memory together.
+    The lanes are arranged so that two quarters of a warp share a pass of the shared-memory port.
     """
     kept = (i for i in code if i.op is not Op.WAIT_MMA and not (i.op is Op.ISSUE and i.charges))
     return tuple(
-        # Reads of operands are those of this step; others of shared memory store what is loaded ahead
+        # Only operand reads of this step change; other SHARED instructions store prefetched data
         i._replace(amount=i.amount // 2, posted=True)
         if i.op is Op.SHARED and i.per_k16 and not i.ahead
         else i
@@ -159,8 +163,9 @@ def _on_cuda_cores(code: Code) -> Code:
 
 
 def _without_fix_up(program: WarpProgram) -> WarpProgram:
-    """Split-K slices write their sums and are done, without a signal: a second kernel adds them up. All
-    layers share the library's workspace, which L2 keeps.
+    """Return the program without the reduction: slices write their sums, and a second kernel adds them.
+
+    All layers share the library's workspace, which stays in L2.
     """
     end = tuple(
         i._replace(posted=True, whole=False) if i.op is Op.STORE_PARTIAL else i
@@ -171,7 +176,9 @@ def _without_fix_up(program: WarpProgram) -> WarpProgram:
 
 
 def _consumer(program: WarpProgram, config: TileConfig, gpu: GpuSpec) -> WarpProgram:
-    """Both warpgroups write C through the same memory and so wait for one another before they do."""
+    """Return the consumer; both warpgroups stage C in the same shared memory, so they synchronize before
+    that.
+    """
     read, apart = operand_bytes(config, gpu), group_cycles(config, gpu)
 
     def changed(instruction: Instruction) -> Instruction:
@@ -190,12 +197,14 @@ def _reading(code: Code, operands: int) -> Code:
 
 
 def _narrow_copies(program: WarpProgram, per_byte: float) -> WarpProgram:
-    """What copies of few bytes a lane take of the path to shared memory besides their bytes."""
+    """Return the program with the extra cost of copies with few bytes per lane on the path to
+    shared memory.
+    """
 
     def narrow(instruction: Instruction) -> Instruction:
         if instruction.op not in (Op.COPY_A, Op.GATHER_B):
             return instruction
-        # COPY_A says what a warp copies for 16 columns, GATHER_B what all copy for one
+        # The amount of COPY_A is per warp and 16 columns, that of GATHER_B is for all warps and one column
         a = instruction.op is Op.COPY_A
         size = instruction.amount if a else 16 * instruction.amount // program.warps
         return instruction._replace(operand_bytes=max(round(size * per_byte) - size, 0))

@@ -1,10 +1,11 @@
-"""Order in which cuBLAS's heuristic prefers its kernels: a roofline of the busiest SM and of the chip.
+"""Model of cuBLAS's heuristic, which ranks its kernels: a roofline of the busiest SM and of the chip.
 
-The library does not take the truly fastest kernel. What explains most names of captured kernels is the longer
-of what the busiest SM does and what L2 or DRAM serve, with a fitted share of the shorter on top: kernels that
-read less are preferred to kernels that fill SMs a little better. The tests count how many names it explains.
+The library does not choose the truly fastest kernel. Most names of captured kernels are explained by the
+larger of two times, that of the busiest SM and that of L2 or DRAM, plus a fitted fraction of the smaller one:
+kernels that read less are preferred to kernels that fill SMs slightly better. The tests count how many names
+it explains.
 
-SM cycles of a k-step and of the epilogue are those that the library's choice goes by.
+SM cycles of a k-step and of the epilogue are those that the library's choice implies.
 """
 
 from functools import lru_cache
@@ -24,16 +25,16 @@ from prunecast.plan.tensor_rate import fma_per_clk
 
 Array = npt.NDArray[np.float64]
 Table = dict[str, Array]
-"""What does not depend on the product, each (kernels, 1): rules, shape, step cycles, CTAs on an SM."""
+"""Properties that do not depend on the product, each (kernels, 1): rules, shape, step cycles, CTAs per SM."""
 SMALL_SIDE, EVEN_TOKENS, SPLIT_COLUMNS = 64, 64, 64
-"""Side of the tiles that the table's `narrow_up_to`, tokens that its `deals_out` and columns that its
-`split_least_steps` are counted by. Kind: definition, `configs.LibraryKernel`."""
+"""Units of the tables: side of small tiles (`narrow_up_to`), tokens (`deals_out`) and columns
+(`split_least_steps`). Kind: definition, `configs.LibraryKernel`."""
 LANES, VECTOR_WARP_BYTES = 32, 512
-"""Lanes of a warp, and what they load at once, 16 bytes each. Kind: definition, PTX ISA."""
+"""Lanes of a warp, and bytes that they load at once, 16 bytes each. Kind: definition, PTX ISA."""
 
 
 class Ranked(NamedTuple):
-    """A kernel with its split-K slices, and what both take by the roofline."""
+    """A kernel with its number of split-K slices, and their roofline time."""
 
     kernel: LibraryKernel
     slices: int
@@ -41,9 +42,10 @@ class Ranked(NamedTuple):
 
 
 def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> list[Ranked]:
-    """Kernels that may be taken, each with its best number of split-K slices, the preferred one first.
+    """Return the kernels that may be chosen, each with its best number of split-K slices, the preferred one
+    first.
 
-    row_bytes : at whose multiples rows of A, B and C begin, see `configs.aligned_bytes`
+    row_bytes : alignment in bytes of rows of A, B and C, see `configs.aligned_bytes`
     """
     kernels = library_kernels(gpu, dtype, row_bytes)
     if not kernels:
@@ -60,7 +62,7 @@ def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> li
 
 
 def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> Array:
-    """(kernels, ways to split): launch floor left out."""
+    """Return the seconds, (kernels, numbers of slices), without the launch overhead."""
     element, output = DTYPE_BYTES[dtype], OUTPUT_BYTES[dtype]
     tiles = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"])
     rows, tokens = np.minimum(t["block_m"], m), np.minimum(t["block_n"], n)
@@ -77,7 +79,7 @@ def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: G
     shared = multicast(t["block_m"], t["block_n"], m, n)
     by_rows, by_tokens = (np.where(t["persistent"], count, 1.0) for count in shared)
     l2_s = tiles * (rows / by_rows + tokens / by_tokens) * k * element / gpu.l2_bytes_per_s
-    # DRAM serves the same bytes whatever the kernel, so the choice does not go by it
+    # DRAM delivers the same bytes for every kernel, so it does not affect the choice
     chip_s = l2_s + m * n * output / gpu.l2_store_bytes_per_s
     unhidden = cublas_costs(gpu.compute_capability)["heuristic_unhidden"]
     seconds = np.maximum(sm_s, chip_s) + unhidden * np.minimum(sm_s, chip_s)
@@ -86,9 +88,10 @@ def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: G
 
 
 def _slices(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> Array:
-    """(kernels, ways to split) numbers of slices; 0 where it is none of the library's ways.
+    """Return (kernels, numbers of slices); 0 if the library does not use that number.
 
-    Where tiles leave SMs idle, slices fill one wave of CTAs, or two; else a few may even out the last wave.
+    If tiles leave SMs idle, slices fill one or two waves of CTAs. Otherwise a few slices may balance the last
+    wave.
     """
     tiles, steps = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"]), np.ceil(k / SPLIT_COLUMNS)
     waves = np.concatenate([t["split_waves"], t["split_most_waves"]], axis=1)
@@ -103,7 +106,9 @@ def _slices(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> Array:
 
 
 def _may_be_taken(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> npt.NDArray[np.bool_]:
-    """(kernels, 1): tiles that are there for such a product, none much smaller or larger than it needs."""
+    """Return (kernels, 1): True for tiles that may be used for the product, neither much smaller nor much
+    larger.
+    """
     dealt = 8.0 * np.ceil(n / (8.0 * np.ceil(n / t["block_n"])))
     wanted = (t["deals_out"] == 0) | ((n % EVEN_TOKENS != 0) & (t["block_n"] == dealt))
     small = np.minimum(t["block_m"], t["block_n"]) < SMALL_SIDE
@@ -131,25 +136,25 @@ def _entry(kernel: LibraryKernel, gpu: GpuSpec) -> dict[str, float]:
         **steps._asdict(),
         "pair": config.pair,
         "ctas_per_sm": occupancy(config.resources, gpu).blocks_per_sm,
-        # CTAs stay, and warps of their own copy ahead of the epilogue
+        # Persistent CTAs, whose producer warps prefetch during the epilogue
         "persistent": config.tensor_path == "wgmma",
         "deals_out": kernel.deals_out,
     }
 
 
 class _StepCycles(NamedTuple):
-    """SM cycles."""
+    """SM cycles of a kernel."""
 
     alone: float
-    """Cycles from a k-step to the next of a CTA that has its SM to itself."""
+    """Cycles from one k-step to the next of a CTA that is the only one on its SM."""
     busy: float
-    """Cycles in which the busiest of tensor pipes and shared memory serve one CTA's k-step."""
+    """Cycles for which the busiest of tensor pipes and shared memory serves one CTA's k-step."""
     epilogue: float
-    """Around the k-steps: sums are converted and turned in shared memory."""
+    """Cycles outside the k-steps, in which sums are converted and transposed in shared memory."""
 
 
 def _step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> _StepCycles:
-    """Cycles of a k-step of a kernel with full tiles."""
+    """Return the cycles of a k-step of a kernel with full tiles."""
     config, costs = kernel.config, cublas_costs(gpu.compute_capability)
     k16, warps = config.shape.block_k / 16, config.consumer_warps
     area, rate = config.shape.block_m * config.shape.block_n, gpu.shared_bytes_per_clk_per_sm
@@ -170,9 +175,11 @@ def _step_cycles(kernel: LibraryKernel, gpu: GpuSpec) -> _StepCycles:
 
 
 def _waits(config: TileConfig, tensor: float, gpu: GpuSpec) -> float:
-    """Cycles in which warps wait for their own products and operands, from one k-step to the next."""
+    """Return the cycles from one k-step to the next if warps are bound by the latency of products and
+    operands.
+    """
     if config.tensor_path == "wgmma":
-        # One k-step's products are under way beside the last ones
+        # The products of two k-steps are in flight at once
         own = tensor * config.warps_per_part / config.consumer_warps
         group = cublas_costs(gpu.compute_capability)["group_cycles"]
         return (gpu.warpgroup_latency_cycles + group + own) / 2

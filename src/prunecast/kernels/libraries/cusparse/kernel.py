@@ -1,9 +1,9 @@
 """`csr`: unstructured sparsity on CUDA cores, as cuSPARSE runs it; planner and record.
 
-cuSPARSE deals the elements of the matrix out evenly, whatever rows they belong to. A list stands for all CTAs
-that an SM gets. Ten of them share it at once, and each warp is a chain of loads that wait for one another: an
-SM takes what its CTAs issue or what a chain takes, whichever is longer, and part of a chain more where CTAs
-follow one another.
+cuSPARSE distributes the elements of the matrix evenly over CTAs, independent of their rows. Each list of the
+plan represents all CTAs of an SM, of which ten are resident at once. A warp is a chain of dependent loads. An
+SM needs the issue time of its CTAs or the time of a chain, whichever is longer, plus a part of a chain if
+there is more than one wave of CTAs.
 """
 
 from typing import NamedTuple
@@ -39,19 +39,20 @@ from prunecast.plan.work_items import raster, whole_items
 BLOCK_K = 32
 """Columns of a k-step of the model's blocks. Kind: choice, two groups of 16."""
 WAVES_APART = 8
-"""Waves of CTAs beyond which they are dealt out to SMs several at a time. Kind: choice, keeps lists short."""
+"""Number of waves of CTAs above which several CTAs at a time are assigned to an SM. Kind: choice, keeps lists
+short."""
 REGISTERS = 128
-"""Registers per thread of the model's block of 512 threads, which stands for all that an SM has at once.
-Kind: definition, one block takes all 65,536 registers of an SM."""
+"""Registers per thread of the model's block of 512 threads, which represents all CTAs of an SM. Kind:
+definition, one block takes all 65,536 registers of an SM."""
 Index = npt.NDArray[np.int64]
 
 
 class _CsrConfig(NamedTuple):
-    """One of the library's kernels: CTAs take equal numbers of elements in the order of rows."""
+    """One of the library's kernels: CTAs process equal numbers of elements in the order of rows."""
 
     kernel: str
     elements: int
-    """Elements of the matrix per CTA, whatever rows they belong to."""
+    """Elements of the matrix per CTA, across rows."""
     warps: int
     resources: BlockResources
     tokens: int
@@ -59,12 +60,14 @@ class _CsrConfig(NamedTuple):
 
     @property
     def elements_of_warp(self) -> int:
-        """Elements of each warp, which `csr_partition_kernel` has found before."""
+        """Elements of each warp, which `csr_partition_kernel` has located before."""
         return self.elements // self.warps
 
 
 def _csr_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> list[_CsrConfig]:
-    """The kernel that cuSPARSE takes: one for matrices, one for vectors (`tables/cusparse_families.csv`)."""
+    """Return the kernel that cuSPARSE uses: one for matrices, one for vectors
+    (`tables/cusparse_families.csv`).
+    """
     many, one = rows_for("cusparse_families", gpu.compute_capability)
     row = one if n == 1 else many
     warps = int(row["warps"])
@@ -75,12 +78,12 @@ def _csr_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> list
 def plan_csr(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, config: _CsrConfig | None = None
 ) -> KernelPlan:
-    """Plan the product of a CSR matrix with `n` tokens.
+    """Return the plan of a product of a CSR matrix with `n` tokens.
 
-    Rows of B are read from L2 anew for every row of A that keeps their column: nothing is shared, so the
-    traffic is that of the elements. All rows of a token range run together.
+    Rows of B are read from L2 for every row of A that keeps their column, without sharing, so that the
+    traffic is proportional to the elements. All rows of a token range are processed concurrently.
 
-    config : of `_csr_configs`; None for its first
+    config : one of `_csr_configs`; None for the first
 
     Raises
     ------
@@ -124,7 +127,9 @@ def plan_csr(
 
 
 def _csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Launches before the kernel, of which one writes C; one token has one more, behind it."""
+    """Return the time of the launches before the kernel, one of which writes C; one token has another one
+    after it.
+    """
     name = "one_token_launches_s" if plan.n == 1 else "partition_launches_s"
     written_s = plan.m * plan.n * DTYPE_BYTES[plan.dtype] / gpu.dram_write_bytes_per_s
     return LaunchTraits(other_launches_s=cusparse_costs(gpu.compute_capability)[name] + written_s)
@@ -148,11 +153,11 @@ CSR = CUSPARSE.kernel(
 
 
 class _Pieces(NamedTuple):
-    """Rows or parts of rows."""
+    """Rows or parts of rows, with their blocks."""
 
     items: WorkList
     block: Index
-    """(items,): the block of its token range that each belongs to."""
+    """(items,): block, within its token range, of each item."""
 
 
 def _programs(
@@ -161,7 +166,7 @@ def _programs(
     costs, element_bytes = cusparse_costs(gpu.compute_capability), DTYPE_BYTES[dtype]
     if n == 1:
         return one_token_programs(element_bytes, costs, np.diff(elements.row_start).astype(np.int64))
-    # Of reads of rows of B, those that L1 cannot answer; rounded, so that programs are found again
+    # Fraction of reads of rows of B that miss L1, rounded so that programs are cached
     of_sm = max(elements.column_index.size / gpu.sm_count, config.elements)
     row_bytes = min(n, config.tokens) * element_bytes
     missed = round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
@@ -171,7 +176,7 @@ def _programs(
 
 
 def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
-    """Issue slots for an element, over token ranges of which the last one may be narrower."""
+    """Return the mean issue slots per element over token ranges, of which the last one may be narrower."""
     ranges = -(-n // config.tokens)
     last = n - (ranges - 1) * config.tokens
     whole, rest = (costs[f"slots_per_element_{width(tokens)}"] for tokens in (config.tokens, last))
@@ -181,7 +186,9 @@ def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
 def _wait_cycles(
     elements: ElementMap, n: int, config: _CsrConfig, slots: float, missed: float, gpu: GpuSpec
 ) -> float:
-    """Cycles by which an SM takes longer than it issues: a lone chain of loads, and a tail of CTAs."""
+    """Return the cycles by which an SM exceeds its issue time: a chain of dependent loads, and a tail of
+    CTAs.
+    """
     costs, count, ranges = (
         cusparse_costs(gpu.compute_capability),
         elements.column_index.size,
@@ -197,8 +204,9 @@ def _wait_cycles(
 
 
 def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
-    """Rows, each an item, cut where another of the `blocks` of a token range begins, each of `size` elements,
-    to whole k-steps.
+    """Return one item per row, cut at the boundaries of the `blocks` of a token range.
+
+    Each block has `size` elements; cuts are at whole k-steps.
     """
     begin, stop = row_start[rows.tile], row_start[rows.tile + 1]
     last = np.minimum(np.maximum(stop - 1, begin) // size, blocks - 1)
@@ -221,8 +229,10 @@ def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
 
 
 def _dealt(pieces: _Pieces, ranges: Index, blocks: int, most_lists: int) -> WorkList:
-    """Blocks to lists in turn, token range by token range. In each list parts stand before owners, who never
-    wait here: what a list takes is the same in any order.
+    """Return the work list with blocks dealt to lists round-robin, token range by token range.
+
+    In each list parts precede owners. Owners never wait here, so the order within a list does not affect its
+    time.
     """
     block = pieces.block + blocks * ranges
     lists = min(most_lists, int(block.max(initial=0)) + 1)
@@ -233,8 +243,9 @@ def _dealt(pieces: _Pieces, ranges: Index, blocks: int, most_lists: int) -> Work
 
 
 def _elements_per_group(work: WorkList) -> float:
-    """Elements in each group of 16 columns, the last group of an item having fewer; rounded, so that programs
-    are found again.
+    """Return the mean number of elements in a group of 16 columns, rounded so that programs are cached.
+
+    The last group of an item may have fewer.
     """
     columns = (work.k_stop - work.k_start).astype(np.int64)
     groups = int((-(-columns // 16)).sum())

@@ -1,6 +1,6 @@
 """Warp programs of the CSR kernel: the warps of a block share its elements and tokens, on CUDA cores.
 
-What an element costs an SM, and what a warp of cuSPARSE waits for, stands in `costs/sm_*.toml`.
+`costs/sm_*.toml` contains the cost of an element on an SM and the latencies of a cuSPARSE warp.
 """
 
 import math
@@ -13,7 +13,7 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 
 CSR_WARPS = 16
-"""Warps of the model's block, which stands for all that an SM has at once. Kind: choice, four a scheduler."""
+"""Warps of the model's block, which represents all CTAs of an SM. Kind: choice, four a scheduler."""
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: definition, CSR with 32-bit indices."""
 WIDTHS = (32, 64, 128)
@@ -28,24 +28,24 @@ def csr_programs(
     wait_cycles: float,
     costs: Costs,
 ) -> tuple[WarpProgram, ...]:
-    """Rows of B are read for one row of A alone and never shared.
+    """Return the program for several tokens; a row of B is read anew for every row of A.
 
-    Indices, values and rows of B are loaded ahead, over the ends of rows of A: the slots, which are fitted,
-    have whatever they are waited for.
+    Indices, values and rows of B are prefetched across the ends of rows of A. The fitted issue slots include
+    any waits for them.
 
     Parameters
     ----------
-    block_n : tokens of a CTA, one of `costs.WIDTHS`
-    elements_per_group : that a group of 16 columns has on average, at most 16: the kernel takes elements one
-        by one, while these programs take rows in whole groups
-    slots : issue slots for an element
-    wait_cycles : by which an SM's warps take longer than they issue. It stands at the start, so that all of
-        them wait at once
+    block_n : tokens of a CTA, one of `WIDTHS`
+    elements_per_group : mean number of elements in a group of 16 columns, at most 16: the library processes
+        single elements, while these programs process rows in whole groups
+    slots : issue slots per element
+    wait_cycles : cycles by which an SM's warps exceed their issue; charged at the start, so that all of them
+        wait at once
     """
     tokens_per_lane = block_n // 32
     ahead = (INDEX_BYTES + element_bytes) * 16 // CSR_WARPS
     convert = tokens_per_lane if element_bytes < 4 else 0
-    # Beside the load of B, that of indices, the conversion and the FMA: addresses, shuffles, bounds
+    # All instructions other than loads of B and indices, conversion and FMA: addresses, shuffles, bounds
     whole = round(slots * elements_per_group / 16)
     other = max(whole - 2 * tokens_per_lane - max(convert, 1) - 1, 1)
     out_bytes = block_n * element_bytes // CSR_WARPS
@@ -64,7 +64,7 @@ def csr_programs(
             Instruction(Op.ISSUE, issue=max(convert, 1), per_k16=True),
             Instruction(Op.FMA, issue=tokens_per_lane, per_k16=True),
         ),
-        # Other parts of a row add to it in L2, which is little beside what they read
+        # Other parts of a row add to it in L2; this traffic is negligible compared with their reads
         end=(Instruction(Op.STORE_C, out_bytes, 1, when=When.FINAL),),
         finish=(Instruction(Op.WAIT_LOAD),),
     )
@@ -74,14 +74,15 @@ def csr_programs(
 def one_token_programs(
     element_bytes: int, costs: Costs, elements_of_rows: npt.NDArray[np.int64]
 ) -> tuple[WarpProgram, ...]:
-    """Rows times a vector: elements stream from DRAM, and their products are added where a row ends.
+    """Return the program for one token: elements stream from DRAM, and their products are added at the end of
+    a row.
 
-    The vector is read element by element, from L1. Where the library gives a row to few threads, an element
-    takes the longer the more its row has.
+    The vector is read element by element, from L1. If the library assigns a row to few threads, the time per
+    element increases with the length of its row.
 
     Parameters
     ----------
-    elements_of_rows : (rows,) kept
+    elements_of_rows : (rows,) number of kept elements
     """
     group = (INDEX_BYTES + element_bytes) * 16
     in_long_rows = round(16 * _one_token_slots(elements_of_rows, costs))
@@ -106,7 +107,7 @@ def one_token_programs(
 
 
 def _one_token_slots(elements_of_rows: npt.NDArray[np.int64], costs: Costs) -> float:
-    """Mean issue slots of an element for the length of its row, rounded, so that programs are found again."""
+    """Return the mean issue slots per element due to row lengths, rounded so that programs are cached."""
     kept = elements_of_rows.astype(np.float64)
     long = kept > costs["one_token_long_row"]
     slope = np.where(long, costs["one_token_slots_in_long_row"], costs["one_token_slots_in_row"])
@@ -116,27 +117,27 @@ def _one_token_slots(elements_of_rows: npt.NDArray[np.int64], costs: Costs) -> f
 
 @cache
 def cusparse_costs(compute_capability: int) -> Costs:
-    """Fitted numbers of the library's kernels."""
+    """Return the fitted numbers of the library's kernels."""
     return load_costs(__package__, compute_capability)
 
 
 def width(tokens: int) -> int:
-    """Tokens of the CTAs that such a range of tokens is given to."""
+    """Return the number of tokens per CTA for a range of this many tokens."""
     return min(width for width in WIDTHS if width >= min(tokens, WIDTHS[-1]))
 
 
 def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -> float:
-    """Share of reads of B's rows that L1 cannot answer.
+    """Return the fraction of reads of B's rows that miss L1.
 
     Parameters
     ----------
-    elements : that an SM has of a token range; their columns are as good as random
-    columns : of the matrix: rows that B has
-    row_bytes : of B, for the tokens of a CTA
-    l1_bytes : that keep rows once read
+    elements : number of elements that an SM has of a token range; their columns are assumed random
+    columns : number of columns of the matrix, which is the number of rows of B
+    row_bytes : bytes of a row of B, for the tokens of a CTA
+    l1_bytes : capacity of L1 for rows
     """
     kept = min(l1_bytes / row_bytes, columns)
-    # L1 fills with what it misses; from then on the share of rows that it has stays
+    # Misses fill L1; once it is full, the fraction of rows that it holds is constant
     filled_after = -columns * math.log1p(-kept / columns) if kept < columns else math.inf
     if elements <= filled_after:
         return -columns * math.expm1(-elements / columns) / elements
@@ -144,18 +145,21 @@ def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -
 
 
 def odd_slots(n: int, costs: Costs) -> float:
-    """Issue slots for an element with an odd count of tokens, whose rows are aligned to elements only."""
+    """Return the extra issue slots per element for an odd number of tokens, whose rows are aligned only to
+    elements.
+    """
     return costs["odd_slots"] + costs["odd_slots_tokens"] / min(n, WIDTHS[-1]) if n % 2 else 0.0
 
 
 def meeting_cycles(
     elements_of_rows: npt.NDArray[np.int64], n: int, elements_of_warp: int, costs: Costs
 ) -> float:
-    """Cycles by which all is late since warps add to the same row of C by compare and swap, for `n` tokens.
+    """Return the delay in cycles due to warps that add to the same row of C by compare-and-swap, for `n`
+    tokens.
 
     Parameters
     ----------
-    elements_of_rows : (rows,) kept
+    elements_of_rows : (rows,) number of kept elements
     """
     if n % 2 == 0 or n == 1:
         return 0.0
@@ -165,7 +169,9 @@ def meeting_cycles(
 
 
 def chain_cycles(rows: float, missed: float, block_n: int, costs: Costs) -> float:
-    """Cycles of a warp that has `rows` rows, of which L1 misses a share: its chain of loads."""
+    """Return the cycles of a warp's chain of dependent loads, for `rows` rows and a fraction
+    `missed` in L1.
+    """
     in_rows = rows * costs["row_chain_cycles"] if block_n == WIDTHS[-1] else 0.0
     from_l2 = costs["missed_chain_cycles"] - costs["chain_cycles"]
     return costs["chain_cycles"] + in_rows + from_l2 * missed

@@ -1,8 +1,8 @@
-"""`cusparselt`: 2:4 weights as the vendor's library multiplies them; planner and record.
+"""`cusparselt`: 2:4 weights multiplied by the vendor's library; planner and record.
 
-Its source is not public. It stands here as cuBLAS's tiles with 2:4 weights: half of the values and two bits
-for each in every copy, sparse tensor instructions, as many stages as fit. A user of the library has it search
-its algorithms, so the config is the one that the closed form finds fastest.
+The source of the library is not public. It is modelled as cuBLAS's tiles with 2:4 weights: copies of half of
+the values and two bits of metadata for each, sparse tensor instructions, and as many stages as fit. Users let
+the library search its algorithms, so the config is the one that the closed form finds fastest.
 """
 
 from collections.abc import Iterator
@@ -28,18 +28,18 @@ from prunecast.plan.tile_rows import check_two_of_four
 from prunecast.plan.work_items import raster, whole_items
 
 WEIGHT_MULTIPLE, TOKEN_MULTIPLE = 16, 8
-"""Rows and columns of 2:4 weights of two bytes come in multiples of 16, tokens of 8. Kind: definition,
+"""Multiples required for rows and columns of 2-byte 2:4 weights (16) and for tokens (8). Kind: definition,
 cuSPARSELt documentation, `cusparseLtStructuredDescriptorInit` and `cusparseLtDenseDescriptorInit`."""
 LEAST_STAGES = 2
-"""Stages of a ring. Kind: definition, one is copied while another is multiplied."""
+"""Minimum number of pipeline stages. Kind: definition, one is copied while another is multiplied."""
 
 
 def _cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[LibraryKernel, ...]:
-    """Kernels that the library may take.
+    """Return the kernels that the library may choose.
 
     Raises
     ------
-    BadInput : sizes that the library refuses; the GPU lacks sparse tensor cores or the dtype
+    BadInput : sizes that the library rejects; the GPU lacks sparse tensor cores or the dtype
     """
     check_tokens(n)
     for name, size, multiple in (
@@ -55,7 +55,9 @@ def _cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) 
 def _plan_cusparselt(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, config: LibraryKernel | None = None
 ) -> KernelPlan:
-    """Plan a product of 2:4 weights with `n` tokens; `config` is one of `_cusparselt_configs`, or its first.
+    """Return the plan of a product of 2:4 weights with `n` tokens.
+
+    `config` is one of `_cusparselt_configs`; None for the first.
 
     Raises
     ------
@@ -70,9 +72,9 @@ def _plan_cusparselt(
         cycles = items.k_stop - items.k_start
         assigned = assign_longest_first(items, cycles, resident_blocks(tile, gpu, items.tile.size))
     else:
-        # All rows of a token range before the next one's, however large A is: kernels of sm_80 read weights
-        # that L2 has no room for once for each range. With 27648 x 5120 an A100 and an RTX 4090 take 1.2 and
-        # 1.4 times less than dense, with 7168 x 5120 1.6 and 2.1 (cuSPARSELt of CUDA 12.9)
+        # Process all rows of a token range before the next range, however large A is: kernels of sm_80 read
+        # weights that do not fit in L2 once per range. With 27648 x 5120 an A100 and an RTX 4090 are 1.2 and
+        # 1.4 times faster than dense, with 7168 x 5120 1.6 and 2.1 times (cuSPARSELt of CUDA 12.9)
         order = raster(tiles.tile_count, -(-n // tile.shape.block_n), 1)
         assigned = assign_hardware(whole_items(tiles.kept_per_tile, order, n=n, block_n=tile.shape.block_n))
     return KernelPlan(
@@ -101,7 +103,7 @@ def _traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
 
 
 def _family(gpu: GpuSpec) -> Row:
-    """Smallest tiles, and the time beside the product, on an architecture."""
+    """Return the smallest tiles, and the time of other launches, on an architecture."""
     return rows_for("cusparselt_families", gpu.compute_capability)[0]
 
 
@@ -127,7 +129,7 @@ CUSPARSELT = CUSPARSELT_LIBRARY.kernel(
 def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
     tensor_fma_per_clk(gpu, dtype, "sparse-mma")  # refuses what the GPU cannot run
     least_rows, least_tokens = (int(_family(gpu)[name]) for name in ("least_rows", "least_tokens"))
-    # On sm_90 dense int8 has older kernels, 2:4 has those of fp8
+    # On sm_90 the 2:4 kernels for int8 have the tiles of fp8; those of dense int8 are older kernels
     tiles_of = "fp8" if dtype == "int8" and gpu.has_wgmma else dtype
     wanted = (
         kernel._replace(config=replace(kernel.config, dtype=dtype))
@@ -141,7 +143,7 @@ def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
 
 
 def _sparse(kernel: LibraryKernel, gpu: GpuSpec) -> LibraryKernel | None:
-    """The kernel with 2:4 weights, in k-steps twice as long where those fit; None if there is none."""
+    """Return the kernel with 2:4 weights, with k-steps twice as long if they fit; None if there is none."""
     for config in _longer_and_same(kernel.config):
         fitted = _with_stages(config, kernel.config, gpu)
         if fitted is not None:
@@ -164,7 +166,9 @@ def _longer_and_same(dense: TileConfig) -> Iterator[TileConfig]:
 
 
 def _parts(dense: TileConfig) -> tuple[int, int]:
-    """What a warp or warpgroup owns: of a warpgroup whole instructions of 64 rows of weights; 0 if none."""
+    """Return the part of a warp or warpgroup; for a warpgroup, whole instructions of 64 weight rows; 0 if
+    none.
+    """
     if dense.tensor_path != "wgmma" or dense.pair > 1:
         return dense.part_m, dense.part_n
     block_m, block_n, _ = dense.shape
@@ -176,7 +180,10 @@ def _parts(dense: TileConfig) -> tuple[int, int]:
 
 
 def _with_stages(config: TileConfig, dense: TileConfig, gpu: GpuSpec) -> TileConfig | None:
-    """The config with the most stages that shared memory holds, at most those of the dense kernel."""
+    """Return the config with as many stages as shared memory holds, at most those of the dense kernel.
+
+    Return None if fewer than `LEAST_STAGES` fit.
+    """
     shape, element = config.shape, config.element_bytes
     was = (shape.block_m + shape.block_n // config.pair) * dense.shape.block_k * element
     beside = dense.resources.shared_bytes - dense.resources.stages * was
