@@ -152,8 +152,9 @@ def _read_number(value: object, quantity: str, at: str) -> int | float:
 
 
 def check_number(value: object, at: str, *, zero: bool) -> int | float:
-    """Return the value if it is a sensible number above 0, or 0 where `zero` allows it; else raise
-    BadInput.
+    """Return the value if it is a sensible number above 0, or 0 where `zero` allows it.
+
+    Raises BadInput for any other value.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise BadInput(f"{at}: value must be a number, got {short_text(value)}")

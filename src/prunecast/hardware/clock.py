@@ -115,8 +115,8 @@ def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
 
 
 def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
-    """Return y at x on the line through (xs, ys): constant before the first point, extrapolated past the
-    last.
+    """Return y at x on the line through (xs, ys): constant before the first point, extrapolated at the
+    end.
     """
     if x <= xs[0]:
         return ys[0]

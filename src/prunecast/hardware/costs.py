@@ -58,8 +58,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """All entries of one kernel on one architecture; compared by identity, so that caches can use it as a
-    key.
+    """All entries of one kernel on one architecture, compared by identity, so that caches can hold it.
 
     Parameters
     ----------

@@ -135,8 +135,9 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 
 
 def parse_spec(content: bytes, where: str) -> GpuSpec:
-    """Return the spec in the content of a file; `where` names it in messages. Raises BadInput as
-    `load_gpu`.
+    """Return the spec in the content of a file; `where` names it in messages.
+
+    Raises BadInput as `load_gpu`.
     """
     document = _document(content, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
@@ -170,9 +171,7 @@ def _data() -> Traversable:
 
 
 def spec_files(gpu: str | GpuSpec) -> list[Path]:
-    """Return the files that loading a GPU reads, so that outputs cannot overwrite them; none for a known
-    name.
-    """
+    """Return the files that loading a GPU reads, which no output may overwrite; none for a known name."""
     return [Path(gpu)] if isinstance(gpu, str) and _is_path(gpu) else []
 
 
@@ -267,9 +266,7 @@ def _bundled_files() -> set[str]:
 
 @cache
 def _ranges() -> dict[str, tuple[float, float]]:
-    """Return the lowest and highest value of each quantity among the bundled GPUs; of lists, over all
-    points.
-    """
+    """Return the lowest and highest value of each quantity, over bundled GPUs and all points of lists."""
     found: dict[str, tuple[float, float]] = {}
     for name in gpu_names():
         document = _document((_data() / f"{name}.toml").read_bytes(), f"{name}.toml")

@@ -99,9 +99,7 @@ class GpuSpec:
     gather_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes per lane."""
     gather_latency_cycles: int = _quantity("cycle")
-    """Cycles from the issue of a `cp.async` to its arrival in shared memory, with data in L2 and all SMs
-    copying.
-    """
+    """Cycles from the issue of a `cp.async` to its arrival in shared memory; data in L2, all SMs copying."""
     store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can issue stores to L2."""
     l2_bytes: int = _quantity("byte")
@@ -139,8 +137,7 @@ class GpuSpec:
     of lanes do not fill whole sectors.
     """
     l2_split_sector_store_factor: float = _quantity("ratio")
-    """Factor on the L2 time of a row of C that begins inside a sector: partially written sectors are
-    merged."""
+    """Factor on the L2 time of a row of C that begins inside a sector, since L2 merges partial sectors."""
     l2_split_sector_fetched_share: float = _quantity("ratio")
     """Fraction of the bytes of a row of C that begins inside a sector which L2 fetches from DRAM, at least 64
     bytes at a time, to complete partially written sectors.
@@ -164,19 +161,13 @@ class GpuSpec:
     barrier_latency_cycles: int = _quantity("cycle")
     """Cycles from the last arrival at a barrier to the first issue of a warp that waited on it."""
     sync_latency_cycles: int = _quantity("cycle")
-    """Cycles from the last arrival at a barrier of all warps of a block or role to the first issue after
-    it.
-    """
+    """Cycles from the last arrival at a barrier of all warps of a block or role to the next issue."""
     signal_latency_cycles: int = _quantity("cycle")
-    """Cycles from the arrival of a block's stores in L2 until a waiting block on another SM reads the
-    flag.
-    """
+    """Cycles from the arrival of a block's stores in L2 until a waiting block on another SM sees the flag."""
     block_start_cycles: int = _quantity("cycle")
     """Cycles from a free slot on an SM to the first instruction of the block that takes it."""
     block_interval_s: float = _quantity("s")
-    """Seconds between the starts of consecutive blocks of a launch while slots are free for thousands of
-    blocks.
-    """
+    """Seconds between the starts of consecutive blocks of a launch while thousands of slots are free."""
     stream_launch_s: float = _quantity("s")
     """Time per kernel of back-to-back empty kernels in a stream."""
     graph_launch_s: float = _quantity("s")
@@ -216,9 +207,7 @@ class GpuSpec:
 
     @property
     def has_wgmma(self) -> bool:
-        """Return True if warpgroup tensor instructions and bulk copies exist (compute capability 9.0
-        only).
-        """
+        """Return True if warpgroup tensor instructions and bulk copies exist (compute capability 9.0)."""
         return self.compute_capability == 90
 
     @property

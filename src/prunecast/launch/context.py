@@ -50,9 +50,7 @@ class CacheState(NamedTuple):
     name: str = "cold"
     """One of `L2_STATES`."""
     weight_bytes: float = float("inf")
-    """Bytes of the weights of the whole model, of which each launch uses its own; only `model` uses this
-    number.
-    """
+    """Bytes of the weights of the whole model, of which a launch uses its own; used by `model` only."""
 
     @property
     def words(self) -> str:
@@ -104,10 +102,10 @@ def _kept(size: float, gpu: GpuSpec) -> float:
 
 @lru_cache(maxsize=1024)
 def _with_l2(gpu: GpuSpec, read: int, written: int) -> GpuSpec:
-    """Return the GPU with L2 serving some of the traffic; equal fractions, in units of 1 / `GRAIN`, give one
-    object.
+    """Return the GPU with L2 serving some of the traffic, in units of 1 / `GRAIN`.
 
     DRAM rates rise by 1 / miss rate, up to the L2 rates. The DRAM latency remains unless all reads hit L2.
+    Equal arguments return the same object, so that caches by identity work.
     """
     missed, stored = 1.0 - read / GRAIN, 1.0 - written / GRAIN
     beyond = gpu.dram_latency_cycles - gpu.l2_latency_cycles
@@ -155,9 +153,7 @@ class LaunchContext:
 
     @property
     def prefetches_weights(self) -> bool:
-        """Return True if producer warps read indices and weights before `griddepcontrol.wait`, and B after
-        it.
-        """
+        """Return True if producer warps read indices and weights before `griddepcontrol.wait` and B after."""
         return self.plan.pdl and not self.co_resident
 
     @property
@@ -166,9 +162,7 @@ class LaunchContext:
         return self.fit.blocks_per_sm * self.gpu.sm_count
 
     def check_fit(self) -> None:
-        """Raise `PlanDoesNotFit` if no block fits on an SM, or if the GPU cannot hold all blocks of a
-        persistent grid.
-        """
+        """Raise `PlanDoesNotFit` if no block fits on an SM, or a persistent grid does not fit on the GPU."""
         plan, gpu = self.plan, self.gpu
         if self.fit.blocks_per_sm == 0:
             raise PlanDoesNotFit(
@@ -233,17 +227,13 @@ def launch_costs(gpu: GpuSpec) -> Costs:
 
 
 def block_columns(work: WorkList) -> Columns:
-    """Return the kept columns of each block, or 1 for each if all are equal: placement needs only
-    proportions.
-    """
+    """Return the kept columns of each block, or 1 each if all are equal: placement needs only proportions."""
     columns = work.k_stop - work.k_start
     return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
 
 
 def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
-    """Return the launch with each placement in a burst, and the fraction of launches with it; fractions sum
-    to 1.
-    """
+    """Return (fraction of launches, context) for each placement in a burst; the fractions sum to 1."""
     blocks, sms = context.plan.item_count, context.gpu.sm_count
     if context.places is None or blocks > sms or len(set(block_columns(context.plan.work))) > 1:
         return [(1.0, context)]

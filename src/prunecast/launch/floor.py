@@ -35,8 +35,7 @@ def launch_floor_s(context: LaunchContext, launch: str) -> float:
 
 
 def beside_s(context: LaunchContext) -> float:
-    """Return the seconds of other kernels that are launched for a plan, in addition to the plan's own
-    launches.
+    """Return the seconds of other kernels that are launched for a plan.
 
     None of them uses tensor cores. The clock of the plan's own kernel depends on its activity in the rest of
     the time. Products with rows of zeros showed 1840 to 1880 MHz on average where a third of the time is
@@ -86,12 +85,12 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
 
 
 def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
-    """Return the seconds of the launch that zeros rows of C without a tile, without its overhead; 0 without
-    such.
+    """Return the seconds of the launch that zeros rows of C without a tile, excluding launch overhead.
 
-    The launch has one block per row, which reads its row index and writes the row. Its time is the larger of
-    two: block starts, about one per cycle (`block_interval_s`); or stores, limited by DRAM bandwidth for the
-    lines that they evict or by the store rate of the SMs, plus the start and store latency of one block.
+    It is 0 if every row is in a tile. The launch has one block per row, which reads its row index and writes
+    the row. Its time is the larger of two: block starts, about one per cycle (`block_interval_s`); or stores,
+    limited by DRAM bandwidth for the lines that they evict or by the store rate of the SMs, plus the start
+    and store latency of one block.
     """
     rows = zero_row_count(plan)
     if rows == 0:

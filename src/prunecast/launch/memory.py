@@ -34,9 +34,7 @@ class RowsRead(NamedTuple):
     """Columns of A that read the same row or channel."""
 
     def share(self, columns: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return the fraction of the rows that each item reads, (items,), as if its columns were drawn at
-        random.
-        """
+        """Return the fraction of the rows that each item reads, (items,), for columns drawn at random."""
         if self.columns_per_row == 1:
             return columns / max(self.rows, 1)
         return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
@@ -57,9 +55,7 @@ class MemoryRules(NamedTuple):
     box_parts: int
     """CTAs of a pair that each copy a part of a box of B."""
     early_blocks: int
-    """Blocks whose weight prefetch is complete when the first block may read B, limited by the DRAM
-    bandwidth.
-    """
+    """Blocks whose weight prefetch is complete when the first block may read B, limited by DRAM bandwidth."""
     weights_first: float
     """Fraction of the weights in the first pipeline fill of all blocks that DRAM serves before B, however
     long tiles are.
@@ -145,9 +141,7 @@ def _early_blocks(context: LaunchContext) -> int:
 
 
 def _ring_bytes(context: LaunchContext) -> float:
-    """Return the bytes of weights in the first pipeline fill of all blocks; each k-slice of a tile counts
-    once.
-    """
+    """Return the bytes of weights in the first pipeline fill of all blocks, each k-slice of a tile once."""
     plan = context.plan
     first = plan.work.block_start[:-1]
     if plan.schedule is not Schedule.HARDWARE:

@@ -40,9 +40,7 @@ def store_latency_cycles(context: LaunchContext) -> int:
 
 
 class Straggler(NamedTuple):
-    """Distribution of the end delay of blocks in co-resident launches; scale 0 if fitted constants contain
-    it.
-    """
+    """Distribution of the end delay of blocks in co-resident launches; scale 0 if constants contain it."""
 
     share: float
     """Gumbel scale over a block's own duration."""
@@ -98,17 +96,16 @@ def straggler_credit_cycles(sm_ends: Cycles, scale: float) -> float:
 
 
 def _last_of(behind: Cycles, scale: float) -> float:
-    """Return the mode of the maximum of `behind` plus Gumbel delays of mode 0: scale * log(sum exp(behind /
-    scale)).
+    """Return the mode of the maximum of `behind` plus Gumbel delays of mode 0.
 
-    `behind` are ends relative to the last one, in cycles, at most 0.
+    It is scale * log(sum(exp(behind / scale))). `behind` are ends relative to the last one, in cycles, at
+    most 0.
     """
     return scale * float(np.log(np.exp(behind / scale).sum())) if scale > 0.0 else 0.0
 
 
 def prologue_is_hidden(context: LaunchContext) -> bool:
-    """Return True if all blocks run their whole prologue during the preceding launch, on SMs that it leaves
-    free.
+    """Return True if all blocks run their whole prologue during the preceding launch, on SMs without a block.
 
     Without this rule, predictions for products of at most 66 blocks are 900 to 1,500 cycles too slow.
     """
@@ -118,9 +115,7 @@ def prologue_is_hidden(context: LaunchContext) -> bool:
 
 
 def prologue_under_preceding_cycles(context: LaunchContext) -> float:
-    """Return the cycles of a prologue that may overlap the preceding launch; 0 if nothing or all of it
-    does.
-    """
+    """Return the cycles of a prologue that may overlap the preceding launch; 0 if none or all of it does."""
     if prologue_is_hidden(context) or context.co_resident or not context.pdl:
         return 0.0
     gpu, blocks, prologue = context.gpu, context.plan.blocks, prologue_cycles(context)
@@ -133,9 +128,7 @@ def prologue_under_preceding_cycles(context: LaunchContext) -> float:
 
 
 def prologue_cycles(context: LaunchContext) -> float:
-    """Return the cycles of a block from its start until it may read B: set-up, then list and indices from
-    DRAM.
-    """
+    """Return the cycles of a block from its start until it may read B: set-up, and indices from DRAM."""
     gpu, setting_up = context.gpu, max((_set_up_cycles(program) for program in context.programs), default=0)
     return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
 
@@ -163,9 +156,7 @@ def _set_up_cycles(program: WarpProgram) -> int:
 
 
 def _groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
-    """Return the number of groups in which blocks start if a launch leaves SMs free: blocks over free SMs,
-    rounded up.
-    """
+    """Return the number of groups in which blocks start: blocks over free SMs, rounded up."""
     return -(-blocks // (gpu.sm_count - blocks))
 
 
@@ -180,8 +171,7 @@ def free_sms(sm_finish: npt.NDArray[np.float64], before_b: float) -> int:
 
 
 def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free: int) -> float:
-    """Return the head start: cycles by which the period of repeated launches shrinks as first blocks start
-    early.
+    """Return the head start: cycles by which early block starts shorten the period of repeated launches.
 
     A block takes the next SM that the preceding launch leaves and runs its prologue there, then waits for the
     end of that launch. Nothing is gained if all SMs end at the same time.
@@ -203,13 +193,13 @@ def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free:
 
 
 def spread_cycles(before_b: float, late: int, free: int) -> float:
-    """Return the cycles that every block gains if `late` SMs end last and `free` SMs leave time for a
-    prologue.
+    """Return the cycles that every block gains if `late` SMs end last and `free` SMs end early enough.
 
-    As many blocks of the next launch as there are free SMs start early, then as many on SMs whose blocks had
-    started so, and so on. In repeated launches each of these groups is later than the one before by the same
-    amount, and the last one by the remainder: all of them gain `before_b` over the number of groups. The
-    number of groups is whole: 80 blocks start in two groups, not in 1.5, which would make predictions 4 to 7
-    % too fast (1280 x 1280 x 1024 and 3072 x 768 x 512, H200, 2026-11-22).
+    Early enough means that a prologue fits. As many blocks of the next launch as there are free SMs start
+    early, then as many on SMs whose blocks had started so, and so on. In repeated launches each of these
+    groups is later than the one before by the same amount, and the last one by the remainder: all of them
+    gain `before_b` over the number of groups. The number of groups is whole: 80 blocks start in two groups,
+    not in 1.5, which would make predictions 4 to 7 % too fast (1280 x 1280 x 1024 and 3072 x 768 x 512, H200,
+    2026-11-22).
     """
     return before_b / -(-late // free) if free > 0 and late > 0 else 0.0

@@ -112,9 +112,7 @@ def _masks(
 def tile_orders(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, tuple[Survivors, ...]]:
-    """Return the tilings of each layer: neighbouring rows and, if shuffled, also rows with similar kept
-    columns.
-    """
+    """Return the tilings of each layer: neighbouring rows and, if shuffled, also rows with similar masks."""
     plain = _tiles(importances, sparsity, rule._replace(shuffled=False))
     if not rule.shuffled:
         return {name: (layer,) for name, layer in plain.items()}
@@ -132,8 +130,7 @@ def _by_first_row(layer: Survivors) -> Survivors:
 
 
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
-    """Return the (tiles, K) flags of the columns that `prune_adaptive_tile` keeps, from the sums of tiles
-    only.
+    """Return the (tiles, K) flags of the columns that `prune_adaptive_tile` keeps, from the sums of tiles.
 
     It applies to one layer with tiles of neighbouring rows whose columns rank by their mean. The tiles of
     `sums` must have the height of the rule.
@@ -165,9 +162,7 @@ def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height
 
 
 def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
-    """Return the (tiles, K) float64 scores of the columns: sums over the rows of a tile, or with `rms` per
-    row.
-    """
+    """Return the (tiles, K) float64 scores of the columns: sums over the rows, or with `rms` per row."""
     rows = scores[layer.rows]
     if rule.score == "rms":
         return segment_scores(rows, layer.starts, layer.heights)
@@ -177,9 +172,7 @@ def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule
 def _shares(
     scored: Mapping[str, ImportanceArray], layers: Mapping[str, Survivors], target: int, rule: AdaptiveRule
 ) -> dict[str, int]:
-    """Return the elements to prune of each layer, as one ranking of the columns of all layers distributes
-    them.
-    """
+    """Return the elements to prune of each layer, as one ranking of all columns distributes them."""
     if len(scored) == 1:
         return dict.fromkeys(scored, max(target, 0))
     elements = {name: layer.heights[:, None] for name, layer in layers.items()}

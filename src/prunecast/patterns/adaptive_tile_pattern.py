@@ -1,6 +1,4 @@
-"""`atp:128`: tiles that keep nearly equal numbers of columns (`adaptive_tile`). `atp-2d:128` prunes rows
-first.
-"""
+"""`atp:128`: tiles of nearly equal numbers of columns (`adaptive_tile`); `atp-2d:128` prunes rows first."""
 
 import re
 from collections.abc import Mapping
@@ -112,9 +110,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def seed(self) -> int | None:
-        """Return the seed of the order in which rows are exchanged between tiles; None without
-        `:shuffled`.
-        """
+        """Return the seed of the order of row exchanges between tiles; None without `:shuffled`."""
         return SEED if self.shuffled else None
 
     @property
@@ -123,8 +119,9 @@ class AdaptiveTilePattern(GuidedPattern):
         return AdaptiveRule(*(getattr(self, name) for name in AdaptiveRule._fields))
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `prune_adaptive_tile`, or with `prune_guided` if guided. Raises BadInput if no times are
-        given.
+        """Prune with `prune_adaptive_tile`, or with `prune_guided` if guided.
+
+        Raises BadInput if guided and no times are given.
         """
         if not self.guided:
             return prune_adaptive_tile(importances, sparsity, self.rule)
@@ -164,8 +161,7 @@ class AdaptiveTilePattern(GuidedPattern):
         return not (self.rows_first or self.shuffled or self.guided) and self.score == "mean"
 
     def map_of_sums(self, sums: TileSums, sparsity: float) -> TileMap:
-        """Return the map of what `prune` keeps of one layer, from the sums of its tiles instead of its
-        weights.
+        """Return the map of what `prune` keeps of one layer, from the sums of its tiles.
 
         Parameters
         ----------

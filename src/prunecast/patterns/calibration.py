@@ -62,8 +62,7 @@ class Calibration:
         return (importance * roots).astype(importance.dtype, copy=False)
 
     def update(self, name: str, weights: npt.NDArray[Any], mask: MaskArray) -> npt.NDArray[Any]:
-        """Return the pruned weights (M, K) in their dtype; with second moments the kept ones compensate for
-        the pruned.
+        """Return the pruned weights (M, K) in their dtype; with second moments, kept weights compensate.
 
         Raises
         ------
@@ -82,8 +81,9 @@ class Calibration:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a `.safetensors` or `.npz` file with a vector or matrix for each layer. Raises BadInput if it is
-    none.
+    """Read a `.safetensors` or `.npz` file with a vector or matrix for each layer.
+
+    Raises BadInput if the file cannot be read.
     """
     found = {}
     for name, tensor in open_tensors(Path(path)).items():
@@ -137,8 +137,7 @@ def updated_weights(
 
 
 def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
-    """Return 1 / diag(H^-1), shape (K,): the loss of pruning a weight of 1 if the rest of its row
-    compensates.
+    """Return 1 / diag(H^-1), shape (K,): the loss of pruning a weight of 1 whose row compensates.
 
     The loss is the increase of the mean squared error of the output. Raises BadInput.
     """
@@ -147,8 +146,9 @@ def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
 
 
 def damped(moments: npt.NDArray[np.floating]) -> FloatArray:
-    """Return H with a damped diagonal, so that it can be inverted. Raises BadInput for values that are not
-    finite.
+    """Return H with a damped diagonal, so that it can be inverted.
+
+    Raises BadInput for values that are not finite.
     """
     h = moments.astype(np.float64)
     if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.isfinite(h).all():

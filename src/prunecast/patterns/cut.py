@@ -20,9 +20,7 @@ from prunecast.patterns.tile_map import MaskArray
 CountArray = npt.NDArray[np.int64]
 
 SAMPLE = 2**16
-"""Size of the sample of scores that estimates the threshold; if the estimate is wrong, all scores are
-searched.
-"""
+"""Size of the sample of scores that estimates a threshold; all scores are searched if it is wrong."""
 SAMPLED = 16
 """Multiple of the sample size above which sampling is used."""
 MARGIN = 1024
@@ -149,9 +147,7 @@ def broadcast_sizes(sizes: CountArray) -> CountArray:
 
 
 def row_sums(scores: ImportanceArray | MaskArray, starts: CountArray, *, power: int) -> ImportanceArray:
-    """Return sums over the rows of each piece, (pieces, K) float64, of scores (M, K) to the power of 1 or
-    2.
-    """
+    """Return sums over the rows of each piece, (pieces, K) float64, of scores (M, K) ** power, 1 or 2."""
     sums = np.empty((starts.size, scores.shape[1]), dtype=np.float64)
     bounds = np.append(starts, scores.shape[0])
     for piece in range(starts.size):
@@ -163,9 +159,7 @@ def row_sums(scores: ImportanceArray | MaskArray, starts: CountArray, *, power: 
 
 
 def column_sums(sums: ImportanceArray, width: int) -> ImportanceArray:
-    """Return `sums` (M, K) added up over pieces of `width` columns, (M, pieces) float64; the last may be
-    narrower.
-    """
+    """Return `sums` (M, K) added up over pieces of `width` columns, (M, pieces); the last may be narrower."""
     added = sums[:, ::width].copy()
     for offset in range(1, min(width, sums.shape[1])):
         column = sums[:, offset::width]

@@ -26,9 +26,7 @@ from prunecast.patterns.tile_map import MaskArray
 
 CLUSTERS = 8
 GROWTH = 1.5
-"""A block stops growing once its width exceeds this multiple of the most elements that one of its rows keeps
-outside.
-"""
+"""A block stops growing once its width exceeds this times the most elements that a row keeps outside."""
 
 FEWEST_ROWS = 17
 """Rows of the smallest block for which a launch is worthwhile."""
@@ -63,9 +61,7 @@ def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int =
 
 
 def _grown_width(rows: MaskArray) -> int:
-    """Return the fewest leading columns, at least 1, that exceed `GROWTH` times what any row keeps after
-    them.
-    """
+    """Return the fewest leading columns, at least 1, that exceed `GROWTH` times what any row keeps after."""
     covered = np.cumsum(rows, axis=1, dtype=np.int32)
     left_over = (covered[:, -1:] - covered).max(axis=0)
     return int(np.argmax(np.arange(1, rows.shape[1] + 1) > GROWTH * left_over)) + 1

@@ -139,9 +139,7 @@ def _choices(
 
 
 def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> MaskArray:
-    """Return the mask of the highest elements outside of `taken`; at most `to_prune` elements are in
-    neither.
-    """
+    """Return the mask of the highest elements outside of `taken`; up to `to_prune` are in neither."""
     free = scores[~taken]
     mask = np.zeros(scores.shape, dtype=np.bool_)
     if free.size:
@@ -158,8 +156,7 @@ def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseBlockPattern(GuidedPattern):
-    """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` without a number means
-    8.
+    """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` means 8.
 
     If guided, the number of clusters, up to `clusters`, and their width are chosen by predicted time.
     """
@@ -194,8 +191,7 @@ class DenseBlockPattern(GuidedPattern):
         return MatrixShape(FEWEST_ROWS, 1)
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `prune_dense_block`, or `prune_guided_block` if guided. Each layer is pruned
-        independently.
+        """Prune each layer with `prune_dense_block`, or with `prune_guided_block` if guided.
 
         Raises BadInput if guided and no times are given.
         """

@@ -129,8 +129,7 @@ def columns_of_tiles(mask: MaskArray, height: int) -> MaskArray:
 
 
 def nested_map(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> NestedMap:
-    """Return tiles of `height` consecutive rows that list `columns` (tiles, K), with the elements of `mask`
-    inside.
+    """Return tiles of `height` consecutive rows that list `columns` (tiles, K), with `mask` inside.
 
     Raises
     ------
@@ -181,11 +180,11 @@ def density(mask: MaskArray) -> float:
 
 
 def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
-    """Return the maximum over the mean of the elements kept per tile (per row of an element map); 1 is
-    balanced.
+    """Return the maximum over the mean of the elements kept per tile, or per row of an element map.
 
-    For a nested map the elements of whole tiles count, because a block processes whole tiles. The ratio
-    bounds how much longer the heaviest tile runs than the mean. A map that keeps nothing is balanced.
+    The ratio is 1 for equal tiles and for a map that keeps nothing. For a nested map the elements of whole
+    tiles count, because a block processes whole tiles. The ratio bounds how much longer the heaviest tile
+    runs than the mean.
     """
     if isinstance(tiles, NestedMap):
         tiles = tiles.tiles

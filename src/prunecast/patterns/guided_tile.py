@@ -53,8 +53,7 @@ def prune_guided(
     height: int,
     quantum: int,
 ) -> dict[str, MaskArray]:
-    """Return masks (M, K) that retain in each layer the importance that tile-wise pruning of all layers
-    retains.
+    """Return masks (M, K) that retain in each layer as much importance as tile-wise pruning of all layers.
 
     Parameters
     ----------
@@ -137,7 +136,8 @@ def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: 
 
 
 def _fall(counts: CountArray, step: int) -> int:
-    """Return the difference between successive limits, in columns: about 1 / `LIMITS` of the spread, on the
-    step.
+    """Return the difference between successive limits in columns, a multiple of the step.
+
+    It is about 1 / `LIMITS` of the largest count minus the mean.
     """
     return max(round(float(counts.max() - counts.mean()) / LIMITS / step), 1) * step

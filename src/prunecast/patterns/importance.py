@@ -62,8 +62,7 @@ def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "mag
 
 
 def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
-    """Return importance (M, K) of `parts` matrices stacked along M, each M / parts rows, scaled to equal
-    sums.
+    """Return importance (M, K) of `parts` matrices of M / parts rows, stacked along M, scaled to equal sums.
 
     Queries, keys and values in one matrix differ in scale: without scaling, the smallest would be pruned
     away.

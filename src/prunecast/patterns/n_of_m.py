@@ -141,8 +141,9 @@ class NOfMPattern(Pattern):
         return prune_n_of_m(scores, n=self.n, m=self.m)
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """Return the kept elements in compressed rows. A group may keep fewer than n elements; more raise
-        BadInput.
+        """Return the kept elements in compressed rows. A group may keep fewer than n elements.
+
+        Raises BadInput if a group keeps more.
         """
         check_mask(mask, self.canonical)
         kept = kept_in_windows(mask, self.m)
@@ -167,9 +168,7 @@ def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancedPattern(Pattern):
-    """Segments of `width` columns that keep equal numbers of elements; the last one of a row may be
-    shorter.
-    """
+    """Segments of `width` columns that keep equal numbers of elements; the last of a row may be shorter."""
 
     family: ClassVar[str] = "balanced"
     example: ClassVar[str] = "balanced:64"

@@ -119,8 +119,8 @@ class Pattern(ABC):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the smallest matrix that the pattern can prune: one `height` by one `width`, where it has
-        them.
+        """Return the smallest matrix that the pattern can prune: one `height` by one `width`, or 1 for
+        either.
         """
         return MatrixShape(getattr(self, "height", 1), getattr(self, "width", 1))
 

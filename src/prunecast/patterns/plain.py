@@ -78,8 +78,9 @@ class DensePattern(Pattern):
         return np.ones(scores.shape, dtype=np.bool_)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Return tiles of `DENSE_TILE_HEIGHT` rows with all columns. Raises BadInput if an element is
-        pruned.
+        """Return tiles of `DENSE_TILE_HEIGHT` rows with all columns.
+
+        Raises BadInput if an element is pruned.
         """
         check_mask(mask, self.canonical)
         if not mask.all():

@@ -25,9 +25,7 @@ SignatureArray = npt.NDArray[np.float32]
 
 
 def consecutive(m: int, height: int) -> CountArray:
-    """Return the group of each row, (M,) int64, for groups of `height` neighbours; the last may have
-    fewer.
-    """
+    """Return the group of each row, (M,) int64, for groups of `height` neighbours, the last maybe smaller."""
     return np.arange(m, dtype=np.int64) // height
 
 
@@ -131,11 +129,10 @@ def alike_rows(mask: MaskArray) -> list[CountArray]:
 
 
 def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> list[CountArray]:
-    """Return the rows of each tile: `height` rows with the same kept columns; one tile has the M % `height`
-    others.
+    """Return the rows of each tile: `height` rows with the same kept columns.
 
-    Tiles are in the order of their first rows. Where more than `height` rows keep the same columns, the first
-    of them form the first tile.
+    One tile has the M % `height` rows that remain. Tiles are in the order of their first rows. Where more
+    than `height` rows keep the same columns, the first of them form the first tile.
 
     Raises
     ------

@@ -62,9 +62,7 @@ def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Coun
 
 
 def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: CountArray) -> MaskArray:
-    """Return a mask (M, K) without the lowest columns of each group; of equal sums the lower column is
-    kept.
-    """
+    """Return a mask (M, K) without the lowest columns of each group; of equal sums the lower is kept."""
     kept = highest_columns(group_sums(scores, group_of_row), _kept_columns(scores, sparsity))
     mask: MaskArray = kept[group_of_row]
     return mask
@@ -92,9 +90,7 @@ class ShuffledBlockPattern(Pattern):
         return SEED
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Group the rows and prune each group; weights that already have this pattern and sparsity keep their
-        mask.
-        """
+        """Group the rows and prune each group; weights that already have this pattern keep their mask."""
         stated = stated_masks({"": scores}, sparsity, lambda mask: self._check_counts(mask, sparsity))
         if stated:
             return stated[""]

@@ -115,9 +115,7 @@ class TileElementPattern(Pattern):
         return wanted
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune tiles at the sparsity plus `percent`, then restore the most important of the pruned
-        elements.
-        """
+        """Prune tiles at the sparsity plus `percent`, then restore the most important pruned elements."""
         tiled = prune_tile_wise(importances, sparsity + self.percent / 100, height=self.height)
         return _bring_back(importances, tiled, sparsity)
 

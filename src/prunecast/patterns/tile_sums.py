@@ -1,5 +1,4 @@
-"""`TileSums`: importance summed over tiles of neighbouring rows, sufficient for some patterns to prune a
-matrix.
+"""`TileSums`: importance summed over tiles of neighbouring rows, from which some patterns can prune.
 
 With 64 rows per tile the sums have 1/32 of the bytes of a float32 matrix. The sums of a model with billions
 of weights fit in memory where its weights do not.
@@ -99,8 +98,9 @@ def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int
 
 
 def step_edges(allowed: CountRange, quantum: int) -> CountArray:
-    """Return the counts from `low` to `high` in steps of the quantum, (steps + 1,); the last step may be
-    shorter.
+    """Return the counts from `low` to `high` in steps of the quantum, (steps + 1,).
+
+    The last step may be shorter.
     """
     return np.append(np.arange(allowed.low, allowed.high, quantum), allowed.high)
 
@@ -130,8 +130,7 @@ def best_counts(
     *,
     summed: bool = False,
 ) -> CountArray:
-    """Return the kept columns of each tile, (tiles,), that prune at least `to_prune` elements and retain
-    most.
+    """Return the kept columns of each tile, (tiles,), that retain most after pruning `to_prune` elements.
 
     Parameters
     ----------
@@ -156,9 +155,7 @@ def best_counts(
 
 
 def best_columns(scores: ImportanceArray, counts: CountArray) -> MaskArray:
-    """Return (tiles, K) flags of the counts[t] highest columns of each tile; of equal scores the lower is
-    kept.
-    """
+    """Return (tiles, K) flags of the counts[t] highest columns of each tile; of equals the lower is kept."""
     order = np.argsort(-scores, axis=1, kind="stable")
     kept = np.empty(scores.shape, dtype=np.bool_)
     np.put_along_axis(kept, order, np.arange(scores.shape[1]) < counts[:, None], axis=1)

@@ -33,8 +33,7 @@ from prunecast.patterns.tile_wise import prune_tile_wise
 
 
 def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: int) -> MaskArray:
-    """Return a mask (M, K) that keeps the best 2 of 4 neighbours in the list `columns` (tiles, K) of each
-    tile.
+    """Return a mask (M, K) that keeps the best 2 of 4 neighbours in each tile's list `columns` (tiles, K).
 
     A last group of fewer than four keeps half of its columns, halves rounded up, as in `n_of_m`: a row may
     keep half an element more than the sparsity allows.
@@ -106,9 +105,7 @@ class TileTwoOfFourPattern(Pattern):
         }
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Return tiles of `height` rows and the elements inside; see `padded_columns` for the columns that
-        are added.
-        """
+        """Return tiles of `height` rows and the elements inside; `padded_columns` adds columns to them."""
         check_mask(mask, self.canonical)
         starts = piece_starts(mask.shape[0], self.height)
         columns = np.array([padded_columns(mask[first : first + self.height]) for first in starts])
@@ -116,9 +113,7 @@ class TileTwoOfFourPattern(Pattern):
 
 
 class _Path(NamedTuple):
-    """Cheapest way to a state: columns added so far, the group's first kept column, and the columns borrowed
-    there.
-    """
+    """Cheapest path to a state: columns added so far, and the state in which its last group begins."""
 
     added: int
     first: int
@@ -126,10 +121,9 @@ class _Path(NamedTuple):
 
 
 def padded_columns(rows: MaskArray) -> MaskArray:
-    """Return (K,) flags of the columns of one tile (rows, K): all that a row keeps, and those that pad
-    groups.
+    """Return (K,) flags of one tile's columns: all that a row of `rows` (rows, K) keeps, and padding.
 
-    Where no valid list exists, only the kept columns are returned.
+    The padding completes groups of four. Where no valid list exists, only the kept columns are returned.
     """
     listed: MaskArray = np.logical_or.reduce(rows, axis=0)
     kept = np.flatnonzero(listed)

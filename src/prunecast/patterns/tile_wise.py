@@ -129,10 +129,10 @@ def _decided(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AprioriPattern(TileWisePattern):
-    """Tiles of `height` consecutive rows, with `percent` of the segments at either end decided before the
-    ranking.
+    """Tiles of `height` consecutive rows, for which unstructured pruning decides about some segments.
 
-    The pattern string is `apriori:HEIGHT` or `apriori:HEIGHTxPERCENT`.
+    The `percent` of segments with the fewest elements left are pruned first, those with the most last. The
+    pattern string is `apriori:HEIGHT` or `apriori:HEIGHTxPERCENT`.
     """
 
     family: ClassVar[str] = "apriori"
@@ -149,8 +149,8 @@ class AprioriPattern(TileWisePattern):
             raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune tiles; unstructured pruning decides about the segments with the most and the fewest elements
-        left.
+        """Prune tiles; unstructured pruning decides about the clearest `percent` of segments at either
+        end.
         """
         scored, shares = _scored(importances, self.height), {}
         for name, mask in prune_unstructured(importances, sparsity).items():

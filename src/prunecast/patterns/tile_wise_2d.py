@@ -70,9 +70,7 @@ def _prune_segments(
 
 
 def keep_rows(importances: Mapping[str, ImportanceArray], target: int) -> dict[str, MaskArray]:
-    """Return (M,) flags of the rows that are kept when the lowest of all layers are pruned up to `target`
-    elements.
-    """
+    """Return (M,) flags of the rows kept when the lowest of all layers are pruned up to `target` elements."""
     scored = {name: _row_scores(scores) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
     return keep_highest(scored, elements, target)

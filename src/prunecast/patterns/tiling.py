@@ -62,8 +62,9 @@ def tile_map_of_groups(mask: MaskArray, groups: Sequence[Indices], pattern: str)
 def tile_map_from_kept(
     kept: MaskArray, m: int, *, height: int, pattern: str, rows: Sequence[Indices] = ()
 ) -> TileMap:
-    """Return tiles that keep columns `kept` (tiles, K), of `height` neighbouring rows of m; the last may have
-    fewer.
+    """Return tiles of `height` neighbouring rows of m that keep the columns `kept` (tiles, K).
+
+    The last tile may have fewer rows.
 
     Parameters
     ----------
@@ -87,9 +88,7 @@ def _tile_map(kept: MaskArray, m: int, *, row_start: Indices, row_index: Indices
 
 
 def dense_tile_map(m: int, k: int, height: int) -> TileMap:
-    """Return tiles of `height` rows of a dense A (m, k); the last may have fewer. It is fast, as it builds no
-    mask.
-    """
+    """Return tiles of `height` rows of a dense A (m, k), fast, without a mask; the last may have fewer."""
     if min(m, k, height) < 1:
         raise BadInput(f"dense: wanted m, k and a tile height from 1, got {m}, {k} and {height}")
     row_start = np.append(np.arange(0, m, height), m)
@@ -106,9 +105,7 @@ def dense_tile_map(m: int, k: int, height: int) -> TileMap:
 
 
 def row_tile_map(elements: ElementMap) -> TileMap:
-    """Return a map in which every row of A is its own tile, as a kernel for compressed rows sees the
-    matrix.
-    """
+    """Return a map in which every row of A is one tile, as a kernel for compressed rows uses it."""
     rows = np.arange(elements.m + 1, dtype=np.int32)
     return TileMap(
         m=elements.m,
@@ -122,8 +119,9 @@ def row_tile_map(elements: ElementMap) -> TileMap:
 
 
 def _kept_by_all(tiled: MaskArray, row_index: Indices, row_start: Indices, pattern: str) -> MaskArray:
-    """Return (tiles, K) flags of the columns that all rows of a tile keep. Raises BadInput if only some
-    do.
+    """Return (tiles, K) flags of the columns that all rows of a tile keep.
+
+    Raises BadInput if only some rows keep one.
     """
     kept = tiled[row_start[:-1]]
     for tile, first in enumerate(kept):

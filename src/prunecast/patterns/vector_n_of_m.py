@@ -74,15 +74,15 @@ class VectorNOfMPattern(Pattern):
         return own
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Keep the best 4 of every `m` columns for a group of `height` rows, and the best 2 of these in each
+        """Keep the best 4 of every `m` columns per group of `height` rows, and the best 2 of these per
         row.
         """
         sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=1)
         return prune_inside_tiles(scores, _keep_columns(sums, self.m), height=self.height)
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Return tiles that list 4 columns of every window; where rows keep fewer, the lowest other columns
-        pad it.
+        """Return tiles that list 4 columns of every window, padded with the lowest columns that no row
+        keeps.
         """
         check_mask(mask, self.canonical)
         used = columns_of_tiles(mask, self.height)

@@ -33,9 +33,7 @@ def prune_vector_wise(scores: ImportanceArray, sparsity: float, *, height: int) 
 
 
 def highest_columns(sums: ImportanceArray, count: int) -> MaskArray:
-    """Return (groups, K) flags of the `count` highest columns of each group; of equal sums the lower is
-    kept.
-    """
+    """Return (groups, K) flags of the `count` highest columns of each group; of equals the lower is kept."""
     return keep_in_windows(sums, width=sums.shape[1], keep=count, keep_in_tail=0)
 
 

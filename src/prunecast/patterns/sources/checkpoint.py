@@ -18,9 +18,7 @@ from prunecast.patterns.tile_map import MaskArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """All tensors of a file, in their own shapes (vectors and convolutions included), and its text
-    entries.
-    """
+    """All tensors of a file in their own shapes, vectors and convolutions included, and its text entries."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
     metadata: Mapping[str, str]

@@ -1,5 +1,6 @@
-"""Read `.mtx` (Matrix Market) and `.smtx`: sparse files contain their own mask, array files are plain
-matrices.
+"""Read `.mtx` (Matrix Market) and `.smtx` files.
+
+A sparse file contains its own mask; an array file is a plain matrix.
 
 Format: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996. This
 module has its own parser, because that of `scipy.io.mmread` (1.17) writes past its buffer if an array file
@@ -109,8 +110,9 @@ def _sizes(path: Path, file: IO[bytes], count: int) -> list[int]:
 def _coordinates(
     path: Path, kind: Kind, numbers: npt.NDArray[np.float64], m: int, k: int, entries: int
 ) -> StoredTensor:
-    """Return the matrix of a coordinate file: row and column of each entry, from 1, and a value except in
-    patterns.
+    """Return the matrix of a coordinate file.
+
+    An entry is a row and a column, counted from 1, and a value unless the file is a pattern.
     """
     per_entry = 2 if kind.field == "pattern" else 3
     table = _counted(path, numbers, entries * per_entry).reshape(entries, per_entry)

@@ -35,8 +35,9 @@ fiftieth.
 
 
 def read_npy(path: Path) -> dict[str, StoredTensor]:
-    """Open the only array of a `.npy` file, under the name of the file without its suffix. Raises
-    BadInput.
+    """Open the only array of a `.npy` file, under the name of the file without its suffix.
+
+    Raises BadInput.
     """
     with path.open("rb") as file:
         return {path.stem: _array(f"{path}", file, path.stat().st_size, partial(_load_npy, path))}

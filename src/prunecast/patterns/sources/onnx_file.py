@@ -119,9 +119,7 @@ def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
 
 
 def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
-    """Return the weights of products in the order of the nodes; a constant of several products appears
-    once.
-    """
+    """Return the weights of products in the order of the nodes, each constant once."""
     shapes = {constant.name: len(constant.dims) for constant in _constants(model)}
     found: dict[str, WeightUse] = {}
     taken: set[str] = set(shapes)

@@ -91,8 +91,9 @@ def read_weights(
 def layers_among(
     file: Path, stored: Mapping[str, StoredTensor], target: str | Sequence[str], ignore: str | Sequence[str]
 ) -> WeightSet:
-    """Return the weight matrices among tensors; `file` appears in messages. Raises BadInput as
-    `read_weights`.
+    """Return the weight matrices among tensors; `file` appears in messages.
+
+    Raises BadInput as `read_weights`.
     """
     tensors, target, ignore = _expert_by_expert(stored), listed(target), listed(ignore)
     layers: dict[str, Layer] = {}
@@ -233,7 +234,7 @@ def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None)
     load: Callable[[], WeightArray] = partial(_matrix, path, name, tensor)
     if held is None:
         load = cache(load)
-        load()  # what is wrong with the weights is said now
+        load()  # report errors in the weights now, not at their first use
     return Layer(
         name=name,
         shape=shape,

@@ -85,8 +85,9 @@ def is_sidecar(name: str, tensors: Tensors) -> bool:
 
 
 def expert_counts(names: list[str]) -> dict[str, int]:
-    """Return the number of experts that share the work of each expert's matrix, for experts in separate
-    tensors.
+    """Return, for each matrix of one expert, the number of experts that share its work.
+
+    Experts that are stored in one tensor (experts, M, K) are not included.
     """
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -96,8 +97,7 @@ def expert_counts(names: list[str]) -> dict[str, int]:
 
 
 def expert_names(name: str, tensor: StoredTensor) -> list[str]:
-    """Return names of the matrices in a tensor (experts, M, K): for `experts.down`, `experts.0.down` and so
-    on.
+    """Return names of the matrices in a tensor (experts, M, K), like `experts.0.down` for `experts.down`.
 
     The list is empty for any other tensor.
     """
@@ -151,8 +151,7 @@ def _is_turned(name: str, tensors: Tensors) -> bool:
 
 
 def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
-    """Return the tensors with packed matrices unpacked, fp8 weights widened, and transposed weights as (M,
-    K).
+    """Return the tensors with packed matrices unpacked, fp8 weights widened, and weights (K, M) transposed.
 
     Raises
     ------

@@ -174,8 +174,9 @@ def _numpy(name: str) -> np.dtype[Any]:
 
 
 def _load(path: Path, start: int, length: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-    """Return one tensor from its byte range, which has been checked; the library would parse the header each
-    time.
+    """Return one tensor from its byte range, which has been checked.
+
+    The reference library would parse the header for each tensor.
     """
     if dtype not in CODES:
         raise ValueError(f"numbers of the format {dtype:.40}")

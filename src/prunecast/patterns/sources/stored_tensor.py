@@ -90,9 +90,7 @@ MOST_PER_ENTRY = 10_000
 
 
 def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
-    """Raise BadInput, before allocation, for a matrix that no map can describe or that is too large for its
-    file.
-    """
+    """Raise BadInput, before allocation, for a matrix too large for the maps or for the size of its file."""
     if rows < 1 or columns < 1 or rows * columns > LARGEST_MATRIX:
         raise BadInput(f"{path}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {rows}x{columns}")
     if rows * columns > max(SMALL_MATRIX, MOST_PER_ENTRY * entries):
@@ -105,9 +103,7 @@ def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
 def rows_of_entries(
     path: Path, offsets: npt.NDArray[np.integer], rows: int, entries: int
 ) -> npt.NDArray[np.int64]:
-    """Return the row of each entry, (entries,), from the (rows + 1,) offsets of compressed rows; or
-    columns.
-    """
+    """Return the row of each entry, (entries,), from (rows + 1,) offsets of compressed rows, or columns."""
     if offsets.shape != (rows + 1,):
         raise BadInput(f"{path}: wanted {rows + 1} offsets, got {offsets.size}")
     if offsets[0] != 0 or offsets[-1] != entries or np.any(offsets[1:] < offsets[:-1]):
@@ -184,9 +180,7 @@ def _as_fp16(tensor: StoredTensor) -> npt.NDArray[Any]:
 
 
 def _as_long(shape: Shape, scales: Shape) -> Shape:
-    """Return the shape of the scales with as many dimensions as the weights; a vector has one scale per
-    row.
-    """
+    """Return the shape of the scales with as many dimensions as the weights; a vector is one per row."""
     if scales == (shape[0],) and shape[0] > 1:
         return (shape[0], *(1,) * (len(shape) - 1))
     return (*(1,) * (len(shape) - len(scales)), *scales)

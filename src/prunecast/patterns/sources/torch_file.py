@@ -84,9 +84,7 @@ def _stored(tensor: Any) -> StoredTensor:
 
 
 def array_of(tensor: Any) -> npt.NDArray[Any]:
-    """Return a torch tensor as an array, without a copy where possible; formats that numpy lacks use
-    ml_dtypes.
-    """
+    """Return a torch tensor as an array, without a copy where possible; bf16 and fp8 use ml_dtypes."""
     whole = tensor.detach().cpu()
     name = str(whole.dtype).removeprefix("torch.")
     if name != "bfloat16" and not name.startswith("float8"):
