@@ -55,7 +55,9 @@ def sm_clock_hz(
     busy_share : mean over SMs with work of the time until they finish, over the longest, within one launch
     period_s : seconds from launch to launch
 
-    activity = tensor duty * its weight + L2 traffic * its weight + DRAM traffic * its weight
+    activity = tensor_duty * (`clock_bf16_duty` for bf16, else 1)
+        + `clock_activity_per_l2_byte_per_clk` * l2_bytes_per_clk_per_sm
+        + `clock_activity_per_dram_byte_per_clk` * dram_bytes_per_clk_per_sm
 
     The clock is interpolated linearly in activity between the points of the spec. Below the first point it is
     constant, and beyond the last one the last slope continues. Without tensor work it is the GPU's highest

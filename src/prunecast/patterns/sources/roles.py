@@ -85,10 +85,7 @@ def is_sidecar(name: str, tensors: Tensors) -> bool:
 
 
 def expert_counts(names: list[str]) -> dict[str, int]:
-    """Return, for each matrix of one expert, the number of experts that share its work.
-
-    Experts that are stored in one tensor (experts, M, K) are not included.
-    """
+    """Return, for each matrix of one expert, the number of experts that share its work."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         if EXPERT.search(name):
