@@ -1,4 +1,4 @@
-"""Bars over layers, the front of a search, and predicted against measured times."""
+"""Bars over layers, the Pareto front of a search, and predicted against measured times."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,15 +11,15 @@ from prunecast.axes import Palette, log_axis, new_axes
 from prunecast.codesign.pictures.palette import SCREEN
 
 WIDE = 10
-"""Longest over shortest time of a figure above which its axis is logarithmic."""
+"""Ratio of the longest to the shortest time of a figure above which its axis is logarithmic."""
 MOST_GROUPS = 24
-"""Layers of a figure; the rest is left out, and the title says how many."""
+"""Most layers of a figure; the title gives the number of those drawn."""
 
 
 def draw_bars(
     layers: Sequence[str], columns: Sequence[str], microseconds: Sequence[Sequence[float | None]], title: str
 ) -> Figure:
-    """A group of bars for each layer, a bar for each column; None leaves one out.
+    """Draw a group of bars for each layer, one bar for each column; None leaves one out.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def draw_bars(
 
 
 def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[float, float]) -> Figure:
-    """Importance kept over time as a share of dense, and the solution on it."""
+    """Draw the retained importance over time as a share of dense, and the solution on the front."""
     axes = new_axes(5.0, 3.4)
     axes.plot(*(100 * np.array([shares, kept])), marker=".", color=_colour("", 0), label="other budgets")
     axes.plot(100 * found[0], 100 * found[1], marker="o", ls="", color=_colour("", 1), label="this one")
@@ -54,13 +54,13 @@ def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[floa
 
 
 def _colour(name: str, place: int) -> str:
-    """A kernel's own colour; for other names the colour of their place."""
+    """Return the colour of a kernel; for other names a colour by position."""
     others = list(SCREEN.series.values())[1:]
     return SCREEN.series.get(name) or others[place % len(others)]
 
 
 class Series(NamedTuple):
-    """Predicted and measured times of one kind of rows, all arrays of equal length, in seconds."""
+    """Predicted and measured times of one kind of rows, all sequences of equal length, in seconds."""
 
     label: str
     colour: str

@@ -1,5 +1,7 @@
-"""The pictures: roofline, useful work per byte against attained rate, for the kernels of a layer; timeline of
-one SM, what each warp does at which moment, and when the tensor pipes work.
+"""Figures of one kernel: roofline, timeline of one SM, and work per SM.
+
+The roofline shows the attained rate over useful FLOP per byte. The timeline shows the activity of each warp
+and of the tensor pipes.
 """
 
 from collections import defaultdict
@@ -22,7 +24,7 @@ from prunecast.workload.engines import Outcome
 
 
 class RooflinePoint(Protocol):
-    """What a picture needs to know of a prediction; `Prediction` has it."""
+    """The part of a prediction that a figure needs; `Prediction` implements it."""
 
     @property
     def kernel(self) -> str:
@@ -34,18 +36,18 @@ class RooflinePoint(Protocol):
 
     @property
     def plan(self) -> KernelPlan:
-        """What was predicted."""
+        """The predicted plan."""
 
     @property
     def result(self) -> Outcome:
-        """What the engine found."""
+        """The result of the engine."""
 
 
 def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palette: Palette = SCREEN) -> None:
-    """Points of dense and sparse kernels under the ceilings of DRAM, L2 and arithmetic.
+    """Draw points of dense and sparse kernels under the ceilings of DRAM, L2 and arithmetic.
 
-    Filled points count bytes of DRAM, empty ones bytes of L2. The L2 has a clock of its own: its ceiling does
-    not follow that of the SMs.
+    Filled points count DRAM bytes, empty ones L2 bytes. The L2 has a separate clock, so that its ceiling does
+    not scale with the SM clock.
     """
     intensities = [x for row in rows for x in _draw_points(row, axes, palette)]
     clock_hz = rows[0].result.clock_hz
@@ -75,7 +77,7 @@ def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palet
 
 
 def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> None:
-    """What DRAM and L2 allow, up to the highest arithmetic ceiling."""
+    """Draw the DRAM and L2 ceilings, up to the highest arithmetic ceiling."""
     for name, rate, style in (("DRAM", gpu.dram_bytes_per_s, "-"), ("L2", gpu.l2_bytes_per_s, "--")):
         per_byte = rate / 1e12
         xs = [axes.get_ylim()[0] / per_byte, top / per_byte]
@@ -85,7 +87,7 @@ def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> N
 
 
 def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float]:
-    """Draw one kernel; the FLOP per byte of each of its points."""
+    """Draw one kernel and return the FLOP per byte of each of its points."""
     rate, colour = _tflops(row), palette.of(row.kernel)
     drawn = []
     for level, moved in _bytes(row).items():
@@ -100,13 +102,13 @@ def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float
 
 
 def _tflops(row: RooflinePoint) -> float:
-    """Attained rate; only kept weights count as work."""
+    """Return the attained rate in TFLOP/s; only kept weights count as work."""
     plan = row.plan
     return 2.0 * plan.m * plan.k * plan.n * plan.density / row.seconds / 1e12
 
 
 def _bytes(row: RooflinePoint) -> dict[str, float]:
-    """Bytes moved by level: simulated, or for the closed-form model each operand once from DRAM."""
+    """Return the bytes moved by level: simulated, or for the closed form each operand once from DRAM."""
     if isinstance(row.result, SimResult):
         return {"DRAM": row.result.dram_bytes, "L2": row.result.l2_bytes}
     plan = row.plan
@@ -115,7 +117,7 @@ def _bytes(row: RooflinePoint) -> dict[str, float]:
 
 
 def _peaks(rows: Sequence[RooflinePoint], gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
-    """TFLOP/s by the kind of instruction that the plans use, at one clock."""
+    """Return the peak rate in TFLOP/s by instruction type of the plans, at one clock."""
     peaks: dict[str, float] = {}
     for row in rows:
         tensor, dtype = row.plan.tensor, row.plan.dtype
@@ -134,7 +136,7 @@ _COLOURS = dict(
         strict=True,
     )
 )  # fmt: skip
-"""What a warp does -> its colour; stalls in the order of `STALLS`."""
+"""Activity of a warp -> its colour; stalls in the order of `STALLS`."""
 
 
 def draw_timeline(
@@ -146,12 +148,12 @@ def draw_timeline(
     first_waves: int = 1,
     state: str = "burst",
 ) -> None:
-    """One line for each tensor pipe and each warp of one SM, time in us from left to right.
+    """Draw one line for each tensor pipe and each warp of one SM, with time in us from left to right.
 
     Parameters
     ----------
     sm : number of the SM
-    first_waves : the first so many items of each block slot
+    first_waves : number of items of each block slot to draw
 
     Raises
     ------
@@ -179,7 +181,7 @@ def draw_timeline(
 
 
 def _spans(group: Slices, us_per_tick: float) -> dict[str, list[tuple[float, float]]]:
-    """Start and length of the slices, by what is done."""
+    """Return start and length of the slices in us, by activity."""
     spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
     starts = (group.start * us_per_tick).tolist()
     lengths = (np.subtract(group.stop, group.start) * us_per_tick).tolist()
@@ -196,7 +198,7 @@ def _label(track: Track, roles: list[str]) -> str:
 
 
 def draw_sm_work(result: SimResult, kernel: str, axes: Axes, palette: Palette = SCREEN) -> None:
-    """Cycles of useful work per SM, most first."""
+    """Draw the cycles of useful work per SM, the largest first."""
     tensor = result.sm_tensor_cycles.any()
     work = result.sm_tensor_cycles if tensor else result.sm_busy_cycles
     order = work.argsort(kind="stable")[::-1]

@@ -1,9 +1,10 @@
-"""Search: which pattern, density and kernel each layer of a model gets, so that the whole meets its targets.
+"""Search for the pattern, density and kernel of each layer with which a model meets its targets.
 
-Floor: inside `codesign`, above `graph`. It asks the engines for times and the patterns for masks, and decides
-between options; it knows nothing about how a time is predicted or a mask is made.
+Layer: inside `codesign`, above `graph`. This package requests times from the engines and masks from the
+patterns, and selects between options. It contains neither performance models nor pruning rules. The options
+of one layer are called its menu, the classes of a multiple-choice knapsack.
 
-Read first: `allocation.py` (the choice), `menus.py` (what there is to choose from), `target.py` (the loop).
+Read first: `allocation.py` (the knapsack), `menus.py` (the options of a layer), `target.py` (the loop).
 """
 
 from prunecast.codesign.search.allocation import Menu, allocate

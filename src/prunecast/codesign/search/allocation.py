@@ -1,8 +1,10 @@
-"""Choosing one option per layer: most retained importance within a time and, if asked, a number of weights.
+"""Selection of one option per layer: the highest retained importance within a time and, optionally, a weight
+count.
 
-A multiple-choice knapsack. With many layers the greedy walk along the concave hulls is near exact, because
-one layer's step is small beside the whole; with few layers it is not, and a dynamic program over a grid of
-times takes its place. Both are run where that is cheap, both keep the budget, and the better one is polished.
+This is a multiple-choice knapsack. With many layers, the greedy algorithm along the concave hulls is nearly
+exact, because the step of one layer is small compared with the whole. With few layers it is not, and a
+dynamic program over a grid of times is run too. Both keep the budget, and the better result is improved
+further by local search.
 """
 
 import itertools
@@ -18,27 +20,27 @@ FloatArray = npt.NDArray[np.float64]
 ChoiceArray = npt.NDArray[np.int64]
 
 GRID = 8192
-"""Steps of time of the dynamic program; rounding up loses half a step per layer."""
+"""Time steps of the dynamic program; rounding up loses half a step per layer."""
 MOST_GRID_LAYERS = 48
-"""Layers up to which the dynamic program is run: 0.3 % of the time is lost to rounding there, at most."""
+"""Layers up to which the dynamic program is run. Rounding then loses at most 0.3 % of the time."""
 PRICE_ROUNDS = 40
-"""Halvings of the price of a kept weight."""
+"""Bisection steps for the price of a kept weight (a Lagrange multiplier)."""
 ROUNDING = 1e-13
-"""Relative difference of a sum of times that is added up in another order."""
+"""Relative difference of sums of times in different orders of addition."""
 
 
 class Menu(NamedTuple):
-    """What can be done with one layer, option by option."""
+    """The options of one layer, as arrays (options,)."""
 
     seconds: FloatArray
     importance: FloatArray
-    """Retained, on one scale for all layers."""
+    """Retained importance, on one scale for all layers."""
     kept: FloatArray
-    """Weights kept."""
+    """Number of kept weights."""
 
 
 class Totals(NamedTuple):
-    """What a choice amounts to."""
+    """Sums of a choice over all layers."""
 
     seconds: float
     importance: float
@@ -46,29 +48,29 @@ class Totals(NamedTuple):
 
 
 def totals(menus: Sequence[Menu], choice: ChoiceArray) -> Totals:
-    """Sums over the chosen options."""
+    """Return the sums over the chosen options."""
     picked = [(m.seconds[c], m.importance[c], m.kept[c]) for m, c in zip(menus, choice, strict=True)]
     seconds, importance, kept = (float(sum(column)) for column in zip(*picked, strict=True))
     return Totals(seconds, importance, kept)
 
 
 def floor_seconds(menus: Sequence[Menu]) -> float:
-    """The least time that any choice takes."""
+    """Return the least time of any choice, in seconds."""
     return float(sum(menu.seconds.min() for menu in menus))
 
 
 def allocate(menus: Sequence[Menu], budget_s: float, most_kept: float = np.inf) -> ChoiceArray:
-    """One option per layer, (layers,) int64.
+    """Return one option per layer, (layers,) int64.
 
     Parameters
     ----------
     menus : one per layer, each with at least one option
-    budget_s : most seconds of all layers together
+    budget_s : longest time of all layers together
     most_kept : most weights of all layers together
 
     Raises
     ------
-    BadInput : no choice keeps the budgets; says the floor
+    BadInput : no choice keeps the budgets; the message gives the floor
     """
     floor = floor_seconds(menus)
     if floor > budget_s:
@@ -83,7 +85,9 @@ def allocate(menus: Sequence[Menu], budget_s: float, most_kept: float = np.inf) 
 
 
 def _within_both(menus: Sequence[Menu], budget_s: float, most_kept: float) -> ChoiceArray:
-    """A price on every kept weight, just high enough."""
+    """Return the best choice within both budgets, by the least price per kept weight that
+    meets `most_kept`.
+    """
     low, high = 0.0, _highest_price(menus)
     best = _within_time(_priced(menus, high), menus, budget_s)
     if totals(menus, best).kept > most_kept:
@@ -102,7 +106,7 @@ def _within_both(menus: Sequence[Menu], budget_s: float, most_kept: float) -> Ch
 
 
 def _highest_price(menus: Sequence[Menu]) -> float:
-    """Above all that a weight can be worth in any layer."""
+    """Return a price above the value of a weight in any layer."""
     steps = [np.ptp(m.importance) / max(np.diff(np.unique(m.kept)).min(initial=np.inf), 1.0) for m in menus]
     return 1.0 + 2.0 * float(max(steps))
 
@@ -112,7 +116,9 @@ def _priced(menus: Sequence[Menu], price: float) -> list[Menu]:
 
 
 def _within_time(priced: Sequence[Menu], menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
-    """The most importance of `priced` in the time of `menus`, which they share."""
+    """Return the choice with the highest importance of `priced` within the time; both menus have the same
+    times.
+    """
     found = [_along_hulls(priced, budget_s)]
     if len(menus) <= MOST_GRID_LAYERS:
         found.append(_on_grid(priced, budget_s))
@@ -121,7 +127,7 @@ def _within_time(priced: Sequence[Menu], menus: Sequence[Menu], budget_s: float)
 
 
 def _along_hulls(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
-    """Start from the fastest options and take the steps that retain most per second while they fit."""
+    """Start from the fastest options and apply the steps with the most importance per second that fit."""
     hulls = [_hull(menu) for menu in menus]
     choice = np.array([hull[0] for hull in hulls], dtype=np.int64)
     steps = [
@@ -145,7 +151,7 @@ def _rate(menu: Menu, a: int, b: int) -> float:
 
 
 def _hull(menu: Menu) -> list[int]:
-    """Options on the upper concave hull, from the fastest to the one that retains most."""
+    """Return the options on the upper concave hull, from the fastest to the one that retains most."""
     hull: list[int] = []
     for option in np.lexsort((-menu.importance, menu.seconds)).tolist():
         if hull and menu.importance[option] <= menu.importance[hull[-1]]:
@@ -157,7 +163,9 @@ def _hull(menu: Menu) -> list[int]:
 
 
 def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
-    """Exact up to rounding times up to the grid."""
+    """Return the optimal choice by dynamic programming, exact except that times are rounded
+    up to the grid.
+    """
     spare = budget_s - floor_seconds(menus)
     step = max(spare, 1e-15) / GRID
     value = np.zeros(GRID + 1)
@@ -175,7 +183,7 @@ def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
 
 
 def _undominated(cell: ChoiceArray, importance: FloatArray) -> list[int]:
-    """Options on the grid that retain more than all that take no longer."""
+    """Return the options on the grid that retain more than every option that is at least as fast."""
     found: list[int] = []
     for option in np.lexsort((-importance, cell)).tolist():
         if cell[option] > GRID:
@@ -195,7 +203,7 @@ def _walk_back(taken: npt.NDArray[np.int32], cells: Sequence[ChoiceArray]) -> Ch
 
 
 def _polish(menus: Sequence[Menu], choice: ChoiceArray, budget_s: float, most_kept: float) -> ChoiceArray:
-    """Better options of single layers, as long as one fits."""
+    """Replace options of single layers by better ones as long as one fits."""
     choice = choice.copy()
     # Ends: a layer moves only to an option of more importance, so at most once to each option.
     moved = True

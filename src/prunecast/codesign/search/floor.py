@@ -1,4 +1,4 @@
-"""What no choice can go below, what it is made of, and how far seen times lie from those of menus."""
+"""The floor (least reachable time) and its parts, and the ratios of predicted times to those of menus."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,25 +9,26 @@ from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.errors import BadInput
 
 MOST_NAMED = 7
-"""Parts of the floor that a refusal names."""
+"""Number of parts of the floor that an error message lists."""
 Scales = dict[str, dict[tuple[str, str], float]]
-"""Layer -> kernel, pattern -> seconds seen over those of the menu."""
+"""Layer -> (kernel, pattern) -> predicted seconds over those of the menu."""
 PROBES = 3
-"""Choices that are looked at before all layers are pruned for one; the third has no new pattern."""
+"""Number of choices that `probe` samples before all layers are pruned for one."""
 
 
 def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, most_s: float) -> None:
-    """Refuse a time that not even the fastest options of all layers reach.
+    """Raise BadInput for a time that not even the fastest options of all layers reach.
 
     Parameters
     ----------
     menus : of `search`
     around_s : seconds of everything else
-    most_s : what is wanted
+    most_s : the requested time in seconds
 
     Raises
     ------
-    BadInput : says the floor, its share of dense, and which operators and layers it is made of
+    BadInput : the message gives the floor, its share of dense, and the operators and layers that it consists
+        of
     """
     floor_s = around_s + floor_seconds(menus)
     if floor_s <= most_s:
@@ -41,13 +42,13 @@ def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, mos
 
 
 def apart(low: float, high: float) -> tuple[str, str]:
-    """Two numbers with as many decimals as tell them apart, one to six."""
+    """Return two numbers with as many decimals (one to six) as distinguish them."""
     texts = ((f"{low:.{places}f}", f"{high:.{places}f}") for places in range(1, 7))
     return next((pair for pair in texts if pair[0] != pair[1]), (f"{low:.6f}", f"{high:.6f}"))
 
 
 def _outside(search: ModelSearch) -> dict[str, float]:
-    """Kind of operator -> seconds, without the layers, all of them sparse."""
+    """Return kind of operator -> seconds outside of the layers, with all of them sparse."""
     time = search.time(dict.fromkeys(search.options, 0.0), frozenset(search.options))
     if time is None:
         return {}
@@ -57,7 +58,7 @@ def _outside(search: ModelSearch) -> dict[str, float]:
 
 
 def _fastest(search: ModelSearch, menus: Sequence[Menu]) -> dict[str, float]:
-    """Shape -> seconds of all its layers with the fastest option that their caps allow."""
+    """Return shape -> seconds of all its layers with the fastest option that their caps allow."""
     own: dict[tuple[int, int], list[float]] = {}
     for name, menu in zip(search.options, menus, strict=True):
         own.setdefault(search.workload.layers[name].shape, []).append(float(menu.seconds.min()))
@@ -69,7 +70,7 @@ def _layers(count: int) -> str:
 
 
 def _listed(parts: Mapping[str, float]) -> str:
-    """Most seconds first; what is small together."""
+    """Return the parts as text, the longest first, with small ones summed."""
     ranked = sorted(parts.items(), key=lambda part: -part[1])
     named, rest = ranked[:MOST_NAMED], ranked[MOST_NAMED:]
     others = [(f"in {len(rest)} smaller parts", sum(seconds for _, seconds in rest))] if rest else []
@@ -77,12 +78,12 @@ def _listed(parts: Mapping[str, float]) -> str:
 
 
 def sparse_layers(search: ModelSearch, choice: Mapping[str, int]) -> frozenset[str]:
-    """Layers that do not stay dense."""
+    """Return the layers that do not stay dense."""
     return frozenset(name for name, place in choice.items() if search.options[name][place].pattern != "dense")
 
 
 def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[str, Tried]) -> Scales:
-    """Scales of the layers of a choice that were pruned."""
+    """Return the scales of the layers of a choice that were pruned."""
     found = {}
     for name in sparse_layers(search, choice):
         option = search.options[name][choice[name]]
@@ -91,7 +92,9 @@ def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[s
 
 
 def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[tuple[str, str], float]]) -> Scales:
-    """`seen`, and for a kernel on a pattern that a layer has not had, the mean over layers of its shape."""
+    """Return `seen`, with the mean over layers of the same shape for a (kernel, pattern)
+    that a layer lacks.
+    """
     of_shape: dict[tuple[int, int, int], dict[tuple[str, str], list[float]]] = {}
     for name, scales in seen.items():
         ways = of_shape.setdefault(_shape(search, name), {})
@@ -105,9 +108,10 @@ def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[tuple[str, str],
 
 
 def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scales: Scales) -> None:
-    """Prune one layer of each shape and pattern that would be chosen, and add what is seen to `scales`.
+    """Prune one layer of each shape and pattern of a choice, and add the ratios to `scales`.
 
-    A round of a model with billions of weights takes minutes; this takes seconds and spares most of them.
+    A round of a model with billions of weights needs minutes; probing needs seconds and saves most of the
+    rounds.
     """
     for _ in range(PROBES):
         choice = choose(with_likely(search, scales))
@@ -121,6 +125,6 @@ def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scale
 
 
 def _shape(search: ModelSearch, name: str) -> tuple[int, int, int]:
-    """(M, K, N) of a layer."""
+    """Return (M, K, N) of a layer."""
     layer = search.workload.layers[name]
     return (*layer.shape, layer.n)

@@ -1,10 +1,11 @@
-"""What there is to choose from for one layer: densities of ATP in three tile heights, 2:4, TVW, and dense.
+"""The options of one layer (its menu): densities of ATP in three tile heights, 2:4, TVW, and dense.
 
-Tiles are offered in four degrees of balance, from counts within 3 % of their mean to counts of any size;
-guided by time; and with rows from anywhere.
-What they retain at every count follows from one sort of column sums. Their time is first taken from shape and
-mean count alone, as if they were even, since splitting evens them out; what a layer has really been planned
-to take then corrects it.
+Tiles are offered with four degrees of balance, from counts within 3 % of their mean to arbitrary counts;
+guided by time; and with shuffled rows.
+
+The retained importance at every count follows from one sort of the column sums. The time is first predicted
+for equal tiles of the same shape and mean count, since splitting evens out unequal ones. When the layer has
+really been planned, its predicted time corrects the estimate.
 """
 
 import contextlib
@@ -30,24 +31,25 @@ FloatArray = npt.NDArray[np.float64]
 HEIGHTS = (64, 128, 256)
 QUANTUM = 16
 COUNTS = 48
-"""Counts of columns on a menu, about; a step is then 2 % of K."""
+"""Approximate number of column counts in a menu; one step is then 2 % of K."""
 NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
-"""Sparsities at which layers are pruned to TVW; between these, and down to 2:4, the menu interpolates."""
+"""Sparsities at which layers are pruned to TVW. Between these, and down to 2:4, times and importance are
+interpolated."""
 NESTED_STEP = 1 / 32
-"""Step between sparsities of TVW on a menu: fine enough that uniform 2:4 lies between two of them."""
+"""Step between sparsities of TVW in a menu: small enough that 2:4 everywhere is between two of them."""
 
 
 class Interval(NamedTuple):
-    """How far the counts of tiles may lie from their mean."""
+    """Allowed range of the counts of tiles relative to their mean."""
 
     suffix: str
-    """What follows the family in a pattern string."""
+    """Suffix after the family in a pattern string."""
     low: float
     high: float
 
     most: float = 0.0
-    """Share of what tiles without limits retain that is retained at least."""
+    """Least retained importance, relative to tiles without limits."""
 
 
 UNEVEN = (
@@ -57,23 +59,24 @@ UNEVEN = (
     Interval("x16x0-inf", 0.0, float("inf")),
 )
 NARROW = 1024
-"""Columns up to which counts in steps of 8 are offered too: a tenth of 512 lies far from the steps of 16."""
+"""Columns up to which counts in steps of 8 are offered too, since steps of 16 are
+coarse for narrow layers."""
 FINE = Interval("x8x97-103", 1.0, 1.0)
 SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = Interval(":shuffled", 1.0, 1.0, ENOUGH), 128, 0.75
-"""Rows from anywhere: which of them keep alike columns is found once, at this sparsity, for all densities."""
+"""Shuffled rows: rows with similar columns are grouped once, at this sparsity, for all densities."""
 MOST_SHUFFLED_WEIGHTS = 2**21
-"""Layers above this are not offered rows from anywhere, which take seconds to find."""
+"""Layers with more weights are not offered shuffled rows, which need seconds to group."""
 GUIDED = Interval(":guided", 0.0, float("inf"))
-"""A search, so it stands behind tiles without limits: tried where these took longer than even ones."""
+"""Tiles guided by time. The search starts from tiles without limits, and is tried if those are uneven."""
 EVEN = 1.1
-"""Highest count of a tile over the mean one up to which there is nothing to guide."""
+"""Ratio of the highest count of a tile to the mean up to which tiles count as even and are not guided."""
 BLOCKS = "dense-block:8:guided"
 BLOCK_SPARSITIES = (0.5, 0.75, 0.875)
 MOST_BLOCK_WEIGHTS = 2**19
-"""Layers above this are not offered dense blocks, which are clustered anew for every sparsity."""
+"""Layers with more weights are not offered dense blocks, which are clustered again for every sparsity."""
 ROWS_AT_A_TIME = 16
 MOST_NESTED_WEIGHTS = 2**23
-"""Layers above this are not offered TVW, whose retained importance needs a pruning for every sparsity."""
+"""Layers with more weights are not offered TVW, which must be pruned at every sparsity."""
 
 
 def layer_options(
@@ -84,15 +87,16 @@ def layer_options(
     *,
     families: Sequence[str],
 ) -> tuple[Option, ...]:
-    """All options of a layer; dense is always the first.
+    """Return all options of a layer; dense is always the first.
 
     Parameters
     ----------
     importance : (M, K)
-    sums : of the importance over tiles of the lowest height on offer, or a part of it
+    sums : of the importance over tiles of the lowest offered height, or of a divisor of it
     tokens : N
-    families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on rows from anywhere),
-        `dense-block` (guided), `2:4` and `tvw` are offered; one that the GPU or layer cannot have is left out
+    families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on shuffled rows),
+        `dense-block` (guided), `2:4` and `tvw` are offered; one that the GPU or layer does not support is
+        left out
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
@@ -149,14 +153,14 @@ def _tile_options(
 
 
 def _shuffled_sums(importance: ImportanceArray) -> TileSums:
-    """Sums of tiles of rows that keep alike; the last one may be short."""
+    """Return the sums of tiles of shuffled rows with similar columns; the last tile may be short."""
     groups = group_rows(importance, SHUFFLED_SPARSITY, height=SHUFFLED_HEIGHT)
     order = np.argsort(groups, kind="stable")
     return TileSums.of(importance[order], SHUFFLED_HEIGHT)
 
 
 def _are_even(ranked: FloatArray) -> bool:
-    """Whether the best quarter of all columns is spread evenly over the tiles."""
+    """Return whether the best quarter of all columns is evenly distributed over the tiles."""
     best = np.argsort(-ranked, axis=None)[: ranked.size // 4]
     counts = np.bincount(best // ranked.shape[1], minlength=ranked.shape[0])
     return bool(counts.max() <= EVEN * counts.mean())
@@ -165,7 +169,7 @@ def _are_even(ranked: FloatArray) -> bool:
 def _curves(
     m: int, k: int, tokens: int, counts: range, height: int, times: OptionTimes
 ) -> dict[str, FloatArray]:
-    """Kernel -> seconds of equal tiles of every count, for the kernels that can run the layer."""
+    """Return kernel -> seconds of equal tiles at every count, for the kernels that can run the layer."""
     curves = {}
     for kernel in tile_kernels(tokens):
         with contextlib.suppress(BadInput):
@@ -188,9 +192,10 @@ def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -
 
 
 def _best_two_of_four(importance: ImportanceArray) -> float:
-    """What 2:4 retains: of all pairs of four, the one of most importance.
+    """Return the importance that 2:4 retains: the best pair of each group of four.
 
-    Rows are taken a few at a time, which keeps all of it in the L2 cache: a quarter of the time.
+    Rows are processed a few at a time, so that all data stay in the L2 cache; this needs a quarter of the
+    time.
     """
     whole = importance.shape[1] // 4 * 4
     rest = -np.sort(-importance[:, whole:], axis=1)[:, : _half(importance.shape[1] % 4)]
@@ -209,19 +214,22 @@ def _best_pairs(rows: ImportanceArray) -> float:
 
 
 def _half(columns: int) -> int:
-    """What a last group of fewer than four keeps: its share, rounded up."""
+    """Return the number of kept columns in a last group of fewer than four: its half, rounded up."""
     return -(-columns // 2)
 
 
 def _finer(counts: range, k: int) -> list[int]:
-    """Mean counts of uneven tiles lie between quanta too; where few columns stay, a quantum is much."""
+    """Return the counts with intermediate means for uneven tiles at low density, where one quantum is a large
+    step.
+    """
     between = [kept - counts.step + part * counts.step // 4 for kept in counts for part in (1, 2, 3)]
     return sorted([*counts, *(kept for kept in between if counts[0] < kept < k // 4)])
 
 
 def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> list[float]:
-    """Importance retained by the best `kept` columns per tile on average, for each of `means`; column sums
-    (tiles, K) are sorted, highest first.
+    """Return the importance retained by the best `kept` columns per tile on average, for each of `means`.
+
+    Column sums (tiles, K) are sorted, highest first.
     """
     if interval.most:
         free = _retained(ranked, means, Interval("", 0.0, float("inf")))
@@ -237,7 +245,9 @@ def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> l
 
 
 def _retained_within(ranked: FloatArray, kept: int, interval: Interval, of_first: FloatArray) -> float:
-    """The first columns of all tiles up to the interval, and the best of those inside."""
+    """Return the sum of the first columns of all tiles up to the lower limit, and of the best between the
+    limits.
+    """
     tiles, k = ranked.shape
     low, high = int(interval.low * kept), int(min(interval.high * kept, k))
     free = tiles * (kept - low)
@@ -247,7 +257,7 @@ def _retained_within(ranked: FloatArray, kept: int, interval: Interval, of_first
 
 
 def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
-    """Dense blocks: only a pruning tells what they retain and how long they take."""
+    """Yield options of dense blocks, whose importance and time are known only after pruning."""
     pattern = parse_pattern(BLOCKS).timed_by(lambda _, tiles: times.of_map(tiles, tokens))
     for sparsity in BLOCK_SPARSITIES:
         with contextlib.suppress(BadInput):
@@ -265,7 +275,7 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
 
 
 class _Nested(NamedTuple):
-    """What TVW of a sparsity takes and retains."""
+    """Time and importance of TVW at one sparsity."""
 
     sparsity: float
     seconds: float
@@ -273,7 +283,7 @@ class _Nested(NamedTuple):
 
 
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
-    """TVW: only a pruning tells what it retains."""
+    """Yield options of TVW, whose importance is known only after pruning."""
     for text in NESTED:
         points = list(_nested_points(text, importance, tokens, times))
         if len(points) < 2:
@@ -293,7 +303,7 @@ def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes
 def _nested_points(
     text: str, importance: ImportanceArray, tokens: int, times: OptionTimes
 ) -> Iterator[_Nested]:
-    """2:4, and TVW where it is really pruned."""
+    """Yield 2:4, and TVW at the sparsities where it is really pruned."""
     rule = parse_pattern(text)
     whole = _two_of_four_seconds(importance, tokens, times)
     if whole is not None:

@@ -1,4 +1,6 @@
-"""`ModelSearch`: the menus of a model's layers, and what came of the options that were really tried."""
+"""`ModelSearch`: the options of a model's layers (the menus of the knapsack), and the
+results of tried ones.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +35,10 @@ from prunecast.workload.workload import MOST_REMEMBERED_WEIGHTS, Workload, grids
 
 FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95
-"""Highest sparsity of a layer without a cap of its own: the sum of magnitudes alone would empty layers that
-are slow for their size, and a network does not survive that."""
+"""Highest sparsity of a layer without its own cap. Without it, the sum of magnitudes would select sparsities
+that remove nearly all of the layers that are slow for their size, and the network would lose its accuracy."""
 MOST_GUIDED_LAYERS = 48
-"""Models of more layers are not offered what takes seconds a try."""
+"""Models with more matrices are not offered the families in `SLOW`, which need seconds per try."""
 SLOW = ("guided", "shuffled", "dense-block")
 _Result = TypeVar("_Result")
 
@@ -50,33 +52,33 @@ class Tried(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where the layers of a search come from, as recipes say it."""
+    """Origin of the layers of a search, as stored in recipes."""
 
     source: str = "arrays"
     """Path or name."""
     has_weights: bool = True
-    """Whether the weights were read; False where they are drawn at random."""
+    """Whether the weights were read; False if they are drawn at random."""
     workload: str | None = None
     runtime: str = "engine"
     criterion: str = "magnitude"
-    """What importance is: `magnitude`, or `inputs` where the inputs' second moments weigh it."""
+    """Criterion of the importance: `magnitude`, or `inputs` if it is weighted by input statistics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelSearch:
-    """The menus of a model and what has been tried on them.
+    """The options of the layers of a model, and the results of those that have been tried.
 
     Parameters
     ----------
     workload : the layers to prune, and the passes that run them
     engine : predicts the layers that are really pruned
     dtype : of A, B and C
-    families : what the menus offer
-    caps : layer -> most sparsity that it may have
+    families : pattern families of the options
+    caps : layer -> highest sparsity that it may have
     most_sparsity : the same for all other layers
-    progress : told how far it is
+    progress : called with the progress
     origin : for recipes
-    options : layer -> menu, made by `prepare`
+    options : layer -> options, filled by `prepare`
     """
 
     workload: Workload
@@ -97,11 +99,11 @@ class ModelSearch:
     _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Make the menus.
+        """Compute the options of all layers.
 
         Raises
         ------
-        BadInput : a cap for a layer that is not there
+        BadInput : a cap for an unknown layer
         """
         unknown = sorted(set(self.caps) - set(self.workload.layers))
         if unknown:
@@ -154,19 +156,23 @@ class ModelSearch:
         self._saved.update(self._whole.savings_of_dense(frozenset(self._fixed), frozenset(self.options)))
 
     def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
-        """A search of this model with longer menus, which shares all results already computed."""
+        """Return a search of this model with more options, which shares all results already computed."""
         return self.with_options(
             {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
         )
 
     def with_options(self, options: dict[str, tuple[Option, ...]]) -> "ModelSearch":
-        """A search of this model with other menus, dense first on each, which shares all results."""
+        """Return a search of this model with other options, dense first for each layer, which shares all
+        results.
+        """
         return replace(self, options=options)
 
     def menus(self, scales: Mapping[str, Mapping[tuple[str, str], float]]) -> list[Menu]:
-        """Menus as arrays, times times layer -> kernel, pattern -> `scales`, where seen.
+        """Return the options as arrays. Times are multiplied by layer -> (kernel, pattern) -> `scales`, if
+        known.
 
-        A dense product turns its tensors itself: what that saves is taken from its time, see `around`.
+        A dense product can transpose its tensors at no cost. The time of the transposes that this saves is
+        subtracted from its time, see `around`.
         """
         found = []
         for name, options in self.options.items():
@@ -176,11 +182,11 @@ class ModelSearch:
         return found
 
     def saved_by(self, name: str, place: int) -> float:
-        """Seconds of transposes that an option makes needless: dense, the first one, turns its tensors."""
+        """Return the seconds of transposes that an option saves. Only dense, the first option, saves any."""
         return self._saved.get(name, 0.0) if place == 0 else 0.0
 
     def around(self, sparse: frozenset[str]) -> float:
-        """Seconds beside the menus' own: everything outside of these layers, where those of `sparse` are."""
+        """Return the seconds of everything except the options, with the layers of `sparse` sparse."""
         saved = sum(self.saved_by(name, 0) for name in self.options if name not in sparse)
         return self.total(dict.fromkeys(self.options, 0.0), sparse) + saved
 
@@ -193,7 +199,7 @@ class ModelSearch:
         return {name: self._tried[name, option] for name, option in chosen.items()}
 
     def mask(self, name: str, pattern: str, sparsity: float | None, kernel: str) -> MaskArray:
-        """What a layer keeps under a pattern of the menu."""
+        """Return the mask of a layer under a pattern of its options."""
         asked = pattern, sparsity, kernel
         last = self._masks.get(name)
         if last is not None and last[0] == asked:
@@ -205,23 +211,25 @@ class ModelSearch:
         return mask
 
     def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
-        """End to end, or None for layers alone."""
+        """Return the end-to-end time, or None for layers without a model graph."""
         found = self._whole.times({**self._fixed, **seconds}, sparse)
         return mixed_time(found) if found else None
 
     def total(self, seconds: dict[str, float], sparse: frozenset[str]) -> float:
-        """Seconds of the model."""
+        """Return the seconds of the model."""
         time = self.time(seconds, sparse)
         return sum(seconds.values()) if time is None else time.seconds
 
     def dense_seconds(self) -> dict[str, float]:
-        """Dense seconds of each layer that may be pruned."""
+        """Return the dense seconds of each layer that may be pruned."""
         return {name: self._fixed[name] for name in self.options}
 
     def seconds(
         self, name: str, kernels: Sequence[str], kept: PrunedMap, run: Callable[[KernelPlan], Outcome]
     ) -> float:
-        """Time of what is kept of a layer in all passes, each with its own of `kernels`."""
+        """Return the seconds of the pruned map of a layer in all passes, each with its own entry of
+        `kernels`.
+        """
         passes = self._passes_of(name)
         return sum(
             self._weight(one, name) * run(plan).seconds
@@ -230,7 +238,9 @@ class ModelSearch:
         )
 
     def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
-        """The fastest kernel of each pass, in closed form, of those that `kernels` allows for its tokens."""
+        """Return the kernel of each pass with the least closed-form time, of those that `kernels` allows for
+        its tokens.
+        """
 
         def seconds(kernel: str, n: int) -> float:
             return self.engine.estimated_seconds(self._launches(kernel, kept, n))
@@ -241,7 +251,7 @@ class ModelSearch:
         )
 
     def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
-        """What a kernel launches for what is kept of a layer and `n` tokens."""
+        """Return the launches of a kernel for the pruned map of a layer and `n` tokens."""
         if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.engine)
         grid = self._grids.get((kept.m, kept.k, n))
@@ -256,11 +266,11 @@ class ModelSearch:
         return [run for run in self.workload.passes if name in run.tokens]
 
     def _weight(self, run: LayerPass, name: str) -> float:
-        """How often a pass runs a layer, times its share."""
+        """Return how often a pass runs a layer, times its share."""
         return run.share * run.runs(name)
 
     def _dense(self, times: OptionTimes) -> dict[str, float]:
-        """Dense seconds of every product in all passes, those that are not pruned too."""
+        """Return the dense seconds of every product in all passes, including those that are not pruned."""
         found: dict[str, float] = {}
         for run in self.workload.passes:
             products = {} if run.graph is None else run.graph.products
@@ -272,8 +282,9 @@ class ModelSearch:
         return found
 
     def _try(self, name: str, option: Option) -> Tried:
-        """Time and importance of an option. Which two of four stay does not change the time, so 2:4 takes
-        what its menu says.
+        """Return the time and importance of an option.
+
+        For 2:4 these are the numbers of its option: the time does not depend on which two of four are kept.
         """
         if option.pattern == "dense":
             return Tried(self._fixed[name], option.importance, option.kept)
@@ -286,17 +297,19 @@ class ModelSearch:
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
 
     def _fits(self, name: str, pattern: str) -> bool:
-        """Whether the tiles of a pattern end where the members of a layer end."""
+        """Return whether tile boundaries of a pattern coincide with the boundaries of a layer's members."""
         height = 1 if pattern == "dense" else parse_pattern(pattern).parameters.get("height", 1)
         return all(each.shape[0] % height == 0 for each in self.workload.layers[name].members[:-1])
 
     def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
-        """The pattern, guided by closed-form times in all passes if it asks for times."""
+        """Return the pattern, guided by closed-form times in all passes if it needs times."""
         kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
         return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.engine.estimate))
 
     def _prune(self, name: str, pattern: Pattern, option: Option) -> KeptLayer:
-        """Prune a layer by its sums over tiles where these suffice; weights may have to be read again."""
+        """Prune a layer from its sums over tiles if these suffice; otherwise its weights may be
+        read again.
+        """
         sums = self._sums[name]
         if sums_say_all(pattern, sums):
             return KeptLayer.of_sums(pattern, sums, option.sparsity)
@@ -304,7 +317,7 @@ class ModelSearch:
         return KeptLayer.of_mask(pattern, self.workload.importance(name), mask)
 
     def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
-        """The importance of the first layer of each shape."""
+        """Return shape -> importance of the first layer of that shape."""
         return {
             shape: partial(self.workload.importance, name) for shape, name in self._first_of_shapes().items()
         }
@@ -318,7 +331,7 @@ class ModelSearch:
     def _for_all(
         self, stage: str, work: Callable[[str], _Result], names: Iterable[str]
     ) -> dict[str, _Result]:
-        """Run `work` for every layer, as many at a time as there are processors."""
+        """Run `work` for every layer, with one thread per processor."""
         todo = list(names)
         done: dict[str, _Result] = {}
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

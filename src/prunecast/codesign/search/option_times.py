@@ -1,6 +1,7 @@
-"""`Option`: one way to run a layer; and its time, computed once for all layers of a shape.
+"""`Option`: one way to run a layer. `OptionTimes`: its time, computed once for all layers of a shape.
 
-`KeptLayer` is what is left of one layer, from its weights or, where they say all, from sums over tiles.
+`KeptLayer` is one layer after pruning, computed from its weights or, where they suffice, from sums over
+tiles.
 """
 
 import itertools
@@ -29,11 +30,11 @@ class Option:
     Parameters
     ----------
     pattern : pattern string that the layer is pruned to; `dense` for none
-    sparsity : what the pattern is told; None for patterns with a sparsity of their own
-    kernel : what runs it; where passes of a workload have their own, all of them with `+` between
+    sparsity : argument of the pattern; None for patterns with a fixed sparsity
+    kernel : name of the kernel; if passes of a workload have different ones, all of them joined by `+`
     seconds : predicted time
-    importance : what is retained
-    kept : weights kept
+    importance : retained importance
+    kept : number of kept weights
     """
 
     pattern: str
@@ -44,17 +45,17 @@ class Option:
     kept: int
 
     def kernels(self, passes: int) -> tuple[str, ...]:
-        """The kernel of each of so many passes."""
+        """Return the kernel of each pass."""
         return kernels_of_passes(self.kernel, passes)
 
     @property
     def run_as(self) -> tuple[str, str]:
-        """Kernel and pattern: what a ratio of seen to expected time is a ratio of."""
+        """Kernel and pattern, the key of a ratio of predicted to expected time."""
         return self.kernel, self.pattern
 
 
 def menu_of(options: Sequence[Option], scales: Mapping[tuple[str, str], float]) -> Menu:
-    """The options as arrays; times are multiplied with kernel, pattern -> `scales`, 1 where there is none."""
+    """Return the options as arrays, with times multiplied by (kernel, pattern) -> `scales` (default 1)."""
     factors = np.array([scales.get(option.run_as, 1.0) for option in options])
     return Menu(
         np.array([option.seconds for option in options]) * factors,
@@ -64,23 +65,23 @@ def menu_of(options: Sequence[Option], scales: Mapping[tuple[str, str], float]) 
 
 
 def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:
-    """The kernel of each of so many passes, from what `joined` makes of them."""
+    """Return the kernel of each pass from a name that `joined` made."""
     own = tuple(kernel.split("+"))
     return own if len(own) == passes else own * passes
 
 
 def joined(kernels: Sequence[str]) -> str:
-    """One name for the kernels of all passes."""
+    """Return one name for the kernels of all passes."""
     return kernels[0] if len(set(kernels)) == 1 else "+".join(kernels)
 
 
 def mixed_options(menus: Sequence[tuple[float, Sequence[Option]]], copies: int) -> tuple[Option, ...]:
-    """One menu for all passes: what every pass can run, with each of its kernels there.
+    """Return one menu for all passes: the options that every pass can run, with each of its kernels.
 
     Parameters
     ----------
-    menus : for each pass how often it runs the layer, and its options, dense first
-    copies : matrices alike that the layer stands for
+    menus : for each pass, how often it runs the layer, and its options, dense first
+    copies : number of equal matrices that the layer represents
     """
     first = dict.fromkeys(_way(option) for option in menus[0][1])
     by_way = [_by_way(options) for _, options in menus]
@@ -109,7 +110,7 @@ def _by_way(options: Sequence[Option]) -> dict[tuple[str, float | None, int], li
 
 
 def retained(importance: ImportanceArray, mask: MaskArray) -> float:
-    """Sum over what a mask (M, K) keeps; a product is several times faster than a sum under a mask."""
+    """Return the sum over the kept elements of a mask (M, K). Multiplying is faster than a masked sum."""
     return float((importance * mask).sum(dtype=np.float64))
 
 
@@ -117,14 +118,16 @@ FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int64]
 
 SUMMED_HEIGHT = 64
-"""Rows of the tiles whose sums stand for a layer: all heights on offer are multiples of it."""
+"""Rows of the tiles whose sums represent a layer: all offered heights are multiples of it."""
 
 EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
-"""Densities at which the engine predicts a curve, closer where launches and stores bend it."""
+"""Densities at which the engine predicts a curve, denser where launches and stores make it nonlinear."""
 
 
 def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) -> TileMap:
-    """Tiles of `height` of m rows that keep the first `kept` of their columns `best_first` (tiles, K)."""
+    """Return tiles of `height` of m rows that keep the first `kept` of their columns
+    `best_first` (tiles, K).
+    """
     row_start = np.append(np.arange(0, m, height), m)
     tiles, k = best_first.shape
     return TileMap(
@@ -142,15 +145,15 @@ def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) ->
 class OptionTimes:
     """Seconds of dense layers and of tiles with equal counts, for one engine and dtype.
 
-    Layers of one shape are supposed to take what the first of them takes: which columns their tiles have in
-    common, which decides how often rows of B are read, is alike in the layers of a model.
+    All layers of a shape are assumed to need the time of the first one. Tiles of the layers of a model have
+    similar numbers of columns in common, which decide how often rows of B are read.
 
     Parameters
     ----------
-    engine : predicts
+    engine : predicts the times
     dtype : of A, B and C
-    typical : (M, K) -> importance (M, K) of the layer that stands for all of that shape
-    grids : (M, K, N) of a product -> the images that it reads where torch runs it as a convolution
+    typical : (M, K) -> importance (M, K) of the layer that represents that shape
+    grids : (M, K, N) of a product -> the grid of input images, if torch runs it as a convolution
     """
 
     engine: Engine
@@ -166,7 +169,7 @@ class OptionTimes:
     _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
-        """Seconds of the dense kernel, rows padded to whole 16 bytes."""
+        """Return the seconds of the dense kernel with rows padded to whole 16 bytes."""
         key = ("dense", m, k, n)
         if key not in self._known:
             plan = plan_dense(m, k, n, self.dtype, self.engine.gpu)
@@ -178,9 +181,9 @@ class OptionTimes:
     def tile_curve(
         self, m: int, k: int, n: int, *, counts: Sequence[int], height: int, kernel: str = "stspmm"
     ) -> FloatArray:
-        """Seconds of a kernel on equal tiles of every count, ascending, (counts,) float64.
+        """Return the seconds of a kernel on equal tiles at every count, ascending, (counts,) float64.
 
-        The engine predicts a few counts; between them its ratio to the closed form is interpolated linearly.
+        The engine predicts a few counts. Between them, its ratio to the closed form is interpolated linearly.
 
         Raises
         ------
@@ -206,14 +209,16 @@ class OptionTimes:
         return fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid, most=SEARCHED)
 
     def of_map(self, tiles: TileMap, n: int) -> float:
-        """Return the closed-form seconds of `stspmm` on any tiles; nothing is kept."""
+        """Return the closed-form seconds of `stspmm` on any tiles; the result is not cached."""
         return self.engine.estimate(self._plan("stspmm", tiles, n)).seconds
 
     def two_of_four(
         self, pattern: str, mask: Callable[[], MaskArray], sparsity: float | None, size: tuple[int, int, int]
     ) -> float | None:
-        """Seconds of `2:4` on a pattern with 2:4 inside, as the first layer of the size (M, K, N) takes them;
-        None where the GPU or the shape cannot have it. `mask` makes the layer's own.
+        """Return the seconds of `2:4` on a pattern with 2:4 inside, for the first layer of the size (M, K,
+        N).
+
+        Return None if the GPU or the shape does not support it. `mask` returns the mask of the layer.
         """
         key = (pattern, sparsity, *size)
         if key not in self._of_patterns:
@@ -229,7 +234,7 @@ class OptionTimes:
             return None
 
     def _columns(self, m: int, k: int, height: int) -> CountArray:
-        """(tiles, K): columns of each tile, those of most importance first."""
+        """Return the columns (tiles, K) of each tile, those with the highest importance first."""
         key = (m, k, height)
         if key not in self._best_first:
             if (m, k) not in self._sums:
@@ -240,7 +245,7 @@ class OptionTimes:
 
 
 def _few_places(counts: CountArray, k: int) -> list[int]:
-    """Places of the counts nearest to `EXACT_DENSITIES`."""
+    """Return the indices of the counts nearest to `EXACT_DENSITIES`."""
     wanted = np.array(EXACT_DENSITIES) * k
     places: list[int] = np.unique(np.abs(counts - wanted[:, None]).argmin(axis=1)).tolist()
     return places
@@ -251,14 +256,15 @@ class KeptLayer(NamedTuple):
 
     kept: PrunedMap
     importance: float
-    """Retained."""
+    """Retained importance."""
     weights: int
-    """Kept."""
+    """Number of kept weights."""
 
     @classmethod
     def of_sums(cls, pattern: AdaptiveTilePattern, sums: TileSums, sparsity: float | None) -> Self:
-        """A pruned layer made from tile sums instead of weights; equal to `of_mask` up to rounding, which
-        only equal columns notice.
+        """Return a pruned layer computed from tile sums instead of weights.
+
+        It equals `of_mask` up to rounding, which matters only for columns of equal importance.
         """
         fraction = pattern.sparsity_to_prune(sparsity)
         tiles = pattern.map_of_sums(sums, fraction)
@@ -267,12 +273,12 @@ class KeptLayer(NamedTuple):
 
     @classmethod
     def of_mask(cls, pattern: Pattern, importance: ImportanceArray, mask: MaskArray) -> Self:
-        """What a mask of the pattern leaves of a layer's importance (M, K)."""
+        """Return the layer that a mask of the pattern leaves of an importance (M, K)."""
         return cls(pattern.map(mask), retained(importance, mask), int(np.count_nonzero(mask)))
 
 
 def sums_say_all(pattern: Pattern, sums: TileSums) -> TypeGuard[AdaptiveTilePattern]:
-    """Whether these sums are all that the pattern asks of a layer."""
+    """Return whether the pattern needs only these sums of a layer."""
     return (
         isinstance(pattern, AdaptiveTilePattern)
         and pattern.needs_only_sums

@@ -48,25 +48,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TORCH_FAMILIES = ("atp", "guided", "2:4", "tvw")
-"""Patterns that are fast in `prunecast.torch`. Rows from anywhere (`shuffled`) are written one element at a
-time there, as C is token-major: a product of such tiles takes 7 times as long (MiniLM, H200, 2026-11-23)."""
+"""Families that are fast in `prunecast.torch`. C is token-major there, so that shuffled rows (`shuffled`) are
+stored one element at a time: a product of such tiles needs 7 times as long (MiniLM, H200, 2026-11-23)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrunedModel:
-    """What came of it, and where it lies.
+    """The result of a search, and its folder.
 
     Parameters
     ----------
     result : layers, times and front
     gpu, spec_hash, engine, l2, dtype : of the predictions
     source : path or name that was pruned
-    targets : what was asked for
-    workload : what the times are of, where it was said
-    runtime : what runs the model
-    offered : what layers could get
-    others : other solutions, where several were asked for
-    criterion : `magnitude`, or `inputs` where it was multiplied by what inputs are like
+    targets : the requested targets
+    workload : workload of the times, if one was given
+    runtime : runtime of the model
+    offered : restriction of the options of layers
+    others : other solutions, if several were requested
+    criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
     folder : holds `recipe.json`, and `weights.safetensors` and `tiles.npz` if real weights were pruned
     """
 
@@ -95,7 +95,7 @@ class PrunedModel:
         folder: Path | None,
         offered: str = "everything",
     ) -> Self:
-        """A result with what it was found for."""
+        """Build the result from a solution and its request."""
         return cls(
             result=result,
             gpu=search.engine.gpu.name,
@@ -110,7 +110,7 @@ class PrunedModel:
         )
 
     def fill(self, unfinished: Path, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
-        """Write `document`, and the weights where they are real, to a folder that `folder_aside` gave."""
+        """Write `document`, and the weights if they are real, to a folder that `folder_aside` created."""
         if not self.has_weights:
             fill_folder(unfinished, document)
             return
@@ -127,12 +127,12 @@ class PrunedModel:
 
     @property
     def _keeps_tiles(self) -> bool:
-        """Whether the folder holds what tiles keep."""
+        """Whether the folder holds tile maps."""
         patterns = set(self._patterns.values()) - {"dense"}
         return self.has_weights and any(parse_pattern(each).keeps != "elements" for each in patterns)
 
     def plot(self) -> "Figure":
-        """Importance kept at other times, and here, as a new Matplotlib figure."""
+        """Draw the retained importance at other times, and this solution, as a new Matplotlib figure."""
         from prunecast.codesign.pictures.comparisons import draw_front
 
         result = self.result
@@ -143,7 +143,7 @@ class PrunedModel:
         )
 
     def cells(self) -> list[Cells]:
-        """The layers as texts."""
+        """Return the layers as texts for a table."""
         return [
             {
                 **{"layer": layer.layer, "M": f"{layer.m}", "K": f"{layer.k}"},
@@ -161,7 +161,7 @@ class PrunedModel:
         return table_text(self.cells(), words=("layer", "pattern", "kernel"))
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of `recipe.json`."""
+        """Return the JSON object of `recipe.json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),
@@ -192,16 +192,16 @@ def prune_model(
     solutions: int = 1,
     **options: Any,
 ) -> PrunedModel:
-    """Give every layer the pattern, density and kernel with which the model meets its targets.
+    """Select the pattern, density and kernel of every layer with which the model meets its targets.
 
     Retained importance (the kept sum of magnitudes over all layers) is maximised. A layer that no sparse
     kernel makes faster stays dense.
 
     Parameters
     ----------
-    targets : what the model must meet
-    out : a folder, made if there is none; None writes nothing
-    solutions : how many that differ are looked for; the second is written to `out`-2, and so on
+    targets : constraints on the model
+    out : a folder, created if it does not exist; None writes nothing
+    solutions : number of different solutions to look for; the second is written to `out`-2, and so on
     weights, gpu, options : as of `search_of`
 
     Raises
@@ -252,25 +252,25 @@ def search_of(
     ignore: str | Sequence[str] = (),
     progress: Progress = silent,
 ) -> ModelSearch:
-    """A search of a model, its menus not yet made.
+    """Return a search of a model, whose menus are not computed yet.
 
     Parameters
     ----------
-    weights : a file, matrices by name, or one of `graph.WORKLOADS`, with heavy-tailed random weights. For
-        these and for `.onnx` the whole graph is counted
+    weights : a file, matrices by name, or one of `graph.WORKLOADS` with heavy-tailed random weights. For the
+        latter and for `.onnx` the time of the whole graph counts
     tokens : N of every layer, None for 4096; for a standard transformer tokens per sequence and for `.onnx`
-        the free sizes of inputs but the first, None for 512
-    engine : predicts the layers in the end; the search itself uses the closed-form model
-    families : what layers are offered beside dense: `atp`, `guided`, `shuffled`,
-        `dense-block`, `2:4`, `tvw`
-    caps, most_sparsity : most sparsity by layer, and of layers that `caps` does not name
+        the free sizes of inputs except the first, None for 512
+    engine : predicts the chosen layers; the allocation mostly uses the closed-form model
+    families : options of layers in addition to dense: `atp`, `guided`, `shuffled`, `dense-block`, `2:4`,
+        `tvw`
+    caps, most_sparsity : highest sparsity by layer, and of layers that `caps` does not name
     batch : images or sequences of a standard model; the free first size of inputs of `.onnx`; None for 8
-    workload : in place of tokens and batch, as `prefill:2048` or `decode:16@4096`, or a mix of them, whose
-        mean time counts; see `graph.parse_workload`
-    runtime : what runs a standard model: `engine`, or `torch`, whose layers take no rows from anywhere
-    calibrate : file of mean squares of each layer's inputs, by whose roots magnitudes are multiplied; or of
-        second moments, by which kept weights are updated too
-    target, ignore : layers to take and to leave out
+    workload : in place of tokens and batch, such as `prefill:2048` or `decode:16@4096`, or a mix of them,
+        whose mean time counts; see `graph.parse_workload`
+    runtime : runtime of a standard model: `engine`, or `torch`, which does not support shuffled rows
+    calibrate : file of mean squares of each layer's inputs, whose roots weight the magnitudes; or of second
+        moments, which also update the kept weights
+    target, ignore : layers to include and to leave out
 
     Raises
     ------
@@ -316,14 +316,14 @@ def search_of(
 
 
 def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
-    """What a search reads beside the weights: the spec of a GPU and a calibration file, where there are."""
+    """Return the files that a search reads in addition to the weights: GPU spec and calibration, if any."""
     return [*spec_files(gpu), options.get("calibrate")]
 
 
 def passes_of(
     weights: Source, tokens: int | None, batch: int | None, workload: str | None
 ) -> tuple[Pass, ...]:
-    """Return the passes of which the time counts. Raises BadInput for settings that contradict each other."""
+    """Return the passes whose time counts. Raise BadInput for settings that contradict each other."""
     if tokens is not None and (tokens < 1 or workload is not None):
         raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
     check_batch(weights, batch, other=workload)
@@ -337,12 +337,12 @@ def passes_of(
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
-    """The families of patterns whose layers the runtime can run."""
+    """Return the pattern families that the runtime can run."""
     return [family for family in families if runtime == "engine" or family in TORCH_FAMILIES]
 
 
 def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
-    """What the matrices of a result keep, those that stay dense left out."""
+    """Return the masks of the matrices of a result, without those that stay dense."""
     found: dict[str, MaskArray] = {}
     for layer in result.layers:
         if layer.pattern != "dense":

@@ -1,7 +1,7 @@
-"""Several solutions of one search that differ: what is best, and what a user may want instead of it.
+"""Several different solutions of one search: the best one and its alternatives.
 
-Every one meets the same targets. They differ in what the layers are offered: accuracy is not what importance
-says, and a team may have kernels, or trust, for some patterns alone.
+Every solution meets the same targets. They differ in the options that layers may have: importance only
+approximates accuracy, and a team may have kernels for, or confidence in, only some patterns.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,38 +15,40 @@ from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput
 
 DIFFERENT = 0.1
-"""Share of layers with another pattern or kernel from which a solution is another."""
+"""Share of layers with another pattern or kernel from which two solutions count as different."""
 GENTLE = (0.75, 0.6)
-"""Most sparsity of a layer, in solutions that spread it evenly."""
+"""Caps on the sparsity of a layer, for solutions that prune more evenly."""
 
 
 def numbered_folders(folder: Path, most: int) -> list[Path]:
-    """The folders of up to `most` solutions: `folder`, `folder`-2 and so on, no more than there can be."""
+    """Return the folders of up to `most` solutions: `folder`, `folder`-2 and so on, at most as many as can
+    exist.
+    """
     numbers = range(2, min(most, 1 + len(list(_offers()))) + 1)
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]
 
 
 class Solution(NamedTuple):
-    """A result and what it was found with."""
+    """A result and the name of the restriction that it was found with."""
 
     offered: str
     result: TargetResult
 
 
 class _Offer(NamedTuple):
-    """What layers may get."""
+    """A restriction of the options of layers."""
 
     words: str
     allows: Callable[[Option, int], bool]
-    """Takes an option, and the weights of its layer."""
+    """Predicate of an option and the number of weights of its layer."""
 
 
 def different_solutions(search: ModelSearch, targets: Targets, most: int) -> list[Solution]:
-    """Up to `most` solutions that differ, the first with everything on offer, the others by what they retain.
+    """Return up to `most` different solutions: the unrestricted one, then others by retained importance.
 
     Raises
     ------
-    BadInput : not even with everything on offer are the targets met
+    BadInput : the targets cannot be met even without restrictions
     """
     found = [Solution("everything", prune_to_targets(search, targets))]
     for offer in _offers() if most > 1 else ():
@@ -74,7 +76,7 @@ def _offers() -> Iterator[_Offer]:
 
 
 def _restricted(search: ModelSearch, offer: _Offer) -> ModelSearch:
-    """The search with less on the menus; dense stays, and what has been computed is shared."""
+    """Return the search with restricted options. Dense stays, and computed results are shared."""
     return search.with_options(
         {
             name: tuple(o for o in options if o.pattern == "dense" or offer.allows(o, options[0].kept))

@@ -1,10 +1,12 @@
-"""`prune_to_targets`: the pattern, density and kernel of every layer, so that the model meets its targets.
+"""`prune_to_targets`: select the pattern, density and kernel of every layer so that the model meets its
+targets.
 
 1. Every layer gets a menu of options with times, mostly closed-form, and exact retained importance.
 2. The time budget is allocated over the layers (`allocation.py`).
-3. The chosen layers are really pruned, planned and predicted by the engine that was asked for.
-4. Where that differs from the menu, the menus are scaled by the difference and 2 is repeated, until the model
-   lies within 2 % below its target. The best result that meets all targets is kept.
+3. The chosen layers are really pruned, planned and predicted by the requested engine.
+4. If these times differ from those of the menus, the menus are scaled by the ratio and step 2 is repeated,
+   until the model is closely below its target (`CLOSE_ENOUGH`). The best result that meets all targets
+   is returned.
 """
 
 import math
@@ -34,18 +36,18 @@ from prunecast.codesign.search.targets import (
 from prunecast.errors import BadInput
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
-"""A result this far below the target, or less, ends the rounds; of large models, see below."""
+"""Shares below the target within which a result ends the rounds, for small and for large models."""
 ROUNDS = 10
 FEWEST_ROUNDS = 5
-"""The first choice rests on typical times, later ones on those of the layers themselves."""
+"""Least number of rounds: the first choice is based on typical times, later ones on those of the layers."""
 MOST_REFINED_WEIGHTS = 2**29
-"""Larger models are done with the first choice that meets the target: a round predicts hundreds of layers."""
+"""Larger models stop at the first choice that meets the target, since a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
 
 
 class _Round(NamedTuple):
-    """A choice and what came of it."""
+    """A choice and its results."""
 
     choice: dict[str, int]
     tried: dict[str, Tried]
@@ -55,12 +57,12 @@ class _Round(NamedTuple):
 
 
 def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Find the layers' options; `search` must have been prepared.
+    """Return the best options of the layers; `search` must have been prepared.
 
     Raises
     ------
-    BadInput : a target below the floor (says the floor and what sets it), or targets that exclude each
-        other
+    BadInput : a target below the floor (the message gives the floor and its parts), or targets that exclude
+        each other
     """
     dense_s = search.total(search.dense_seconds(), frozenset())
     most_s = targets.most_seconds(dense_s)
@@ -102,7 +104,9 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
 
 
 def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_kept: float) -> _Round:
-    """Allocate once more, among what has been tried: its times are known, so that little is left over."""
+    """Allocate once more among the tried options. Their times are known, so that little of the budget is
+    unused.
+    """
     pools = {name: sorted({r.choice[name] for r in found}) for name in search.options}
     seen = {(name, r.choice[name]): r.tried[name] for r in found for name in search.options}
     menus = []
@@ -119,7 +123,10 @@ def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_k
 
 
 def _next_aim(aim_s: float, seconds: float, most_s: float) -> float:
-    """Lower by what a round took too long, higher by half of what it left: menus promise too much."""
+    """Return the next budget: lower by the excess of a round, or higher by about half of its unused time.
+
+    Menus tend to underestimate times.
+    """
     off = most_s / seconds
     return min(aim_s * (off if off < 1.0 else math.sqrt(off)), most_s)
 
@@ -131,10 +138,10 @@ def _choose(
     most_s: float,
     most_kept: float,
 ) -> dict[str, int]:
-    """Allocate what `aim_s` leaves of the time when everything that is no option of a layer has been paid.
+    """Allocate the part of `aim_s` that remains after all work outside of the options.
 
-    `aim_s` goes no further below the target `most_s` than half of the way to the floor.
-    What transposes cost depends on which layers stay dense, so it is first supposed that none does.
+    `aim_s` is not lowered below the middle between the floor and the target `most_s`. The time of transposes
+    depends on which layers stay dense; the first pass assumes that none does.
     """
     menus = search.menus(scales)
     if math.isinf(aim_s):
@@ -201,7 +208,7 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
 
 
 def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMember, ...]:
-    """What is left of each matrix of a launch."""
+    """Return the retained part of each matrix of a launch."""
     members = search.workload.layers[name].members
     if option.pattern == "dense" or not members:
         return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
@@ -219,7 +226,7 @@ def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMemb
 def _front(
     search: ModelSearch, scales: Mapping[str, Mapping[tuple[str, str], float]], dense_s: float
 ) -> tuple[FrontPoint, ...]:
-    """Allocations for a row of times; those below the floor are left out."""
+    """Return allocations for a series of times, without those below the floor."""
     menus = search.menus(scales)
     others = search.around(frozenset(search.options))
     total = totals(menus, np.zeros(len(menus), dtype=np.int64))

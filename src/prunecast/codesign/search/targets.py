@@ -1,4 +1,4 @@
-"""`Targets`: what the pruned model must meet, read from what people write; `TargetResult`: what meets it."""
+"""`Targets`: the targets of a pruned model, parsed from text. `TargetResult`: a model that meets them."""
 
 import math
 import re
@@ -13,12 +13,12 @@ from prunecast.workload.graph import ModelTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Constraints that all hold together.
+    """Constraints that must all be met.
 
     Parameters
     ----------
-    latency_share : most time, as a share of the dense model's
-    latency_s : most time in seconds
+    latency_share : longest time, as a share of the dense model's
+    latency_s : longest time in seconds
     speedup : least dense time over pruned time
     sparsity : least share of weights removed, over all layers
 
@@ -49,18 +49,18 @@ class Targets:
             )
 
     def most_seconds(self, dense_s: float) -> float:
-        """The tightest of the times, given the dense model's."""
+        """Return the tightest time limit in seconds, given the dense model's time."""
         shares = (self.latency_share, None if self.speedup is None else 1.0 / self.speedup)
         limits = [share * dense_s for share in shares if share is not None]
         return min([*limits, float("inf") if self.latency_s is None else self.latency_s])
 
     def most_kept(self, weights: int) -> float:
-        """Weights that may stay, of so many."""
+        """Return the number of weights that may be kept, of `weights`."""
         return float("inf") if self.sparsity is None else (1.0 - self.sparsity) * weights
 
 
 class Latency(NamedTuple):
-    """A time as people ask for it: one of the two is None."""
+    """A latency target; one of the two fields is None."""
 
     share: float | None
     """Latency budget as a share of the dense model's time."""
@@ -68,7 +68,7 @@ class Latency(NamedTuple):
 
 
 def parse_latency(text: str) -> Latency:
-    """A time from `60%` of the dense one, `850us` or `1.2ms`.
+    """Return the latency of a text: `60%` of the dense one, `850us` or `1.2ms`.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def parse_latency(text: str) -> Latency:
 
 
 class ChosenMember(NamedTuple):
-    """A matrix of several that are one launch."""
+    """One of several matrices in one launch."""
 
     layer: str
     m: int
@@ -94,18 +94,18 @@ class ChosenMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChosenLayer:
-    """One layer of the result, or several that are one launch.
+    """One layer of the result, or several in one launch.
 
     Parameters
     ----------
-    layer, m, k, n : name and sizes; n is the most of all passes
-    pattern, kernel : what it gets; `dense` for a layer that nothing on the menu makes worth pruning
-    sparsity : what the pattern was told
+    layer, m, k, n : name and sizes; n is the largest of all passes
+    pattern, kernel : the choice; `dense` for a layer that no option makes worth pruning
+    sparsity : argument of the pattern
     removed : share of weights removed
     retained_importance : share
     seconds, dense_seconds : predicted; of all copies, and the mean over the passes of a workload
-    copies : layers alike that it stands for
-    members : of several, each one's part
+    copies : number of equal layers that it represents
+    members : the part of each of several matrices
     """
 
     layer: str
@@ -124,7 +124,7 @@ class ChosenLayer:
 
     @property
     def speedup(self) -> float:
-        """Dense time over this."""
+        """Dense time over pruned time."""
         return self.dense_seconds / self.seconds
 
     @property
@@ -133,7 +133,9 @@ class ChosenLayer:
         return [each.layer for each in self.members] or [self.layer]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The fields as files hold them, a row for each matrix; its rows' share of the time of a launch."""
+        """Return the fields for files, one row per matrix. A matrix has the share of the launch time of its
+        rows.
+        """
         own = {name: getattr(self, name) for name in ChosenLayer.__slots__ if name != "members"}
         times = {name: own[name] / self.m for name in ("seconds", "dense_seconds")}
         return [
@@ -143,7 +145,7 @@ class ChosenLayer:
 
 
 class FrontPoint(NamedTuple):
-    """The most importance that closed-form times allow at one time of the whole model."""
+    """The highest importance that closed-form times allow at one time of the whole model."""
 
     seconds: float
     retained_importance: float
@@ -156,8 +158,9 @@ class TargetResult:
 
     Parameters
     ----------
-    layers : what was chosen
-    time, dense_time : end to end; for layers without a model around them, their sums
+    layers : the chosen layers
+    time, seconds, dense_seconds : end to end; for layers without a model graph, `time` is None and the others
+        are sums over layers
     retained_importance, sparsity : over all layers that may be pruned
     front : points of the Pareto front
     """
@@ -171,7 +174,7 @@ class TargetResult:
     front: tuple[FrontPoint, ...]
 
     def document(self) -> dict[str, Any]:
-        """The solution as a JSON document, whose numbers are read back unchanged."""
+        """Return the solution as a JSON document, whose numbers are read back unchanged."""
         names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
         return {
             **{name: getattr(self, name) for name in names},

@@ -1,7 +1,7 @@
-"""What a study searches, one more pattern for each group of layers, and what a set of patterns is worth.
+"""The search space of a study, one more pattern for each group of layers, and the value of a set of patterns.
 
-The worth is that of the allocation over menus that hold them too. Options of a layer under a pattern beside
-its menu are really pruned, near where the layer would end up.
+The value is that of the allocation over menus that also contain these patterns. Options with an additional
+pattern are really pruned, near the sparsity that the layer has without them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,19 +18,19 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.workload.candidates import kernels_of, tile_kernels
 
 SPACE_VERSION = 1
-"""Counted up with every change of names, choices or meaning: it is part of a study's name."""
+"""Incremented with every change of names, choices or meaning: it is part of a study's name."""
 
 Choose = Callable[[str, Sequence[str]], str]
-"""Name of a setting and what it can be -> what it is."""
+"""(name of a setting, its choices) -> the selected choice."""
 
 NOTHING = "nothing"
 FAMILIES = (NOTHING, "atp", "shuffled-block", "tile-element", "tvw")
-"""`nothing` leaves a group with the menu that every layer has."""
+"""Families of additional patterns; `nothing` leaves a group with the normal menu."""
 
 HEIGHTS = ("64", "96", "128", "192", "256")
 QUANTA = ("8", "16", "32", "64")
 INTERVALS = ("97-103", "90-110", "75-125", "50-150", "0-inf")
-"""Counts of a tile in percent of their mean."""
+"""Range of the counts of tiles in percent of their mean."""
 ROWS = ("neighbours", "shuffled")
 SCORES = ("mean", "rms")
 SMALL_HEIGHTS = ("64", "128", "256")
@@ -39,9 +39,9 @@ PERCENTS = ("1", "2", "5")
 
 
 def groups_of(shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Layer -> group: `tall` with more rows than columns, `wide` with fewer, or `square`.
+    """Return layer -> group: `tall` with more rows than columns, `wide` with fewer, or `square`.
 
-    The shape decides how many tiles there are to balance and how long each is, and so what settings suit.
+    The shape decides how many tiles must be balanced and how long each is, and therefore which settings suit.
     """
     return {name: _group(m, k) for name, (m, k) in shapes.items()}
 
@@ -53,14 +53,14 @@ def _group(m: int, k: int) -> str:
 
 
 def plain_params(groups: Sequence[str]) -> dict[str, str]:
-    """The settings that add nothing."""
+    """Return the settings that add no pattern."""
     return {f"{group} family": NOTHING for group in groups}
 
 
 def patterns_from(choose: Choose, groups: Sequence[str]) -> dict[str, str]:
-    """Group -> pattern string, without the groups that get none.
+    """Return group -> pattern string, without the groups that get none.
 
-    The same function draws settings and reads stored ones back: `choose` asks a sampler or looks them up.
+    The same function draws new settings and reads stored ones: `choose` calls a sampler or looks them up.
     """
     found = {group: _pattern(lambda name, of, g=group: choose(f"{g} {name}", of)) for group in groups}  # type: ignore[misc]
     return {group: pattern for group, pattern in found.items() if pattern}
@@ -85,18 +85,19 @@ def _adaptive_tile(choose: Choose) -> str:
 
 
 STEPS = (-0.08, -0.03, 0.0, 0.03, 0.08)
-"""Away from the sparsity that the layer has without the pattern: a better pattern shifts it, but not far."""
+"""Offsets from the sparsity that the layer has without the pattern: a better pattern changes it only
+slightly."""
 FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Sparsities that are tried for layers that stay dense without the pattern."""
 
 
 class Evaluator:
-    """Results for patterns by group; menus are made when the first is asked for, so that none cost nothing.
+    """Results for patterns by group. Menus are computed at the first request.
 
     Parameters
     ----------
     search : of the model
-    targets : what every result meets
+    targets : constraints on every result
     """
 
     def __init__(self, search: ModelSearch, targets: Targets) -> None:
@@ -106,12 +107,12 @@ class Evaluator:
         self._maker: _OptionMaker | None = None
 
     def plain(self) -> TargetResult:
-        """The result without further patterns. Raises BadInput where the targets cannot be met."""
+        """Return the result without further patterns. Raise BadInput if the targets cannot be met."""
         self._prepare()
         return prune_to_targets(self.search, self.targets)
 
     def result(self, patterns: Mapping[str, str], plain: TargetResult) -> TargetResult:
-        """The result where each group is offered its pattern too.
+        """Return the result if each group is also offered its pattern.
 
         Parameters
         ----------
@@ -140,12 +141,12 @@ class Evaluator:
 
 
 class _OptionMaker:
-    """Makes options and remembers them: most patterns come back in later trials.
+    """Makes options and caches them, since most patterns occur again in later trials.
 
     Parameters
     ----------
     search : its menus must have been prepared
-    removed : layer -> share of weights that go without any further pattern
+    removed : layer -> share of weights that are removed without any further pattern
     """
 
     def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
@@ -154,7 +155,7 @@ class _OptionMaker:
         self._made: dict[tuple[str, str], tuple[Option, ...]] = {}
 
     def options(self, layer: str, pattern: str) -> tuple[Option, ...]:
-        """Empty where the layer or the GPU cannot have the pattern."""
+        """Return the options of a layer with a pattern, empty if the layer or the GPU does not support it."""
         key = (layer, pattern)
         if key not in self._made:
             self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))
@@ -191,6 +192,6 @@ class _OptionMaker:
 
 
 def _kernels(pattern: str, tokens: int) -> tuple[str, ...]:
-    """Kernels of which one is the fastest that runs a pattern: those for tiles where it has tiles."""
+    """Return the candidates for the fastest kernel of a pattern: the tile kernels if it has tiles."""
     able = kernels_of(pattern)
     return tuple(kernel for kernel in tile_kernels(tokens) if kernel in able) or able[:1]

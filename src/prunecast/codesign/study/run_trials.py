@@ -1,7 +1,7 @@
-"""The loop of a study: go on with what a killed process left, look up what is known, try what is not.
+"""The loop of a study: recover the trials of killed processes, reuse known results, compute the others.
 
-A trial that fails is one whose process died, or one more than was asked for. If its settings are complete
-and no other trial has them, it is owed and is enqueued again; a kill at any point leaves it owed.
+A trial fails if its process died, or if it exceeds the requested number. If its settings are complete and no
+other trial has them, it must be repeated and is enqueued again. This holds after a kill at any point.
 
 The loop ends on every database: a process begins at most twice as many trials as are requested, and it waits
 only for processes of this host that exist and for those of other hosts that send heartbeats.
@@ -26,23 +26,25 @@ OWNER = "process"
 REASON = "reason"
 SAME_AS = "same as trial"
 SURPLUS = "surplus"
-"""Marks a trial that two processes began for the last free place."""
+"""Marks a trial that exceeds the requested number because two processes began the last one."""
 POLL_S = 0.5
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
 Told = Callable[[int], None]
 
 
 class _SurplusTrial(Exception):
-    """All trials that were asked for are taken."""
+    """All requested trials are finished or running."""
 
 
 def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: int, told: Told) -> int:
-    """Bring a study to `trials` finished trials, with other processes or alone; returns how many it computed.
+    """Run a study up to `trials` finished trials, possibly together with other processes.
+
+    Return the number of trials that this process computed.
 
     Parameters
     ----------
     groups : of layers
-    evaluate : patterns by group -> what they are worth; BadInput where nothing meets the targets
+    evaluate : patterns by group -> their value; BadInput if nothing meets the targets
     told : called with the number of finished trials
 
     Raises
@@ -84,7 +86,7 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
 
 
 def _check_end(study: Any, trial: Any) -> None:
-    """Refuse a database that takes neither the result of a trial nor the heartbeats during it."""
+    """Raise BadInput if the database lost the result of a trial or the heartbeats during it."""
     surplus = trial.user_attrs.get(REASON) == SURPLUS
     if trial.state.name not in ("COMPLETE", "PRUNED") and not surplus:
         raise BadInput(f"the study is damaged: trial {trial.number} was computed and is {trial.state.name}")
@@ -103,12 +105,12 @@ def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float
 
 
 def finished_trials(study: Any) -> list[Any]:
-    """Trials with a result or the reason why there is none, in order."""
+    """Return the trials with a result or the reason why there is none, in order."""
     return [t for t in study.get_trials(deepcopy=False) if t.state.name in ("COMPLETE", "PRUNED")]
 
 
 def trial_numbers(study: Any) -> dict[int, int]:
-    """Optuna's number of every trial that counts -> its number without the failed ones before it.
+    """Return Optuna's number of every trial that counts -> its number without the failed ones before it.
 
     A trial that was killed and repeated has the number that it would have had without the kill.
     """
@@ -117,7 +119,7 @@ def trial_numbers(study: Any) -> dict[int, int]:
 
 
 def check_study(study: Any, groups: Sequence[str]) -> None:
-    """Refuse a study that no run of ours has written, as a damaged database holds it. Raises BadInput."""
+    """Raise BadInput for a study that no run of this tool can have written, such as in a damaged database."""
     directions = [direction.name for direction in study.directions]
     if directions != ["MAXIMIZE"]:
         raise BadInput(f"the study is damaged: its directions are {directions}, not ['MAXIMIZE']")
@@ -160,13 +162,13 @@ def _check_trial(trial: Any) -> None:
 
 
 def _taken(study: Any) -> int:
-    """Trials that are finished, or that someone is working on."""
+    """Return the number of trials that are finished or running."""
     waiting_too = ("COMPLETE", "PRUNED", "RUNNING")
     return sum(t.state.name in waiting_too for t in study.get_trials(deepcopy=False))
 
 
 def patterns_of(trial: Any, groups: Sequence[str]) -> dict[str, str] | None:
-    """Patterns by group from stored settings; None if the process died before all were drawn."""
+    """Return the patterns by group from stored settings; None if the process died before all were drawn."""
     params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
     try:
         return patterns_from(lambda name, _: params[name], groups)
@@ -180,7 +182,7 @@ def _known(study: Any, patterns: Mapping[str, str], groups: Sequence[str]) -> An
 
 
 class _Heartbeats:
-    """Last heartbeats of running trials, and when this process first saw each of them by its own clock."""
+    """Last heartbeats of running trials, and the local time at which this process first saw each of them."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, float]] = {}
@@ -205,7 +207,7 @@ def _is_abandoned(study: Any, trial: Any, heartbeats: _Heartbeats) -> bool:
 
 
 def _take_back(study: Any, groups: Sequence[str], heartbeats: _Heartbeats) -> None:
-    """Fail the trials of dead processes, and enqueue all that is owed."""
+    """Mark the trials of dead processes as failed, and enqueue all trials that must be repeated."""
     optuna = optuna_library()
     for trial in study.get_trials(deepcopy=False):
         if trial.state.name == "RUNNING" and _is_abandoned(study, trial, heartbeats):
@@ -225,12 +227,14 @@ def _take_back(study: Any, groups: Sequence[str], heartbeats: _Heartbeats) -> No
 
 
 def owner() -> dict[str, Any]:
-    """Host, number and beginning of this process; a later one of the same number has another beginning."""
+    """Return host, number and start time of this process; a later one with the same number
+    has another start.
+    """
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def is_dead(stored: Any) -> bool:
-    """Whether a process of this host is gone; of other hosts nothing is known, heartbeats tell about them."""
+    """Return whether a process of this host is gone; processes of other hosts are judged by heartbeats."""
     if not isinstance(stored, dict) or stored.get("host") != socket.gethostname():
         return False
     pid = stored.get("pid")
@@ -239,7 +243,7 @@ def is_dead(stored: Any) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Ticks from the boot of the machine to the start of a process; None if there is no such process."""
+    """Return the ticks from boot to the start of a process; None if there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
     except OSError:

@@ -44,11 +44,11 @@ STAGE = "trials"
 
 
 class _Opened(NamedTuple):
-    """A study of ours."""
+    """An open study."""
 
     study: Any
     trial: int
-    """Number of the plain one."""
+    """Number of the plain trial."""
     plain: TargetResult
 
 
@@ -65,22 +65,22 @@ def search_model(
     progress: Progress = silent,
     **options: Any,
 ) -> StudyResult:
-    """Bring the study of this model, GPU and settings to `trials` finished trials, and give the best of them.
+    """Run the study of this model, GPU and settings up to `trials` finished trials, and return its result.
 
-    What the database holds is not computed again, by whichever process it was. Trial 0 is what `prune_model`
-    finds; every other offers groups of layers one pattern more.
+    Results in the database are not computed again, whichever process stored them. Trial 0 is the result of
+    `prune_model`; every other trial offers groups of layers one more pattern.
 
     Parameters
     ----------
     weights, targets, gpu, out, options : as in `prune_model`
-    trials : finished ones that the study has in the end, those of earlier runs and other processes included
+    trials : number of finished trials at the end, including those of earlier runs and other processes
     storage : path of an SQLite file, or the URL of a database
-    seed : of the sampler; one process alone finds the same with the same seed, interrupted or not
+    seed : of the sampler; a single process gets the same result with the same seed, interrupted or not
 
     Raises
     ------
-    BadInput : as `prune_model`, no trials, Optuna is not installed, or the database cannot be used; if it was
-        not used before, nothing is written to it
+    BadInput : as `prune_model`, no trials, Optuna is not installed, or the database cannot be used; an unused
+        database then stays unchanged
     """
     _check(trials, seed)
     folder = None if out is None else Path(out)
@@ -172,7 +172,9 @@ def _run(kept_in: StudyStorage, evaluator: Evaluator, trials: int, seed: int, pr
 def _open(
     kept_in: StudyStorage, name: str, seed: int, evaluator: Evaluator, groups: Sequence[str]
 ) -> _Opened:
-    """The study, with the plain result as its first trial; that is computed before anything is written."""
+    """Open the study with the plain result as its first trial, which is computed before
+    anything is written.
+    """
     optuna = optuna_library()
     known = kept_in.exists and name in optuna.get_all_study_names(kept_in.open())
     plain = None if known else evaluator.plain()
@@ -223,10 +225,10 @@ def _finished(
 
 
 def study_name(search: ModelSearch, targets: Targets) -> str:
-    """`prunecast-` and the first 16 hex digits of a SHA-256.
+    """Return `prunecast-` and the first 16 hex digits of a SHA-256.
 
-    It covers the importance of every weight, the model around the layers, the GPU's numbers, all settings,
-    the version of the search space and that of the tool. Where a file lies does not count.
+    It covers the importance of every weight, the model graph, the GPU's spec, all settings, the version of
+    the search space and that of the tool. The location of files is not included.
     """
     engine = search.engine
     numbers = {

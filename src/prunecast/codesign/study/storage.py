@@ -1,4 +1,4 @@
-"""The database of studies: an SQLite file, or a server by its URL; refused before anything is written.
+"""The database of studies: an SQLite file, or a server by its URL; checked before anything is written.
 
 Optuna is imported when a study is opened: it is optional and slow to import.
 """
@@ -18,7 +18,7 @@ from prunecast.files import JOURNALS, Output, OutputFile, aside, check_writable,
 
 
 def optuna_library() -> Any:
-    """The package, quiet: a trial that is left out is no news.
+    """Return the Optuna module, with its log messages about failed trials disabled.
 
     Raises
     ------
@@ -34,15 +34,19 @@ def optuna_library() -> Any:
 
 
 def standing(study: Any, number: int) -> int:
-    """How many trials before this one count: failed ones were given up or come again under a new number."""
+    """Return the number of trials before this one that count.
+
+    Failed trials do not count: they were given up or are repeated under a new number.
+    """
     failed = optuna_library().trial.TrialState.FAIL
     return sum(t.number < number and t.state != failed for t in study.get_trials(deepcopy=False))
 
 
 def seeded_sampler(seed: int) -> Any:
-    """Optuna's TPE, seeded anew for every trial by `seed` and the trial's standing.
+    """Return Optuna's TPE sampler, seeded for every trial by `seed` and the number of counted trials before
+    it.
 
-    Without that a resumed study would start its random numbers over and draw the first trials again.
+    With a single seed, a resumed study would restart its random numbers and draw the first trials again.
     """
     optuna = optuna_library()
 
@@ -67,7 +71,7 @@ def seeded_sampler(seed: int) -> Any:
 
 
 def database_class() -> Any:
-    """Optuna's `RDBStorage` with heartbeats that can be read and whose errors are kept."""
+    """Return a subclass of Optuna's `RDBStorage` with readable heartbeats that stores their errors."""
     optuna = optuna_library()
 
     class Database(optuna.storages.RDBStorage):  # type: ignore[misc, name-defined]
@@ -87,7 +91,7 @@ def database_class() -> Any:
                 raise self.heartbeat_error
 
         def heartbeat(self, study: Any, number: int) -> Any:
-            """Return the time of a trial's last heartbeat as it is stored; None before the first."""
+            """Return the stored time of a trial's last heartbeat; None before the first."""
             from sqlalchemy import text
 
             query = text(
@@ -102,25 +106,27 @@ def database_class() -> Any:
 
 
 def database_of(study: Any) -> Any:
-    """The `Database` of a study, which Optuna wraps in a cache."""
+    """Return the `Database` of a study, which Optuna wraps in a cache."""
     return study._storage._backend
 
 
 HEARTBEAT_S = 10
 GRACE_S = 60
-"""A process of another machine that has said nothing for so long is taken for dead."""
+"""Seconds without a heartbeat after which a process on another machine is considered dead."""
 LOCKED_S = 60
-"""SQLite lets one process write at a time; the others wait."""
+"""Timeout of a lock in seconds: only one process can write to SQLite at a time, and the others wait."""
 CREATION_TRIES = 20
 CREATION_WAIT_S = 0.25
 DATABASE = ("optuna.", "sqlalchemy.")
-"""How modules begin that read what is stored."""
+"""Name prefixes of the modules that read the database."""
 OPTUNA_TABLES = {"alembic_version", "studies", "trials", "version_info"}
-"""Some of those that every database of Optuna has."""
+"""Some tables that every database of Optuna has."""
 
 
 def database_outputs(place: str, what: str) -> list[Output]:
-    """The database as an output, for the guard; none where a server keeps it. Raises BadInput as below."""
+    """Return the database as an output, for the guard; none if a server holds it. Raise BadInput as
+    `StudyStorage`.
+    """
     from sqlalchemy import make_url
 
     optuna_library()
@@ -132,7 +138,7 @@ def database_outputs(place: str, what: str) -> list[Output]:
 
 
 class StudyStorage:
-    """The database in which studies are kept.
+    """The database of studies.
 
     Parameters
     ----------
@@ -141,7 +147,7 @@ class StudyStorage:
     Raises
     ------
     BadInput : Optuna or the database's driver is not installed, the database cannot be reached, or it belongs
-        to something else
+        to another application
     """
 
     def __init__(self, place: str) -> None:
@@ -149,11 +155,11 @@ class StudyStorage:
         self._url, self.shown = _url(place)
         with self.errors():
             self.exists = self._look()
-        """Whether it holds studies already."""
+        """Whether it already holds tables of Optuna."""
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn what databases raise into one line."""
+        """Convert exceptions of the database into BadInput with one line."""
         try:
             yield
         except BadInput:
@@ -170,7 +176,9 @@ class StudyStorage:
             ) from None
 
     def open(self) -> Any:
-        """A `Database`; its tables are made if the database has none. Raises BadInput as above."""
+        """Return a `Database`; its tables are created if the database has none. Raise BadInput
+        as the class.
+        """
         for left in reversed(range(CREATION_TRIES)):
             ready = self._look()
             try:
@@ -187,7 +195,7 @@ class StudyStorage:
         raise AssertionError("the last try returns or raises")
 
     def _make_file(self) -> None:
-        """An SQLite file with empty tables, made aside: it appears with all of them or not at all."""
+        """Create an SQLite file with empty tables atomically: it appears with all of them or not at all."""
         from sqlalchemy import URL, make_url
 
         path = Path(make_url(self._url).database or "")
@@ -212,7 +220,9 @@ class StudyStorage:
                 raise BadInput(f"{self.shown} is of another Optuna: {_first_line(error)}") from None
 
     def _look(self) -> bool:
-        """Whether Optuna's tables are there, or nothing is. Raises BadInput for anything else."""
+        """Return True if Optuna's tables exist, False if the database is empty. Raise BadInput for anything
+        else.
+        """
         for left in reversed(range(CREATION_TRIES)):
             tables = self._tables()
             if not tables or tables >= OPTUNA_TABLES:
@@ -226,7 +236,7 @@ class StudyStorage:
         return bool(tables)
 
     def _tables(self) -> set[str]:
-        """Names of the tables of the database; without that of Optuna's version as long as it has no row."""
+        """Return the names of the tables, without that of Optuna's version while it has no row."""
         from sqlalchemy import create_engine, inspect, make_url, text
 
         url = make_url(self._url)
@@ -257,7 +267,7 @@ class StudyStorage:
 
 
 def _url(place: str) -> tuple[str, str]:
-    """The URL, and what may be shown of it."""
+    """Return the URL, and the form of it that may be shown."""
     from sqlalchemy import URL, make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -273,7 +283,7 @@ def _url(place: str) -> tuple[str, str]:
 
 
 def _sqlite_exists(path: str, shown: str) -> bool:
-    """Whether the file holds anything; SQLite would make one where there is none."""
+    """Return whether the file has content. SQLite would create a missing file."""
     if not path:
         raise BadInput(f"storage must be a file in a folder that exists, got {shown}")
     file = check_writable(path, "storage")
@@ -281,20 +291,20 @@ def _sqlite_exists(path: str, shown: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    """First line of an error of the database, without the statement and the link that SQLAlchemy adds."""
+    """Return the first line of a database error, without the statement and the link that SQLAlchemy adds."""
     origin = getattr(error, "orig", None) or error
     return next(iter(str(origin).splitlines()), type(origin).__name__)
 
 
 def _is_of_optuna(error: BaseException) -> bool:
-    """Whether Optuna or its database stumbled over what is stored, and nothing of ours that they called."""
+    """Return whether the error arose in Optuna or its database, and not in project code that they called."""
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     known = [name.partition(".")[0] for name in names if name.startswith(("prunecast.", *DATABASE))]
     return bool(known) and known[-1] != "prunecast"
 
 
 def _of_the_database(error: BaseException | None) -> BaseException | None:
-    """What a database raised, however deep below an error; Optuna stumbles over some of them itself."""
+    """Return the database exception in the chain of an error, or None."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -308,11 +318,11 @@ def _of_the_database(error: BaseException | None) -> BaseException | None:
 
 
 def read_result(stored: Any, where: str) -> TargetResult:
-    """The result again, without the times of single operators.
+    """Return the stored result, without the times of single operators.
 
     Raises
     ------
-    BadInput : it is none of ours; `where` says which trial it belongs to
+    BadInput : it is not a result of this tool; `where` names the trial
     """
     try:
         return TargetResult(

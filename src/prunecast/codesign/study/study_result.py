@@ -1,4 +1,4 @@
-"""`StudyResult`: what a study has found so far."""
+"""`StudyResult`: the results of a study so far."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,12 @@ STEP = 0.05
 
 
 class ParetoPoint(NamedTuple):
-    """The most that is retained within one time, by closed-form times."""
+    """The highest importance that is retained within one time, by closed-form times."""
 
     time_share: float
-    """Most time, as a share of the dense model's."""
+    """Time limit, as a share of the dense model's."""
     plain_importance: float | None
-    """Retained without further patterns; None below what they can reach."""
+    """Retained without further patterns; None if they cannot reach this time."""
     retained_importance: float
     trial: int
     """The trial that reaches it."""
@@ -26,7 +26,7 @@ class ParetoPoint(NamedTuple):
 def pareto(
     plain: Iterable[FrontPoint], fronts: Mapping[int, Iterable[FrontPoint]], dense_seconds: float
 ) -> tuple[ParetoPoint, ...]:
-    """One point for every step of time that retains more than a shorter one.
+    """Return one point for every step of time that retains more than all shorter ones.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def pareto(
 
 
 def _by_step(front: Iterable[FrontPoint], dense_seconds: float) -> dict[int, float]:
-    """Number of steps that a time fits into -> most importance."""
+    """Return number of steps that a time fits into -> highest importance."""
     best: dict[int, float] = {}
     for point in front:
         step = math.ceil(point.seconds / dense_seconds / STEP - 1e-9)
@@ -61,41 +61,40 @@ def _by_step(front: Iterable[FrontPoint], dense_seconds: float) -> dict[int, flo
 
 
 class FinishedTrial(NamedTuple):
-    """One trial."""
+    """One finished trial."""
 
     trial: int
-    """Number of the trial, 0 is the plain allocation.
+    """Number of the trial; 0 is the plain allocation.
 
-    A trial that was killed has none, its repetition takes it: a study that was killed and resumed has the
-    numbers of one that was not. The database and `optuna-dashboard` count killed trials too.
-    """
+    A killed trial has no number; its repetition gets it. A resumed study therefore has the numbers of one
+    that was never killed. The database and `optuna-dashboard` count killed trials too."""
     patterns: Mapping[str, str]
-    """Group of layers -> the pattern that it could choose besides."""
+    """Group of layers -> the additional pattern that it could choose."""
     seconds: float | None
-    """None, with the two behind it, where no model met the targets."""
+    """Predicted seconds. This and the next two fields are None if no model met the targets."""
     retained_importance: float | None
     sparsity: float | None
     same_as: int | None
-    """The earlier trial with the same patterns, whose result it has."""
+    """The earlier trial with the same patterns, whose result is reused."""
     reason: str
     """Why there is no result, or empty."""
 
     def row(self) -> dict[str, Any]:
-        """The trial as a row of CSV."""
+        """Return the trial as a row of CSV."""
         return {**self._asdict(), "patterns": self.patterns_text()}
 
     def patterns_text(self) -> str:
-        """Patterns by group in one line of text."""
+        """Return the patterns by group in one line of text."""
         return ", ".join(f"{group} {pattern}" for group, pattern in self.patterns.items()) or "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StudyResult:
-    """What was found; `best` has been written if a folder was given.
+    """The results of a study; `best` has been written if a folder was given.
 
     Parameters
     ----------
-    study, storage : name of the study, and where it lies, without a password
+    study, storage : name of the study, and its database, without a password
     space_version : of the settings that are searched
     seed : of the sampler of this run
     trials : finished ones, in order
@@ -117,7 +116,7 @@ class StudyResult:
     pareto: tuple[ParetoPoint, ...]
 
     def document(self) -> dict[str, Any]:
-        """The JSON object: the recipe of the best trial, and the study."""
+        """Return the JSON object: the recipe of the best trial, and the study."""
         plain = self.plain.result
         return {
             **self.best.document(),

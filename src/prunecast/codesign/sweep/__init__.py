@@ -1,9 +1,10 @@
-"""Sweeps: many predictions over GPUs, patterns, sparsities and shapes, kept in one SQLite file.
+"""Sweeps: many predictions over GPUs, patterns, sparsities and shapes, stored in one SQLite file.
 
-Floor: inside `codesign`, beside `search`. It spreads cases over any `concurrent.futures.Executor` and never
-computes a case twice; what a case means is said in `cases.py`, how it is predicted in `predict_cases.py`.
+Layer: inside `codesign`, next to `search`. This package distributes cases over any
+`concurrent.futures.Executor` and never computes a case twice. `cases.py` defines a case and the store,
+`run_sweep.py` predicts.
 
-Read first: `cases.py`, `run_sweep.py`, `store.py`.
+Read first: `cases.py`, `run_sweep.py`.
 """
 
 from prunecast.codesign.sweep.cases import SweepCase, SweepStore, expand

@@ -1,6 +1,6 @@
-"""`SweepCase`: one prediction of a sweep, and the key under which its result is kept.
+"""`SweepCase`: one prediction of a sweep, and the key of its result.
 
-`SweepStore` has results in one SQLite file, so that a rerun computes only what is missing.
+`SweepStore` keeps results in one SQLite file, so that a rerun computes only the missing ones.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ class SweepCase:
     gpu : name or path of a spec file
     m, k, n : sizes
     dtype : of A, B and C
-    pattern, sparsity : what A is pruned to; sparsity None for patterns with one of their own
-    kernel : what runs it
+    pattern, sparsity : pruning of A; sparsity is None for patterns with a fixed one
+    kernel : name of the kernel
     engine, state, launch : as in `predict`
     seed : of the weights
     """
@@ -56,10 +56,11 @@ class SweepCase:
     seed: int
 
     def key(self, fingerprint: str | None = None) -> str:
-        """First 32 hex digits of the SHA-256 of the case, the GPU's numbers and the version of the tool.
+        """Return the first 32 hex digits of the SHA-256 of the case, the GPU's spec and the version of the
+        tool.
 
-        `fingerprint` is that of the GPU where the caller has read its file already: reading takes longer than
-        most predictions.
+        `fingerprint` is that of the GPU if the caller has already read its file, which needs longer than most
+        predictions.
         """
         numbers = {
             **asdict(self),
@@ -70,7 +71,7 @@ class SweepCase:
 
 
 class GroupKey(NamedTuple):
-    """What the cases of a group share: one pruned matrix, made once."""
+    """Common properties of the cases of a group: one pruned matrix, made once."""
 
     m: int
     k: int
@@ -101,13 +102,14 @@ def expand(
     launch: str = "graph",
     seed: int = 0,
 ) -> list[SweepCase]:
-    """All combinations of what can be run; dense once per GPU and shape.
+    """Return all combinations that can be run, with dense once per GPU and shape.
 
     Parameters
     ----------
     shapes : (M, K, N) each
-    kernels : those that run the patterns. Without, all that can, but CSR only where no other can: on tiles it
-        is tens of times slower, and takes longest to predict; and kernels for few tokens only for few
+    kernels : kernels that run the patterns. Empty for all that can, except that CSR is included only if no
+        other kernel can run a pattern (on tiles it is tens of times slower, and needs the longest
+        prediction), and kernels for few tokens only with few tokens
 
     Raises
     ------
@@ -138,7 +140,7 @@ def expand(
 
 
 def groups_of(cases: Iterable[SweepCase]) -> dict[GroupKey, list[SweepCase]]:
-    """Cases by the matrix that they share."""
+    """Return the cases by the matrix that they share."""
     groups: dict[GroupKey, list[SweepCase]] = {}
     for case in cases:
         key = GroupKey(case.m, case.k, case.pattern, case.sparsity, case.seed)
@@ -173,7 +175,7 @@ def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:
 
 
 def _told(text: str, sparsity: float) -> float | None:
-    """None where the pattern has a sparsity of its own; the same case then comes once."""
+    """Return the sparsity, or None if the pattern has a fixed one, so that equal cases become one."""
     try:
         parse_pattern(text).sparsity_to_prune(None)
     except BadInput:
@@ -204,11 +206,11 @@ class SweepStore:
 
     Parameters
     ----------
-    path : made if it is not there
+    path : created if it does not exist
 
     Raises
     ------
-    BadInput : the file is no database of this schema; it is left as it was
+    BadInput : the file is no database of this schema; it is left unchanged
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -241,14 +243,14 @@ class SweepStore:
         self._connection.close()
 
     def missing(self, cases: Iterable[SweepCase]) -> list[SweepCase]:
-        """Cases without a row, in order."""
+        """Return the cases without a row, in order."""
         known = {row[0] for row in self._read("SELECT key FROM results")}
         wanted = list(cases)
         prints = {name: load_gpu(name).fingerprint for name in {case.gpu for case in wanted}}
         return [case for case in wanted if case.key(prints[case.gpu]) not in known]
 
     def add(self, cases: Sequence[SweepCase], rows: Sequence[dict[str, Any]]) -> None:
-        """Store the results of cases in one transaction; what is stored survives a kill."""
+        """Store the results of cases in one transaction, so that they survive a kill."""
         marks = ", ".join("?" for _ in COLUMNS)
         values = [
             [{**asdict(case), **row}[column] for column in COLUMNS]
@@ -261,7 +263,7 @@ class SweepStore:
             raise BadInput(f"cannot write {self._path}: {error}") from None
 
     def rows(self) -> list[dict[str, Any]]:
-        """All results, ordered by case."""
+        """Return all results, ordered by case."""
         order = ", ".join(_CASE)
         found = self._read(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY {order}")
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in found]
@@ -276,7 +278,7 @@ class SweepStore:
             raise BadInput(f"cannot read {self._path}: {error}") from None
 
     def _check(self, row: dict[str, Any]) -> None:
-        """Refuse values of another type than their column's; SQLite stores any."""
+        """Raise BadInput for values of another type than their column's, which SQLite would accept."""
         for name, value in row.items():
             kinds = _KINDS[_TYPES.get(name, "TEXT")]
             if not isinstance(value, kinds) and not (value is None and name in _MAY_LACK):
@@ -286,7 +288,7 @@ class SweepStore:
         return self._connection.execute("SELECT type, name FROM sqlite_master").fetchall()
 
     def _make_file(self) -> None:
-        """Make the file aside, so that a full disk leaves none without its table."""
+        """Create the file atomically, so that a full disk leaves no file without its table."""
         with suppress(FileExistsError), aside(self._path, put=put_unless_filled) as unfinished:
             try:
                 with closing(sqlite3.connect(unfinished)) as connection:

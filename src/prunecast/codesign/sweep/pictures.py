@@ -1,4 +1,4 @@
-"""Results of a sweep as Parquet, and as pictures: speedups per kernel, and where each overtakes dense."""
+"""Results of a sweep as Parquet and as figures: speedups per kernel, and the crossovers with dense."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 MOST_NUMBERED = 12
-"""Columns up to which a cell has room for its number."""
+"""Most columns of a grid whose cells show numbers."""
 
 
 class SpeedupGrid(NamedTuple):
@@ -28,11 +28,11 @@ class SpeedupGrid(NamedTuple):
     shapes: tuple[str, ...]
     sparsities: tuple[float, ...]
     speedups: Any
-    """(shapes, sparsities) float64, NaN where there is no result."""
+    """(shapes, sparsities) float64, NaN without a result."""
 
 
 def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
-    """Grids of all kernels whose pattern was swept over more than one sparsity."""
+    """Return the grids of all kernels whose pattern has a sparsity parameter."""
     dense = {(r["gpu"], _shape(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
     kinds = {(r["gpu"], r["kernel"], r["pattern"]) for r in rows if r["sparsity"] is not None}
     grids = []
@@ -54,7 +54,7 @@ def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
 
 
 def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """One SVG per grid: colours for the speedup, a line where it passes 1; returns the files.
+    """Write one SVG per grid, with colours for the speedup and a line where it exceeds 1; return the files.
 
     Raises
     ------
@@ -79,7 +79,9 @@ def _write(grid: SpeedupGrid, folder: Path) -> str:
 
 
 def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
-    """One cell for each case with its speedup, grey where it cannot be run; sparse wins right of the line."""
+    """Draw one cell per case with its speedup, grey if it cannot be run; sparse is faster
+    right of the line.
+    """
     from matplotlib.colors import TwoSlopeNorm
 
     most = max(float(np.nanmax(grid.speedups, initial=1.0)), 1.1)
@@ -97,7 +99,7 @@ def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
 
 
 def _mark_crossovers(axes: "Axes", grid: SpeedupGrid) -> None:
-    """A black step left of the first sparsity at which the kernel wins."""
+    """Draw a black line left of the first sparsity at which the kernel is faster than dense."""
     for place, row in enumerate(grid.speedups):
         wins = np.flatnonzero(row > 1.0)
         if wins.size:
@@ -106,7 +108,9 @@ def _mark_crossovers(axes: "Axes", grid: SpeedupGrid) -> None:
 
 
 def _write_numbers(axes: "Axes", grid: SpeedupGrid, norm: Callable[[float], float]) -> None:
-    """The speedup in each cell, white on the darkest colours; why a cell is grey stands in the results."""
+    """Write the speedup in each cell, white on the darkest colours. The results contain the reasons of grey
+    cells.
+    """
     for (row, column), speedup in np.ndenumerate(grid.speedups):
         dark = bool(abs(norm(speedup) - 0.5) > 0.35)
         text, colour = (
@@ -120,13 +124,13 @@ def _shape(row: Row) -> str:
 
 
 def _by_size(shape: str) -> tuple[int, list[int]]:
-    """Multiplications first; shapes with as many stand in the same order in every run."""
+    """Return the sort key of a shape: multiplications first, then the sizes, for a stable order."""
     parts = [int(part) for part in shape.split("x")]
     return int(np.prod(parts)), parts
 
 
 def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write rows of a `SweepStore` as one Parquet file, aside first.
+    """Write rows of a `SweepStore` as one Parquet file, atomically.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""`run_sweep`: predict what is missing, in processes or on Dask's workers, and store it group by group.
+"""`run_sweep`: predict missing cases, in processes or on Dask workers, and store them group by group.
 
-Workers take and give plain records. A worker keeps what the next group may share: the importance, the last
-maps, the specs of known GPUs.
+Workers receive and return plain records. A worker caches data that the next group may share: the importance,
+the last maps, and the specs of known GPUs.
 """
 
 import importlib
@@ -44,7 +44,7 @@ _CONNECT_S = 10
 
 @contextmanager
 def open_executor(address: str = "processes", workers: int | None = None) -> Iterator[Executor]:
-    """An executor by name.
+    """Yield an executor by name.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
 
 
 def _pool(workers: int) -> Executor:
-    """Processes, or one thread where the system has no semaphores for them: a container without /dev/shm."""
+    """Return a process pool, or one thread on systems without semaphores: a container without /dev/shm."""
     # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
     context = multiprocessing.get_context("spawn")
     try:
@@ -106,22 +106,22 @@ def _dask_executor(address: str) -> Iterator[Executor]:
 
 
 DASK_LOST = ("KilledWorker", "FutureCancelledError", "CommClosedError")
-"""What Dask raises where workers or the scheduler are gone."""
+"""Names of the exceptions that Dask raises when workers or the scheduler are lost."""
 IN_FLIGHT = 64
-"""Groups handed to the executor at a time: enough to keep workers busy, few enough to stop soon."""
+"""Groups submitted to the executor at a time: enough to keep workers busy, few enough to stop soon."""
 MOST_CASES = {"model": 32, "simulator": 6}
-"""Cases of one hand-over by engine; a larger group is cut, and its matrix mostly pruned again for each part:
-that takes as long as tens of estimates, but less than one simulation."""
+"""Most cases per submission, by engine. A larger group is split, and its matrix is usually pruned again for
+each part, which needs the time of tens of estimates but less than one simulation."""
 
 
 class SweepSummary(NamedTuple):
-    """What a run did."""
+    """Counts of a run."""
 
     asked: int
     known: int
     computed: int
     refused: int
-    """Computed cases that no kernel can run; the store says why."""
+    """Computed cases that no kernel can run; the store contains the reason."""
 
 
 def run_sweep(
@@ -129,8 +129,8 @@ def run_sweep(
 ) -> SweepSummary:
     """Compute the cases that the store lacks.
 
-    A worker that dies loses at most what it was working on: Dask gives it to another worker; with
-    processes all that was finished is stored, and a rerun goes on from there.
+    A worker that dies loses at most the group in progress. Dask gives that group to another worker. With
+    processes, all finished groups are stored, and a rerun continues from there.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def sweep(
 
     Parameters
     ----------
-    output : SQLite file; what it holds already is not computed again
+    output : SQLite file; cases that it already holds are not computed again
     executor, workers : see `open_executor`
     gpus, patterns, sparsities, options : as of `expand`
 
@@ -188,7 +188,7 @@ def sweep(
 def _results(
     todo: Sequence[SweepCase], executor: Executor
 ) -> Iterator[tuple[list[SweepCase], list[dict[str, Any]]]]:
-    """Groups with their rows, in the order in which they are finished."""
+    """Yield groups with their rows, in the order in which they finish."""
     waiting = iter(_parts(todo))
     running: dict[Future[list[dict[str, Any]]], list[SweepCase]] = {}
     # Ends: every round waits for at least one of the parts, and each is submitted once.
@@ -204,7 +204,7 @@ def _results(
 
 
 def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
-    """The largest first, so that at the end no worker is long alone."""
+    """Yield the largest groups first, so that no worker runs for long at the end while others are idle."""
     for group in sorted(groups_of(todo).values(), key=_size, reverse=True):
         most = min(MOST_CASES[case.engine] for case in group)
         for start in range(0, len(group), most):
@@ -212,18 +212,22 @@ def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
 
 
 def _size(group: Sequence[SweepCase]) -> int:
-    """Multiply-adds without any sparsity of its largest case; groups of one shape stay together."""
+    """Return the dense multiply-adds of the largest case. Groups of one shape have the same size and stay
+    together.
+    """
     return max(case.m * case.k * case.n for case in group)
 
 
 MOST_SHARED = 2**26
-"""Weights of which a worker keeps the importance: 256 MiB."""
+"""Most weights of a matrix whose importance a worker caches: 256 MiB."""
 
 _ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulate, "model": estimate}
 
 
 def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
-    """One row per case: `key`, `seconds`, `sparsity_reached`, `bound`, and `error` where it cannot be run."""
+    """Return one row per case: `key`, `seconds`, `sparsity_reached`, `bound`, and `error` if it cannot be
+    run.
+    """
     (key,) = groups_of(cases)
     kept: PrunedMap | BadInput | None = None
     if key.pattern != "dense":
@@ -238,7 +242,7 @@ def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=2)
 def _by_elements(key: GroupKey) -> PrunedMap:
-    """What CSR runs, made once for all cases: from a map of tiles it takes longer than a prediction."""
+    """Return the element map for CSR, cached because converting a tile map needs longer than a prediction."""
     kept = _pruned(key)
     return element_map_from_mask(kept.mask(), kept.pattern)
 
@@ -253,19 +257,21 @@ def _pruned(key: GroupKey) -> PrunedMap:
 
 @lru_cache(maxsize=1)
 def _shared_importance(m: int, k: int, seed: int) -> ImportanceArray:
-    """Groups of one shape follow one another, and all start from it."""
+    """Return the cached importance. Groups of one shape follow one another and share it."""
     importance = _importance(m, k, seed)
     importance.flags.writeable = False
     return importance
 
 
 def _importance(m: int, k: int, seed: int) -> ImportanceArray:
-    """Importance of random weights (M, K)."""
+    """Return the importance of random weights (M, K)."""
     return weigh("weights", np.random.default_rng(seed).standard_normal((m, k), np.float32))
 
 
 def _gpu(name: str) -> GpuSpec:
-    """A file of the user's may change between two groups."""
+    """Return the spec of a GPU. Only bundled specs are cached: a user's file may change
+    between two groups.
+    """
     return _known_gpu(name) if name in gpu_names() else load_gpu(name)
 
 

@@ -1,6 +1,6 @@
-"""Timelines: what the warps of a predicted run do at which moment, as a trace that Perfetto opens.
+"""Timelines: the activity of the warps of a predicted run over time, as a trace for Perfetto.
 
-Floor: inside `codesign`, above the simulator, which records the events. It predicts nothing: the run is the
+Layer: inside `codesign`, above the simulator, which records the events. It predicts nothing: the run is the
 one that `simulate` times.
 
 Read first: `slices.py` (events become nested slices), then `chrome_trace.py` (the file).

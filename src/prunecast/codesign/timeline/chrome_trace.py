@@ -1,8 +1,8 @@
-"""The trace file: JSON of the Chrome trace event format, gzipped, the same bytes for the same recording.
+"""The trace file: gzipped JSON in the Chrome trace event format, deterministic for a recording.
 
 Format: "Trace Event Format" of the Chromium project: complete events `X` and counters `C` with `ts` and `dur`
-in microseconds, metadata `M` that names processes and threads. Viewers hold whole nanoseconds, so times are
-rounded to them, both ends of a slice alike, and `args` keep the exact cycles.
+in microseconds, metadata `M` that names processes and threads. Viewers store whole nanoseconds, so that both
+ends of a slice are rounded to them, and `args` contain the exact cycles.
 """
 
 import gzip
@@ -30,11 +30,11 @@ COMPRESSION = 6
 
 
 def trace_bytes(recording: Recording, slices: Sequence[Slices], *, title: str, roles: Sequence[str]) -> bytes:
-    """The gzipped trace.
+    """Return the gzipped trace.
 
     Parameters
     ----------
-    title : what was run, shown beside the GPU's counters
+    title : title of the run, shown with the GPU's counters
     roles : name of the role of each warp of a block
     """
     ns_per_tick = 1e9 / recording.clock_hz / engine.TICKS
@@ -65,7 +65,7 @@ def _metadata(what: str, pid: int, tid: int, **values: str | int) -> str:
 
 
 def _thread(track: Track) -> int:
-    """Sub-partitions first, then each block slot with its warps."""
+    """Return the thread number: sub-partitions first, then each block slot with its warps."""
     if track.slot < 0:
         return 1 + KINDS.index(track.kind) * MOST_LANES + track.lane
     place = 0 if track.kind == "block" else 1 + track.lane
@@ -81,7 +81,9 @@ def _name(track: Track, roles: Sequence[str]) -> str:
 
 
 def _counters(recording: Recording) -> Iterator[str]:
-    """Share of the interval that begins with each sample in which DRAM and a mean tensor pipe work."""
+    """Yield counters: the busy share of DRAM and of the mean tensor pipe in the interval
+    after each sample.
+    """
     cycles = recording.sample_cycles
     ns = np.round(cycles / recording.clock_hz * 1e9).astype(np.int64)
     for name, work in (("DRAM", recording.dram_cycles), ("tensor", recording.tensor_cycles)):
@@ -113,19 +115,19 @@ def _us(ns: int) -> str:
 
 
 MOST_SLICES = 200_000
-"""A trace of so many slices takes a few MB, and Perfetto opens it at once."""
+"""Most slices by default: the trace has a few MB, and Perfetto opens it at once."""
 
 
 class TimelineSummary(NamedTuple):
-    """What was written."""
+    """The written trace."""
 
     path: Path
     slices: int
     file_bytes: int
     seconds: float
-    """Time of the whole run without the launch floor."""
+    """Seconds of the whole run without the launch floor."""
     shown_seconds: float
-    """End of the last slice."""
+    """End of the last slice, in seconds."""
 
 
 @checked
@@ -145,9 +147,9 @@ def write_timeline(
     ----------
     path : `.json.gz`, gzipped, or `.json`
     sms : numbers of the SMs to show
-    first_waves : show the first so many items of each block slot; None shows all
+    first_waves : number of items of each block slot to show; None shows all
     state : `burst` or `sustained`
-    most_slices : refuse a trace of more
+    most_slices : refuse a trace with more slices
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Recorded events as slices that nest: block, item, k-step, and inside it stalls and instructions.
+"""Recorded events as nested slices: block, item, k-step, and inside it stalls and instructions.
 
-Times are ticks of the simulator (`engine.TICKS` to a cycle), so that nothing is rounded before the file.
+Times are ticks of the simulator (`engine.TICKS` per cycle), so that nothing is rounded before the file.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ STALL, ISSUE, TENSOR, BLOCK = range(len(EVENT_KINDS))
 
 
 class Track(NamedTuple):
-    """One line of the picture: a thread of the trace."""
+    """One line of the trace: a thread in the viewer."""
 
     sm: int
     kind: str
@@ -34,7 +34,7 @@ class Track(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """Slices of one depth on one track, in the order of their starts and apart from each other."""
+    """Slices of one depth on one track, in the order of their starts, without overlap."""
 
     track: Track
     category: str
@@ -46,7 +46,7 @@ class Slices(NamedTuple):
 
 
 def slices_of(recording: Recording) -> Iterator[Slices]:
-    """All slices of a recording, track by track, outer ones before inner ones."""
+    """Yield all slices of a recording, track by track, outer ones before inner ones."""
     rows = _of_shown_blocks(recording.rows)
     for sm in np.unique(rows[:, e.E_SM]).tolist():
         mine = rows[rows[:, e.E_SM] == sm]
@@ -58,7 +58,7 @@ def slices_of(recording: Recording) -> Iterator[Slices]:
 
 
 def _of_shown_blocks(rows: IntColumns) -> IntColumns:
-    """Rows without those of blocks whose start alone was watched: these follow the last wave."""
+    """Return the rows without those of blocks of which only the start was recorded, after the last wave."""
     shown = rows[(rows[:, e.E_ITEM] != e.NO_ITEM) | (rows[:, e.E_KIND] == BLOCK), e.E_BLOCK]
     return rows[np.isin(rows[:, e.E_BLOCK], np.unique(shown))]
 
@@ -82,13 +82,13 @@ def _of_slot(rows: IntColumns, sm: int, slot: int) -> Iterator[Slices]:
 
 
 def _leader(rows: IntColumns) -> int:
-    """The first warp that multiplies, or the first of all."""
+    """Return the first warp that multiplies, or the first of all."""
     multiplying = rows[rows[:, e.E_KIND] == TENSOR, e.E_WARP]
     return int((multiplying if multiplying.size else rows[:, e.E_WARP]).min())
 
 
 def _blocks(track: Track, rows: IntColumns) -> Slices:
-    """Slices of blocks, from placement to the end of stores, or to the last event that was watched."""
+    """Return the slices of blocks, from placement to the end of stores, or to the last recorded event."""
     cycles = rows[rows[:, e.E_KIND] != TENSOR]
     numbers, place = np.unique(cycles[:, e.E_BLOCK], return_inverse=True)
     start = np.full(numbers.size, np.iinfo(np.int64).max)
@@ -124,7 +124,7 @@ def _of_warp(rows: IntColumns, track: Track) -> Iterator[Slices]:
 
 
 def _joined(track: Track, category: str, rows: IntColumns, names: list[str], key: tuple[int, ...]) -> Slices:
-    """Slices of rows in time order; neighbours that touch and agree in the columns of `key` become one."""
+    """Return slices of rows in time order; adjacent ones with equal columns of `key` are merged."""
     scale = 1 if category == "tensor" else e.TICKS
     start, stop = rows[:, e.E_START] * scale, rows[:, e.E_STOP] * scale
     cut = np.ones(len(names), bool)
