@@ -52,6 +52,7 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
     by descending load: with overlapping launches, the most loaded blocks start on the SMs that the preceding
     launch frees first.
     """
+    # Number blocks by descending load: with overlapping launches the first blocks get the first free SMs
     lists, by_cost = longest_first(cost, blocks), np.empty(blocks, np.int32)
     by_cost[np.argsort(-block_loads(cost, lists, blocks), kind="stable")] = np.arange(blocks)
     block_of_item = by_cost[lists]
@@ -174,6 +175,7 @@ def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
         return items
     source = np.repeat(np.arange(pieces.size), pieces)
     place = np.arange(source.size) - (np.cumsum(pieces) - pieces)[source]
+    # Integer division makes slices whose lengths differ by at most one k-step
     begin, end = (place * steps[source] // pieces[source], (place + 1) * steps[source] // pieces[source])
     return cut_items(items, source, begin, end, block_k)
 

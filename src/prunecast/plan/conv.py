@@ -1,7 +1,7 @@
 """Plans for convolutions: implicit GEMM, which reads the input instead of B, and the cost of im2col.
 
 An implicit plan differs from the plan of the matrix product in its addresses: the index of a kept column is
-an offset into the input. Each lane adds the offset of its own pixel and checks if the pixel is inside the
+an offset into the input. Each lane adds the offset of its pixel and checks if the pixel is inside the
 image; if it is not, the copy writes zeros. For one filter column, neighbouring output pixels read input
 pixels that are whole groups of images apart. The length of a copy therefore depends on the batch:
 `ConvShape.copy_bytes`. With fewer than 8 images of fp16 the copies are shorter than 16 bytes, and there are

@@ -20,6 +20,7 @@ def fill_longest_first(order, cost, load, heap, block_of_item):  # type: ignore[
         block = heap[0]
         block_of_item[item] = block
         load[block] += cost[item]
+        # Restore the heap: sift the block at the root down, because its load has increased
         place = np.int64(0)
         while True:
             child = 2 * place + 1

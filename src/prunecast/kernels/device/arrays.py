@@ -70,6 +70,7 @@ class Rooms:
         """
         key = (name, framework.name, str(like.dtype))
         if key not in self._kept:
+            # Zero the buffer once: kernels multiply the padding of B, which must be finite
             self._kept[key] = framework.empty(like, rows, columns)
             framework.view(self._kept[key])[...] = 0
         return self._kept[key]

@@ -100,6 +100,7 @@ class _SameStream(NamedTuple):
     tensor: Any
 
     def __dlpack__(self, **_: Any) -> Any:
+        # -1 requests no synchronization (DLPack)
         return self.tensor.__dlpack__(stream=-1)
 
     def __dlpack_device__(self) -> Any:

@@ -117,6 +117,7 @@ class PreparedLaunch:
         shared_bytes: int,
         overlap: bool,
     ) -> None:
+        # Programmatic dependent launch; without `overlap` the attribute count is 0 and the driver ignores it
         attribute = _Attribute(id=_PROGRAMMATIC_SERIALIZATION)
         attribute.value[0] = 1
         self._config = _Config((blocks, 1, 1), (threads, 1, 1), shared_bytes)

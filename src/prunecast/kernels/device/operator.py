@@ -148,6 +148,7 @@ class Operator:
 
     def enqueue(self, b: Place, c: Place, stream: int) -> None:
         """Enqueue only the launches; see `prunecast.kernels.compile.Operator`."""
+        # Other threads must not change the argument record before the driver has copied it
         with self._lock:
             if self._packed.blocks:
                 self.place(b, c)

@@ -52,7 +52,7 @@ def numbers(entry: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surrogate:
-    """A library behind the interface of the project's own kernels.
+    """A library with the interface of the project's own kernels.
 
     Parameters
     ----------

@@ -229,7 +229,7 @@ def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
 
 
 def _dealt(pieces: _Pieces, ranges: Index, blocks: int, most_lists: int) -> WorkList:
-    """Return the work list with blocks dealt to lists round-robin, token range by token range.
+    """Return the work list with blocks assigned to lists round-robin, token range by token range.
 
     In each list parts precede owners. Owners never wait here, so the order within a list does not affect its
     time.

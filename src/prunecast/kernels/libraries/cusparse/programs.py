@@ -169,9 +169,7 @@ def meeting_cycles(
 
 
 def chain_cycles(rows: float, missed: float, block_n: int, costs: Costs) -> float:
-    """Return the cycles of a warp's chain of dependent loads, for `rows` rows and a fraction
-    `missed` in L1.
-    """
+    """Return the cycles of a warp's dependent loads, for `rows` rows and the L1 miss rate `missed`."""
     in_rows = rows * costs["row_chain_cycles"] if block_n == WIDTHS[-1] else 0.0
     from_l2 = costs["missed_chain_cycles"] - costs["chain_cycles"]
     return costs["chain_cycles"] + in_rows + from_l2 * missed

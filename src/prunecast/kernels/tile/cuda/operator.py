@@ -60,6 +60,7 @@ def _encode_boxes(
     ------
     LaunchError : the driver's error number
     """
+    # The driver requires tensor maps that are aligned to 64 bytes
     room = np.zeros(192, np.uint8)
     first = -room.ctypes.data % 64
     found = room[first : first + 128]

@@ -166,6 +166,7 @@ def _swizzled(values: Bits) -> Bits:
     """Convert (block_m, 64 stages) to (stages, block_m, 64), swizzled."""
     block_m, chunk_count = values.shape[0], STAGE_COLUMNS // CHUNK
     chunks = values.reshape(block_m, -1, chunk_count, CHUNK).transpose(1, 0, 2, 3)
+    # 128-byte swizzle, as in the wgmma descriptors, to avoid bank conflicts
     row, chunk = np.ogrid[:block_m, :chunk_count]
     swizzled: Bits = chunks[:, row, chunk ^ (row % 8)].reshape(-1, block_m, STAGE_COLUMNS)
     return swizzled

@@ -104,6 +104,7 @@ def _swizzled(values: Bits) -> Bits:
     c xor (r / 2 mod 4).
     """
     chunks = values.reshape(values.shape[0], values.shape[1], STAGE_COLUMNS // 2 // CHUNK, CHUNK)
+    # 64-byte swizzle: a row of a stage has 32 kept values of two bytes
     row, chunk = np.ogrid[: values.shape[1], : chunks.shape[2]]
     return np.ascontiguousarray(chunks[:, row, chunk ^ (row // 2 % 4)])
 
