@@ -108,7 +108,7 @@ def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Ad
     for change in _changes(case, tiled):
         try:
             changed_s = change.case.engine.run(change.case.plan()).seconds
-        except BadInput:  # the GPU or the kernel cannot do this one
+        except BadInput:  # the GPU or the kernel does not support this change
             continue
         gain = 1.0 - changed_s / change.case.work / seconds
         if gain > LEAST_GAIN:

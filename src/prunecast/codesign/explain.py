@@ -84,7 +84,7 @@ def explain(
     progress("predicting", 0, 1)
     prediction = start_layer(job, layer)().predictions[-1]
     progress("trying changes", 0, 1)
-    # What is planned and changed there is a product
+    # The changes apply to a matrix product, not to an implicit convolution.
     advice: tuple[Advice, ...] = ()
     if prediction.plan.source is None:
         advice = advise(_case(job, layer, prediction), prediction.seconds, _tiled(layer, prediction))

@@ -114,7 +114,7 @@ def predict(
     waiting: deque[Callable[[], LayerRows]] = deque()
     found: list[LayerRows] = []
     try:
-        # The simulations run in threads of their own while this one plans and looks for crossovers.
+        # Simulations run in worker threads while this thread plans and searches crossovers.
         for layer in layers.values():
             waiting.append(start_layer(job, layer, tick))
             if not job.holds_plans and len(waiting) > LAYERS_AHEAD:

@@ -128,7 +128,7 @@ class Prediction:
 
         drawn = new_axes(8.0, 4.0) if axes is None else axes
         draw_timeline(self.plan, self.gpu, drawn, sm=sm, first_waves=first_waves, state=self.state)
-        if axes is None:  # every warp has a name that can be read, however many there are
+        if axes is None:  # keep the label of every warp readable
             cast("Figure", drawn.figure).set_figheight(max(4.0, 1.2 + 0.16 * len(drawn.get_yticks())))
         return drawn
 

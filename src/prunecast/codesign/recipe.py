@@ -170,7 +170,7 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
 
 
 def _layer(row: Mapping[str, Any], where: str) -> PrunedLayer:
-    # A search writes what was removed in addition to the sparsity that the pattern was given.
+    # Recipes of a search hold the achieved sparsity (`removed`) and the argument of the pattern.
     sparsity = row.get("removed") or row.get("sparsity")
     name = str(row["layer"])
     if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0.0 <= sparsity < 1.0):

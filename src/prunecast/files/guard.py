@@ -149,7 +149,7 @@ def _check_folder(output: OutputFolder) -> None:
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{what} cannot be {folder}: {cause}") from None
-    # files become those of the folder by being renamed from beside it
+    # files are written next to the folder and then renamed into it
     for place in (final.parent, final):
         if place.exists() and not os.access(place, os.W_OK | os.X_OK):
             raise BadInput(

@@ -50,7 +50,7 @@ def check_writable(path: str | Path, what: str) -> Path:
                 raise BadInput(f"{what} must be a file, got {kind}: {path}")
     except BadInput:
         raise
-    except (OSError, ValueError) as error:  # also a relative path where the current folder is deleted
+    except (OSError, ValueError) as error:  # e.g. a relative path after the current folder was deleted
         cause = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{what} cannot be {path}: {cause}") from None
     return final
@@ -105,7 +105,7 @@ def write_text_aside(path: str | Path, text: str) -> None:
     BadInput : as `aside`
     """
     with aside(path) as unfinished:
-        # a name of a tensor may hold half of a character, which UTF-8 cannot
+        # a tensor's name may hold a lone surrogate, which UTF-8 cannot encode
         unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
@@ -158,10 +158,10 @@ def _own_folder(final: Path) -> Iterator[Path]:
         folder = final.with_name(f".{name}{MARK}{uuid.uuid4().hex}")
         folder.mkdir()
         with suppress(FileNotFoundError), _opened(folder) as descriptor:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # the file system does not support locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not folder.exists():
-                continue  # another process took it for one of a killed run before it was locked
+                continue  # another process removed it before it was locked
             try:
                 yield folder
             finally:

@@ -139,7 +139,7 @@ def sparsify(
     few = few_tokens and not trainable
     products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
     if any(product.tiles.is_cuda and product.rows * max_tokens >= LEAST_ADDED for _, product in products):
-        import_module("prunecast.torch.residual").register()  # it brings torch's compiler along
+        import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
     _leave_out_activations(model, fused)

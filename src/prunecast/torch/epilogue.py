@@ -54,7 +54,7 @@ def activation_of(function: Any) -> str | None:
     try:
         with torch.no_grad():
             y = function(x)
-    except Exception:  # whatever it takes, it is no function of one tensor
+    except Exception:  # not a function of one tensor
         return None
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:
         return None

@@ -81,7 +81,7 @@ def _candidates(name: str, module: nn.Module) -> list[FeedForward]:
         return []
     children = dict(module.named_children())
     found: list[tuple[tuple[str, ...], str]] = []
-    if name and all(each in children for each in GATED):  # a model that is one has nowhere to put another
+    if name and all(each in children for each in GATED):  # the root module cannot be replaced
         found.append((GATED[:2], GATED[2]))
     found += [((first,), last) for first, last in CHAINS if first in children and last in children]
     made = [
@@ -99,7 +99,7 @@ def _computes(module: nn.Module, candidate: FeedForward, layers: list[Any]) -> b
     """Return whether the module computes, on random x, what its names imply."""
     *first, last = layers
     weight = matrix_of(first[0])
-    own = torch.Generator().manual_seed(0)  # the user's random numbers stay as they are
+    own = torch.Generator().manual_seed(0)  # do not change the user's random state
     x = torch.randn(1, _TRIED_TOKENS, weight.shape[1], generator=own).to(weight)
     act = getattr(module, candidate.act)
     ends_here = candidate.last.rpartition(".")[0] == candidate.module
@@ -121,6 +121,6 @@ def _computes(module: nn.Module, candidate: FeedForward, layers: list[Any]) -> b
 def _tried(module: Callable[[torch.Tensor], Any], x: torch.Tensor) -> torch.Tensor | None:
     try:
         y = module(x)
-    except Exception:  # it takes more than x, so it is something else
+    except Exception:  # needs other arguments than x
         return None
     return y if isinstance(y, torch.Tensor) else None

@@ -67,7 +67,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
 class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
     """Loads dense tensors with zeros, then replaces the layers that have them."""
 
-    requires_calibration = True  # pruning is no matter of loading: a dense checkpoint is refused
+    requires_calibration = True  # loading does not prune: refuse a dense checkpoint
     requires_parameters_quantization = False
 
     def _process_model_after_weight_loading(self, model: torch.nn.Module, **_: Any) -> torch.nn.Module:

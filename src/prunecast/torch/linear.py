@@ -157,7 +157,7 @@ class TileSparseLinear(TileModule):
             features, dtype or device; more tokens than `max_tokens`
         """
         self._check_gradients(x)
-        # All that decides how a call goes; what has been refused is not among the calls
+        # Everything that determines a call. Refused inputs are never cached.
         key = (x.shape, x.stride(), x.dtype, x.device, self.layout, self.max_tokens, self.token_step)
         call = self._calls.get(key)
         if call is None or not call.takes(x):

@@ -191,7 +191,7 @@ torch.library.register_fake("prunecast::linear_add_", lambda *_: None, lib=_LIBR
 torch.library.register_fake("prunecast::columns", _fake_columns, lib=_LIBRARY)
 
 
-# ---- gradients: dense products over the unpacked weights; those of kept values are gathered like the weights
+# ---- gradients: dense products with unpacked weights; gradients of kept values are packed like the weights
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -162,7 +162,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         if torch.compiler.is_dynamo_compiling():
             self._held = held
         else:
-            object.__setattr__(self, "_held", held)  # what a module does besides takes longer than a slice
+            object.__setattr__(self, "_held", held)  # Module.__setattr__ is slower than the slice
 
     def dense_weight(self) -> torch.Tensor:
         """Return A (M, K) with zeros where pruned, a new tensor."""
@@ -212,7 +212,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         dtype_name(fn(packed.new_empty(0)).dtype)
         super()._apply(fn, recurse)
         image = getattr(self, self.image_names[0])
-        if image.dtype != before and self.is_halved:  # places are bits
+        if image.dtype != before and self.is_halved:  # metadata bits must not be cast
             dense = unpack(packed, self.tile_map).to(image.device, image.dtype)
             setattr(self, self.image_names[0], pack(dense, self.tile_map, layout_of(image)))
         if bias is not None and self.fp32_bias.dtype != torch.float32:

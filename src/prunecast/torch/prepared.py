@@ -82,7 +82,7 @@ def side_by_side(b: torch.Tensor) -> Rows | None:
     features, tokens = b.shape
     if b.element_size() != ELEMENT_BYTES or b.stride(0) != 1:
         return None
-    row = int(b.stride(1)) if tokens > 1 else features  # no other token says how far apart they are
+    row = int(b.stride(1)) if tokens > 1 else features  # the stride of a single token is arbitrary
     return Rows(int(b.data_ptr()), row * ELEMENT_BYTES, tokens, features)
 
 

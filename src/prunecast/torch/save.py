@@ -42,7 +42,7 @@ def save(
     """
     arrays = {name: as_array(tensor) for name, tensor in model.state_dict().items()}
     for name, mask in masks.items():
-        # A product with a mask leaves -0 behind
+        # Multiplying by a mask leaves -0; write +0.
         arrays[name] = np.where(mask.reshape(arrays[name].shape), arrays[name], arrays[name].dtype.type(0))
     maps = _maps(pattern, masks)
     tiles = tiles_of(maps)

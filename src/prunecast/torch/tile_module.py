@@ -58,7 +58,7 @@ class TileModule(torch.nn.Module):  # type: ignore[misc]
         found = self._operators.pop(key, None)
         if found is None:
             if len(self._operators) >= self.max_plans:
-                if self.values.is_cuda:  # what leaves may still be at work, and its memory is taken at once
+                if self.values.is_cuda:  # the evicted operator may still run; its memory is reused
                     torch.cuda.synchronize(self.values.device)
                 del self._operators[next(iter(self._operators))]
             found = self._compile(key)

@@ -81,7 +81,7 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
         if (m := re.fullmatch(r"read_(\d+)_mib", key))
     }
     fastest = max(reads.values())
-    # Reads in other orders than one after the other, which leaves a part of the data in L2
+    # Scattered reads: sequential ones would leave a part of the data in L2.
     scattered = [float(value) for key, value in r.items() if key.startswith("dram_read_")]
     from_dram = max(scattered, default=float(r["read_512_mib"]))
     return {

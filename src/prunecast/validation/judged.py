@@ -156,7 +156,7 @@ def judge_rows(
         waiting: deque[Future[Judged]] = deque()
         for place, row in enumerate(rows, 1):
             waiting.append(pool.submit(_judged, row, *_planned(row, gpu, maps), gpu, tuple(engines)))
-            # A plan can be megabytes: few are made ahead of those that are predicted
+            # Limit the queue: a plan can need megabytes of memory.
             while len(waiting) > (2 * workers if place < len(rows) else 0):
                 judged.append(waiting.popleft().result())
                 progress("predicting", len(judged), len(rows))

@@ -157,7 +157,7 @@ def _products(document: Mapping[str, Any], where: str) -> Iterator[Case]:
                 raise BadInput(f"{place}: shapes must be pairs [m, k], got {short_text(shape)}")
             extra: dict[str, Any] = {name: table[name] for name in ("kernels", "use") if name in table}
             extra |= {"m": shape[0], "k": shape[1]}
-            # Every value once: all are checked before combinations are drawn, of which few are made
+            # Check every value once, since only a few combinations are drawn.
             for name in _LISTS:
                 for value in full[name]:
                     _case({**{one: full[one][0] for one in _LISTS}, name: value, **extra}, place)

@@ -81,7 +81,7 @@ class Workers:
                 continue
             try:
                 future.set_result(call())
-            except BaseException as error:  # handed on to whoever waits for the result
+            except BaseException as error:  # raised again by future.result()
                 future.set_exception(error)
 
 

@@ -203,7 +203,7 @@ class LayerLaunches:
         def seconds(sparsity: float) -> float:
             kept = self.kept(alone, layer, candidate, sparsity)
             if kept.density == 0.0:
-                return math.inf  # nothing is left of the layer, which `predict` refuses
+                return math.inf  # the whole layer is pruned, which `predict` refuses
             if isinstance(kept, TwoParts):
                 return timed(kept)
             dtype = kernel_dtype(layer, self.dtype)

@@ -163,7 +163,7 @@ class Workload:
         scores = even_parts(weigh(layer.name, layer.weights), layer.parts)
         if self.calibration is not None:
             scores = self.calibration.weigh(layer.name, scores)
-        # Checked by matrix, before several become one launch: a message then names what the file names.
+        # Check each matrix before stacking, so that messages contain the names of the file.
         return check_ranks(layer.name, scores)
 
 

@@ -203,7 +203,7 @@ def draw_sm_work(result: SimResult, kernel: str, axes: Axes, palette: Palette = 
     work = result.sm_tensor_cycles if tensor else result.sm_busy_cycles
     order = work.argsort(kind="stable")[::-1]
     colour = palette.of(kernel)
-    # No gaps: at less than two pixels a bar they would be stripes that come and go.
+    # No gaps: with bars of less than two pixels, gaps would alias into irregular stripes.
     bars = axes.bar(range(work.size), work[order], width=1.0, color=colour, edgecolor=colour, lw=0.8)
     for bar, sm in zip(bars, order, strict=True):
         bar.set_gid(tip(f"SM {sm}: {work[sm]} cycles, {result.sm_items[sm]} items"))

@@ -205,7 +205,7 @@ def _walk_back(taken: npt.NDArray[np.int32], cells: Sequence[ChoiceArray]) -> Ch
 def _polish(menus: Sequence[Menu], choice: ChoiceArray, budget_s: float, most_kept: float) -> ChoiceArray:
     """Replace options of single layers by better ones as long as one fits."""
     choice = choice.copy()
-    # Ends: a layer moves only to an option of more importance, so at most once to each option.
+    # Terminates: importance only increases, so a layer moves at most once to each option.
     moved = True
     while moved:
         moved = False

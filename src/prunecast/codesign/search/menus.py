@@ -131,7 +131,7 @@ def _tile_options(
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
     counts = range(step, k, step)
     if not counts:
-        return  # tiles keep whole quanta of columns, of which so narrow a layer has but one
+        return  # tiles keep whole quanta of columns, and K has only one
     for height in (height for height in HEIGHTS if height <= m and height % sums.height == 0):
         ranked = -np.sort(-sums.taller(height).sums, axis=1)
         curves = _curves(m, k, tokens, counts, height, times)

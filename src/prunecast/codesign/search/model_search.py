@@ -141,7 +141,7 @@ class ModelSearch:
             ]
             return mixed_options(menus, self.workload.layers[name].count)
 
-        # The first of a shape fills its times, which two threads would otherwise both compute.
+        # The first layer of a shape fills the cache of times, so that no two threads compute them.
         first = list(self._first_of_shapes().values())
         made = self._for_all("menus by shape", make, first)
         made |= self._for_all("menus", make, (name for name in self.workload.layers if name not in made))

@@ -223,7 +223,7 @@ def prune_model(
         PrunedModel.of(search, one.result, targets, folder, one.offered)
         for folder, one in zip(folders, different_solutions(search, targets, solutions), strict=False)
     ]
-    with ExitStack() as folders_aside:  # all are written before any takes its place, the first last
+    with ExitStack() as folders_aside:  # write all before any is moved to its place, the first last
         for pruned in found:
             if pruned.folder is not None:
                 unfinished = folders_aside.enter_context(folder_aside(pruned.folder, last=RECIPE))

@@ -55,7 +55,7 @@ def different_solutions(search: ModelSearch, targets: Targets, most: int) -> lis
         try:
             result = prune_to_targets(_restricted(search, offer), targets)
         except BadInput:
-            continue  # with so little on offer the targets cannot be met
+            continue  # the targets cannot be met with these options
         if all(_differ(result, known.result) for known in found):
             found.append(Solution(offer.words, result))
     best, *others = found

@@ -75,7 +75,7 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
     scales: Scales = {name: {} for name in search.options}
     large = search.workload.weights > MOST_REFINED_WEIGHTS
     fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)
-    # A first choice just above its target would cost a large model another round
+    # Aim slightly lower: a result just above the target would cost a large model another round.
     aim, found = most_s * (1.0 - 0.5 * near) if large else most_s, []
     if large and not math.isinf(most_s):
         probe(search, lambda likely: _choose(search, likely, aim, most_s, most_kept), scales)
@@ -148,7 +148,7 @@ def _choose(
         return dict(zip(search.options, allocate(menus, math.inf, most_kept).tolist(), strict=True))
     floor = floor_seconds(menus)
     sparse = frozenset(search.options)
-    # Around a choice with dense layers lies no floor
+    # Check the floor here: it is a lower bound only while all layers count as sparse.
     check_floor(search, menus, search.around(sparse), most_s)
     for _ in range(2):
         around = search.around(sparse)

@@ -197,7 +197,7 @@ class _Heartbeats:
 
 
 def _is_abandoned(study: Any, trial: Any, heartbeats: _Heartbeats) -> bool:
-    if OWNER not in trial.user_attrs:  # the process died before it wrote its name, or is about to write it
+    if OWNER not in trial.user_attrs:  # the process died before it wrote its id, or is about to
         silent_s: float = (datetime.now() - trial.datetime_start).total_seconds()
         return abs(silent_s) > GRACE_S
     process = trial.user_attrs[OWNER]

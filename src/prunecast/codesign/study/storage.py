@@ -78,7 +78,7 @@ def database_class() -> Any:
         heartbeat_error: Exception | None = None
 
         def record_heartbeat(self, trial_id: int) -> None:
-            # Optuna calls this in a thread of its own, where an error would only be printed.
+            # Optuna calls this in a separate thread, where an error would only be printed.
             try:
                 super().record_heartbeat(trial_id)
                 self.heartbeat_error = None
@@ -232,7 +232,7 @@ class StudyStorage:
                     f"{self.shown} must be a database of Optuna or an empty one, got one with the table "
                     f"{min(tables)!r}"
                 )
-            time.sleep(CREATION_WAIT_S)  # they are being made at this moment, or never were
+            time.sleep(CREATION_WAIT_S)  # another process may be creating them
         return bool(tables)
 
     def _tables(self) -> set[str]:

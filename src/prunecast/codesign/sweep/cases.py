@@ -221,12 +221,12 @@ class SweepStore:
         try:
             self._connection = sqlite3.connect(self._path)
             self._connection.execute("PRAGMA trusted_schema = OFF")
-            # asked of SQLite and not of the file's size: a run killed in here leaves a journal to roll back
+            # query SQLite, not the file size: a run killed here leaves a journal to roll back
             if not self._objects():
                 _create_table(self._connection)
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             columns = [row[1] for row in self._connection.execute("PRAGMA table_info(results)")]
-            # views and triggers would run what a stranger wrote
+            # refuse views and triggers, which would run foreign SQL
             foreign = [name for kind, name in self._objects() if (kind, name) not in _OBJECTS]
         except (sqlite3.Error, ValueError) as error:
             raise BadInput(f"{path} must be an SQLite file of results: {error}") from None
@@ -300,6 +300,6 @@ class SweepStore:
 def _create_table(connection: sqlite3.Connection) -> None:
     columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS[1:])
     with connection:
-        connection.execute("BEGIN IMMEDIATE")  # Python begins none for what is no INSERT
+        connection.execute("BEGIN IMMEDIATE")  # Python opens a transaction only for INSERT, UPDATE, DELETE
         connection.execute(f"CREATE TABLE results (key TEXT PRIMARY KEY, {columns})")
         connection.execute(f"PRAGMA user_version = {SCHEMA}")

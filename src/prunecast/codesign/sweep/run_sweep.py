@@ -62,7 +62,7 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
         with _pool(workers or os.cpu_count() or 1) as pool:
             try:
                 yield pool
-            except BaseException:  # Ctrl-C too: what is stored stays, nobody waits for the rest
+            except BaseException:  # Ctrl-C too: keep stored results, do not wait for others
                 pool.shutdown(wait=False, cancel_futures=True)
                 for worker in set(multiprocessing.active_children()) - others:
                     worker.terminate()
@@ -76,11 +76,11 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
 
 def _pool(workers: int) -> Executor:
     """Return a process pool, or one thread on systems without semaphores: a container without /dev/shm."""
-    # A child of a process with threads must not be forked: JIT and BLAS threads hold locks.
+    # Do not fork a process with threads: JIT and BLAS threads may hold locks.
     context = multiprocessing.get_context("spawn")
     try:
         context.Lock()
-        # Ctrl-C reaches all processes of a terminal; the first one ends the others.
+        # Workers ignore Ctrl-C, which reaches all processes of a terminal; the parent ends them.
         return ProcessPoolExecutor(
             workers, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
         )
@@ -191,14 +191,14 @@ def _results(
     """Yield groups with their rows, in the order in which they finish."""
     waiting = iter(_parts(todo))
     running: dict[Future[list[dict[str, Any]]], list[SweepCase]] = {}
-    # Ends: every round waits for at least one of the parts, and each is submitted once.
+    # Terminates: every round waits for at least one part, and each is submitted once.
     while True:
         for part in itertools.islice(waiting, IN_FLIGHT - len(running)):
             running[executor.submit(predict_group, part)] = part
         if not running:
             return
         finished, _ = wait(running, return_when=FIRST_COMPLETED)
-        # What was finished beside a failure is stored before the failure comes out.
+        # Yield finished parts first, so that they are stored before a failure is raised.
         for future in sorted(finished, key=lambda done: done.exception() is not None):
             yield running.pop(future), future.result()
 

@@ -129,7 +129,7 @@ def graph_of_tensors(
     for tensor, size in matrices.items():
         node = node_of(tensor)
         if node is None or not model.has_product(node):
-            if node in model.graph:  # patches in torch, which are a kind of their own
+            if node in model.graph:  # patches in torch, which have their own kind
                 counted.add(tensor)
             continue
         if size != (model[node].m, model[node].k):

@@ -172,11 +172,11 @@ def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
     net.block("middle.1", shape.channels[-1], attends=False)
     for level in reversed(range(len(shape.channels))):
         for block in range(shape.blocks + 1):
-            skip, channels = skips.pop()  # its channels beside those of the chain: a copy
+            skip, channels = skips.pop()  # concatenation of channels: a copy
             net.channels += channels
             net.work(f"up{level}.{block}.join", "elementwise", 1, [net.last, skip])
             net.block(f"up{level}.{block}", shape.channels[level], attends=shape.attends[level])
-        if level:  # twice the side: every pixel four times, then a convolution
+        if level:  # nearest-neighbour upsampling by 2, then a convolution
             net.side *= 2
             net.work(f"up{level}.double.pixels", "elementwise", 1, [net.last])
             net.chain(f"up{level}.double", net.channels, 3)

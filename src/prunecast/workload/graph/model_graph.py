@@ -231,7 +231,7 @@ class ModelGraph:
         found = ModelGraph(name=self.name, runtime=self.runtime)
         for name, own in operations.items():
             found.graph.add_node(name, operation=own)
-            for source in self.graph.predecessors(name):  # in their order: work in place is on the first
+            for source in self.graph.predecessors(name):  # keep the order: in-place work is on the first
                 read = operations[source].elements_out // operations[source].tensors_out
                 found.graph.add_edge(source, name, elements=read)
         return found

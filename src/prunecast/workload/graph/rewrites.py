@@ -286,7 +286,7 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
     for name in sorted(name for name, product in model.products.items() if product.is_sparse):
         reader = model[name]
         maker = next(iter(model.sources(name)), None)
-        if maker is None:  # a matrix that the graph does not know: a pooler
+        if maker is None:  # a matrix outside of the graph, such as a pooler
             continue
         if maker.kind in (*TRANSPOSES, *EPILOGUES.values()) or reader.n == 1:
             continue

@@ -205,7 +205,7 @@ def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Sha
         return _mixing(name, node, shapes, taken, written)
     kind = kinds().get(node.op_type, "unknown")
     if node.op_type in ("Gather", "Slice", "Split"):
-        taken = written  # they read what they write, not the whole tensor
+        taken = written  # they read only the elements that they write
     return Operation(
         name=name, kind="elementwise" if kind == "copy" else kind, elements_in=taken, elements_out=written
     )
