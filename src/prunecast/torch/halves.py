@@ -54,7 +54,7 @@ def from_halves(image: torch.Tensor) -> torch.Tensor:
 
 
 def _swapped(values: torch.Tensor) -> torch.Tensor:
-    """Return values with chunk c (8 values) of row r at chunk c xor (r / 2 mod 4), an involution."""
+    """Return values with chunk c (8 values) of row r at chunk c xor (r / 2 mod 4), its own inverse."""
     chunks = values.reshape(*values.shape[:2], _VALUES // _CHUNK, _CHUNK)
     row = torch.arange(values.shape[1], device=values.device)[:, None]
     chunk = torch.arange(_VALUES // _CHUNK, device=values.device)[None, :]

@@ -169,7 +169,7 @@ def _places(tiles: TileMap, layout: Layout, device: torch.device) -> _Places:
 
 
 def _swapped(stages: torch.Tensor) -> torch.Tensor:
-    """Return stages with chunk c (8 columns) of row r at chunk c xor (r mod 8), an involution."""
+    """Return stages with chunk c (8 columns) of row r at chunk c xor (r mod 8), its own inverse."""
     chunks = stages.reshape(stages.shape[0], stages.shape[1], 8, 8)
     row = torch.arange(stages.shape[1], device=stages.device)[:, None]
     chunk = torch.arange(8, device=stages.device)[None, :]

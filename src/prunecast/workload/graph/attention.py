@@ -70,8 +70,7 @@ class AttentionWork(NamedTuple):
     multiplying: float
     """Seconds of products and exponentials."""
     per_key: float
-    """Seconds per key. Starting and ending a query tile costs as long as a number of keys,
-    which is fitted."""
+    """Seconds per key. The fixed cost of a query tile is expressed as a number of keys."""
 
 
 def attention_work(
