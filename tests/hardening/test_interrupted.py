@@ -171,7 +171,7 @@ def test_prune_on_a_full_disk_leaves_the_old_files(weights):
     run(weights, *PRUNE, "--sparsity", "0.5")
     before = {path.name: path.read_bytes() for path in (weights / "out").iterdir()}
     (line,) = refused(weights, 1000, *PRUNE, "--sparsity", "0.75")
-    assert "cannot be written" in line
+    assert "/out" in line.partition("cannot write")[2]
     assert {path.name: path.read_bytes() for path in (weights / "out").iterdir()} == before
     assert sorted(path.name for path in weights.iterdir()) == ["out", "w.safetensors"]
 

@@ -160,6 +160,8 @@ def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
     with failures_named(Path(path)):
         stored = file_tensors(Path(path))
         names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
+        if not names:
+            raise ValueError(f"wanted tile maps, got {', '.join(stored) or 'no arrays':.80}")
         return {name: _tile_map(name, stored) for name in names}
 
 

@@ -12,7 +12,8 @@ class Search:
     """Menus of two patterns beside dense; a pruned layer takes two or three times what its menu says."""
 
     def __init__(self) -> None:
-        self.layers = SimpleNamespace(shapes=SHAPES, tokens=dict.fromkeys(SHAPES, 16))
+        layers = {name: SimpleNamespace(shape=shape, n=16) for name, shape in SHAPES.items()}
+        self.workload = SimpleNamespace(layers=layers)
         menu = [
             SimpleNamespace(pattern=pattern, run_as=("stspmm", pattern), seconds=1.0)
             for pattern in ("dense", "x", "y")
