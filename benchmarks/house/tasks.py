@@ -103,7 +103,8 @@ def _quietly(run: Callable[[], int]) -> None:
 def forget_results() -> None:
     """Clear what functions of the package keep of earlier calls."""
     for kept in gc.get_objects():
-        if isinstance(kept, _lru_cache_wrapper) and kept.__module__.startswith("prunecast"):
+        # `isinstance` would follow weak proxies, among them those of objects that are gone
+        if type(kept) is _lru_cache_wrapper and kept.__module__.startswith("prunecast"):
             kept.cache_clear()
 
 

@@ -314,7 +314,6 @@ BAD = {
     "sparsity": (model, PATTERN, {"sparsity": 1.5}, r"must be in \[0, 1\)"),
     "tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 0}, "a whole number from 1 to 1048576, got 0"),
     "too many tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 2**40}, "from 1 to 1048576"),
-    "tokens in words": (model, PATTERN, {"sparsity": 0.5, "max_tokens": "64"}, "got '64'"),
     "one layer in fp32": (one_in_fp32, PATTERN, {"sparsity": 0.5}, "cast the model first"),
     "a sparsity in words": (
         model,
