@@ -24,7 +24,7 @@ from prunecast.kernels import plan_dense
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.workload.graph import load_workload
+from prunecast.workload.graph import load_model_graph
 
 HEIGHT = 128
 LAUNCHES = {"dense": "graph", "dense in streams": "stream"}
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
 
 def of_model(name: str, *, batch: int, sequence: int = 128, fewest_rows: int = 64) -> tuple[Product, ...]:
     """Products of a standard model that tiles of its rows can prune."""
-    products = load_workload(name, batch=batch, sequence=sequence).products.values()
+    products = load_model_graph(name, batch=batch, sequence=sequence).products.values()
     return tuple(Product(p.m, p.k, p.n) for p in products if min(p.m, p.k) >= fewest_rows)
 
 

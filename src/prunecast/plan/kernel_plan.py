@@ -51,7 +51,7 @@ class BlockShape(NamedTuple):
     block_n: int
     """Number of tokens (columns of B)."""
     block_k: int
-    """Number of kept columns of one k-step."""
+    """Number of kept columns of A that one k-step multiplies."""
 
 
 class WorkList(NamedTuple):

@@ -15,7 +15,7 @@ Sizes = npt.NDArray[np.integer]
 
 
 class Raster(NamedTuple):
-    """Order in which tiles and token ranges are processed, one entry per item."""
+    """Tile and token range of each work item, in the order in which thread blocks process the items."""
 
     tile: IntArray
     token_range: IntArray

@@ -19,7 +19,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
 from prunecast.workload import Engine
 from prunecast.workload.graph import Pass
-from prunecast.workload.graph import load_workload as load_graph
+from prunecast.workload.graph import load_model_graph as load_graph
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.workload import Workload, load_workload, standard_workload
 

@@ -4,7 +4,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import MemoryPass, load_gpu
-from prunecast.workload.graph import ModelGraph, Operation, load_workload, model_time
+from prunecast.workload.graph import ModelGraph, Operation, load_model_graph, model_time
 from prunecast.workload.graph.attention import Attention
 from prunecast.workload.graph.runtimes import engine_seconds
 
@@ -43,7 +43,7 @@ def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
 
 
 def test_long_attention_is_bound_by_arithmetic() -> None:
-    model = load_workload("llama-2-7b", batch=1, sequence=4096)
+    model = load_model_graph("llama-2-7b", batch=1, sequence=4096)
     mixing = model["layer.0.attention"]
     seconds = engine_seconds(mixing, GPU, launch_s=0.0)
     # 2 x 4096^3 operations, half of 989 TFLOP/s at most: at least 0.139 ms; FlashAttention-3 shows 0.2 to 0.3
@@ -77,13 +77,13 @@ def test_attention_is_as_fast_as_the_fastest_published(width: int) -> None:
 
 def test_attention_of_bert_is_not_faster_than_a_library_and_not_much_slower() -> None:
     """Torch took 24.5 us on an H200 (benchmarks/measured, 2026-11-21), with a kernel that others better."""
-    mixing = load_workload("bert-base")["layer.0.attention"]
+    mixing = load_model_graph("bert-base")["layer.0.attention"]
     seconds = engine_seconds(mixing, GPU, launch_s=GPU.graph_launch_s)
     assert 0.75 * 24.5e-6 < seconds < 24.5e-6
 
 
 def test_every_kind_is_in_the_sum() -> None:
-    model = load_workload("bert-small", batch=2, sequence=128)
+    model = load_model_graph("bert-small", batch=2, sequence=128)
     times = model_time(model, GPU, dict.fromkeys(model.products, 1e-5))
     assert sum(times.seconds_by_kind.values()) == pytest.approx(times.seconds)
     assert {"gemm", "attention", "normalise"} <= set(times.seconds_by_kind)

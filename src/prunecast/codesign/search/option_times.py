@@ -169,7 +169,10 @@ class OptionTimes:
     _best_first: dict[tuple[int, int, int], CountArray] = field(default_factory=dict, init=False, repr=False)
 
     def dense(self, m: int, k: int, n: int) -> float:
-        """Return the seconds of the dense kernel with rows padded to whole 16 bytes."""
+        """Return the predicted seconds of the dense product of A (m, k) and B (k, n).
+
+        Rows are padded to multiples of 16 bytes, which a user would do: unaligned rows are slower.
+        """
         key = ("dense", m, k, n)
         if key not in self._known:
             plan = plan_dense(m, k, n, self.dtype, self.engine.gpu)

@@ -140,7 +140,7 @@ def expand(
 
 
 def groups_of(cases: Iterable[SweepCase]) -> dict[GroupKey, list[SweepCase]]:
-    """Return the cases by the matrix that they share."""
+    """Group the cases by the pruned matrix that they share: its M, K, pattern, sparsity and seed."""
     groups: dict[GroupKey, list[SweepCase]] = {}
     for case in cases:
         key = GroupKey(case.m, case.k, case.pattern, case.sparsity, case.seed)

@@ -127,7 +127,7 @@ class TimelineSummary(NamedTuple):
     seconds: float
     """Seconds of the whole run without the launch floor."""
     shown_seconds: float
-    """End of the last slice, in seconds."""
+    """Time at which the last slice of the trace ends, in seconds from the start of the run."""
 
 
 @checked

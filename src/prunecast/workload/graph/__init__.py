@@ -14,7 +14,7 @@ from prunecast.workload.graph.model_graph import KINDS, ModelGraph, Operation
 from prunecast.workload.graph.model_time import ModelTime, model_time
 from prunecast.workload.graph.runtimes import RUNTIMES
 from prunecast.workload.graph.shapes import Pass, parse_workload
-from prunecast.workload.graph.workloads import WORKLOADS, load_pass, load_workload, transformer_graph
+from prunecast.workload.graph.workloads import WORKLOADS, load_model_graph, load_pass, transformer_graph
 
 __all__ = [
     "KINDS",
@@ -26,8 +26,8 @@ __all__ = [
     "Operation",
     "Pass",
     "choose_layouts",
+    "load_model_graph",
     "load_pass",
-    "load_workload",
     "model_time",
     "parse_workload",
     "transformer_graph",

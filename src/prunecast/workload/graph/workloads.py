@@ -128,10 +128,10 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
 
 
 WORKLOADS = (*image_nets(), *transformers())
-"""Names that `load_workload` accepts."""
+"""Names that `load_model_graph` accepts."""
 
 
-def load_workload(
+def load_model_graph(
     name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
 ) -> ModelGraph:
     """Return one forward pass of a standard model.
@@ -162,7 +162,7 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
 
     Raises
     ------
-    BadInput : as `load_workload`, or a model whose form in torch is not known
+    BadInput : as `load_model_graph`, or a model whose form in torch is not known
     """
     check_choice("workload", name, WORKLOADS)
     check_choice("runtime", runtime, RUNTIMES)

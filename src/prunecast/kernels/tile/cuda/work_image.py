@@ -31,7 +31,8 @@ MOST_BLOCKS_IN_ARGS = 160
 FEWEST_STEPS = 2
 """Least number of k-steps of an item. Kind: CUDA source, `tile_list.cuh`."""
 WHOLE, PART, OWNER = 0, 1, 2
-"""Role of an item in a split tile. Kind: CUDA source, `tile_args.cuh`."""
+"""Role of an item: a tile that is not split, one k-slice of a split tile, or the slice that adds the partial
+sums of the others and writes C. Kind: CUDA source, `tile_args.cuh`."""
 
 
 class _WorkImage(NamedTuple):
