@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
+from types import GenericAlias, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -249,6 +250,21 @@ def test_values_that_no_function_takes():
         example(2**63)
     with pytest.raises(BadInput, match="example: where must be a text without null characters"):
         example(1, where="a\0")
+
+
+@pytest.mark.parametrize("name", ["ndarray", "NDArray"])
+def test_arrays_fit_both_of_numpys_annotations(name):
+    """NumPy 2.5 makes `npt.NDArray` an alias of Python 3.12, which is not the class of arrays."""
+    annotation = GenericAlias(SimpleNamespace(__name__=name), (np.float32,))
+
+    def taker(a):
+        return a
+
+    taker.__annotations__ = {"a": annotation}
+    take = checked(taker)
+    assert take(A) is A
+    with pytest.raises(TypeError, match="taker: a must be an array, got 'x'"):
+        take("x")
 
 
 def test_a_numpy_sparsity_is_written(tmp_path):

@@ -126,7 +126,7 @@ def _plain(value: Any, kind: Any) -> Any:
         if "\0" in text:
             raise ValueError("a text without null characters")
         return text
-    if origin.__name__ == "ndarray":
+    if _is_array(kind):
         # Arrays of other libraries serve as well: the functions convert them
         return _fits(value, hasattr(value, "shape") and hasattr(value, "dtype"))
     if issubclass(origin, Callable):  # type: ignore[arg-type]
@@ -170,7 +170,8 @@ def _fits(value: Any, does: bool) -> Any:
 
 
 def _is_array(kind: Any) -> bool:
-    return getattr(get_origin(kind), "__name__", "") == "ndarray"
+    # `npt.NDArray[...]` is an alias of Python 3.12 since NumPy 2.5, and `np.ndarray[...]` before
+    return getattr(get_origin(kind), "__name__", "") in ("ndarray", "NDArray")
 
 
 def _words(kind: Any, *, several: bool = False) -> Iterator[str]:
