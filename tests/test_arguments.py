@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from types import GenericAlias, SimpleNamespace
+from types import GenericAlias
 
 import numpy as np
 import pytest
@@ -255,7 +255,7 @@ def test_values_that_no_function_takes():
 @pytest.mark.parametrize("name", ["ndarray", "NDArray"])
 def test_arrays_fit_both_of_numpys_annotations(name):
     """NumPy 2.5 makes `npt.NDArray` an alias of Python 3.12, which is not the class of arrays."""
-    annotation = GenericAlias(SimpleNamespace(__name__=name), (np.float32,))
+    annotation = type(name, (), {"__class_getitem__": classmethod(GenericAlias)})[np.float32]
 
     def taker(a):
         return a
