@@ -195,7 +195,7 @@ def _algorithms(packed: Any, b: Any, out: Any) -> Iterator[tuple[str, tuple[int,
 
 def plan_of(product: Product, gpu: GpuSpec) -> KernelPlan:
     """As predicted."""
-    from benchmarks.published import two_of_four
+    from benchmarks.published.products import two_of_four
 
     kernel, dtype, m, k, n = product
     if kernel == "dense":

@@ -55,4 +55,6 @@ PUBLISHED = {
     "v100-pcie-16gb": Published("V100 datasheet, 2020", 1380, 112, 0, 14, 900),
     "v100-sxm2-32gb": Published("V100 datasheet, 2020", 1530, 125, 0, 15.7, 900),
     "b200": Published("HGX B200 datasheet, 2024, per GPU; clock not printed", 1860, 2250, 1125, 75, 8000),
+    "gb200": Published("GB200 NVL72 datasheet, 2024, per GPU; clock not printed", 2008, 2500, 1250, 80, 8000),
+    "gb300": Published("GB300 NVL72 datasheet, 2025, per GPU; clock not printed", 2008, 2500, 1250, 80, 8000),
 }

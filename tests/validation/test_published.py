@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.published import bound, bounds, even_rows, held_by_other_shapes
-from benchmarks.published_tables import TABLES
+from benchmarks.published.products import bound, bounds, even_rows, held_by_other_shapes
+from benchmarks.published.tables import TABLES
 
 RATIOS = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=60).map(np.array)
 

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prunecast.errors import BadInput
+from prunecast.hardware import gpu_names, load_gpu
+
 WARM_UPS, REPEATS = 25, 50
 """As vllmbench has it."""
 MOST_ROWS = 60_000
@@ -147,3 +150,44 @@ def rows_of(folder: Path, pattern: str) -> Iterator[dict[str, str]]:
     for path in sorted(folder.glob(pattern)):
         with path.open() as file:
             yield from csv.DictReader(file)
+
+
+SAME_CHIPS = {"h800": "h100-sxm", "h800-sxm": "h100-sxm"}
+"""GPUs without a spec -> the spec of the same chip. The H800 has less NVLink and fp64 than the H100."""
+
+
+def gpu_of_file(name: str) -> str:
+    """Return the spec that a file name ends with: `gemm_bf16_b300.csv` is `b300`, `..._h100.csv` `h100-sxm`.
+
+    Of several specs that begin with these words it is the one for SXM sockets, and then the one with most
+    memory.
+
+    Raises
+    ------
+    BadInput : no spec has such a name
+    """
+    words = name.removesuffix(".csv").replace("_", "-").lower().split("-")
+    for first in range(1, len(words)):
+        wanted = "-".join(words[first:])
+        found = [gpu for gpu in gpu_names() if gpu == wanted or gpu.startswith(f"{wanted}-")]
+        if wanted in SAME_CHIPS:
+            return SAME_CHIPS[wanted]
+        if found:
+            return wanted if wanted in found else max(found, key=_preference)
+    raise BadInput(f"{name}: wanted a file name that ends with the name of a GPU, see `prunecast gpus`")
+
+
+def _preference(gpu: str) -> tuple[bool, int]:
+    return "-sxm" in gpu, load_gpu(gpu).dram_bytes
+
+
+def dense_tables(folder: Path) -> list[Table]:
+    """Return tables of further dense products, `gemm_bf16_GPU.csv`, as AIConfigurator publishes them."""
+    known = {table.file for table in TABLES}
+    paths = [path for path in sorted(folder.glob("gemm_bf16_*.csv")) if path.name not in known]
+    return [_dense_table(path.name) for path in paths]
+
+
+def _dense_table(file: str) -> Table:
+    gpu = gpu_of_file(file)
+    return Table(f"{gpu} dense", file, gpu, "bf16", torch_linear, 8.0, "sustained", l2="model")

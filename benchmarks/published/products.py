@@ -1,18 +1,11 @@
-"""Predictions beside kernel times that others published, of GPUs that nobody here owns.
+"""Dense, 2:4 and CSR products of the published tables, and the bounds that are drawn from their fit rows.
 
-python -m benchmarks.published FOLDER [--every 6] [--engines model simulator]
-
-FOLDER holds dense bf16 tables of A100 SXM, H100 SXM, B200 and L40S (AIConfigurator, Apache-2.0), dense fp16
-tables of V100 and T4 (DeepBench, Apache-2.0), V:N:M kernels of RTX 3090 (VENOM, Apache-2.0), one token by
-cuBLAS and cuSPARSE on RTX 3090 (macko_spmv, MIT), and dense beside 2:4 by the vendor's libraries on A100
-PCIe, H100 PCIe, B200 and RTX 4090 (vllmbench, Apache-2.0); they are no part of this project. One hash of
-the sizes says which half of a table may be fitted to, as in a suite; all densities of a shape lie on one
-side. How a table was taken (`Table`) says which state, launches and cache are predicted. Of several forms
-or layouts the fastest counts. Pairs of 2048^3 and more also say how often the sign of "2:4 pays" is right,
-and bounds how many fit rows those of all other shapes hold.
+One hash of the sizes says which half of a table may be fitted to, as in a suite; all densities of a shape lie
+on one side. How a table was taken (`Table`) says which state, launches and cache are predicted. Of several
+forms or layouts the fastest counts. Pairs of 2048^3 and more also say how often the sign of "2:4 pays" is
+right, and bounds how many fit rows those of all other shapes hold.
 """
 
-import argparse
 import datetime
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.goals import Goal, print_goal
-from benchmarks.published_tables import TABLES, Product, Table, rows_of
+from benchmarks.published.tables import TABLES, Product, Table, rows_of
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import DTYPE_BYTES, KernelPlan, plan_dense
@@ -131,23 +124,16 @@ def _seconds(table: Table, product: Product, gpu: GpuSpec, engine: Callable[...,
     return seconds
 
 
-def main() -> None:
-    """Print each table's errors, those of rows that were not fitted to beside the goal."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--every", type=int, default=1, help="of that many rows take the first")
-    parser.add_argument("--engines", nargs="*", default=["model"], choices=tuple(ENGINES))
-    parser.add_argument(
-        "--intervals", type=Path, help="write bounds that 90 %% of fit rows keep to this file"
-    )
-    arguments = parser.parse_args()
+def print_products(tables: Iterable[Table], folder: Path, every: int, engines: Iterable[str]) -> str:
+    """Print each table's errors beside the goal, of rows that were fitted to and of the others.
+
+    Returns the CSV of bounds that 90 % of fit rows keep.
+    """
     bounded: Bounded = {}
     pairs_of: dict[tuple[str, str, str], list[Found]] = {}
-    for table in TABLES:
-        products = fastest(table.products(rows_of(arguments.folder, table.file)))[:: arguments.every]
-        for engine in arguments.engines:
+    for table in tables:
+        products = fastest(table.products(rows_of(folder, table.file)))[::every]
+        for engine in engines:
             for use in ("fit", "judge"):
                 rows = predicted(table, products, use, engine)
                 print_errors(table, engine, use, rows)
@@ -157,9 +143,7 @@ def main() -> None:
                     pairs_of.setdefault((table.gpu, engine, use), []).append(rows)
     for (gpu, engine, use), (dense, sparse) in pairs_of.items():
         print_signs(f"{gpu}, {engine}, {use}", dense, sparse)
-    text = bands(bounded)
-    if arguments.intervals:
-        arguments.intervals.write_text(text, encoding="utf-8")
+    return bands(bounded)
 
 
 Bounded = dict[tuple[str, str], dict[str, list[Found]]]
@@ -253,7 +237,3 @@ def print_errors(table: Table, engine: str, use: str, rows: Found) -> None:
     print(
         f"{'p90, bias, worst':>40} {100 * found.p90:.1f} {100 * found.bias:+.1f} {100 * found.worst:+.0f} %"
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,72 @@
+"""`LibraryCall`: a launch of a library's kernel that is predicted without a plan and without warp programs.
+
+Attention and fused experts are such kernels: their surrogates are general physics with fitted tables. The
+answer has the fields that every launch has: seconds, bounds, limiting resource, and evidence.
+
+`tables/call_errors.csv` has the bounds: measured over predicted time that 90 % of new rows keep, by library
+and case, and by GPU where rows of it were fitted. The row of GPU `other` is from GPUs that were held out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prunecast.kernels.libraries.surrogate import table
+
+OTHER_GPUS = "other"
+NOTHING_MEASURED = ("any", "any", OTHER_GPUS)
+"""Library, case and GPU of the bounds that apply where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCall:
+    """One call of a library and its predicted time.
+
+    Parameters
+    ----------
+    library : folder of `kernels/libraries`, e.g. `attention`
+    kernel : the kernel that is assumed, e.g. `FlashAttention 3`
+    parts : part of the time -> seconds, e.g. `launch`, `tensor`, `dram`; they add up to the time
+    bound : the limiting resource, or `latency`
+    seconds_low, seconds_high : bounds that 90 % of new measurements keep
+    evidence : `published` (rows of this GPU), `other GPUs`, or `guess`
+    """
+
+    library: str
+    kernel: str
+    parts: Mapping[str, float]
+    bound: str
+    seconds_low: float
+    seconds_high: float
+    evidence: str
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time in seconds, the launch included."""
+        return sum(self.parts.values())
+
+
+class CallError(NamedTuple):
+    """Bounds of measured over predicted time, with their evidence."""
+
+    low: float
+    high: float
+    evidence: str
+
+
+def call_error(library: str, case: str, gpu: str) -> CallError:
+    """Return the bounds of a kind of call on a GPU.
+
+    Parameters
+    ----------
+    case : the name of the kind in `tables/call_errors.csv`, e.g. `prefill`
+    gpu : name of the spec
+    """
+    of_case = {(row["library"], row["case"], row["gpu"]): row for row in table("call_errors")}
+    evidence = {
+        (library, case, gpu): "published",
+        (library, case, OTHER_GPUS): "other GPUs",
+        NOTHING_MEASURED: "guess",
+    }
+    found = next(key for key in evidence if key in of_case)
+    return CallError(float(of_case[found]["low"]), float(of_case[found]["high"]), evidence[found])
