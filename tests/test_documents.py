@@ -2,9 +2,9 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
-import prunecast
 from prunecast.simulator import ATTRIBUTION, STALLS
 
 ROOT = Path(__file__).parents[1]
@@ -28,9 +28,11 @@ def test_decisions_are_one_page_each() -> None:
         assert len(page.read_text().split()) <= 600, page.name
 
 
-def test_changelog_begins_with_this_version() -> None:
+def test_changelog_and_citation_have_the_version_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert versions[0] == prunecast.__version__
+    assert versions[0] == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_links_between_documents_exist() -> None:

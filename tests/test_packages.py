@@ -22,6 +22,14 @@ def asked():
     return [Requirement(line) for line in lines]
 
 
+def test_all_is_every_extra_but_those_of_one_cuda():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    others = {
+        line for name, lines in extras.items() if name not in ("all", "cuda12", "cuda13") for line in lines
+    }
+    assert extras["all"] == sorted(others)
+
+
 def test_every_requirement_is_locked_at_a_version_that_it_allows():
     versions = locked()
     assert [

@@ -23,14 +23,21 @@ def run(script, *words, env=None):
 def wheel(tmp_path_factory):
     """A wheel with the metadata that pyproject.toml states."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = ["Metadata-Version: 2.4", "Name: prunecast", "Version: 0.1.0", "License-Expression: Apache-2.0"]
+    lines = [
+        "Metadata-Version: 2.4",
+        "Name: prunecast",
+        f"Version: {project['version']}",
+        "License-Expression: Apache-2.0",
+    ]
     lines += [f"Requires-Dist: {text}" for text in project["dependencies"]]
     for extra, texts in project["optional-dependencies"].items():
         lines += [f"Provides-Extra: {extra}"]
         lines += [f'Requires-Dist: {text}; extra == "{extra}"' for text in texts]
-    file = tmp_path_factory.mktemp("wheel") / "prunecast-0.1.0-py3-none-any.whl"
+    file = tmp_path_factory.mktemp("wheel") / f"prunecast-{project['version']}-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as opened:
-        opened.writestr("prunecast-0.1.0.dist-info/METADATA", "\n".join(lines) + "\n\nText.\n")
+        opened.writestr(
+            f"prunecast-{project['version']}.dist-info/METADATA", "\n".join(lines) + "\n\nText.\n"
+        )
     return file
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from prunecast.arguments import checked
@@ -23,6 +23,7 @@ from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, read_bytes
 from prunecast.hardware.check import LARGEST, check_ranges, check_together, read_quantity
 from prunecast.hardware.spec import GpuSpec, optional_quantities, quantity_units
+from prunecast.plugins import load_installed
 
 OWN = (
     *("sm_count", "max_clock_hz", "power_limit_w", "l2_bytes"),
@@ -110,10 +111,8 @@ HEADER = ("schema", "name", "title", "compute_capability", "like")
 
 
 def gpu_names() -> list[str]:
-    """Return the sorted names of the GPUs that are part of the package."""
-    return sorted(
-        file.name.removesuffix(".toml") for file in _data().iterdir() if file.name.endswith(".toml")
-    )
+    """Return the sorted names of the GPUs of this package and of packages with an entry point for GPUs."""
+    return sorted(_named_files())
 
 
 @checked
@@ -142,7 +141,7 @@ def parse_spec(content: bytes, where: str) -> GpuSpec:
     document = _document(content, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
     values: dict[str, Any] = {name: quantity.value for name, quantity in quantities.items()}
-    if where not in _bundled_files():
+    if where not in {file.name for file in _bundled().values()}:
         check_ranges(values, _ranges(), where)  # first: it names the quantity that is wrong
     check_together(values, where)
     capability = int(document["compute_capability"].replace(".", ""))
@@ -166,8 +165,27 @@ def spec_text(name_or_path: str) -> str:
         raise BadInput(f"{where}: wanted a GPU file in TOML, but: {error}") from None
 
 
-def _data() -> Traversable:
-    return resources.files("prunecast.hardware") / "data"
+def _gpu_files(folder: Traversable) -> dict[str, Traversable]:
+    """Return name -> file of the GPUs of a folder."""
+    files = (file for file in folder.iterdir() if file.name.endswith(".toml"))
+    return {file.name.removesuffix(".toml"): file for file in files}
+
+
+@cache
+def _bundled() -> dict[str, Traversable]:
+    return _gpu_files(resources.files("prunecast.hardware") / "data")
+
+
+@cache
+def _named_files() -> dict[str, Traversable]:
+    """Return name -> file of all GPUs. Raises BadInput if two packages have files of one name."""
+    found = dict(_bundled())
+    for entry, package in load_installed("prunecast.gpus", ModuleType).items():
+        for name, file in _gpu_files(resources.files(package)).items():
+            if name in found:
+                raise BadInput(f"entry point {entry} (prunecast.gpus): another GPU is named {name!r} already")
+            found[name] = file
+    return found
 
 
 def spec_files(gpu: str | GpuSpec) -> list[Path]:
@@ -183,9 +201,9 @@ def _is_path(name_or_path: str) -> bool:
 def _find(name_or_path: str) -> Traversable:
     if _is_path(name_or_path):
         return Path(name_or_path)
+    if name_or_path in _named_files():
+        return _named_files()[name_or_path]
     names = gpu_names()
-    if name_or_path in names:
-        return _data() / f"{name_or_path}.toml"
     near = _nearest(name_or_path.lower(), names)
     hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
     raise BadInput(f"unknown GPU {name_or_path!r}; {hint}; or give the path of a .toml file")
@@ -231,7 +249,7 @@ def _document(content: bytes, where: str) -> dict[str, Any]:
     _check_header(document, where)
     if "like" in document:
         name = document["like"]
-        if not isinstance(name, str) or name not in gpu_names():
+        if not isinstance(name, str) or name not in _bundled():
             raise BadInput(f"{where}: like must be the name of a bundled GPU, got {short_text(name)}")
         document = with_relative(document, _whole_file(name, where), where)
     for name, unit in optional_quantities().items():
@@ -245,7 +263,7 @@ def _document(content: bytes, where: str) -> dict[str, Any]:
 
 def _whole_file(name: str, where: str) -> dict[str, Any]:
     """Return the tables of a bundled file. Raises BadInput if that file itself is `like` another."""
-    relative = _parse(_read(_data() / f"{name}.toml", name), name)
+    relative = _parse(_read(_bundled()[name], name), name)
     if "like" in relative:
         raise BadInput(f"{where}: like must be a GPU with a whole file, {name} is like {relative['like']}")
     return relative
@@ -260,16 +278,12 @@ def _check_names(document: Mapping[str, Any], where: str) -> None:
             raise BadInput(f"{where}: {name!r}: unknown quantity{hint}")
 
 
-def _bundled_files() -> set[str]:
-    return {f"{name}.toml" for name in gpu_names()}
-
-
 @cache
 def _ranges() -> dict[str, tuple[float, float]]:
     """Return the lowest and highest value of each quantity, over bundled GPUs and all points of lists."""
     found: dict[str, tuple[float, float]] = {}
-    for name in gpu_names():
-        document = _document((_data() / f"{name}.toml").read_bytes(), f"{name}.toml")
+    for name, file in _bundled().items():
+        document = _document(file.read_bytes(), f"{name}.toml")
         for quantity in quantity_units():
             value = document[quantity]["value"]
             points = [*(value if isinstance(value, list) else [value]), *found.get(quantity, ())]

@@ -29,6 +29,7 @@ from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.reference import run_reference
+from prunecast.plugins import load_installed
 
 __all__ = [
     "DTYPE_BYTES",
@@ -55,3 +56,6 @@ __all__ = [
     "plan_tile_wise",
     "run_reference",
 ]
+
+# Last, so that the modules of other packages can import every name from here
+KERNELS.update((record.name, record) for record in load_installed("prunecast.kernels", Kernel).values())

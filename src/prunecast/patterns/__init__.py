@@ -27,6 +27,7 @@ from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask
+from prunecast.plugins import load_installed
 
 __all__ = [
     "CRITERIA",
@@ -47,3 +48,6 @@ __all__ = [
     "tile_map_from_mask",
     "weigh",
 ]
+
+# Last, so that the modules of other packages can import every name from here
+PATTERNS.update(load_installed("prunecast.patterns", type))
