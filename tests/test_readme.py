@@ -1,14 +1,40 @@
-"""What the README shows is what its command and its snippet print."""
+"""The README is short, its links lead somewhere, and it shows what its command prints."""
+
+import re
+import tomllib
 
 import pytest
 
 from tests.shown import README, ROOT, Shown, printed, shown_in
 
 BLOCKS = shown_in(README)
+TEXT = README.read_text(encoding="utf-8")
+MOST_WORDS, MOST_WORDS_OF_A_CELL, MOST_LINES_OF_OUTPUT = 900, 12, 12
 
 
-def test_a_command_and_a_snippet_are_shown() -> None:
-    assert [block.language for block in BLOCKS] == ["sh", "python"]
+def test_it_is_short() -> None:
+    assert len(TEXT.split()) <= MOST_WORDS
+    cells = [cell for line in TEXT.splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert max(len(cell.split()) for cell in cells) <= MOST_WORDS_OF_A_CELL
+
+
+def test_links_are_absolute_and_name_files_of_this_checkout() -> None:
+    """A package index shows the README without the checkout, so that relative links lead nowhere."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    repository = urls["Repository"]
+    raw = repository.replace("https://github.com/", "https://raw.githubusercontent.com/") + "/main/"
+    links = re.findall(r"\]\(([^)\s]+)\)", TEXT)
+    assert links
+    for link in links:
+        (path,) = re.findall(rf"^(?:{repository}/(?:blob|tree)/main/|{raw})([\w./-]+)$", link)
+        assert (ROOT / path).exists(), link
+
+
+def test_a_command_is_shown_that_needs_no_checkout() -> None:
+    quick_start = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)[0]
+    assert "\nprunecast predict " in quick_start
+    assert not re.search(r"examples/|docs/", quick_start)
+    assert all(len(block.output.splitlines()) <= MOST_LINES_OF_OUTPUT for block in BLOCKS)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.language)

@@ -7,13 +7,26 @@ Prints the fastest dense and sparse variant of each model beside the prediction.
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.pytorch.fit import RECORD
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
-from prunecast.validation.torch_models.compare import Beside, beside
+from prunecast.validation.torch_models.compare import Beside, ModelValidation, beside
 from prunecast.workload.graph import Pass
+
+
+def judged(
+    record: Path = RECORD, *, engine: str = "simulator", use: str = "judge"
+) -> Iterator[tuple[str, ModelValidation]]:
+    """Yield each case of the record by name, with its measured and predicted times."""
+    gpu = load_gpu("h200-sxm")
+    for model in json.loads(record.read_text())["models"]:
+        if model["use"] == use:
+            run = Pass(**model["run"])
+            case = Case(model["model"], run, model["sparsity"], model["pattern"], model["blocks"])
+            yield model["case"], beside(case, model, gpu, engine=engine)
 
 
 def cell(row: Beside) -> str:
@@ -27,15 +40,10 @@ def main() -> None:
     parser.add_argument("--engine", default="simulator")
     parser.add_argument("--use", default="judge", choices=("judge", "fit"))
     asked = parser.parse_args()
-    gpu = load_gpu("h200-sxm")
     print(f"{'us, predicted and measured':42} {'dense':>26} {'sparse':>26} {'speedup':>26}")
-    for model in json.loads(asked.record.read_text())["models"]:
-        if model["use"] == asked.use:
-            run = Pass(**model["run"])
-            case = Case(model["model"], run, model["sparsity"], model["pattern"], model["blocks"])
-            found = beside(case, model, gpu, engine=asked.engine)
-            cells = (cell(row) for row in (found.dense, found.sparse, found.speedups))
-            print(f"{model['case']:42}", *cells, flush=True)
+    for name, found in judged(asked.record, engine=asked.engine, use=asked.use):
+        cells = (cell(row) for row in (found.dense, found.sparse, found.speedups))
+        print(f"{name:42}", *cells, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     prunecast validate --suite tile.toml --record RUN.csv --seconds 460     # on a GPU: checked, then timed
     python -m benchmarks.tile report RUN.csv
     python -m benchmarks.tile report                    # the records of 2026-11-21 and -23 that pages quote
+    python -m benchmarks.tile report --height 128       # the same, tiles of 128 rows only
 
 Tiles keep as many columns as each other, those of TVW as many as chance gives, 1 to 4 % apart, as maps that
 are pruned from random weights do. The faster of tiles of 128 and of 256 rows counts, which is the pruner's to
@@ -14,7 +15,7 @@ tokens are among the rows.
 import argparse
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,19 @@ def speedups(rows: Iterable[Measurement]) -> Speedups:
     }
 
 
-def quoted_speedups() -> Speedups:
-    """The same of the records that pages quote, whose rows have a dense time each."""
+def quoted_speedups(heights: Collection[int] = (128, 256)) -> Speedups:
+    """Return the same for the records that pages quote, over tiles of the given heights in rows.
+
+    Each row of these records has its own dense time.
+    """
     tiles, halves = (json.loads((MEASURED / name).read_text())["cases"] for name in QUOTED)
     rows = [
         ("stspmm", 1.0 - row["case"]["density"], row["layer"].split("x"), row["burst"]["speedup"])
         for row in tiles
-        if row["case"]["kept"] == "equal"
+        if row["case"]["kept"] == "equal" and row["case"]["rows"] in heights
     ]
     chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in (row for row in halves if row["kind"] == "pruned"):
+    for row in (row for row in halves if row["kind"] == "pruned" and row["height"] in heights):
         key = (*row["layer"], row["sparsity"], row["height"])
         chosen[key] = min(row, chosen.get(key, row), key=lambda one: one["model_us"])
     rows += [("2:4", row["sparsity"], row["layer"], row["dense_us"] / row["us"]) for row in chosen.values()]
@@ -106,11 +110,13 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("suite", "report"))
     parser.add_argument("record", nargs="?", help="of prunecast validate")
+    heights = (128, 256)
+    parser.add_argument("--height", type=int, choices=heights, help="without a record: tiles of so many rows")
     options = parser.parse_args()
     if options.what == "suite":
         print(suite())
     elif options.record is None:
-        report(quoted_speedups())
+        report(quoted_speedups((options.height,) if options.height else heights))
     else:
         report(speedups(row for run in read_runs(options.record) for row in run.rows))
 

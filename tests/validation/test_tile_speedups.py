@@ -1,20 +1,16 @@
 """`benchmarks.tile`: its suite can be planned, and a speedup is that of the faster tiles over dense."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from benchmarks.tile.__main__ import quoted_speedups, report, speedups, suite
+from benchmarks.tile.__main__ import report, speedups, suite
 from benchmarks.tile.cases import GPU, LAYERS
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.validation.records import Measurement, read_runs
 from prunecast.validation.suite import load_suite
 from prunecast.validation.validate import bundled_records
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -74,15 +70,3 @@ def test_a_run_is_reported(capsys):
     runs = read_runs(bundled_records("h200-sxm")[0])
     report(speedups(one for run in runs for one in run.rows))
     assert "stspmm 75.0% sparse, five large: 3." in capsys.readouterr().out
-
-
-def test_the_kept_records_say_what_the_readme_quotes(capsys):
-    report(quoted_speedups())
-    printed = capsys.readouterr().out
-    readme = (ROOT / "README.md").read_text()
-    for kernel, start in (("stspmm", "STSpMM kernel over cuBLAS"), ("2:4", "2:4 inside tiles")):
-        (line,) = (line for line in readme.splitlines() if line.startswith(f"| {start}"))
-        quoted = {float(number) for number in re.findall(r"\d\.\d\d", line)}
-        found = re.findall(rf"{kernel} \S+ sparse, [a-z ]+: ([\d.]+) \((?:5|12) measured", printed)
-        assert quoted
-        assert quoted <= set(map(float, found))
