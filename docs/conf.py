@@ -5,7 +5,8 @@ from pathlib import Path
 
 from prunecast import __version__
 
-runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "architecture"), run_name="__main__")  # files.md
+for script in ("architecture", "commands"):  # files.md, commands.md
+    runpy.run_path(str(Path(__file__).parents[1] / "scripts" / script), run_name="__main__")
 
 project = "prunecast"
 author = "The prunecast maintainers"
@@ -16,6 +17,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["cards.css"]
 html_title = f"prunecast {__version__}"
 # Links to files outside of this folder; tests/test_documents.py checks that every link's target exists.
 suppress_warnings = ["myst.xref_missing"]

@@ -5,6 +5,7 @@ import runpy
 import tomllib
 from pathlib import Path
 
+from prunecast.cli.app import COMMANDS
 from prunecast.simulator import ATTRIBUTION, STALLS
 
 ROOT = Path(__file__).parents[1]
@@ -14,6 +15,16 @@ def test_the_list_of_files_has_every_room() -> None:
     listed = runpy.run_path(str(ROOT / "scripts" / "architecture"))["listing"]()
     rooms = {path.parent.name for path in (ROOT / "src" / "prunecast").glob("*/__init__.py")}
     assert rooms == set(re.findall(r"^## `(\w+)/`", listed, re.MULTILINE)) - {"prunecast"}
+
+
+def test_the_page_of_commands_has_every_command_with_its_options() -> None:
+    page = runpy.run_path(str(ROOT / "scripts" / "commands"))["commands_page"]()
+    for name in COMMANDS:
+        (section,) = re.findall(
+            rf"^### `prunecast {name}`\n(.*?)(?=^### |\Z)", page, re.MULTILINE | re.DOTALL
+        )
+        assert "**Options**" in section
+        assert "`--help`" in section
 
 
 def test_the_page_about_the_architecture_names_every_room_and_is_short() -> None:

@@ -72,8 +72,10 @@ def _head(validation: Validation) -> str:
         [
             f"# Predicted against measured: {validation.gpu.title}",
             "",
+            "Look up here how far predictions for this GPU are off, by kernel, size and sparsity.",
+            "",
             "Made by `prunecast validate --replay RECORDS --report docs/validation.md` from the records named"
-            " here; nobody needs a GPU to repeat it. Error is predicted over measured, less 1: below 0 the"
+            " here; repeating it needs no GPU. Error is predicted over measured, less 1: below 0 the"
             " prediction was too fast. MAPE is the mean of its size, p90 bounds nine cases of ten, bias is"
             " the mean of its logarithm. A case was marked *fit* or *judge* by a hash of it before anything"
             " was fitted; unless said otherwise, tables are of *judge* cases only. Right results only, and"
