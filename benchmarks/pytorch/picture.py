@@ -20,18 +20,18 @@ from prunecast.codesign.pictures.palette import SCREEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "where_the_time_goes.svg"
 SHOWN = {
-    "llama-2-7b 4 blocks prefill:2048 75%": "Llama-7B, 4 blocks, 2048 tokens",
-    "llama-2-7b 4 blocks decode:1@1024 75%": "one token behind 1024",
-    "llama-2-7b 4 blocks decode:16@1024 75%": "16 sequences, one token each",
-    "bert-base 32x128 75%": "BERT-base, 32 x 128",
-    "vit-large-16 32x197 75%": "ViT-L, 32 pictures",
+    "llama-2-7b 4 blocks prefill:2048 75%": "Llama-7B, 4 blocks, prompt of 2048 tokens",
+    "llama-2-7b 4 blocks decode:1@1024 75%": "Llama-7B, 4 blocks, next token after 1024",
+    "llama-2-7b 4 blocks decode:16@1024 75%": "Llama-7B, 4 blocks, next token of 16 sequences",
+    "bert-base 32x128 75%": "BERT-base, 32 texts of 128 tokens",
+    "vit-large-16 32x197 75%": "ViT-L, 32 images",
 }
 PARTS = {
     "products": ("gemm",),
     "attention": ("attention",),
     "norms, sums": ("normalise",),
     "activation": ("activation", "gated unit"),
-    "turning X": ("transpose",),
+    "transpose of X": ("transpose",),
     "rotary, cache, input": ("rotary", "cache", "patches", "input"),
 }
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
