@@ -69,3 +69,17 @@ def test_commands_that_pages_name_exist() -> None:
     for name in named:
         path = ROOT / name.rstrip(".").replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), name
+
+
+BEGINNINGS = ("After this page you ", "After this tutorial you ", "Look up here ", "On this page you find ")
+
+
+def test_pages_begin_with_what_a_reader_will_be_able_to_do() -> None:
+    """Decisions begin with the decision, and the first page of the documentation with what prunecast is."""
+    docs = ROOT / "docs"
+    pages = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *docs.rglob("*.md")]
+    apart = {docs / "index.md", *(docs / "decisions").iterdir(), docs / "reference" / "files.md"}
+    for page in set(pages) - apart:
+        text = page.read_text(encoding="utf-8").splitlines()
+        assert text[0].startswith("# "), page
+        assert text[2].startswith(BEGINNINGS), page

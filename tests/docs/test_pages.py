@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from prunecast.hardware.load import parse_spec
 from prunecast.validation.suite import load_suite
 from tests.shown import README, ROOT, pages, printed, run, shown_in, with_weights
 
@@ -50,3 +51,9 @@ def test_a_suite_that_a_page_shows_is_a_suite(tmp_path: Path) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "suite.toml").write_text(text, encoding="utf-8")
     assert len(load_suite(str(tmp_path / "suite.toml")).cases) == 1
+
+
+def test_a_gpu_file_that_a_page_shows_is_read() -> None:
+    page = (ROOT / "docs/howto/add_a_gpu.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(schema.*?)```", page, re.DOTALL)
+    assert parse_spec(text.encode(), "my-gpu.toml").title == "My GPU"
