@@ -6,6 +6,9 @@ FOLDER holds tables that are no part of this project. The file name selects the 
 
     gemm_bf16_GPU.csv          dense products (AIConfigurator, Apache-2.0)
     attention_bf16_GPU.csv     fused attention (AIConfigurator, Apache-2.0)
+    moe_bf16_GPU.csv           layers of experts (AIConfigurator, Apache-2.0)
+    gemm_fp8_GPU.csv           fp8 products with their quantising (AIConfigurator, Apache-2.0)
+    gemm_fp8_alone_GPU.csv     fp8 products without it (pipeweave, Apache-2.0)
 
 GPU is the name of a spec or its beginning, with `-` or `_` between words: `h100`, `rtx_pro_6000`. Further
 files with names of their own are listed in `tables.py`: V100 and T4 (DeepBench, Apache-2.0), V:N:M kernels of

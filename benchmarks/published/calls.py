@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.published import attention
+from benchmarks.published import attention, experts, scaled
 from benchmarks.published.priced import Priced
 from benchmarks.published.tables import gpu_of_file
 from prunecast.errors import BadInput
@@ -19,8 +19,13 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.judged import log_error
 
 Row = Mapping[str, str]
-READERS: Mapping[str, Callable[[list[Row], GpuSpec], Priced]] = {"attention_": attention.priced}
-"""Beginning of a file name -> reader of its rows."""
+READERS: Mapping[str, Callable[[list[Row], GpuSpec], Priced]] = {
+    "attention_": attention.priced,
+    "moe_": experts.priced,
+    "gemm_fp8_alone_": scaled.alone_priced,
+    "gemm_fp8_": scaled.priced,
+}
+"""Beginning of a file name -> reader of its rows; the first that fits counts."""
 SHORT_S = 20e-6
 """Calls below this measured time are dominated by launches; their errors are printed apart."""
 Mask = npt.NDArray[np.bool_]

@@ -1,0 +1,156 @@
+"""`fused_experts`: the time of a layer of experts as an inference engine runs it, without its router.
+
+The engine sorts the tokens by expert and pads those of each expert to whole tiles. Then a grouped launch
+multiplies with the gates and ups of all experts, a second kernel applies the activation, another grouped
+launch multiplies with the downs, and a last kernel adds the outputs of each token. Each expert that has a
+token is read from DRAM once.
+
+Forms: `vllm-triton` and `sglang-triton` (fitted), and `grouped` (a guess: CUTLASS and TensorRT-LLM). Tiles of
+a form are listed in `tables/experts_tiles.csv`, its numbers in `costs/sm_*.toml`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.errors import BadInput, check_choice
+from prunecast.hardware.costs import Costs, load_costs
+from prunecast.hardware.memory_pass import MemoryPass
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.call import LibraryCall, call_error
+from prunecast.kernels.libraries.experts.routing import Loads, expert_loads
+from prunecast.kernels.libraries.surrogate import table
+from prunecast.kernels.libraries.tiled import (
+    Tile,
+    TiledTime,
+    TiledWork,
+    operand_reads,
+    rates_of,
+    tiled_time,
+)
+from prunecast.plan.kernel_plan import DTYPE_BYTES
+
+FORMS: Mapping[str, str] = {"vllm-triton": "triton", "sglang-triton": "triton", "grouped": "grouped"}
+"""Form -> beginning of the names of its numbers in `costs/sm_*.toml`."""
+
+
+class ExpertLayer(NamedTuple):
+    """The experts of a layer and the tokens of a pass."""
+
+    experts: int
+    per_token: int
+    hidden: int
+    width: int
+    """Features between the products of an expert."""
+    tokens: int
+    routing: str = "random"
+    """See `routing.py`."""
+    gated: bool = True
+    """An expert has a gate, an up and a down product; otherwise an up and a down."""
+
+    @property
+    def loads(self) -> Loads:
+        """Tokens of each expert, ascending."""
+        return expert_loads(self.experts, self.per_token, self.tokens, self.routing)
+
+
+def fused_experts(
+    layer: ExpertLayer,
+    gpu: GpuSpec,
+    *,
+    form: str = "vllm-triton",
+    dtype: str = "bf16",
+    state: str = "burst",
+    costs: Costs | Mapping[str, float] | None = None,
+) -> LibraryCall:
+    """Return the time of a layer of experts.
+
+    Parameters
+    ----------
+    form : one of `FORMS`
+    dtype : format of weights and activations
+    state : `burst` or `sustained`
+    costs : the numbers of the form; None for those of the GPU's architecture
+
+    Raises
+    ------
+    BadInput : sizes below 1, more experts per token than experts, an unknown form or routing, or a GPU
+        without tensor cores for the format
+    """
+    check_choice("form of experts", form, FORMS)
+    if min(layer.hidden, layer.width, layer.tokens) < 1:
+        raise BadInput(f"experts need hidden, width and tokens of at least 1, got {layer}")
+    numbers = costs if costs is not None else experts_costs(gpu.compute_capability)
+    name, loads = FORMS[form], layer.loads
+    places, element = float(loads.sum()), DTYPE_BYTES[dtype]
+    wide = (2 if layer.gated else 1) * layer.width
+
+    def moved(elements: float) -> float:
+        share = numbers[f"{name}_pass_share"]
+        return numbers[f"{name}_launch_s"] + MemoryPass(copied_bytes=elements * element / share).seconds(gpu)
+
+    def product(m: int, k: int, read: float) -> TiledTime:
+        work = grouped_work(loads, m, k, dtype, tile_of(form, layer), gpu, read=read)
+        return tiled_time(work, rates_of(numbers, name), gpu, state=state)
+
+    gate_up, down = product(wide, layer.hidden, layer.tokens), product(layer.hidden, layer.width, places)
+    launch_s = numbers[f"{name}_launch_s"]
+    parts = {
+        "sort": numbers[f"{name}_sort_s"],
+        "gate_up": launch_s + gate_up.seconds,
+        "activation": moved(places * (wide + layer.width)),
+        "down": launch_s + down.seconds,
+        "sum": moved((places + layer.tokens) * layer.hidden),
+    }
+    seconds = sum(parts.values())
+    bounds = call_error("experts", name, gpu.name)
+    longest = max(parts, key=parts.__getitem__)
+    limits = {"gate_up": gate_up.bound, "down": down.bound, "sort": "latency"}
+    return LibraryCall(
+        library="experts",
+        kernel=form,
+        parts=parts,
+        bound=limits.get(longest, "DRAM"),
+        seconds_low=seconds * bounds.low,
+        seconds_high=seconds * bounds.high,
+        evidence=bounds.evidence,
+    )
+
+
+def grouped_work(
+    loads: Loads, m: int, k: int, dtype: str, tile: Tile, gpu: GpuSpec, *, read: float
+) -> TiledWork:
+    """Return one product of all experts: A (m, k) of each expert times its tokens, padded to tiles.
+
+    Parameters
+    ----------
+    read : rows of activations that exist, each of which DRAM reads once
+    """
+    element, active = DTYPE_BYTES[dtype], int(np.count_nonzero(loads))
+    return TiledWork(
+        tiles=float(np.ceil(loads / tile.tokens).sum()) * -(-m // tile.rows),
+        tile=tile,
+        reads=operand_reads(tile, gpu, swaps=False),
+        k=k,
+        dtype=dtype,
+        dram_bytes=element * (float(active) * m * k + read * k + float(loads.sum()) * m),
+        is_persistent=False,
+    )
+
+
+def tile_of(form: str, layer: ExpertLayer) -> Tile:
+    """Return the tile that a form uses for a number of tokens."""
+    limits = {"any": layer.tokens, "experts": layer.experts}
+    for row in table("experts_tiles"):
+        most = limits[row["most_tokens"]] if row["most_tokens"] in limits else int(row["most_tokens"])
+        if row["form"] == form and layer.tokens <= most:
+            return Tile(*(int(row[size]) for size in ("rows", "tokens", "k", "warps")))
+    raise BadInput(f"tables/experts_tiles.csv: no tile of {form} for {layer.tokens} tokens")
+
+
+@cache
+def experts_costs(compute_capability: int) -> Costs:
+    """Return the fitted numbers of fused experts, `costs/sm_*.toml`."""
+    return load_costs(__package__, compute_capability)
