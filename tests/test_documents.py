@@ -5,6 +5,7 @@ import runpy
 import tomllib
 from pathlib import Path
 
+import prunecast
 from prunecast.cli.app import COMMANDS
 from prunecast.simulator import ATTRIBUTION, STALLS
 
@@ -25,6 +26,12 @@ def test_the_page_of_commands_has_every_command_with_its_options() -> None:
         )
         assert "**Options**" in section
         assert "`--help`" in section
+
+
+def test_the_page_of_the_public_names_has_each_once() -> None:
+    page = (ROOT / "docs" / "reference" / "prunecast.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\.\. auto(?!module)\w+:: prunecast\.(\w+)$", page, re.MULTILINE)
+    assert sorted(named) == sorted(name for name in prunecast.__all__ if not name.startswith("_"))
 
 
 def test_the_page_about_the_architecture_names_every_room_and_is_short() -> None:

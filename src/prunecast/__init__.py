@@ -1,11 +1,12 @@
-"""prunecast: how fast will a pruned layer run on an NVIDIA GPU that you do not have?
+"""Predict how fast a pruned model runs on an NVIDIA GPU, prune it to a latency, and run it.
 
     import prunecast
     table = prunecast.predict("model.safetensors", gpu="h200-sxm", tokens=4096, sparsity=0.75)
 
-This is the face of the package; each name is loaded when it is first used. The rooms behind it, from the
-top floor down: `cli`, `validation`, `codesign`, `simulator` and `models`, `kernels`, `patterns` and
-`hardware`, `errors`. Read first: `plan/kernel_plan.py`, the contract that everything else reads or writes.
+Each public name is imported when it is first used. The packages behind them, from the highest to the lowest:
+`cli`, `validation`, `torch` and `report`, `codesign`, `workload`, `choice`, `simulator` and `models`,
+`launch`, `kernels`, `plan`, `patterns` and `hardware`. A package imports only from lower ones. Read first:
+`plan/kernel_plan.py`, the description of a launch that all of them read or write.
 """
 
 from importlib import import_module
