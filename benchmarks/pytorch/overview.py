@@ -32,12 +32,12 @@ class Title(NamedTuple):
 
 LLAMA, BERT = "Llama-2-7B, 4 blocks", "BERT-base"
 TITLES = {
-    "llama-2-7b 4 blocks prefill:2048 75%": Title(LLAMA, "prompt of 2048 tokens"),
-    "llama-2-7b 4 blocks prefill:2048 50%": Title(LLAMA, "prompt of 2048 tokens", in_picture=False),
+    "llama-2-7b 4 blocks prefill:2048 75%": Title(LLAMA, "prompt of 2048"),
+    "llama-2-7b 4 blocks prefill:2048 50%": Title(LLAMA, "prompt of 2048", in_picture=False),
     "llama-2-7b 4 blocks decode:1@1024 75%": Title(LLAMA, "next token after 1024"),
     "llama-2-7b 4 blocks decode:16@1024 75%": Title(LLAMA, "next token, 16 sequences"),
-    "bert-base 32x128 75%": Title(BERT, "32 texts of 128 tokens"),
-    "bert-base 32x128 90%": Title(BERT, "32 texts of 128 tokens", in_picture=False),
+    "bert-base 32x128 75%": Title(BERT, "32 x 128 tokens"),
+    "bert-base 32x128 90%": Title(BERT, "32 x 128 tokens", in_picture=False),
     "vit-large-16 32x197 75%": Title("ViT-L/16", "32 images"),
 }
 """Case of the record -> names, in the order of the tables."""
