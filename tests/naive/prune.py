@@ -391,3 +391,13 @@ def apriori(group, sparsity, height, percent):
         for index in range(len(cells))
     ]
     return prune_cells(group, cells, decided, target(sparsity, size(group)))
+
+
+def assigned(lead, sizes):
+    """The group of each row: pairs of row and group in order, if the row has none and the group has room."""
+    groups, room = [None] * len(lead), list(sizes)
+    pairs = [(row, group) for row in range(len(lead)) for group in range(len(sizes))]
+    for row, group in sorted(pairs, key=lambda pair: -lead[pair[0]][pair[1]]):
+        if groups[row] is None and room[group]:
+            groups[row], room[group] = group, room[group] - 1
+    return groups

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
-from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, signatures
+from prunecast.patterns.row_groups import assign_rows, cluster_rows, consecutive, group_sums, signatures
 from prunecast.patterns.shuffled_block import exchange_rows, group_rows, prune_in_groups, retained_by_groups
 from prunecast.patterns.vector_wise import prune_vector_wise
 from tests.naive import prune as naive
@@ -28,6 +28,19 @@ def test_given_groups_keep_their_highest_columns(matrix, sparsity, data):
     np.testing.assert_array_equal(
         prune_in_groups(matrix, sparsity, group_of_row), naive.in_groups(matrix.tolist(), sparsity, groups)
     )
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    levels=st.sampled_from([2, 5, 1000]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rows_go_to_the_best_group_that_has_room(sizes, levels, seed):
+    """With few levels many pairs of a row and a group are equally good."""
+    shape = (sum(sizes), len(sizes))
+    similarity = np.random.default_rng(seed).integers(0, levels, shape).astype(np.float32)
+    lead = similarity - similarity.mean(axis=1, keepdims=True)
+    assert assign_rows(similarity, np.array(sizes)).tolist() == naive.assigned(lead.tolist(), sizes)
 
 
 @given(matrix=importances(), levels=st.lists(sparsities, min_size=2, max_size=4), data=st.data())

@@ -28,6 +28,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest, row_sums
+from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
@@ -87,11 +88,10 @@ def prune_adaptive_tile(
     if not rule.shuffled:
         return masks
     plain = _masks(importances, sparsity, rule._replace(shuffled=False))
-    return max(masks, plain, key=lambda found: _retained(importances, found))
-
-
-def _retained(importances: Mapping[str, ImportanceArray], masks: Mapping[str, MaskArray]) -> float:
-    return sum(float((scores * masks[name]).sum(dtype=np.float64)) for name, scores in importances.items())
+    return max(
+        (masks, plain),
+        key=lambda found: sum(retained_sum(scores, found[name]) for name, scores in importances.items()),
+    )
 
 
 def _masks(

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.patterns.cut import CountArray, row_sums
+from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.tile_map import MaskArray, TileMap
@@ -78,7 +79,7 @@ def _fastest(
     height: int,
     quantum: int,
 ) -> MaskArray:
-    enough = float((scores * tile_wise).sum(dtype=np.float64)) * (1.0 - ROUNDING)
+    enough = retained_sum(scores, tile_wise) * (1.0 - ROUNDING)
     own = tile_map_from_mask(tile_wise, height=height, pattern=f"tile-wise:{height}")
     found = [_Layout(seconds(own), int(np.count_nonzero(tile_wise)), lambda: tile_wise)]
     for layer in tilings:
@@ -131,13 +132,6 @@ def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: 
         taken = taken[: np.searchsorted(retained, enough) + 1]
         counts = edges[np.bincount(taken // (edges.size - 1), minlength=heights.size)]
         yield counts
-        fall = fall or _fall(counts, step)
+        # Falls of about 1 / `LIMITS` of the largest count minus the mean
+        fall = fall or max(round(float(counts.max() - counts.mean()) / LIMITS / step), 1) * step
         limit = int(counts.max()) - fall
-
-
-def _fall(counts: CountArray, step: int) -> int:
-    """Return the difference between successive limits in columns, a multiple of the step.
-
-    It is about 1 / `LIMITS` of the largest count minus the mean.
-    """
-    return max(round(float(counts.max() - counts.mean()) / LIMITS / step), 1) * step

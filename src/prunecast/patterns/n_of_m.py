@@ -127,14 +127,12 @@ class NOfMPattern(Pattern):
         """Return 1 - n / m, the only sparsity of the pattern. Raises BadInput for any other."""
         own = 1.0 - self.n / self.m
         if sparsity is not None and abs(check_sparsity(sparsity) - own) > 1e-9:
+            n = max(1, round((1.0 - sparsity) * self.m))
             raise BadInput(
-                f"{self.canonical} only has sparsity {own:.4g}, got {sparsity}; {self._nearest(sparsity)}"
+                f"{self.canonical} only has sparsity {own:.4g}, got {sparsity}; the nearest N:{self.m} is "
+                f"{n}:{self.m} with {1.0 - n / self.m:.4g}"
             )
         return own
-
-    def _nearest(self, sparsity: float) -> str:
-        n = max(1, round((1.0 - sparsity) * self.m))
-        return f"the nearest N:{self.m} is {n}:{self.m} with {1.0 - n / self.m:.4g}"
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
         """Prune with `prune_n_of_m`."""

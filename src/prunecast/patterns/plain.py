@@ -13,7 +13,6 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import (
-    CountArray,
     broadcast_sizes,
     column_sums,
     elements_to_prune,
@@ -140,27 +139,6 @@ class ZeroTilesPattern(ZerosPattern):
         return tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
 
 
-def _elements(shape: tuple[int, ...], height: int, width: int) -> CountArray:
-    """Return the elements of each rectangle; an axis that the rectangle divides evenly has length 1."""
-    rows, columns = piece_sizes(shape[0], height), piece_sizes(shape[1], width)
-    return np.outer(broadcast_sizes(rows), broadcast_sizes(columns))
-
-
-def _scores(scores: ImportanceArray, height: int, width: int, elements: CountArray) -> ImportanceArray:
-    """Return the L2 norm of each rectangle over the root of its number of elements.
-
-    The smaller rectangles at the right and lower edge thus compete on equal terms.
-    """
-    means = column_sums(row_sums(scores, piece_starts(scores.shape[0], height), power=2), width)
-    means /= elements
-    return np.sqrt(means, out=means)
-
-
-def _spread(kept: MaskArray, shape: tuple[int, ...], height: int, width: int) -> MaskArray:
-    wide = np.repeat(kept, piece_sizes(shape[1], width), axis=1)
-    return np.repeat(wide, piece_sizes(shape[0], height), axis=0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSparsePattern(Pattern):
     """Aligned rectangles of `height` rows and `width` columns, smaller at the right and lower edge."""
@@ -174,13 +152,31 @@ class BlockSparsePattern(Pattern):
     width: int
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Return masks without the lowest rectangles of the whole group of layers."""
-        sizes = (self.height, self.width)
-        elements = {name: _elements(scores.shape, *sizes) for name, scores in importances.items()}
-        scored = {name: _scores(scores, *sizes, elements[name]) for name, scores in importances.items()}
+        """Return masks without the lowest rectangles of the whole group of layers.
+
+        The score of a rectangle is its L2 norm over the root of its number of elements, so that the smaller
+        ones at the right and lower edge compete on equal terms.
+        """
+        elements, scored = {}, {}
+        for name, scores in importances.items():
+            rows, columns = (
+                piece_sizes(scores.shape[0], self.height),
+                piece_sizes(scores.shape[1], self.width),
+            )
+            elements[name] = np.outer(broadcast_sizes(rows), broadcast_sizes(columns))
+            sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=2)
+            means = column_sums(sums, self.width) / elements[name]
+            scored[name] = np.sqrt(means, out=means)
         total = sum(scores.size for scores in importances.values())
         kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
-        return {name: _spread(kept[name], scores.shape, *sizes) for name, scores in importances.items()}
+        return {
+            name: np.repeat(
+                np.repeat(kept[name], piece_sizes(scores.shape[1], self.width), axis=1),
+                piece_sizes(scores.shape[0], self.height),
+                axis=0,
+            )
+            for name, scores in importances.items()
+        }
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return one tile per row of rectangles. Raises BadInput if a rectangle is kept in part."""

@@ -54,10 +54,12 @@ def cluster_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Co
 
 def cluster_signatures(kept: SignatureArray, sizes: CountArray) -> CountArray:
     """Return the group of each row of `kept` (M, K), 0 or 1, as (M,) int64; groups have the given sizes."""
-    group_of_row = _assign(_similarity(kept, kept[_distant_rows(kept, sizes.size)]), sizes)
+    if sizes.size == 1:
+        return np.zeros(kept.shape[0], dtype=np.int64)
+    group_of_row = assign_rows(_similarity(kept, kept[_distant_rows(kept, sizes.size)]), sizes)
     for _ in range(ROUNDS):
         centres = (group_sums(kept, group_of_row) / sizes[:, None]).astype(np.float32)
-        moved = _assign(_similarity(kept, centres), sizes)
+        moved = assign_rows(_similarity(kept, centres), sizes)
         if (moved == group_of_row).all():
             break
         group_of_row = moved
@@ -101,19 +103,26 @@ def _similarity(kept: SignatureArray, centres: SignatureArray) -> SignatureArray
     return similarity
 
 
-def _assign(similarity: SignatureArray, sizes: CountArray) -> CountArray:
+def assign_rows(similarity: SignatureArray, sizes: CountArray) -> CountArray:
     """Assign each row to the most similar group that is not full: best pairs first, then lower rows.
 
     Pairs are ordered by the similarity of row and group minus the row's mean similarity to all groups.
     """
     lead = similarity - similarity.mean(axis=1, keepdims=True)
     group_of_row = np.full(similarity.shape[0], -1, dtype=np.int64)
-    room = sizes.tolist()
-    for pair in np.argsort(-lead, axis=None, kind="stable").tolist():
-        row, group = divmod(pair, sizes.size)
-        if room[group] and group_of_row[row] < 0:
-            group_of_row[row] = group
-            room[group] -= 1
+    room, left = sizes.copy(), np.arange(similarity.shape[0])
+    while left.size:
+        # Rows go to their best open group in order, until one of them finds it full
+        best = lead[left].argmax(axis=1)
+        order = np.argsort(-lead[left, best], kind="stable")
+        wanted = best[order]
+        before = np.cumsum(wanted[:, None] == np.arange(sizes.size), axis=0)
+        late = before[np.arange(left.size), wanted] > room[wanted]
+        stop = int(late.argmax()) if late.any() else left.size
+        group_of_row[left[order[:stop]]] = wanted[:stop]
+        room -= np.bincount(wanted[:stop], minlength=sizes.size)
+        left = np.sort(left[order[stop:]])
+        lead[:, room == 0] = -np.inf
     return group_of_row
 
 

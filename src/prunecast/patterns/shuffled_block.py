@@ -171,11 +171,14 @@ def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count:
     rest = state.sums - taken
     worth = _products(taken, _highest_or_tied(rest, count))
     target = linear_sum_assignment(worth, maximize=True)[1]
+    cycles = _cycles(target)
+    if not cycles:
+        return
     source = np.argsort(target)
     after = rest + taken[source]
     retained = retained_by_groups(after, count)
     gain = retained - state.retained
-    for cycle in _cycles(target):
+    for cycle in cycles:
         if gain[cycle].sum() > ROUNDING * retained[cycle].sum():
             for group in cycle:
                 state.members[group][places[group]] = rows[source[group]]
@@ -189,10 +192,11 @@ def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
     The products are computed in slabs that are small enough for BLAS to start no threads. On busy cores,
     threads waited ten times as long for each other as they worked.
     """
-    total = np.zeros((taken.shape[0], kept.shape[0]))
-    for first in range(0, taken.shape[1], SLAB):
-        slab = slice(first, first + SLAB)
-        total += taken[:, slab] @ kept[:, slab].T.astype(np.float64)
+    groups, k = kept.shape
+    whole, flags = k // SLAB * SLAB, kept.astype(np.float64)
+    slabs = taken[:, :whole].reshape(groups, -1, SLAB).transpose(1, 0, 2)
+    by_slab = slabs @ flags[:, :whole].reshape(groups, -1, SLAB).transpose(1, 2, 0)
+    total: ImportanceArray = by_slab.sum(axis=0) + taken[:, whole:] @ flags[:, whole:].T
     return total
 
 

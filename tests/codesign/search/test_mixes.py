@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.option_times import Option, mixed_options
+from prunecast.codesign.search.options import Options, mixed_options
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
@@ -79,13 +79,13 @@ def test_each_pass_of_a_mix_runs_its_own_kernel():
     assert found.seconds <= 0.6 * found.dense_seconds
 
 
-def option(kernel, seconds, pattern="atp:64"):
-    return Option(pattern=pattern, sparsity=0.5, kernel=kernel, seconds=seconds, importance=3.0, kept=10)
+def options(seconds, pattern="atp:64"):
+    return Options.of(pattern, seconds, sparsity=0.5, importance=3.0, kept=10)
 
 
 def test_a_menu_of_two_passes_has_what_both_can_run_with_all_kernels():
-    few = [option("stspmm", 2.0), option("small-n", 1.0), option("2:4", 7.0, "2:4")]
-    many = [option("stspmm", 8.0)]
+    few = Options.joined([options({"stspmm": 2.0, "small-n": 1.0}), options({"2:4": 7.0}, "2:4")])
+    many = options({"stspmm": 8.0})
     mixed = mixed_options([(0.25, many), (1.5, few)], copies=4)
     assert [(o.kernel, o.seconds, o.importance, o.kept) for o in mixed] == [
         ("stspmm", 5.0, 12.0, 40),

@@ -153,9 +153,7 @@ def _rate(menu: Menu, a: int, b: int) -> float:
 def _hull(menu: Menu) -> list[int]:
     """Return the options on the upper concave hull, from the fastest to the one that retains most."""
     hull: list[int] = []
-    for option in np.lexsort((-menu.importance, menu.seconds)).tolist():
-        if hull and menu.importance[option] <= menu.importance[hull[-1]]:
-            continue
+    for option in _undominated(menu.seconds, menu.importance):
         while len(hull) > 1 and _rate(menu, hull[-2], hull[-1]) <= _rate(menu, hull[-1], option):
             hull.pop()
         hull.append(option)
@@ -175,21 +173,21 @@ def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
         best = np.full(GRID + 1, -np.inf)
         for option in _undominated(cell, menu.importance):
             shift = int(cell[option])
+            if shift > GRID:
+                break
             candidate = value[: GRID + 1 - shift] + menu.importance[option]
-            better = candidate > best[shift:]
-            best[shift:][better], taken[layer, shift:][better] = candidate[better], option
+            np.copyto(taken[layer, shift:], option, where=candidate > best[shift:])
+            np.maximum(best[shift:], candidate, out=best[shift:])
         value = best
     return _walk_back(taken, cells)
 
 
-def _undominated(cell: ChoiceArray, importance: FloatArray) -> list[int]:
-    """Return the options on the grid that retain more than every option that is at least as fast."""
-    found: list[int] = []
-    for option in np.lexsort((-importance, cell)).tolist():
-        if cell[option] > GRID:
-            break
-        if not found or importance[option] > importance[found[-1]]:
-            found.append(option)
+def _undominated(cost: FloatArray | ChoiceArray, importance: FloatArray) -> list[int]:
+    """Return the options that retain more than every option that costs at most as much, cheapest first."""
+    order = np.lexsort((-importance, cost))
+    ranked = importance[order]
+    better = np.append(True, ranked[1:] > np.maximum.accumulate(ranked)[:-1])
+    found: list[int] = order[better].tolist()
     return found
 
 

@@ -6,11 +6,12 @@ import numpy as np
 
 from prunecast.codesign.search.allocation import Menu, floor_seconds
 from prunecast.codesign.search.model_search import ModelSearch, Tried
+from prunecast.codesign.search.options import RunAs
 from prunecast.errors import BadInput
 
 MOST_NAMED = 7
 """Number of parts of the floor that an error message lists."""
-Scales = dict[str, dict[tuple[str, str], float]]
+Scales = dict[str, dict[RunAs, float]]
 """Layer -> (kernel, pattern) -> predicted seconds over those of the menu."""
 PROBES = 3
 """Number of choices that `probe` samples before all layers are pruned for one."""
@@ -62,11 +63,10 @@ def _fastest(search: ModelSearch, menus: Sequence[Menu]) -> dict[str, float]:
     own: dict[tuple[int, int], list[float]] = {}
     for name, menu in zip(search.options, menus, strict=True):
         own.setdefault(search.workload.layers[name].shape, []).append(float(menu.seconds.min()))
-    return {f"{_layers(len(s))} of {m} x {k} at their fastest": sum(s) for (m, k), s in own.items()}
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
+    return {
+        f"{len(s)} layer{'s' * (len(s) > 1)} of {m} x {k} at their fastest": sum(s)
+        for (m, k), s in own.items()
+    }
 
 
 def _listed(parts: Mapping[str, float]) -> str:
@@ -77,25 +77,25 @@ def _listed(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{seconds * 1e6:.1f} us {what}" for what, seconds in (*named, *others))
 
 
-def sparse_layers(search: ModelSearch, choice: Mapping[str, int]) -> frozenset[str]:
-    """Return the layers that do not stay dense."""
-    return frozenset(name for name, place in choice.items() if search.options[name][place].pattern != "dense")
+def sparse_layers(choice: Mapping[str, int]) -> frozenset[str]:
+    """Return the layers that do not stay dense, their first option."""
+    return frozenset(name for name, place in choice.items() if place)
 
 
 def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[str, Tried]) -> Scales:
     """Return the scales of the layers of a choice that were pruned."""
     found = {}
-    for name in sparse_layers(search, choice):
+    for name in sparse_layers(choice):
         option = search.options[name][choice[name]]
         found[name] = {option.run_as: tried[name].seconds / option.seconds}
     return found
 
 
-def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[tuple[str, str], float]]) -> Scales:
+def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[RunAs, float]]) -> Scales:
     """Return `seen`, with the mean over layers of the same shape for a (kernel, pattern)
     that a layer lacks.
     """
-    of_shape: dict[tuple[int, int, int], dict[tuple[str, str], list[float]]] = {}
+    of_shape: dict[tuple[int, int, int], dict[RunAs, list[float]]] = {}
     for name, scales in seen.items():
         ways = of_shape.setdefault(_shape(search, name), {})
         for way, scale in scales.items():
@@ -116,8 +116,8 @@ def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scale
     for _ in range(PROBES):
         choice = choose(with_likely(search, scales))
         known = {(_shape(search, name), way) for name, seen in scales.items() for way in seen}
-        of_kind: dict[tuple[tuple[int, int, int], tuple[str, str]], str] = {}
-        for name in sorted(sparse_layers(search, choice)):
+        of_kind: dict[tuple[tuple[int, int, int], RunAs], str] = {}
+        for name in sorted(sparse_layers(choice)):
             of_kind.setdefault((_shape(search, name), search.options[name][choice[name]].run_as), name)
         some = {name: choice[name] for kind, name in of_kind.items() if kind not in known}
         for name, seen in seen_scales(search, some, search.realise(some)).items():

@@ -16,11 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.search.option_times import Option, OptionTimes, retained
+from prunecast.codesign.search.option_times import OptionTimes
+from prunecast.codesign.search.options import Options
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
-from prunecast.patterns.adaptive_tile import ENOUGH
+from prunecast.patterns.adaptive_tile import ENOUGH, LOW, UNBOUNDED
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
+from prunecast.patterns.cut import CountArray
 from prunecast.patterns.dense_block import FEWEST_ROWS
+from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
@@ -40,33 +44,17 @@ NESTED_STEP = 1 / 32
 """Step between sparsities of TVW in a menu: small enough that 2:4 everywhere is between two of them."""
 
 
-class Interval(NamedTuple):
-    """Allowed range of the counts of tiles relative to their mean."""
-
-    suffix: str
-    """Suffix after the family in a pattern string."""
-    low: float
-    high: float
-
-    most: float = 0.0
-    """Least retained importance, relative to tiles without limits."""
-
-
-UNEVEN = (
-    Interval("x16x97-103", 1.0, 1.0),
-    Interval("x16x75-125", 0.75, 1.25),
-    Interval("", 1.0, 1.0, ENOUGH),
-    Interval("x16x0-inf", 0.0, float("inf")),
-)
+UNEVEN = ("x16x97-103", "x16x75-125", "", "x16x0-inf")
+"""Suffixes of ATP with different limits on the counts of tiles relative to their mean."""
 NARROW = 1024
 """Columns up to which counts in steps of 8 are offered too, since steps of 16 are
 coarse for narrow layers."""
-FINE = Interval("x8x97-103", 1.0, 1.0)
-SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = Interval(":shuffled", 1.0, 1.0, ENOUGH), 128, 0.75
+FINE = "x8x97-103"
+SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = ":shuffled", 128, 0.75
 """Shuffled rows: rows with similar columns are grouped once, at this sparsity, for all densities."""
 MOST_SHUFFLED_WEIGHTS = 2**21
 """Layers with more weights are not offered shuffled rows, which need seconds to group."""
-GUIDED = Interval(":guided", 0.0, float("inf"))
+GUIDED = ":guided"
 """Tiles guided by time. The search starts from tiles without limits, and is tried if those are uneven."""
 EVEN = 1.1
 """Ratio of the highest count of a tile to the mean up to which tiles count as even and are not guided."""
@@ -86,7 +74,7 @@ def layer_options(
     times: OptionTimes,
     *,
     families: Sequence[str],
-) -> tuple[Option, ...]:
+) -> Options:
     """Return all options of a layer; dense is always the first.
 
     Parameters
@@ -100,15 +88,8 @@ def layer_options(
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
-    dense = Option(
-        pattern="dense",
-        sparsity=None,
-        kernel="dense",
-        seconds=times.dense(m, k, tokens),
-        importance=total,
-        kept=m * k,
-    )
-    found = [dense]
+    seconds = {"dense": times.dense(m, k, tokens)}
+    found = [Options.of("dense", seconds, importance=total, kept=m * k)]
     if "atp" in families:
         found += _tile_options(sums, tokens, times, UNEVEN)
     if "guided" in families:
@@ -121,12 +102,12 @@ def layer_options(
         found += _two_of_four(importance, tokens, times)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
         found += _nested_options(importance, tokens, times)
-    return tuple(found)
+    return Options.joined(found)
 
 
 def _tile_options(
-    sums: TileSums, tokens: int, times: OptionTimes, intervals: Sequence[Interval]
-) -> Iterator[Option]:
+    sums: TileSums, tokens: int, times: OptionTimes, suffixes: Sequence[str]
+) -> Iterator[Options]:
     m, k = sums.m, sums.k
     step = max(QUANTUM, round(k / COUNTS / QUANTUM) * QUANTUM)
     counts = range(step, k, step)
@@ -135,21 +116,45 @@ def _tile_options(
     for height in (height for height in HEIGHTS if height <= m and height % sums.height == 0):
         ranked = -np.sort(-sums.taller(height).sums, axis=1)
         curves = _curves(m, k, tokens, counts, height, times)
-        if intervals == (GUIDED,) and _are_even(ranked):
+        if not curves or (suffixes == (GUIDED,) and _are_even(ranked)):
             continue
-        fine = (FINE,) if intervals is UNEVEN and k <= NARROW else ()
-        for interval in (*intervals, *fine):
-            means = counts if interval.high == 1.0 and not interval.most else _finer(counts, k)
-            for kept, best in zip(means, _retained(ranked, means, interval), strict=True):
-                for kernel, equal_s in curves.items():
-                    yield Option(
-                        pattern=f"atp:{height}{interval.suffix}",
-                        sparsity=1.0 - kept / k,
-                        kernel=kernel,
-                        seconds=float(np.interp(kept, counts, equal_s)),
-                        importance=best,
-                        kept=m * kept,
-                    )
+        fine = (FINE,) if suffixes is UNEVEN and k <= NARROW else ()
+        for suffix in (*suffixes, *fine):
+            limits = _limits(AdaptiveTilePattern.from_argument(f"{height}{suffix}"))
+            means = np.array(counts if limits.are_equal else _finer(counts, k))
+            yield Options.of(
+                f"atp:{height}{suffix}",
+                {kernel: np.interp(means, counts, equal_s) for kernel, equal_s in curves.items()},
+                sparsity=1.0 - means / k,
+                importance=_retained(ranked, means, limits),
+                kept=m * means,
+            )
+
+
+class _Limits(NamedTuple):
+    """Allowed range of the counts of tiles relative to their mean."""
+
+    low: float
+    high: float
+    enough: float = 0.0
+    """Least retained importance, relative to tiles without limits."""
+
+    @property
+    def are_equal(self) -> bool:
+        """True if all tiles keep as many columns."""
+        return self == (1.0, 1.0, 0.0)
+
+
+UNLIMITED = _Limits(0.0, float("inf"))
+
+
+def _limits(rule: AdaptiveTilePattern) -> _Limits:
+    """Return the limits of an ATP pattern. Those of 97 to 103 % are as good as equal counts."""
+    if rule.guided or (rule.low == 0 and rule.high == UNBOUNDED):
+        return UNLIMITED
+    if rule.flexible:
+        return _Limits(1.0, 1.0, ENOUGH)
+    return _Limits(1.0, 1.0) if rule.low == LOW else _Limits(rule.low / 100, rule.high / 100)
 
 
 def _shuffled_sums(importance: ImportanceArray) -> TileSums:
@@ -177,18 +182,12 @@ def _curves(
     return curves
 
 
-def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
+def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
     m, k = importance.shape
     seconds = _two_of_four_seconds(importance, tokens, times)
     if seconds is not None:
-        yield Option(
-            pattern="2:4",
-            sparsity=None,
-            kernel="2:4",
-            seconds=seconds,
-            importance=_best_two_of_four(importance),
-            kept=m * (2 * (k // 4) + _half(k % 4)),
-        )
+        kept = m * (2 * (k // 4) + _half(k % 4))
+        yield Options.of("2:4", {"2:4": seconds}, importance=_best_two_of_four(importance), kept=kept)
 
 
 def _best_two_of_four(importance: ImportanceArray) -> float:
@@ -226,37 +225,32 @@ def _finer(counts: range, k: int) -> list[int]:
     return sorted([*counts, *(kept for kept in between if counts[0] < kept < k // 4)])
 
 
-def _retained(ranked: FloatArray, means: Sequence[int], interval: Interval) -> list[float]:
+def _retained(ranked: FloatArray, means: CountArray, limits: _Limits) -> FloatArray:
     """Return the importance retained by the best `kept` columns per tile on average, for each of `means`.
 
-    Column sums (tiles, K) are sorted, highest first.
+    Column sums (tiles, K) are sorted, highest first. All tiles keep their columns up to the lower limit; of
+    those between the limits the best of all tiles are kept.
     """
-    if interval.most:
-        free = _retained(ranked, means, Interval("", 0.0, float("inf")))
-        even = _retained(ranked, means, interval._replace(most=0.0))
-        return [max(one, interval.most * other) for one, other in zip(even, free, strict=True)]
+    if limits.enough:
+        free = _retained(ranked, means, UNLIMITED)
+        return np.maximum(_retained(ranked, means, limits._replace(enough=0.0)), limits.enough * free)
     tiles, k = ranked.shape
-    of_first = np.append(0.0, np.cumsum(ranked.sum(axis=0)))
-    if interval.low == 0.0 and interval.high * min(means) >= k:
-        of_best = np.cumsum(-np.sort(-ranked, axis=None))
-        found: list[float] = of_best[tiles * np.array(means) - 1].tolist()
-        return found
-    return [_retained_within(ranked, kept, interval, of_first) for kept in means]
+    if limits == UNLIMITED:
+        best_of_all: FloatArray = np.cumsum(-np.sort(-ranked, axis=None))[tiles * means - 1]
+        return best_of_all
+    first = np.append(0.0, np.cumsum(ranked.sum(axis=0)))
+    retained = np.empty(means.size)
+    for place, kept in enumerate(means.tolist()):
+        low, high = int(limits.low * kept), int(min(limits.high * kept, k))
+        free_columns = tiles * (kept - low)
+        between = ranked[:, low:high].ravel()
+        if free_columns < between.size:
+            between = -np.partition(-between, free_columns)[:free_columns]
+        retained[place] = first[low] + between.sum()
+    return retained
 
 
-def _retained_within(ranked: FloatArray, kept: int, interval: Interval, of_first: FloatArray) -> float:
-    """Return the sum of the first columns of all tiles up to the lower limit, and of the best between the
-    limits.
-    """
-    tiles, k = ranked.shape
-    low, high = int(interval.low * kept), int(min(interval.high * kept, k))
-    free = tiles * (kept - low)
-    between = ranked[:, low:high].ravel()
-    best = between if free >= between.size else -np.partition(-between, free)[:free]
-    return float(of_first[low] + best.sum())
-
-
-def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
+def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
     """Yield options of dense blocks, whose importance and time are known only after pruning."""
     pattern = parse_pattern(BLOCKS).timed_by(lambda _, tiles: times.of_map(tiles, tokens))
     for sparsity in BLOCK_SPARSITIES:
@@ -264,55 +258,42 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
             mask = pattern.prune({"layer": importance}, sparsity)["layer"]
             tiles = pattern.map(mask)
             if isinstance(tiles, TileMap):
-                yield Option(
-                    pattern=BLOCKS,
+                yield Options.of(
+                    BLOCKS,
+                    {"stspmm": times.of_map(tiles, tokens)},
                     sparsity=sparsity,
-                    kernel="stspmm",
-                    seconds=times.of_map(tiles, tokens),
-                    importance=retained(importance, mask),
+                    importance=retained_sum(importance, mask),
                     kept=int(np.count_nonzero(mask)),
                 )
 
 
-class _Nested(NamedTuple):
-    """Time and importance of TVW at one sparsity."""
+def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
+    """Yield options of TVW, whose importance is known only after pruning.
 
-    sparsity: float
-    seconds: float
-    importance: float
-
-
-def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Option]:
-    """Yield options of TVW, whose importance is known only after pruning."""
+    Times and importance are interpolated between 2:4 and the sparsities at which layers are really pruned.
+    """
+    size = (*importance.shape, tokens)
+    whole_s = _two_of_four_seconds(importance, tokens, times)
     for text in NESTED:
-        points = list(_nested_points(text, importance, tokens, times))
+        rule, points = parse_pattern(text), []
+        if whole_s is not None:
+            points.append((0.5, whole_s, _best_two_of_four(importance)))
+        for sparsity in NESTED_SPARSITIES:
+            mask = cache(partial(_mask_of, rule, importance, sparsity))
+            seconds = times.two_of_four(text, mask, sparsity, size)
+            if seconds is not None:
+                points.append((sparsity, seconds, retained_sum(importance, mask())))
         if len(points) < 2:
             continue
-        known, seconds, kept = np.array(points).T
-        for sparsity in np.arange(known[0] + NESTED_STEP, known[-1] + 1e-9, NESTED_STEP):
-            yield Option(
-                pattern=text,
-                sparsity=float(sparsity),
-                kernel="2:4",
-                seconds=float(np.interp(sparsity, known, seconds)),
-                importance=float(np.interp(sparsity, known, kept)),
-                kept=round((1.0 - sparsity) * importance.size),
-            )
-
-
-def _nested_points(
-    text: str, importance: ImportanceArray, tokens: int, times: OptionTimes
-) -> Iterator[_Nested]:
-    """Yield 2:4, and TVW at the sparsities where it is really pruned."""
-    rule = parse_pattern(text)
-    whole = _two_of_four_seconds(importance, tokens, times)
-    if whole is not None:
-        yield _Nested(0.5, whole, _best_two_of_four(importance))
-    for sparsity in NESTED_SPARSITIES:
-        mask = cache(partial(_mask_of, rule, importance, sparsity))
-        seconds = times.two_of_four(text, mask, sparsity, (*importance.shape, tokens))
-        if seconds is not None:
-            yield _Nested(sparsity, seconds, retained(importance, mask()))
+        known, known_s, kept = np.array(points).T
+        sparsities = np.arange(known[0] + NESTED_STEP, known[-1] + 1e-9, NESTED_STEP)
+        yield Options.of(
+            text,
+            {"2:4": np.interp(sparsities, known, known_s)},
+            sparsity=sparsities,
+            importance=np.interp(sparsities, known, kept),
+            kept=np.round((1.0 - sparsities) * importance.size),
+        )
 
 
 def _two_of_four_seconds(importance: ImportanceArray, tokens: int, times: OptionTimes) -> float | None:

@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.search.allocation import Menu
@@ -15,17 +17,13 @@ from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import (
     SUMMED_HEIGHT,
     KeptLayer,
-    Option,
     OptionTimes,
-    kernels_of_passes,
-    menu_of,
-    mixed_options,
     sums_say_all,
 )
+from prunecast.codesign.search.options import Option, Options, RunAs, kernels_of_passes, mixed_options
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
-from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.engines import Engine, Outcome, Progress, silent
 from prunecast.workload.graph import ModelTime
@@ -79,6 +77,7 @@ class ModelSearch:
     progress : called with the progress
     origin : for recipes
     options : layer -> options, filled by `prepare`
+    saved_by_dense : layer -> seconds of the transposes that it saves if it is dense, filled by `prepare`
     """
 
     workload: Workload
@@ -89,10 +88,10 @@ class ModelSearch:
     most_sparsity: float = MOST_SPARSITY
     progress: Progress = silent
     origin: Origin = field(default_factory=Origin)
-    options: dict[str, tuple[Option, ...]] = field(default_factory=dict)
+    options: dict[str, Options] = field(default_factory=dict)
     _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
     _fixed: dict[str, float] = field(default_factory=dict)
-    _saved: dict[str, float] = field(default_factory=dict)
+    saved_by_dense: dict[str, float] = field(default_factory=dict)
     _sums: dict[str, TileSums] = field(default_factory=dict)
     _masks: dict[str, tuple[tuple[str, float | None, str], MaskArray]] = field(default_factory=dict)
     _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
@@ -113,81 +112,66 @@ class ModelSearch:
         matrices = sum(len(layer.members) or 1 for layer in self.workload.layers.values())
         few = matrices <= MOST_GUIDED_LAYERS
         families = [family for family in self.families if few or family not in SLOW]
+        first: dict[tuple[int, int], str] = {}
+        for name, layer in self.workload.layers.items():
+            first.setdefault(layer.shape, name)
         self._grids.update(grids_of(self.workload))
         times = OptionTimes(
             engine=self.engine,
             dtype=self.dtype,
-            typical=self._typical(),
+            typical={shape: partial(self.workload.importance, name) for shape, name in first.items()},
             grids=self._grids,
         )
 
-        def make(name: str) -> tuple[Option, ...]:
+        def make(name: str) -> Options:
             importance = self.workload.importance(name)
             sums = TileSums.of(importance, SUMMED_HEIGHT)
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
-            fits = cache(partial(self._fits, name))
-            offered = {
-                n: layer_options(importance, sums, n, times, families=families)
-                for n in {run.tokens[name] for run in self._passes_of(name)}
-            }
-            menus = [
-                (
-                    self._weight(run, name),
-                    [o for o in offered[n] if 1.0 - o.kept / importance.size <= most and fits(o.pattern)],
-                )
-                for run in self._passes_of(name)
-                for n in (run.tokens[name],)
-            ]
-            return mixed_options(menus, self.workload.layers[name].count)
+            offered = {}
+            for n in {run.tokens[name] for run in self._passes_of(name)}:
+                every = layer_options(importance, sums, n, times, families=families)
+                allowed = 1.0 - every.kept / importance.size <= most
+                offered[n] = every.where(allowed & every.have(partial(self._fits, name)))
+            passes = [(self._weight(run, name), offered[run.tokens[name]]) for run in self._passes_of(name)]
+            return mixed_options(passes, self.workload.layers[name].count)
 
         # The first layer of a shape fills the cache of times, so that no two threads compute them.
-        first = list(self._first_of_shapes().values())
-        made = self._for_all("menus by shape", make, first)
+        made = self._for_all("menus by shape", make, first.values())
         made |= self._for_all("menus", make, (name for name in self.workload.layers if name not in made))
         self.options.update({name: made[name] for name in self.workload.layers})
         self._two_of_four.update(
             ((name, o.kernel), Tried(o.seconds, o.importance, o.kept))
             for name, options in made.items()
-            for o in options
-            if o.pattern == "2:4"
+            for place in np.flatnonzero(options.have("2:4".__eq__))
+            for o in (options[int(place)],)
         )
         self._fixed.update(self._dense(times))
-        self._saved.update(self._whole.savings_of_dense(frozenset(self._fixed), frozenset(self.options)))
-
-    def with_more(self, more: Mapping[str, Sequence[Option]]) -> "ModelSearch":
-        """Return a search of this model with more options, which shares all results already computed."""
-        return self.with_options(
-            {name: (*options, *more.get(name, ())) for name, options in self.options.items()}
+        self.saved_by_dense.update(
+            self._whole.savings_of_dense(frozenset(self._fixed), frozenset(self.options))
         )
 
-    def with_options(self, options: dict[str, tuple[Option, ...]]) -> "ModelSearch":
+    def with_options(self, options: dict[str, Options]) -> "ModelSearch":
         """Return a search of this model with other options, dense first for each layer, which shares all
         results.
         """
         return replace(self, options=options)
 
-    def menus(self, scales: Mapping[str, Mapping[tuple[str, str], float]]) -> list[Menu]:
+    def menus(self, scales: Mapping[str, Mapping[RunAs, float]]) -> list[Menu]:
         """Return the options as arrays. Times are multiplied by layer -> (kernel, pattern) -> `scales`, if
         known.
 
         A dense product can transpose its tensors at no cost. The time of the transposes that this saves is
         subtracted from its time, see `around`.
         """
-        found = []
-        for name, options in self.options.items():
-            menu = menu_of(options, scales.get(name, {}))
-            menu.seconds[0] -= self.saved_by(name, 0)
-            found.append(menu)
+        found = [options.menu(scales.get(name, {})) for name, options in self.options.items()]
+        for name, menu in zip(self.options, found, strict=True):
+            menu.seconds[0] -= self.saved_by_dense.get(name, 0.0)
         return found
-
-    def saved_by(self, name: str, place: int) -> float:
-        """Return the seconds of transposes that an option saves. Only dense, the first option, saves any."""
-        return self._saved.get(name, 0.0) if place == 0 else 0.0
 
     def around(self, sparse: frozenset[str]) -> float:
         """Return the seconds of everything except the options, with the layers of `sparse` sparse."""
-        saved = sum(self.saved_by(name, 0) for name in self.options if name not in sparse)
+        saved = sum(self.saved_by_dense.get(name, 0.0) for name in self.options if name not in sparse)
         return self.total(dict.fromkeys(self.options, 0.0), sparse) + saved
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
@@ -292,7 +276,8 @@ class ModelSearch:
             return self._two_of_four[name, option.kernel]
         pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
         pruned = self._prune(name, pattern, option)
-        seconds = self.seconds(name, option.kernels(len(self._passes_of(name))), pruned.kept, self.engine.run)
+        kernels = kernels_of_passes(option.kernel, len(self._passes_of(name)))
+        seconds = self.seconds(name, kernels, pruned.kept, self.engine.run)
         copies = self.workload.layers[name].count
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
 
@@ -315,18 +300,6 @@ class ModelSearch:
             return KeptLayer.of_sums(pattern, sums, option.sparsity)
         mask = self.mask(name, option.pattern, option.sparsity, option.kernel)
         return KeptLayer.of_mask(pattern, self.workload.importance(name), mask)
-
-    def _typical(self) -> dict[tuple[int, int], Callable[[], ImportanceArray]]:
-        """Return shape -> importance of the first layer of that shape."""
-        return {
-            shape: partial(self.workload.importance, name) for shape, name in self._first_of_shapes().items()
-        }
-
-    def _first_of_shapes(self) -> dict[tuple[int, int], str]:
-        first: dict[tuple[int, int], str] = {}
-        for name, layer in self.workload.layers.items():
-            first.setdefault(layer.shape, name)
-        return first
 
     def _for_all(
         self, stage: str, work: Callable[[str], _Result], names: Iterable[str]

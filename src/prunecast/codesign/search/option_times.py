@@ -1,118 +1,26 @@
-"""`Option`: one way to run a layer. `OptionTimes`: its time, computed once for all layers of a shape.
+"""`OptionTimes`: times of the options of a layer, computed once for all layers of a shape.
 
 `KeptLayer` is one layer after pruning, computed from its weights or, where they suffice, from sums over
 tiles.
 """
 
-import itertools
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
-from prunecast.codesign.search.allocation import Menu
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, KernelPlan, implicit_plan, plan_dense
 from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
+from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
 from prunecast.workload.engines import Engine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One way to run a layer.
-
-    Parameters
-    ----------
-    pattern : pattern string that the layer is pruned to; `dense` for none
-    sparsity : argument of the pattern; None for patterns with a fixed sparsity
-    kernel : name of the kernel; if passes of a workload have different ones, all of them joined by `+`
-    seconds : predicted time
-    importance : retained importance
-    kept : number of kept weights
-    """
-
-    pattern: str
-    sparsity: float | None
-    kernel: str
-    seconds: float
-    importance: float
-    kept: int
-
-    def kernels(self, passes: int) -> tuple[str, ...]:
-        """Return the kernel of each pass."""
-        return kernels_of_passes(self.kernel, passes)
-
-    @property
-    def run_as(self) -> tuple[str, str]:
-        """Kernel and pattern, the key of a ratio of predicted to expected time."""
-        return self.kernel, self.pattern
-
-
-def menu_of(options: Sequence[Option], scales: Mapping[tuple[str, str], float]) -> Menu:
-    """Return the options as arrays, with times multiplied by (kernel, pattern) -> `scales` (default 1)."""
-    factors = np.array([scales.get(option.run_as, 1.0) for option in options])
-    return Menu(
-        np.array([option.seconds for option in options]) * factors,
-        np.array([option.importance for option in options], dtype=np.float64),
-        np.array([option.kept for option in options], dtype=np.float64),
-    )
-
-
-def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:
-    """Return the kernel of each pass from a name that `joined` made."""
-    own = tuple(kernel.split("+"))
-    return own if len(own) == passes else own * passes
-
-
-def joined(kernels: Sequence[str]) -> str:
-    """Return one name for the kernels of all passes."""
-    return kernels[0] if len(set(kernels)) == 1 else "+".join(kernels)
-
-
-def mixed_options(menus: Sequence[tuple[float, Sequence[Option]]], copies: int) -> tuple[Option, ...]:
-    """Return one menu for all passes: the options that every pass can run, with each of its kernels.
-
-    Parameters
-    ----------
-    menus : for each pass, how often it runs the layer, and its options, dense first
-    copies : number of equal matrices that the layer represents
-    """
-    first = dict.fromkeys(_way(option) for option in menus[0][1])
-    by_way = [_by_way(options) for _, options in menus]
-    return tuple(
-        replace(
-            chosen[0],
-            kernel=joined([option.kernel for option in chosen]),
-            seconds=sum(times * option.seconds for (times, _), option in zip(menus, chosen, strict=True)),
-            importance=copies * chosen[0].importance,
-            kept=copies * chosen[0].kept,
-        )
-        for way in first
-        for chosen in itertools.product(*(options.get(way, ()) for options in by_way))
-    )
-
-
-def _way(option: Option) -> tuple[str, float | None, int]:
-    return option.pattern, option.sparsity, option.kept
-
-
-def _by_way(options: Sequence[Option]) -> dict[tuple[str, float | None, int], list[Option]]:
-    found: dict[tuple[str, float | None, int], list[Option]] = {}
-    for option in options:
-        found.setdefault(_way(option), []).append(option)
-    return found
-
-
-def retained(importance: ImportanceArray, mask: MaskArray) -> float:
-    """Return the sum over the kept elements of a mask (M, K). Multiplying is faster than a masked sum."""
-    return float((importance * mask).sum(dtype=np.float64))
-
 
 FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int64]
@@ -194,7 +102,9 @@ class OptionTimes:
         """
         key: tuple[str | int, ...] = (kernel, m, k, n, height, *counts)
         if key not in self._curves:
-            plans = [self._tile_plan(kernel, m, k, n, kept, height) for kept in counts]
+            best = self._columns(m, k, height)
+            maps = [equal_tile_map(best, m, kept=kept, height=height) for kept in counts]
+            plans = [self._plan(kernel, tiles, n) for tiles in maps]
             places = _few_places(np.array(counts), k)
             exact = [self.engine.start(plans[place]) for place in places]
             estimated_s = np.array([self.engine.estimate(plan).seconds for plan in plans])
@@ -202,18 +112,17 @@ class OptionTimes:
             self._curves[key] = estimated_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 
-    def _tile_plan(self, kernel: str, m: int, k: int, n: int, kept: int, height: int) -> KernelPlan:
-        equal = equal_tile_map(self._columns(m, k, height), m, kept=kept, height=height)
-        return self._plan(kernel, equal, n)
-
     def _plan(self, kernel: str, kept: PrunedMap, n: int) -> KernelPlan:
         grid = self.grids.get((kept.m, kept.k, n))
         columns = n if grid is None else grid.n
         return fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid, most=SEARCHED)
 
     def of_map(self, tiles: TileMap, n: int) -> float:
-        """Return the closed-form seconds of `stspmm` on any tiles; the result is not cached."""
-        return self.engine.estimate(self._plan("stspmm", tiles, n)).seconds
+        """Return the closed-form seconds of `stspmm` on any tiles."""
+        key = ("stspmm", tiles.fingerprint(), n)
+        if key not in self._known:
+            self._known[key] = self.engine.estimate(self._plan("stspmm", tiles, n)).seconds
+        return self._known[key]
 
     def two_of_four(
         self, pattern: str, mask: Callable[[], MaskArray], sparsity: float | None, size: tuple[int, int, int]
@@ -225,16 +134,13 @@ class OptionTimes:
         """
         key = (pattern, sparsity, *size)
         if key not in self._of_patterns:
-            self._of_patterns[key] = self._two_of_four(parse_pattern(pattern), mask, size[2])
+            seconds = None
+            with contextlib.suppress(BadInput):
+                kept = parse_pattern(pattern).map(mask())
+                plan = fastest_plan("2:4", kept, n=size[2], dtype=self.dtype, gpu=self.engine.gpu)
+                seconds = self.engine.run(plan).seconds
+            self._of_patterns[key] = seconds
         return self._of_patterns[key]
-
-    def _two_of_four(self, pattern: Pattern, mask: Callable[[], MaskArray], n: int) -> float | None:
-        try:
-            kept = pattern.map(mask())
-            plan = fastest_plan("2:4", kept, n=n, dtype=self.dtype, gpu=self.engine.gpu)
-            return self.engine.run(plan).seconds
-        except BadInput:
-            return None
 
     def _columns(self, m: int, k: int, height: int) -> CountArray:
         """Return the columns (tiles, K) of each tile, those with the highest importance first."""
@@ -277,7 +183,7 @@ class KeptLayer(NamedTuple):
     @classmethod
     def of_mask(cls, pattern: Pattern, importance: ImportanceArray, mask: MaskArray) -> Self:
         """Return the layer that a mask of the pattern leaves of an importance (M, K)."""
-        return cls(pattern.map(mask), retained(importance, mask), int(np.count_nonzero(mask)))
+        return cls(pattern.map(mask), retained_sum(importance, mask), int(np.count_nonzero(mask)))
 
 
 def sums_say_all(pattern: Pattern, sums: TileSums) -> TypeGuard[AdaptiveTilePattern]:

@@ -125,12 +125,6 @@ class PrunedModel:
     def _patterns(self) -> dict[str, str]:
         return {name: layer.pattern for layer in self.result.layers for name in layer.names}
 
-    @property
-    def _keeps_tiles(self) -> bool:
-        """Whether the folder holds tile maps."""
-        patterns = set(self._patterns.values()) - {"dense"}
-        return self.has_weights and any(parse_pattern(each).keeps != "elements" for each in patterns)
-
     def plot(self) -> "Figure":
         """Draw the retained importance at other times, and this solution, as a new Matplotlib figure."""
         from prunecast.codesign.pictures.comparisons import draw_front
@@ -162,12 +156,14 @@ class PrunedModel:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `recipe.json`."""
+        pruned = set(self._patterns.values()) - {"dense"}
+        keeps_tiles = any(parse_pattern(each).keeps != "elements" for each in pruned)
         return {
             "schema_version": SCHEMA_VERSION,
             "version": tool_version(),
             "source": self.source,
             "weights": WEIGHTS if self.has_weights else None,
-            "tiles": TILES if self._keeps_tiles else None,
+            "tiles": TILES if self.has_weights and keeps_tiles else None,
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
             "engine": self.engine,

@@ -4,27 +4,37 @@ Every solution meets the same targets. They differ in the options that layers ma
 approximates accuracy, and a team may have kernels for, or confidence in, only some patterns.
 """
 
-from collections.abc import Callable, Iterator
+import re
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.option_times import Option
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput
 
 DIFFERENT = 0.1
 """Share of layers with another pattern or kernel from which two solutions count as different."""
-GENTLE = (0.75, 0.6)
-"""Caps on the sparsity of a layer, for solutions that prune more evenly."""
+OFFERS = {
+    "2:4 alone": ("2:4", 0.0),
+    "tiles alone": ("atp.*", 0.0),
+    "equal tiles of 64 rows": ("atp:64", 0.0),
+    "equal tiles of 128 rows": ("atp:128", 0.0),
+    "equal tiles of 256 rows": ("atp:256", 0.0),
+    "at most 75% of a layer removed": (".*", 0.25),
+    "at most 60% of a layer removed": (".*", 0.4),
+}
+"""Restriction -> regular expression of the patterns, and least kept share of a layer, that it allows besides
+dense. Solutions that remove less of a layer prune more evenly."""
 
 
 def numbered_folders(folder: Path, most: int) -> list[Path]:
     """Return the folders of up to `most` solutions: `folder`, `folder`-2 and so on, at most as many as can
     exist.
     """
-    numbers = range(2, min(most, 1 + len(list(_offers()))) + 1)
+    numbers = range(2, min(most, 1 + len(OFFERS)) + 1)
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]
 
 
@@ -35,14 +45,6 @@ class Solution(NamedTuple):
     result: TargetResult
 
 
-class _Offer(NamedTuple):
-    """A restriction of the options of layers."""
-
-    words: str
-    allows: Callable[[Option, int], bool]
-    """Predicate of an option and the number of weights of its layer."""
-
-
 def different_solutions(search: ModelSearch, targets: Targets, most: int) -> list[Solution]:
     """Return up to `most` different solutions: the unrestricted one, then others by retained importance.
 
@@ -51,38 +53,20 @@ def different_solutions(search: ModelSearch, targets: Targets, most: int) -> lis
     BadInput : the targets cannot be met even without restrictions
     """
     found = [Solution("everything", prune_to_targets(search, targets))]
-    for offer in _offers() if most > 1 else ():
+    for offered, (patterns, least_kept) in OFFERS.items() if most > 1 else ():
+        some = {}
+        for name, options in search.options.items():
+            allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)  # noqa: B023
+            allowed &= options.kept >= least_kept * options.kept[0]
+            some[name] = options.where(allowed | (np.arange(len(options)) == 0))
         try:
-            result = prune_to_targets(_restricted(search, offer), targets)
+            result = prune_to_targets(search.with_options(some), targets)
         except BadInput:
             continue  # the targets cannot be met with these options
         if all(_differ(result, known.result) for known in found):
-            found.append(Solution(offer.words, result))
+            found.append(Solution(offered, result))
     best, *others = found
     return [best, *sorted(others, key=lambda one: -one.result.retained_importance)][:most]
-
-
-def _offers() -> Iterator[_Offer]:
-    yield _Offer("2:4 alone", lambda option, _: option.pattern == "2:4")
-    yield _Offer("tiles alone", lambda option, _: option.pattern.startswith("atp"))
-    for height in (64, 128, 256):
-        own = f"atp:{height}"
-        yield _Offer(f"equal tiles of {height} rows", lambda option, _, own=own: option.pattern == own)  # type: ignore[misc]
-    for most in GENTLE:
-        yield _Offer(
-            f"at most {most:.0%} of a layer removed",
-            lambda option, weights, most=most: option.kept >= (1.0 - most) * weights,  # type: ignore[misc]
-        )
-
-
-def _restricted(search: ModelSearch, offer: _Offer) -> ModelSearch:
-    """Return the search with restricted options. Dense stays, and computed results are shared."""
-    return search.with_options(
-        {
-            name: tuple(o for o in options if o.pattern == "dense" or offer.allows(o, options[0].kept))
-            for name, options in search.options.items()
-        }
-    )
 
 
 def _differ(one: TargetResult, other: TargetResult) -> bool:

@@ -25,7 +25,7 @@ from prunecast.codesign.search.floor import (
     with_likely,
 )
 from prunecast.codesign.search.model_search import ModelSearch, Tried
-from prunecast.codesign.search.option_times import Option, retained
+from prunecast.codesign.search.options import Option, RunAs
 from prunecast.codesign.search.targets import (
     ChosenLayer,
     ChosenMember,
@@ -34,6 +34,7 @@ from prunecast.codesign.search.targets import (
     Targets,
 )
 from prunecast.errors import BadInput
+from prunecast.patterns.element_map import retained_sum
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
 """Shares below the target within which a result ends the rounds, for small and for large models."""
@@ -85,12 +86,14 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
         round_ = _tried(search, choice)
         found.append(round_)
         close = (1.0 - near) * most_s <= round_.seconds <= most_s
-        if _all_dense(search, choice) or (close and len(found) >= fewest) or math.isinf(most_s):
+        if not sparse_layers(choice) or (close and len(found) >= fewest) or math.isinf(most_s):
             break
         for name, seen in seen_scales(search, round_.choice, round_.tried).items():
             scales[name].update(seen)
         if len(found) > 2:
-            aim = _next_aim(aim, round_.seconds, most_s)
+            # Lower by the excess, higher by half of the unused time: menus tend to underestimate times
+            off = most_s / round_.seconds
+            aim = min(aim * (off if off < 1.0 else math.sqrt(off)), most_s)
     if len(found) > 1:
         found.append(_among_tried(search, found, most_s, most_kept))
     fitting = [r for r in found if r.seconds <= most_s and r.kept <= most_kept * (1.0 + 1e-9)]
@@ -112,28 +115,19 @@ def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_k
     menus = []
     for name, places in pools.items():
         own = [seen[name, place] for place in places]
-        seconds = [t.seconds - search.saved_by(name, place) for t, place in zip(own, places, strict=True)]
-        columns = (seconds, [t.importance for t in own], [t.kept for t in own])
-        menus.append(Menu(*(np.array(column, dtype=float) for column in columns)))
-    around = search.around(sparse_layers(search, found[-1].choice))
+        menu = Menu(*np.array(own, dtype=float).T)
+        menu.seconds[np.array(places) == 0] -= search.saved_by_dense.get(name, 0.0)
+        menus.append(menu)
+    around = search.around(sparse_layers(found[-1].choice))
     budget = max(most_s - around, floor_seconds(menus))
     picked = allocate(menus, budget, most_kept).tolist()
     chosen = zip(pools.items(), picked, strict=True)
     return _tried(search, {name: places[place] for (name, places), place in chosen})
 
 
-def _next_aim(aim_s: float, seconds: float, most_s: float) -> float:
-    """Return the next budget: lower by the excess of a round, or higher by about half of its unused time.
-
-    Menus tend to underestimate times.
-    """
-    off = most_s / seconds
-    return min(aim_s * (off if off < 1.0 else math.sqrt(off)), most_s)
-
-
 def _choose(
     search: ModelSearch,
-    scales: Mapping[str, Mapping[tuple[str, str], float]],
+    scales: Mapping[str, Mapping[RunAs, float]],
     aim_s: float,
     most_s: float,
     most_kept: float,
@@ -154,26 +148,20 @@ def _choose(
         around = search.around(sparse)
         budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
         choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))
-        sparse = sparse_layers(search, choice)
+        sparse = sparse_layers(choice)
     return choice
 
 
 def _tried(search: ModelSearch, choice: dict[str, int]) -> _Round:
     tried = search.realise(choice)
-    seconds = search.total({name: t.seconds for name, t in tried.items()}, sparse_layers(search, choice))
+    seconds = search.total({name: t.seconds for name, t in tried.items()}, sparse_layers(choice))
     importance = sum(t.importance for t in tried.values())
     return _Round(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
 
 
-def _all_dense(search: ModelSearch, choice: Mapping[str, int]) -> bool:
-    return not sparse_layers(search, choice)
-
-
 def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
     layers = tuple(_chosen(search, name, best) for name in search.options)
-    time = search.time(
-        {name: t.seconds for name, t in best.tried.items()}, sparse_layers(search, best.choice)
-    )
+    time = search.time({name: t.seconds for name, t in best.tried.items()}, sparse_layers(best.choice))
     total = sum(options[0].importance for options in search.options.values())
     weights = sum(options[0].kept for options in search.options.values())
     return TargetResult(
@@ -217,14 +205,14 @@ def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMemb
     parts = zip(members, np.split(mask, ends), np.split(search.workload.importance(name), ends), strict=True)
     return tuple(
         ChosenMember(
-            each.name, each.shape[0], 1.0 - float(own.mean()), retained(scores, own) / float(scores.sum())
+            each.name, each.shape[0], 1.0 - float(own.mean()), retained_sum(scores, own) / float(scores.sum())
         )
         for each, own, scores in parts
     )
 
 
 def _front(
-    search: ModelSearch, scales: Mapping[str, Mapping[tuple[str, str], float]], dense_s: float
+    search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]], dense_s: float
 ) -> tuple[FrontPoint, ...]:
     """Return allocations for a series of times, without those below the floor."""
     menus = search.menus(scales)

@@ -11,7 +11,7 @@ import numpy as np
 
 from prunecast.codesign.search import TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.option_times import Option, joined
+from prunecast.codesign.search.options import Options, joined_kernels
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, parse_pattern
@@ -129,11 +129,11 @@ class Evaluator:
             self._maker = _OptionMaker(self.search, removed)
         maker = self._maker
         more = {
-            layer: maker.options(layer, patterns[group])
+            layer: Options.joined([self.search.options[layer], *maker.options(layer, patterns[group])])
             for layer, group in self.groups.items()
             if group in patterns
         }
-        return prune_to_targets(self.search.with_more(more), self.targets)
+        return prune_to_targets(self.search.with_options({**self.search.options, **more}), self.targets)
 
     def _prepare(self) -> None:
         if not self.search.options:
@@ -152,16 +152,16 @@ class _OptionMaker:
     def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
         self._search = search
         self._removed = removed
-        self._made: dict[tuple[str, str], tuple[Option, ...]] = {}
+        self._made: dict[tuple[str, str], tuple[Options, ...]] = {}
 
-    def options(self, layer: str, pattern: str) -> tuple[Option, ...]:
+    def options(self, layer: str, pattern: str) -> tuple[Options, ...]:
         """Return the options of a layer with a pattern, empty if the layer or the GPU does not support it."""
         key = (layer, pattern)
         if key not in self._made:
             self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))
         return self._made[key]
 
-    def _make(self, layer: str, pattern: Pattern) -> Iterator[Option]:
+    def _make(self, layer: str, pattern: Pattern) -> Iterator[Options]:
         for sparsity in self._sparsities(layer):
             try:
                 yield self._option(layer, pattern, sparsity)
@@ -174,18 +174,17 @@ class _OptionMaker:
         most = self._search.caps.get(layer, self._search.most_sparsity)
         return sorted({round(min(sparsity, most), 3) for sparsity in around if sparsity > 0.0})
 
-    def _option(self, layer: str, pattern: Pattern, sparsity: float) -> Option:
+    def _option(self, layer: str, pattern: Pattern, sparsity: float) -> Options:
         search = self._search
         importance = search.workload.importance(layer)
         mask = pattern.prune({layer: importance}, sparsity)[layer]
         kept = pattern.map(mask)
         kernels = search.fastest(layer, kept, partial(_kernels, pattern.canonical))
         copies = search.workload.layers[layer].count
-        return Option(
-            pattern=pattern.canonical,
+        return Options.of(
+            pattern.canonical,
+            {joined_kernels(kernels): search.seconds(layer, kernels, kept, search.engine.estimate)},
             sparsity=sparsity,
-            kernel=joined(kernels),
-            seconds=search.seconds(layer, kernels, kept, search.engine.estimate),
             importance=copies * float(importance.sum(where=mask, dtype=np.float64)),
             kept=copies * int(np.count_nonzero(mask)),
         )

@@ -1,0 +1,185 @@
+"""`Option`: one way to run a layer. `Options`: all ways to run a layer, as arrays."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.search.allocation import Menu
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class RunAs(NamedTuple):
+    """Kernel and pattern of an option, the key of a ratio of predicted to expected time."""
+
+    kernel: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to run a layer.
+
+    Parameters
+    ----------
+    pattern : pattern string that the layer is pruned to; `dense` for none
+    sparsity : argument of the pattern; None for patterns with a fixed sparsity
+    kernel : name of the kernel; if passes of a workload have different ones, all of them joined by `+`
+    seconds : predicted time
+    importance : retained importance
+    kept : number of kept weights
+    """
+
+    pattern: str
+    sparsity: float | None
+    kernel: str
+    seconds: float
+    importance: float
+    kept: int
+
+    @property
+    def run_as(self) -> RunAs:
+        """Kernel and pattern."""
+        return RunAs(self.kernel, self.pattern)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Options(Sequence[Option]):
+    """The options of one layer; dense is the first. The arrays have the shape (options,).
+
+    Parameters
+    ----------
+    runs : the different kernels and patterns
+    run : index into `runs`, int64
+    sparsity : argument of the pattern; NaN for patterns with a fixed sparsity
+    seconds, importance, kept : as of `Option`, float64
+    """
+
+    runs: tuple[RunAs, ...]
+    run: npt.NDArray[np.int64]
+    sparsity: FloatArray
+    seconds: FloatArray
+    importance: FloatArray
+    kept: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        pattern: str,
+        seconds: Mapping[str, Any],
+        *,
+        importance: Any,
+        kept: Any,
+        sparsity: Any = np.nan,
+    ) -> Self:
+        """Return the options of one pattern.
+
+        Parameters
+        ----------
+        seconds : kernel -> seconds at each sparsity, (sparsities,) or a number
+        importance, kept, sparsity : (sparsities,) or numbers
+        """
+        times = np.array([np.atleast_1d(own) for own in seconds.values()], dtype=np.float64)
+        points = np.repeat(np.arange(times.shape[1]), len(seconds))
+
+        def column(values: Any) -> FloatArray:
+            return np.broadcast_to(np.asarray(values, dtype=np.float64), times.shape[1:])[points]
+
+        return cls(
+            runs=tuple(RunAs(kernel, pattern) for kernel in seconds),
+            run=np.tile(np.arange(len(seconds)), times.shape[1]),
+            sparsity=column(sparsity),
+            seconds=times.T.ravel(),
+            importance=column(importance),
+            kept=column(kept),
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable["Options"]) -> Self:
+        """Return the options of several patterns, in their order."""
+        every = list(parts)
+        starts = np.cumsum([0, *(len(part.runs) for part in every)])
+        names = ("sparsity", "seconds", "importance", "kept")
+        return cls(
+            runs=tuple(itertools.chain.from_iterable(part.runs for part in every)),
+            run=np.concatenate([start + part.run for start, part in zip(starts, every, strict=False)]),
+            **{name: np.concatenate([getattr(part, name) for part in every]) for name in names},
+        )
+
+    def __len__(self) -> int:
+        return self.run.size
+
+    def __getitem__(self, place: int) -> Option:  # type: ignore[override]
+        kernel, pattern = self.runs[self.run[place]]
+        sparsity = float(self.sparsity[place])
+        return Option(
+            pattern=pattern,
+            sparsity=None if np.isnan(sparsity) else sparsity,
+            kernel=kernel,
+            seconds=float(self.seconds[place]),
+            importance=float(self.importance[place]),
+            kept=int(self.kept[place]),
+        )
+
+    def where(self, flags: npt.NDArray[np.bool_]) -> "Options":
+        """Return the options with a flag, (options,)."""
+        names = ("run", "sparsity", "seconds", "importance", "kept")
+        return Options(runs=self.runs, **{name: getattr(self, name)[flags] for name in names})
+
+    def have(self, allows: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        """Return flags (options,) of the options whose pattern string is allowed."""
+        return np.array([allows(pattern) for _, pattern in self.runs])[self.run]
+
+    def menu(self, scales: Mapping[RunAs, float]) -> Menu:
+        """Return the options with times multiplied by the scale of their kernel and pattern (default 1)."""
+        factors = np.array([scales.get(run, 1.0) for run in self.runs])
+        return Menu(self.seconds * factors[self.run], self.importance, self.kept)
+
+
+def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:
+    """Return the kernel of each pass from a name that `joined_kernels` made."""
+    own = tuple(kernel.split("+"))
+    return own if len(own) == passes else own * passes
+
+
+def joined_kernels(kernels: Sequence[str]) -> str:
+    """Return one name for the kernels of all passes."""
+    return kernels[0] if len(set(kernels)) == 1 else "+".join(kernels)
+
+
+def mixed_options(passes: Sequence[tuple[float, Options]], copies: int) -> Options:
+    """Return the options that every pass can run, with each of its kernels.
+
+    Parameters
+    ----------
+    passes : for each pass, how often it runs the layer, and its options, dense first
+    copies : number of equal matrices that the layer represents
+    """
+    rows_of: list[dict[tuple[str, float | None, int], list[int]]] = []
+    for _, options in passes:
+        rows_of.append({})
+        for row, option in enumerate(options):
+            rows_of[-1].setdefault((option.pattern, option.sparsity, option.kept), []).append(row)
+    chosen = [
+        rows for key in rows_of[0] for rows in itertools.product(*(own.get(key, ()) for own in rows_of))
+    ]
+    runs = [[options.runs[run] for run in options.run] for _, options in passes]
+    names = [_joined([own[row] for own, row in zip(runs, rows, strict=True)]) for rows in chosen]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    rows, first = np.array(chosen).T, passes[0][1]
+    return Options(
+        runs=tuple(places),
+        run=np.array([places[name] for name in names]),
+        sparsity=first.sparsity[rows[0]],
+        seconds=sum(times * options.seconds[own] for own, (times, options) in zip(rows, passes, strict=True)),
+        importance=copies * first.importance[rows[0]],
+        kept=copies * first.kept[rows[0]],
+    )
+
+
+def _joined(runs: Sequence[RunAs]) -> RunAs:
+    return RunAs(joined_kernels([run.kernel for run in runs]), runs[0].pattern)
