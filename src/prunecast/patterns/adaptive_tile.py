@@ -27,14 +27,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest, row_sums
+from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.row_tiles import RowTiles, missing_elements
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_sums import TileSums, best_columns, best_counts, count_range
-from prunecast.patterns.tile_wise import segment_scores
-from prunecast.patterns.tile_wise_2d import Survivors, keep_rows, spread_tiles, survivors_of
+from prunecast.patterns.tile_wise_2d import surviving_tiles
 
 QUANTUM = 16
 LOW = 97
@@ -98,20 +98,17 @@ def _masks(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
     """Return the masks for one kind of tiles: neighbouring rows only, or shuffled rows only."""
-    total = sum(scores.size for scores in importances.values())
     layers = _tiles(importances, sparsity, rule)
-    scored = {name: _column_scores(importances[name], layer, rule) for name, layer in layers.items()}
-    dead = sum(
-        (scores.shape[0] - layers[name].rows.size) * scores.shape[1] for name, scores in importances.items()
-    )
-    shares = _shares(scored, layers, elements_to_prune(sparsity, total) - dead, rule)
+    score = RowTiles.root_mean_squares if rule.score == "rms" else RowTiles.sums
+    scored = {name: score(layer, importances[name]) for name, layer in layers.items()}
+    shares = _shares(scored, layers, missing_elements(importances, layers, sparsity), rule)
     kept = {name: _even_out(scored[name], layers[name].heights, shares[name], rule) for name in importances}
-    return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
+    return {name: layers[name].spread(kept[name], len(scores)) for name, scores in importances.items()}
 
 
 def tile_orders(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
-) -> dict[str, tuple[Survivors, ...]]:
+) -> dict[str, tuple[RowTiles, ...]]:
     """Return the tilings of each layer: neighbouring rows and, if shuffled, also rows with similar masks."""
     plain = _tiles(importances, sparsity, rule._replace(shuffled=False))
     if not rule.shuffled:
@@ -122,11 +119,11 @@ def tile_orders(
     }
 
 
-def _by_first_row(layer: Survivors) -> Survivors:
+def _by_first_row(layer: RowTiles) -> RowTiles:
     """Return the tiles sorted by their first row, the order of tiles in the map of a mask."""
     order = np.argsort(layer.rows[layer.starts], kind="stable")
     heights, tiles = layer.heights[order], np.split(layer.rows, layer.starts[1:])
-    return Survivors(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)
+    return RowTiles(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)
 
 
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
@@ -141,19 +138,17 @@ def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArr
 
 def _tiles(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
-) -> dict[str, Survivors]:
+) -> dict[str, RowTiles]:
     """Return the rows of each layer in the order of tiles."""
     step = 1.0 - math.sqrt(1.0 - sparsity) if rule.rows_first else 0.0
-    total = sum(scores.size for scores in importances.values())
-    alive = keep_rows(importances, elements_to_prune(step, total))
-    layers = {name: survivors_of(alive[name], rule.height) for name in importances}
+    layers = surviving_tiles(importances, step, rule.height)
     if not rule.shuffled:
         return layers
     left = 1.0 - (1.0 - sparsity) / (1.0 - step)
     return {name: _shuffled(layers[name], importances[name], left, rule.height) for name in importances}
 
 
-def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height: int) -> Survivors:
+def _shuffled(layer: RowTiles, scores: ImportanceArray, sparsity: float, height: int) -> RowTiles:
     """Return the tiles with rows regrouped, so that rows with similar kept columns share a tile."""
     if layer.starts.size < 2:
         return layer
@@ -161,16 +156,8 @@ def _shuffled(layer: Survivors, scores: ImportanceArray, sparsity: float, height
     return layer._replace(rows=layer.rows[np.argsort(groups, kind="stable")])
 
 
-def _column_scores(scores: ImportanceArray, layer: Survivors, rule: AdaptiveRule) -> ImportanceArray:
-    """Return the (tiles, K) float64 scores of the columns: sums over the rows, or with `rms` per row."""
-    rows = scores[layer.rows]
-    if rule.score == "rms":
-        return segment_scores(rows, layer.starts, layer.heights)
-    return row_sums(rows, layer.starts, power=1)
-
-
 def _shares(
-    scored: Mapping[str, ImportanceArray], layers: Mapping[str, Survivors], target: int, rule: AdaptiveRule
+    scored: Mapping[str, ImportanceArray], layers: Mapping[str, RowTiles], target: int, rule: AdaptiveRule
 ) -> dict[str, int]:
     """Return the elements to prune of each layer, as one ranking of all columns distributes them."""
     if len(scored) == 1:

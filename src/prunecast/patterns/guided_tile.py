@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, row_sums
+from prunecast.patterns.cut import CountArray
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import LayerSeconds
+from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tile_sums import CountRange, step_edges, step_scores
 from prunecast.patterns.tile_wise import prune_tile_wise
-from prunecast.patterns.tile_wise_2d import Survivors, spread_tiles
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask
 
 TileSeconds = Callable[[TileMap], float]
@@ -48,7 +48,7 @@ class _Layout(NamedTuple):
 def prune_guided(
     importances: Mapping[str, ImportanceArray],
     sparsity: float,
-    tilings: Mapping[str, tuple[Survivors, ...]],
+    tilings: Mapping[str, tuple[RowTiles, ...]],
     seconds: LayerSeconds,
     *,
     height: int,
@@ -74,7 +74,7 @@ def prune_guided(
 def _fastest(
     scores: ImportanceArray,
     tile_wise: MaskArray,
-    tilings: tuple[Survivors, ...],
+    tilings: tuple[RowTiles, ...],
     seconds: TileSeconds,
     height: int,
     quantum: int,
@@ -83,14 +83,14 @@ def _fastest(
     own = tile_map_from_mask(tile_wise, height=height, pattern=f"tile-wise:{height}")
     found = [_Layout(seconds(own), int(np.count_nonzero(tile_wise)), lambda: tile_wise)]
     for layer in tilings:
-        sums = row_sums(scores[layer.rows], layer.starts, power=1)
+        sums = layer.sums(scores)
         order = np.argsort(-sums, axis=1, kind="stable")
         place = np.argsort(order, axis=1, kind="stable")
         for counts in layouts(np.take_along_axis(sums, order, axis=1), layer.heights, enough, quantum):
             kept = place < counts[:, None]
             rows = (layer.rows, layer.starts)
             tiles = tile_map_from_kept(kept, own.m, height=height, pattern=own.pattern, rows=rows)
-            mask = partial(spread_tiles, kept, layer, scores)
+            mask = partial(layer.spread, kept, own.m)
             found.append(_Layout(seconds(tiles), int(layer.heights @ counts), mask))
     return min(found, key=lambda layout: (layout.seconds, layout.weights)).mask()
 

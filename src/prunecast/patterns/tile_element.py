@@ -17,12 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import (
-    elements_to_prune,
-    keep_highest,
-    piece_sizes,
-    piece_starts,
-)
+from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes, piece_starts
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern

@@ -19,11 +19,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
-from prunecast.patterns.cut import (
-    CountArray,
-    piece_starts,
-    stated_masks,
-)
+from prunecast.patterns.cut import CountArray, piece_starts, stated_masks
 from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_map
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import prune_n_of_m

@@ -18,18 +18,10 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import (
-    CountArray,
-    broadcast_sizes,
-    elements_to_prune,
-    keep_highest,
-    piece_sizes,
-    piece_starts,
-    row_sums,
-)
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.plain import prune_unstructured
+from prunecast.patterns.row_tiles import RowTiles, cut_columns
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 
@@ -42,43 +34,13 @@ def prune_tile_wise(
     A tile is `height` consecutive rows; the last tile may have fewer. A segment is one column of a tile,
     scored by the root mean square of its importance.
     """
-    return _without_lowest(importances, _scored(importances, height), sparsity, height)
+    tiles = _tiles(importances, height)
+    scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
+    return cut_columns(importances, tiles, scored, sparsity)
 
 
-def _scored(importances: Mapping[str, ImportanceArray], height: int) -> dict[str, ImportanceArray]:
-    return {
-        name: segment_scores(
-            scores, piece_starts(scores.shape[0], height), piece_sizes(scores.shape[0], height)
-        )
-        for name, scores in importances.items()
-    }
-
-
-def _without_lowest(
-    importances: Mapping[str, ImportanceArray],
-    scored: Mapping[str, ImportanceArray],
-    sparsity: float,
-    height: int,
-) -> dict[str, MaskArray]:
-    """Return masks (M, K) without the segments (tiles, K) that score lowest."""
-    sizes = {name: piece_sizes(scores.shape[0], height) for name, scores in importances.items()}
-    elements = {name: broadcast_sizes(size)[:, None] for name, size in sizes.items()}
-    total = sum(scores.size for scores in importances.values())
-    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
-    return {name: np.repeat(kept[name], sizes[name], axis=0) for name in importances}
-
-
-def segment_scores(scores: ImportanceArray, starts: CountArray, lengths: CountArray) -> ImportanceArray:
-    """Return the L2 norm of each segment over the root of its length, (tiles, K) float64.
-
-    The authors' released code divides by the length, so that scores fall as 1 / sqrt(length). Consequences:
-    short last tiles are favoured, and layers with a large K lose more rows. It also counts pruned rows of
-    `tile-wise-2d` as length.
-    """
-    norms = row_sums(scores, starts, power=2)
-    np.sqrt(norms, out=norms)
-    norms /= np.sqrt(lengths)[:, None]
-    return norms
+def _tiles(importances: Mapping[str, ImportanceArray], height: int) -> dict[str, RowTiles]:
+    return {name: RowTiles.of(np.arange(len(scores)), height) for name, scores in importances.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +114,10 @@ class AprioriPattern(TileWisePattern):
         """Prune tiles; unstructured pruning decides about the clearest `percent` of segments at either
         end.
         """
-        scored, shares = _scored(importances, self.height), {}
-        for name, mask in prune_unstructured(importances, sparsity).items():
-            m, height = mask.shape[0], self.height
-            shares[name] = row_sums(mask, piece_starts(m, height), power=1) / piece_sizes(m, height)[:, None]
-        ranks = _decided(scored, shares, self.percent)
-        return _without_lowest(importances, ranks, sparsity, self.height)
+        tiles = _tiles(importances, self.height)
+        scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
+        shares = {
+            name: tiles[name].sums(mask) / tiles[name].heights[:, None]
+            for name, mask in prune_unstructured(importances, sparsity).items()
+        }
+        return cut_columns(importances, tiles, _decided(scored, shares, self.percent), sparsity)

@@ -7,30 +7,19 @@ s' = 1 - sqrt(1 - s) (Guo et al., SC'20; see `tile_wise`). Pruning s in each ste
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
+from prunecast.patterns.row_tiles import RowTiles, cut_columns
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tile_wise import segment_scores
 from prunecast.patterns.tiling import tile_map_from_mask
 
 ROWS_AT_ONCE = 64
 """Rows whose squares are in memory at the same time."""
-
-
-class Survivors(NamedTuple):
-    """The rows of one layer that survive the row step, and their tiles."""
-
-    rows: CountArray
-    """Surviving rows of A, ascending."""
-    starts: CountArray
-    """Position in `rows` where each tile begins, (tiles,)."""
-    heights: CountArray
-    """Surviving rows of each tile, (tiles,)."""
 
 
 def prune_tile_wise_2d(
@@ -44,36 +33,20 @@ def prune_tile_wise_2d(
     The row step prunes at s' = 1 - sqrt(1 - sparsity). The segment step prunes what is missing to the
     sparsity: s' of the survivors, except for rounding to whole rows. Thresholds hold for all layers.
     """
-    total = sum(scores.size for scores in importances.values())
-    row_kept = keep_rows(importances, elements_to_prune(1.0 - math.sqrt(1.0 - sparsity), total))
-    layers = {name: survivors_of(row_kept[name], height) for name in importances}
-    return _prune_segments(importances, sparsity, layers)
+    tiles = surviving_tiles(importances, 1.0 - math.sqrt(1.0 - sparsity), height)
+    scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
+    return cut_columns(importances, tiles, scored, sparsity)
 
 
-def _prune_segments(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    layers: Mapping[str, Survivors],
-) -> dict[str, MaskArray]:
-    """Return masks (M, K) without pruned rows, and without the lowest segments of the tiles of the others."""
-    total = sum(scores.size for scores in importances.values())
-    scored = {
-        name: segment_scores(importances[name][layer.rows], layer.starts, layer.heights)
-        for name, layer in layers.items()
-    }
-    dead = sum(
-        (scores.shape[0] - layers[name].rows.size) * scores.shape[1] for name, scores in importances.items()
-    )
-    elements = {name: layer.heights[:, None] for name, layer in layers.items()}
-    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total) - dead)
-    return {name: spread_tiles(kept[name], layers[name], importances[name]) for name in importances}
-
-
-def keep_rows(importances: Mapping[str, ImportanceArray], target: int) -> dict[str, MaskArray]:
-    """Return (M,) flags of the rows kept when the lowest of all layers are pruned up to `target` elements."""
+def surviving_tiles(
+    importances: Mapping[str, ImportanceArray], sparsity: float, height: int
+) -> dict[str, RowTiles]:
+    """Return tiles of the rows that are left when the lowest rows of all layers are pruned."""
     scored = {name: _row_scores(scores) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
-    return keep_highest(scored, elements, target)
+    total = sum(scores.size for scores in importances.values())
+    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
+    return {name: RowTiles.of(np.flatnonzero(own), height) for name, own in kept.items()}
 
 
 def _row_scores(scores: ImportanceArray) -> ImportanceArray:
@@ -82,20 +55,6 @@ def _row_scores(scores: ImportanceArray) -> ImportanceArray:
     sums = [np.square(rows, dtype=np.float64, order="C").sum(axis=1) for rows in parts]
     norms: ImportanceArray = np.sqrt(np.concatenate(sums))
     return norms / math.sqrt(scores.shape[1])
-
-
-def survivors_of(row_kept: MaskArray, height: int) -> Survivors:
-    """Return tiles of `height` surviving rows."""
-    rows = np.flatnonzero(row_kept)
-    starts = np.arange(0, rows.size, height)
-    return Survivors(rows, starts, np.diff(starts, append=rows.size))
-
-
-def spread_tiles(kept: MaskArray, layer: Survivors, scores: ImportanceArray) -> MaskArray:
-    """Return the mask (M, K) from the columns that each tile keeps (tiles, K)."""
-    mask = np.zeros(scores.shape, dtype=np.bool_)
-    mask[layer.rows] = np.repeat(kept, layer.heights, axis=0)
-    return mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

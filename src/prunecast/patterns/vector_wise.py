@@ -12,12 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import (
-    elements_to_prune,
-    piece_sizes,
-    piece_starts,
-    row_sums,
-)
+from prunecast.patterns.cut import elements_to_prune, piece_sizes, piece_starts, row_sums
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows
 from prunecast.patterns.pattern import Kept, Pattern

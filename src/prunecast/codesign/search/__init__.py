@@ -9,13 +9,7 @@ Read first: `allocation.py` (the knapsack), `menus.py` (the options of a layer),
 
 from prunecast.codesign.search.allocation import Menu, allocate
 from prunecast.codesign.search.prune_model import PrunedModel, prune_model
-from prunecast.codesign.search.targets import (
-    ChosenLayer,
-    FrontPoint,
-    TargetResult,
-    Targets,
-    parse_latency,
-)
+from prunecast.codesign.search.targets import ChosenLayer, FrontPoint, TargetResult, Targets, parse_latency
 
 __all__ = [
     "ChosenLayer",

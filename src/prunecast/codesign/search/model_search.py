@@ -14,12 +14,7 @@ import numpy as np
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.menus import layer_options
-from prunecast.codesign.search.option_times import (
-    SUMMED_HEIGHT,
-    KeptLayer,
-    OptionTimes,
-    sums_say_all,
-)
+from prunecast.codesign.search.option_times import SUMMED_HEIGHT, KeptLayer, OptionTimes, sums_say_all
 from prunecast.codesign.search.options import Option, Options, RunAs, kernels_of_passes, mixed_options
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan

@@ -26,13 +26,7 @@ from prunecast.codesign.search.floor import (
 )
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.options import Option, RunAs
-from prunecast.codesign.search.targets import (
-    ChosenLayer,
-    ChosenMember,
-    FrontPoint,
-    TargetResult,
-    Targets,
-)
+from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, FrontPoint, TargetResult, Targets
 from prunecast.errors import BadInput
 from prunecast.patterns.element_map import retained_sum
 
