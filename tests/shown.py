@@ -1,7 +1,8 @@
 """What documents show and what running it prints; as a program, it pastes the one into the other.
 
-A shown block is a `console`, `python` or, in the README, `sh` block; a `text` block behind it holds its
-output. Pages run their blocks in order in a folder of their own, README and numbered examples in the root.
+A shown block is a `console`, `python` or, in the README, `sh` block. A `text` block after it has its output,
+or the first lines of it and `...`. Pages run their blocks in order in a folder of their own, README and
+numbered examples in the root.
 """
 
 import contextlib
@@ -48,6 +49,14 @@ def printed(block: Shown, folder: Path) -> str:
             lines = [line.removeprefix("$ ") for line in block.code.splitlines()]
             text = "".join(run(line) for line in lines if line.startswith("prunecast "))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def as_shown(text: str, block: Shown) -> str:
+    """Return a text, or its first lines if `...` ends the output that the block shows."""
+    lines = block.output.splitlines(keepends=True)
+    if lines[-1:] != ["...\n"]:
+        return text
+    return "".join([*text.splitlines(keepends=True)[: len(lines) - 1], "...\n"])
 
 
 def run(line: str) -> str:
@@ -102,7 +111,7 @@ def renewed() -> Iterator[tuple[Path, str]]:
         with tempfile.TemporaryDirectory() as folder:
             where = ROOT if page == README else with_weights(Path(folder))
             for block in shown_in(page):
-                now = printed(block, where)
+                now = as_shown(printed(block, where), block)
                 if block.output:
                     text = text.replace(f"```text\n{block.output}```", f"```text\n{now}```")
         yield page, text

@@ -1,11 +1,12 @@
 """The README is short, its links lead somewhere, and it shows what its command prints."""
 
+import json
 import re
 import tomllib
 
 import pytest
 
-from tests.shown import README, ROOT, Shown, printed, shown_in
+from tests.shown import README, ROOT, Shown, as_shown, printed, shown_in
 
 BLOCKS = shown_in(README)
 TEXT = README.read_text(encoding="utf-8")
@@ -39,4 +40,10 @@ def test_a_command_is_shown_that_needs_no_checkout() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.language)
 def test_a_block_prints_what_is_shown(block: Shown) -> None:
-    assert printed(block, ROOT) == block.output
+    assert as_shown(printed(block, ROOT), block) == block.output
+
+
+def test_the_image_answers_the_command_of_the_quick_start() -> None:
+    (words,) = re.findall(r"^CMD (.*)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    (command,) = re.findall(r"^prunecast predict .*$", TEXT, re.MULTILINE)
+    assert json.loads(words) == command.split()[1:]
