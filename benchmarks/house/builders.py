@@ -26,7 +26,7 @@ ROLES = {
     "engine loop over SMs": Role(r"while mem\[G_RETIRED\]"),
     "events of a GPU with times, one adapter a framework": Role(r"\belapsed_time\(|get_elapsed_time\("),
     "seconds of memory-bound work": Role(r"(/|rate =) .*dram_copy_bytes_per_s"),
-    "seconds of attention": Role(r"def attention_(seconds|work)\b"),
+    "seconds of attention": Role(r"def attention_call\b"),
     "record of a convolution": Role(r"class (ConvShape|Convolution)\b", "row 27"),
     "layers of a checkpoint": Role(r"def (layers)?_of_checkpoint\b", "row 7"),
     "layers of an ONNX model": Role(r"def (layers)?_of_onnx\b", "row 7"),

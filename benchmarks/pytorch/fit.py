@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
-from prunecast.workload.graph.attention import attention_work
 from prunecast.workload.graph.model_graph import Operation
-from prunecast.workload.graph.runtimes import MEAN_DUTY, torch_costs, torch_elements
+from prunecast.workload.graph.runtimes import torch_costs, torch_elements
 from prunecast.workload.graph.shapes import Pass
 from prunecast.workload.graph.workloads import transformer_graph
 
@@ -82,31 +81,6 @@ def line(found: list[Point]) -> tuple[float, float]:
     return float(begin), float(slope)
 
 
-def fit_attention(found: list[Point], gpu: GpuSpec) -> dict[str, float]:
-    """Entries of attention: begin, keys in whose time a tile starts, and share of the tensor rate."""
-    whole = [point for point in found if not point.operation.elements_cached]
-    us = np.array([point.us for point in whole])
-    shapes = [(point.operation.elements_out, point.operation.attention) for point in whole]
-    work = [
-        attention_work(shape.flops_of_tiles, out, shape.head_width, gpu, duty=MEAN_DUTY)
-        for out, shape in shapes
-        if shape is not None
-    ]
-    table = np.stack(
-        (np.ones(len(us)), [1e6 * w.multiplying for w in work], [1e6 * w.per_key for w in work]), 1
-    )
-    begin, share, keys = nnls(table / us[:, None], np.ones(len(us)))[0]
-    cached = [point for point in found if point.operation.elements_cached]
-    split, slope = line(cached)
-    return {
-        "attention_s": begin / MEGA,
-        "attention_share": 1.0 / share,
-        "start_keys": keys / share,
-        "split_keys_s": split / MEGA,
-        "cache_read_share": TERA / MEGA * MEGA / slope / gpu.dram_bytes_per_s,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("record", nargs="?", type=Path, default=RECORD)
@@ -123,7 +97,6 @@ def main() -> None:
             print(
                 f"{point.model['use']:6} {point.model['case']:42} {kind:12} {point.us:8.2f} {guess:8.2f} us"
             )
-    entries |= fit_attention(points(fitted, "attention"), gpu)
     for name, value in entries.items():
         print(f"{name:18} {value:.3g}")
 

@@ -6,8 +6,8 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.kernels.libraries.attention.shape import mean_keys
 from prunecast.workload.graph import Pass, load_model_graph, load_pass, parse_workload
-from prunecast.workload.graph.attention import mean_keys
 from prunecast.workload.graph.blocks import active_experts
 from prunecast.workload.graph.runtimes import engine_seconds
 from prunecast.workload.graph.shapes import transformers

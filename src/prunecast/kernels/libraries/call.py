@@ -4,7 +4,8 @@ Attention and fused experts are such kernels: their surrogates are general physi
 answer has the fields that every launch has: seconds, bounds, limiting resource, and evidence.
 
 `tables/call_errors.csv` has the bounds: measured over predicted time that 90 % of new rows keep, by library
-and case, and by GPU where rows of it were fitted. The row of GPU `other` is from GPUs that were held out.
+and case, and by GPU where rows of it were fitted. Rows of an architecture, `sm_90`, apply to its other GPUs,
+and the row of GPU `other`, from GPUs that were held out, to all others.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ class LibraryCall:
     parts : part of the time -> seconds, e.g. `launch`, `tensor`, `dram`; they add up to the time
     bound : the limiting resource, or `latency`
     seconds_low, seconds_high : bounds that 90 % of new measurements keep
-    evidence : `published` (rows of this GPU), `other GPUs`, or `guess`
+    evidence : `published` (rows of this GPU), `GPUs of its architecture`, `other GPUs`, or `guess`
     """
 
     library: str
@@ -54,17 +55,19 @@ class CallError(NamedTuple):
     evidence: str
 
 
-def call_error(library: str, case: str, gpu: str) -> CallError:
+def call_error(library: str, case: str, gpu: str, architecture: str = "") -> CallError:
     """Return the bounds of a kind of call on a GPU.
 
     Parameters
     ----------
     case : the name of the kind in `tables/call_errors.csv`, e.g. `prefill`
     gpu : name of the spec
+    architecture : e.g. `sm_90`, whose row applies if nothing was fitted on this GPU
     """
     of_case = {(row["library"], row["case"], row["gpu"]): row for row in table("call_errors")}
     evidence = {
         (library, case, gpu): "published",
+        (library, case, architecture): "GPUs of its architecture",
         (library, case, OTHER_GPUS): "other GPUs",
         NOTHING_MEASURED: "guess",
     }

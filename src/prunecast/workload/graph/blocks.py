@@ -1,6 +1,6 @@
 """`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
 
-from prunecast.workload.graph.attention import Attention
+from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.shapes import Pass, Transformer
 
@@ -134,7 +134,10 @@ class Blocks:
     def _attention(self, keys: int, window: int = 0) -> Attention:
         shape, run = self._shape, self._run
         head_width = shape.width // shape.heads
-        return Attention(run.batch, run.tokens, keys, shape.width, head_width, shape.causal, window)
+        key_heads = max(shape.key_width // head_width, 1)
+        return Attention(
+            run.batch, run.tokens, keys, shape.heads, key_heads, head_width, shape.causal, window
+        )
 
     def _mixing(
         self, name: str, after: list[str], attention: Attention, elements_of_keys: int, cached: int

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.plan.conv_shape import ConvShape
-from prunecast.workload.graph.attention import Attention
 
 if TYPE_CHECKING:
     import networkx as nx

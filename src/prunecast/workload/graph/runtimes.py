@@ -1,9 +1,9 @@
 """Runtimes: the rewrites that each applies to a model graph, and the seconds of its launches.
 
-`engine` fuses as inference engines do. Work without weights needs the longer of its memory time and its
+`engine` fuses as inference engines do. Other work without weights needs the longer of its memory time and its
 arithmetic time, by general rules. `torch` is `torch.compile` with the layers of `prunecast.torch.sparsify`:
 its kernels have a start time and a share of the GPU's copy rate by kind, fitted to traces
-(`costs/sm_90.toml`), and its attention is cuDNN's.
+(`costs/sm_90.toml`). Both call fused attention, of the kernels that they choose on a GPU.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,18 +11,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from prunecast.errors import check_choice
-from prunecast.hardware import Costs, GpuSpec, MemoryPass, load_costs
+from prunecast.hardware import Costs, GpuSpec, MemoryPass, load_costs, sm_clock_hz
 from prunecast.hardware.spec import SECTOR_BYTES
+from prunecast.kernels.libraries.attention.call import attention_call
+from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.workload.graph import rewrites
-from prunecast.workload.graph.attention import attention_work, tensor_flops_per_s
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
 
 ELEMENT_BYTES = 2
 """Bytes per element: tensors of whole models have half precision."""
 PRODUCT_SHARE = 0.6
 """Share of the dense tensor rate for an unfused product of two activations, one head after the other."""
-MEAN_DUTY = 0.5
-"""Tensor duty of attention in torch, for the clock. Kind: fitted, with its other numbers."""
 PATCH_TILE = 128
 """Pixels and channels of a tile of cuDNN's convolution of patches."""
 
@@ -70,29 +69,37 @@ def with_sparse(
 
 
 def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Return seconds by general rules: the longer of traffic and arithmetic, with one launch per copy."""
+    """Return seconds by general rules: the longer of traffic and arithmetic, with one launch per copy.
+
+    Fused attention is a call of the library that an engine runs on the GPU.
+    """
     if o.kind == "input":
         return 0.0
+    if o.attention is not None:
+        return o.runs * call_of(o, gpu, launch_s, "engine").seconds
     work = MemoryPass(
         copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
         one_way_bytes=o.elements_cached * ELEMENT_BYTES,
         start_s=launch_s,
-        overlapped_s=_tensor_seconds(o, gpu),
+        overlapped_s=o.flops / tensor_flops_per_s(gpu, PRODUCT_SHARE) if o.flops else 0.0,
     )
     return o.runs * work.seconds(gpu)
 
 
-def _tensor_seconds(o: Operation, gpu: GpuSpec) -> float:
-    """Return the seconds of the tensor cores.
+def call_of(o: Operation, gpu: GpuSpec, launch_s: float, runtime: str) -> LibraryCall:
+    """Return one call of the kernel that a runtime runs for an operation of fused attention.
 
-    With 16384 keys and heads of 64, 128 and 256 features, attention reaches 479, 629 and 746 TFLOP/s, where
-    the best kernels reached 497, 648 and 756 on an H100. With 512 keys it reaches 335, 440 and 522; 340, 497
-    and 482 were measured.
+    Keys and values of earlier tokens are in DRAM: the caches of all layers exceed L2.
     """
-    if o.attention is None:
-        return o.flops / tensor_flops_per_s(gpu, PRODUCT_SHARE) if o.flops else 0.0
-    work = attention_work(o.flops, o.elements_out, o.attention.head_width, gpu)
-    return work.multiplying + torch_costs(gpu)["engine_start_keys"] * work.per_key
+    assert o.attention is not None
+    launch = "stream" if launch_s == gpu.stream_launch_s else "graph"
+    return attention_call(o.attention, gpu, runtime=runtime, launch=launch)
+
+
+def tensor_flops_per_s(gpu: GpuSpec, share: float) -> float:
+    """Return `share` of the dense tensor rate in FLOP/s, at the burst clock of that duty."""
+    clock_hz = sm_clock_hz(gpu, tensor_duty=share, l2_bytes_per_clk_per_sm=0.0, state="burst")
+    return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
 
 
 def torch_costs(gpu: GpuSpec) -> Costs:
@@ -128,8 +135,8 @@ def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     rules.
     """
     costs = torch_costs(gpu)
-    if o.kind == "attention":
-        return 2.0 * costs["gap_s"] + _torch_attention(o, gpu, costs)
+    if o.attention is not None:
+        return o.runs * call_of(o, gpu, launch_s, "torch").seconds
     if o.kind == "patches":
         return costs["gap_s"] + _torch_patches(o, gpu, costs)
     if o.kind == "relu epilogue":
@@ -156,25 +163,6 @@ def torch_elements(o: Operation, costs: Costs) -> int:
     if o.kind in rewrites.NORMS and o.tensors_out > 1:
         return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
     return o.elements_in + o.elements_out
-
-
-def _torch_attention(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the seconds of attention: tensor work for whole sequences.
-
-    With few new tokens, reading the cache and reducing partial sums can need longer.
-    """
-    assert o.attention is not None
-    work = attention_work(
-        o.attention.flops_of_tiles, o.elements_out, o.attention.head_width, gpu, duty=MEAN_DUTY
-    )
-    tensor = (work.multiplying + costs["start_keys"] * work.per_key) / costs["attention_share"]
-    if not o.elements_cached:
-        return costs["attention_s"] + tensor
-    return MemoryPass(
-        one_way_bytes=o.elements_cached * ELEMENT_BYTES / costs["cache_read_share"],
-        start_s=costs["split_keys_s"],
-        overlapped_s=tensor,
-    ).seconds(gpu)
 
 
 def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:

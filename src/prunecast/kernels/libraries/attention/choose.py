@@ -1,0 +1,40 @@
+"""The kernel that an engine or torch runs for a call of attention on a GPU."""
+
+from prunecast.errors import BadInput
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.attention.shape import Attention
+from prunecast.kernels.libraries.attention.work import tiles_of
+from prunecast.kernels.libraries.surrogate import rows_for
+
+MATH = "math"
+"""Torch's unfused path, which supports every shape."""
+
+
+def kernel_for(shape: Attention, gpu: GpuSpec, runtime: str) -> str:
+    """Return the kernel that a runtime uses: the first in its order that supports phase and head width.
+
+    Parameters
+    ----------
+    runtime : `engine` or `torch`, see `tables/attention_choices.csv`
+
+    Raises
+    ------
+    BadInput : no kernel supports the head width
+    """
+    masked = "yes" if shape.has_mask else "no"
+    refused = f"attention: {runtime} has no kernel on {gpu.name}"
+    for row in rows_for("attention_choices", gpu.compute_capability):
+        if row["runtime"] != runtime or shape.phase not in row["phases"].split():
+            continue
+        if row["mask"] not in ("any", masked):
+            continue
+        for kernel in row["kernels"].split("|"):
+            if kernel == MATH:
+                return kernel
+            try:
+                tiles_of(kernel, shape, gpu)
+            except BadInput as error:
+                refused = str(error)
+                continue
+            return kernel
+    raise BadInput(refused)

@@ -1,0 +1,190 @@
+"""Time of one call of attention from its work: SMs, memory, cache write and launches.
+
+    step  = c1 + rows keys (a 2 width / FMA rate + b / exponential rate) + l (bytes of keys / L2 port rate)
+    tile  = c0 + c0r (used rows / rows) (width / 64)
+    SMs   = ((w (tile + mean step) + u (longest - mean) step)^6 + (lone (tile + longest step))^6)^(1/6),
+            w = CTAs per SM, h, plus `tail` (ceil(h) - h): the last wave is partly empty,
+            mean, longest: steps of CTAs, u: what unequal CTAs cost where the longest do not start first
+    core  = (SMs^2 + memory^2)^(1/2)
+    time  = launches + core + cache write + sum of partial sums
+
+Products and exponentials of a tile do not overlap fully, hence the two factors a and b. Bytes that fit in L2
+are read at its rate, others at DRAM's. All quantities of the GPU come from its spec, so that the factors,
+fitted on one GPU, apply to others of the same kernel (`tables/attention_costs.csv`).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prunecast.hardware.clock import sm_clock_hz
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.attention.work import ELEMENT_BYTES, CallWork, nearest_rows
+
+EXPONENTIALS_PER_CLK_PER_SM = 16
+"""Kind: datasheet, CUDA C++ Programming Guide, throughput of arithmetic instructions, 7.5 to 12.0."""
+EXPONENTIALS_OF_BLACKWELL_ULTRA = 32
+"""Compute capability 10.3. Kind: datasheet, NVIDIA Blackwell Ultra, twice the exponentials of Blackwell."""
+WIDTH_UNIT = 64
+"""Head width for which `tile_row_clk` counts. Kind: definition, formula of a tile."""
+SHARP, SOFT = 6.0, 2.0
+"""Exponents by which the longest CTA and the mean, and SMs and memory, are combined. Kind: choice, shape of
+the transition between two bounds."""
+Value = Any
+"""A number, or an array with one entry for each call."""
+Costs = Mapping[str, float]
+
+
+class Parts(NamedTuple):
+    """Seconds of the parts of calls, which add up to their time."""
+
+    launch: Value
+    """Launches of all kernels of a call: cache write, schedule, attention."""
+    replay: Value
+    """Replay of a graph with only this call, as in published tables; 0 inside of a model."""
+    sms: Value
+    """Work of SMs, as far as it is exposed."""
+    memory: Value
+    """Reads of queries, keys and values, writes of outputs, as far as they are exposed."""
+    cache_write: Value
+    """Writes of new keys and values into the cache."""
+    partial_sums: Value
+    """The kernel that adds the sums of split keys."""
+
+    @property
+    def seconds(self) -> Value:
+        """Their sum."""
+        return sum(self)
+
+
+@lru_cache(maxsize=64)
+def costs_of(kernel: str, phase: str, compute_capability: int) -> Costs:
+    """Return the fitted numbers of a kernel, those of the nearest architecture that has some."""
+    (row,) = nearest_rows("attention_costs", kernel, phase, compute_capability)
+    numbers = {name: float(row[name]) for name in COSTS}
+    return MappingProxyType({**numbers, "is_mma": float(row["instruction"] == "mma")})
+
+
+COSTS = (
+    *("launches", "start_s", "replay_s", "tile_clk", "tile_row_clk", "step_clk", "load_ratio"),
+    *(
+        "product_ratio",
+        "exponential_ratio",
+        "tail_ratio",
+        "unequal_ratio",
+        "lone_ratio",
+        "dram_ratio",
+        "l2_ratio",
+    ),
+    *("write_dram_ratio", "write_l2_ratio", "combine_s"),
+)
+"""Columns of `tables/attention_costs.csv` that hold numbers; the names end with the units."""
+
+
+def parts_of(
+    work: CallWork,
+    costs: Costs,
+    gpu: GpuSpec,
+    clock_hz: Value,
+    *,
+    cold: Value = False,
+    replayed: bool = False,
+    writes_cache: bool = True,
+) -> Parts:
+    """Return the seconds of each part of a call, or of many calls.
+
+    Parameters
+    ----------
+    clock_hz : SM clock, see `attention_clock_hz`
+    cold : keys and values of earlier tokens are in DRAM, as in a model whose layers all have a cache
+    replayed : each call is a graph of its own, as in published tables
+    writes_cache : the call writes new keys and values into the cache
+    """
+    sms_s = sm_cycles(work, costs, gpu) / clock_hz
+    memory_s = _memory_seconds(work, costs, gpu, cold)
+    core_s = _combined(SOFT, sms_s, memory_s)
+    of_sms = sms_s**SOFT / (sms_s**SOFT + memory_s**SOFT)
+    copied = 2.0 * np.asarray(work.new_key_bytes) * writes_cache
+    write_s = np.where(
+        copied > gpu.l2_usable_bytes,
+        costs["write_dram_ratio"] * copied / gpu.dram_bytes_per_s,
+        costs["write_l2_ratio"] * copied / gpu.l2_bytes_per_s,
+    )
+    is_split = np.where(np.asarray(work.splits) > 1, 1.0, 0.0)
+    return Parts(
+        launch=costs["launches"] * gpu.graph_launch_s + costs["start_s"] + 0.0 * core_s,
+        replay=(costs["replay_s"] if replayed else 0.0) + 0.0 * core_s,
+        sms=of_sms * core_s,
+        memory=(1.0 - of_sms) * core_s,
+        cache_write=write_s,
+        partial_sums=is_split * costs["combine_s"] + work.partial_bytes / gpu.l2_bytes_per_s,
+    )
+
+
+def sm_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
+    """Return the cycles until the last SM ends."""
+    step = step_cycles(work, costs, gpu)
+    tile = costs["tile_clk"] + costs["tile_row_clk"] * work.rows / work.tile_rows * work.width / WIDTH_UNIT
+    waves = work.ctas / gpu.sm_count
+    waves = waves + costs["tail_ratio"] * (np.ceil(waves) - waves)
+    mean = work.steps / work.ctas
+    unequal = costs["unequal_ratio"] * np.maximum(work.longest - mean, 0.0) * step
+    lone = costs["lone_ratio"] * (tile + work.longest * step)
+    return _combined(SHARP, waves * (tile + mean * step) + unequal, lone)
+
+
+def step_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
+    """Return the cycles of one step of a CTA."""
+    products = 2.0 * work.width / product_rate(gpu, costs)
+    scores = costs["product_ratio"] * products + costs["exponential_ratio"] / exponential_rate(gpu)
+    loaded = 2.0 * work.tile_keys * work.width * ELEMENT_BYTES / gpu.l2_port_bytes_per_clk_per_sm
+    return costs["step_clk"] + work.tile_rows * work.tile_keys * scores + costs["load_ratio"] * loaded
+
+
+def product_rate(gpu: GpuSpec, costs: Costs) -> float:
+    """Return the multiply-adds per cycle of an SM: half precision by the kernel's instruction, or fp32 on
+    GPUs without tensor cores.
+    """
+    rates = (gpu.tensor_bf16_fma_per_clk_per_sm, gpu.tensor_fp16_fma_per_clk_per_sm)
+    tensor = next((rate for rate in rates if rate), 0)
+    share = gpu.mma_sync_share if costs["is_mma"] else 1.0
+    return share * tensor or gpu.fp32_fma_per_clk_per_sm
+
+
+def exponential_rate(gpu: GpuSpec) -> int:
+    """Return the exponentials per cycle of an SM."""
+    ultra = gpu.compute_capability == 103
+    return EXPONENTIALS_OF_BLACKWELL_ULTRA if ultra else EXPONENTIALS_PER_CLK_PER_SM
+
+
+@lru_cache(maxsize=1024)
+def attention_clock_hz(width: int, gpu: GpuSpec, state: str) -> float:
+    """Return the SM clock in Hz while tiles of a head width are computed in `state`."""
+    tensor = gpu.tensor_bf16_fma_per_clk_per_sm or gpu.tensor_fp16_fma_per_clk_per_sm
+    products = 2.0 * width / tensor if tensor else 0.0
+    duty = products / (products + 1.0 / exponential_rate(gpu))
+    return sm_clock_hz(gpu, tensor_duty=duty, l2_bytes_per_clk_per_sm=0.0, state=state, dtype="bf16")
+
+
+def dram_bytes(work: CallWork, gpu: GpuSpec, cold: Value) -> Value:
+    """Return the bytes that DRAM delivers: operands and outputs if they exceed L2, else only a cold cache."""
+    everything = np.asarray(work.query_bytes + work.key_bytes)
+    from_cache = np.where(cold, work.cached_key_bytes, 0.0)
+    return np.where(everything > gpu.l2_usable_bytes, everything, from_cache)
+
+
+def _memory_seconds(work: CallWork, costs: Costs, gpu: GpuSpec, cold: Value) -> Value:
+    in_dram = dram_bytes(work, gpu, cold)
+    in_l2 = work.query_bytes + work.key_bytes - in_dram
+    return (
+        costs["dram_ratio"] * in_dram / gpu.dram_bytes_per_s + costs["l2_ratio"] * in_l2 / gpu.l2_bytes_per_s
+    )
+
+
+def _combined(exponent: float, first: Value, second: Value) -> Value:
+    """Return the power mean of two bounds that the time exceeds."""
+    most = np.maximum(np.maximum(first, second), 1e-30)
+    return most * ((first / most) ** exponent + (second / most) ** exponent) ** (1.0 / exponent)

@@ -1,0 +1,81 @@
+"""`Attention`: sizes of one call of attention."""
+
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+
+
+class Attention(NamedTuple):
+    """Scores, softmax and weighted sum for a batch of equal sequences."""
+
+    sequences: int
+    queries: int
+    """New tokens of each sequence."""
+    keys: int
+    """Tokens of each sequence whose keys and values exist at the end of the pass."""
+    heads: int
+    """Query heads."""
+    key_heads: int
+    """Heads of keys and values; each serves `heads / key_heads` query heads."""
+    head_width: int
+    """Features of a head."""
+    is_causal: bool
+    window: int = 0
+    """Number of preceding tokens that a token attends to; 0 for all."""
+    has_mask: bool = False
+    """An attention mask is passed as a tensor."""
+
+    @property
+    def width(self) -> int:
+        """Query features of all heads together."""
+        return self.heads * self.head_width
+
+    @property
+    def cached(self) -> int:
+        """Tokens of each sequence that are already in the cache; 0 if keys are those of another sequence."""
+        return max(self.keys - self.queries, 0) if self.is_causal else 0
+
+    @property
+    def phase(self) -> str:
+        """`encoder` (not causal), `decode` (one new token) or `prefill`."""
+        if not self.is_causal:
+            return "encoder"
+        return "decode" if self.queries == 1 else "prefill"
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of both products."""
+        keys = mean_keys(self.cached, self.queries, self.window) if self.is_causal else self.keys
+        return 4.0 * self.sequences * self.queries * keys * self.width
+
+    def checked(self) -> "Attention":
+        """Return the sizes.
+
+        Raises
+        ------
+        BadInput : a size below 1, key heads that do not divide the heads, or a causal mask with more queries
+            than keys
+        """
+        sizes = self._asdict()
+        for name in ("sequences", "queries", "keys", "heads", "key_heads", "head_width"):
+            if sizes[name] < 1:
+                raise BadInput(f"attention: {name} must be at least 1, got {sizes[name]}")
+        if self.heads % self.key_heads:
+            raise BadInput(f"attention: {self.key_heads} key heads do not divide {self.heads} heads")
+        if self.is_causal and self.queries > self.keys:
+            raise BadInput(
+                f"attention: a causal mask needs at least as many keys as queries, got {self.keys} keys and "
+                f"{self.queries} queries"
+            )
+        return self
+
+
+def mean_keys(cached: int, tokens: int, window: int) -> float:
+    """Return the mean number of keys that a new token attends to under a causal mask.
+
+    These are the tokens before it, at most `window` of them (0 for all).
+    """
+    last = cached + tokens
+    full = min(max(window or last, cached), last)
+    before = (full**2 - cached**2) / 2.0 if full > cached else 0.0
+    return (before + (window or last) * (last - full)) / tokens

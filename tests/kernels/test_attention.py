@@ -1,0 +1,196 @@
+"""Attention of libraries: tiles counted one by one, laws of its time, tables, and bad input."""
+
+import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prunecast.errors import BadInput
+from prunecast.hardware import gpu_names, load_gpu
+from prunecast.kernels.libraries.attention.call import attention_call
+from prunecast.kernels.libraries.attention.choose import kernel_for
+from prunecast.kernels.libraries.attention.seconds import attention_clock_hz, costs_of, parts_of
+from prunecast.kernels.libraries.attention.shape import Attention
+from prunecast.kernels.libraries.attention.work import CallWork, tiles_of, work_of
+from prunecast.kernels.libraries.surrogate import table
+
+H100 = load_gpu("h100-sxm")
+KERNELS = sorted(
+    {(row["kernel"], phase) for row in table("attention_costs") for phase in row["phases"].split()}
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn, causal: bool | None = None) -> Attention:
+    is_causal = draw(st.booleans()) if causal is None else causal
+    queries = draw(st.sampled_from((1, 2, 13, 64, 100, 300)))
+    keys = queries + draw(st.sampled_from((0, 1, 63, 500))) if is_causal else draw(st.integers(1, 400))
+    key_heads = draw(st.sampled_from((1, 2, 3)))
+    return Attention(
+        draw(st.sampled_from((1, 3, 40))),
+        queries,
+        keys,
+        key_heads * draw(st.sampled_from((1, 4, 8))),
+        key_heads,
+        draw(st.sampled_from((64, 80, 128, 256))),
+        is_causal,
+        draw(st.sampled_from((0, 0, 7, 128))) if is_causal else 0,
+    )
+
+
+def steps_one_by_one(shape: Attention, kernel: str) -> list[int]:
+    """Key tiles of each query tile of one head that hold a key which a row of the tile attends to."""
+    tiles = tiles_of(kernel, shape, H100)
+    group = shape.heads // shape.key_heads if tiles.packs else 1
+    window = shape.window if shape.window < shape.keys else 0
+    seen: dict[int, set[int]] = {}
+    for row in range(shape.queries * group):
+        query = row // group + shape.cached
+        for key in range(shape.keys):
+            attends = not shape.is_causal or (key <= query and (not window or key >= query - window))
+            if attends:
+                seen.setdefault(row // tiles.rows, set()).add(key // tiles.keys)
+    return [len(each) for each in seen.values()]
+
+
+@given(shapes())
+def test_steps_are_those_that_hold_an_attended_key(shape: Attention) -> None:
+    kernel = kernel_for(shape, H100, "engine")
+    work = work_of(kernel, shape, H100)
+    counted = steps_one_by_one(shape, kernel)
+    heads = work.ctas / work.splits / len(counted)
+    assert heads == shape.sequences * (
+        shape.key_heads if tiles_of(kernel, shape, H100).packs else shape.heads
+    )
+    assert work.steps == heads * sum(counted)
+    assert work.longest == -(-max(counted) // work.splits)
+
+
+@given(shapes(), st.sampled_from(("engine", "torch")), st.booleans())
+def test_parts_add_up_and_bounds_enclose_the_time(shape: Attention, runtime: str, cold: bool) -> None:
+    call = attention_call(shape, H100, runtime=runtime, cold=cold)
+    assert all(seconds > 0.0 for seconds in call.parts.values())
+    assert call.seconds_low < call.seconds < call.seconds_high
+    assert call.seconds >= attention_call(shape, H100, runtime=runtime, cold=False).seconds
+
+
+@given(shapes(causal=True), st.sampled_from(("sequences", "keys", "key_heads")))
+def test_more_work_needs_no_less_time(shape: Attention, name: str) -> None:
+    """Twice the sequences, the cache, or the heads. With a window, a longer cache only moves tile borders."""
+    shape = shape._replace(window=0) if name == "keys" else shape
+    more = shape._replace(**{name: 2 * getattr(shape, name)})
+    if name == "key_heads":
+        more = more._replace(heads=2 * shape.heads)
+    kernel = kernel_for(shape, H100, "engine")
+    first, second = (work_of(kernel, each, H100) for each in (shape, more))
+    assert second.steps >= first.steps
+    assert second.key_bytes >= first.key_bytes
+    costs = costs_of(kernel, shape.phase, 90)
+    seconds = [float(parts_of(work, costs, H100, 1.7e9).seconds) for work in (first, second)]
+    # Splitting keys among idle SMs, and the last wave, may make larger calls a little faster
+    assert seconds[1] > 0.75 * seconds[0]
+
+
+@given(st.lists(shapes(causal=True), min_size=1, max_size=6))
+def test_many_calls_at_once_are_the_calls_one_by_one(many: list[Attention]) -> None:
+    kernel, costs = "FlashAttention 3", costs_of("FlashAttention 3", "prefill", 90)
+    works = [work_of(kernel, each, H100) for each in many]
+    together = CallWork(*(np.array(column) for column in zip(*works, strict=True)))
+    clock_hz = np.array([attention_clock_hz(int(work.width), H100, "burst") for work in works])
+    found = parts_of(together, costs, H100, clock_hz).seconds
+    for seconds, work, hz in zip(found, works, clock_hz, strict=True):
+        assert seconds == pytest.approx(float(parts_of(work, costs, H100, hz).seconds))
+
+
+def test_a_window_reads_no_more_than_all_keys() -> None:
+    whole = Attention(8, 1, 8192, 32, 8, 128, is_causal=True)
+    windowed = whole._replace(window=128)
+    assert (
+        work_of("FlashAttention 3", windowed, H100).key_bytes
+        < 0.02 * work_of("FlashAttention 3", whole, H100).key_bytes
+    )
+    assert attention_call(windowed, H100).seconds < attention_call(whole, H100).seconds
+
+
+def test_few_tiles_split_their_keys_and_many_do_not() -> None:
+    few = work_of("FlashAttention 3", Attention(1, 1, 32768, 32, 8, 128, is_causal=True), H100)
+    many = work_of("FlashAttention 3", Attention(64, 1, 32768, 32, 8, 128, is_causal=True), H100)
+    assert (few.splits, many.splits) == (132 // 8, 1)
+    assert few.partial_bytes > 0.0 == many.partial_bytes
+
+
+def test_the_replay_of_a_graph_counts_only_in_published_tables() -> None:
+    shape = Attention(1, 1, 64, 8, 8, 128, is_causal=True)
+    work, costs = work_of("FlashAttention 3", shape, H100), costs_of("FlashAttention 3", "decode", 90)
+    inside, alone = (parts_of(work, costs, H100, 1.7e9, replayed=each) for each in (False, True))
+    assert float(alone.seconds - inside.seconds) == pytest.approx(costs["replay_s"])
+
+
+@pytest.mark.parametrize("name", gpu_names())
+@pytest.mark.parametrize("runtime", ["engine", "torch"])
+def test_every_gpu_has_a_kernel_for_each_phase(name: str, runtime: str) -> None:
+    gpu = load_gpu(name)
+    for queries, keys, causal in ((300, 300, True), (1, 300, True), (300, 300, False)):
+        for mask in (False, True):
+            shape = Attention(2, queries, keys, 8, 4, 128, causal, has_mask=mask)
+            call = attention_call(shape, gpu, runtime=runtime)
+            assert np.isfinite(call.seconds)
+            assert call.bound in ("tensor", "exponentials", "latency", "dram", "l2", "fp32")
+
+
+def test_more_sms_bandwidth_or_tensor_rate_are_no_slower() -> None:
+    for queries, keys in ((4096, 4096), (1, 16384)):
+        shape = Attention(16, queries, keys, 32, 8, 128, is_causal=True)
+        h20, h200 = (attention_call(shape, load_gpu(name)).seconds for name in ("h20", "h200-sxm"))
+        h100 = attention_call(shape, H100).seconds
+        assert h200 <= h100
+        assert h200 < h20
+
+
+def test_torch_takes_its_unfused_path_only_where_no_fused_kernel_serves() -> None:
+    shape = Attention(32, 128, 128, 12, 12, 64, is_causal=False)
+    assert kernel_for(shape, load_gpu("h200-sxm"), "torch") == "cuDNN"
+    assert kernel_for(shape._replace(has_mask=True), load_gpu("h200-sxm"), "torch") == "cuDNN with mask"
+    assert kernel_for(shape, load_gpu("a100-sxm4-80gb"), "torch") == "FlashAttention 2 of torch"
+    math = attention_call(shape, load_gpu("gtx-1080-ti"), runtime="torch")
+    assert math.kernel == "math"
+    assert math.seconds > 5 * attention_call(shape, load_gpu("t4"), runtime="torch").seconds
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key_heads": 3}, "3 key heads do not divide 8 heads"),
+        ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"queries": 90}, "at least as many keys as queries"),
+        ({"head_width": 640}, "head widths up to 512 on h100-sxm, got 640"),
+    ],
+)
+def test_what_is_no_attention_is_one_line(changes: dict[str, int], message: str) -> None:
+    shape = Attention(1, 64, 64, 8, 8, 128, is_causal=True)._replace(**changes)
+    with pytest.raises(BadInput, match=message) as error:
+        attention_call(shape, H100)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["attention_tiles", "attention_choices", "attention_costs"])
+def test_rows_say_where_they_come_from(name: str) -> None:
+    for row in table(name):
+        assert row["source"]
+        assert row["kind"] in ("vendor", "guess", "fitted")
+        assert datetime.date.fromisoformat(row["date"])
+
+
+def test_every_kernel_has_tiles_and_costs() -> None:
+    named = {
+        (kernel, phase)
+        for row in table("attention_choices")
+        for phase in row["phases"].split()
+        for kernel in row["kernels"].split("|")
+        if kernel != "math"
+    }
+    tiles = {(row["kernel"], phase) for row in table("attention_tiles") for phase in row["phases"].split()}
+    assert {pair for pair in named if pair in tiles} <= set(KERNELS)
+    assert {kernel for kernel, _ in named} <= {kernel for kernel, _ in tiles}
