@@ -57,6 +57,7 @@ RIGHT = {
     **{name: {"fraction"} for name in ("latency_share", "latency_s", "speedup", "seconds")},
     **{name: {"list"} for name in ("patterns", "sparsities")},
     "storage": {"text"},
+    "convolutions": {"bool", "None"},
     "first_waves": {"None"},
     "seconds": {"fraction", "infinity"},
     "document": set(),

@@ -173,11 +173,12 @@ def test_predict_and_prune_load_the_same_layers(tmp_path):
     for source, asked in sources.items():
         found = search_of(source, gpu="h200-sxm", engine="model", **asked).workload
         batch = asked.get("batch")
-        settings = Settings(
+        settings = Settings.of(
+            source,
             gpu="h200-sxm",
             **{name: value for name, value in asked.items() if name != "batch"},
             convolutions=ConvSettings(batch=batch),
-        ).said_of(source)
+        )
         predicted = workload_of(source, settings)
         assert list(predicted.layers) == list(found.layers)
         for name, layer in predicted.layers.items():

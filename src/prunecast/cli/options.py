@@ -1,6 +1,6 @@
 """Options that several commands share, spelled like the fields they fill, and the records they come in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,23 +217,17 @@ class Layer(Read):
     ] = 2
 
     def arguments(self) -> dict[str, Any]:
-        """The options as `codesign.explain` takes them."""
+        """The options as `codesign.predict` or `codesign.explain` takes them."""
         from prunecast.workload import ConvSettings
 
-        convolutions = ConvSettings(
-            input_size=self.input_size or (),
-            stride=self.stride or (),
-            padding=self.padding or (),
-            batch=self.batch,
-            product=self.conv,
-        )
-        names = ("tokens", "workload", "sparsity", "pattern", "engine", "state", "launch", "dtype")
-        return {
-            **{name: getattr(self, name) for name in (*names, "experts_per_token")},
-            "target": self.target or (),
-            "ignore": self.ignore or (),
-            "convolutions": convolutions,
-        }
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "transpose"}
+        repeated = ("target", "ignore", "input_size", "stride", "padding")
+        given |= {name: given[name] or () for name in repeated}
+        images = {name: given.pop(name) for name in (*repeated[2:], "batch")}
+        given["convolutions"] = ConvSettings(**images, product=given.pop("conv"))
+        if "kernel" in given:
+            given["kernels"] = given.pop("kernel") or "all"
+        return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,9 +262,3 @@ class Layers(Layer):
             metavar="W", show_default="the GPU's own", help="Power limit, as nvidia-smi -pl sets it."
         ),
     ] = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The options as `codesign.predict` takes them."""
-        names = ("scope", "runtime", "l2", "power_limit")
-        own = {"kernels": self.kernel or "all", **{name: getattr(self, name) for name in names}}
-        return {**super().arguments(), **own}

@@ -18,7 +18,7 @@ from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
-from prunecast.workload.layers import ConvSettings, Source
+from prunecast.workload.layers import Source
 from prunecast.workload.pruned_maps import MapMaker
 from prunecast.workload.workload import WorkloadLayer
 
@@ -60,7 +60,6 @@ def explain(
     gpu: str | GpuSpec,
     kernel: str | None = None,
     pattern: str | None = None,
-    convolutions: ConvSettings | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Explanation:
@@ -72,13 +71,8 @@ def explain(
     ------
     BadInput : as `predict`, or the weights hold more than one layer after `target` and `ignore`
     """
-    settings = Settings(
-        gpu=gpu,
-        pattern=pattern,
-        kernels=(kernel or _first_kernel(pattern),),
-        convolutions=convolutions or ConvSettings(),
-        **options,
-    ).said_of(weights)
+    first = TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
+    settings = Settings.of(weights, gpu=gpu, pattern=pattern, kernels=(kernel or first,), **options)
     job = layer_job(weights, settings, progress)
     layer = _only_layer(job)
     progress("predicting", 0, 1)
@@ -94,10 +88,6 @@ def explain(
         advice=advice,
         provenance=provenance_of(job, settings),
     )
-
-
-def _first_kernel(pattern: str | None) -> str:
-    return TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
 
 
 def _only_layer(job: LayerJob) -> WorkloadLayer:

@@ -4,48 +4,28 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import count
+from typing import Any
 
 from prunecast.arguments import checked
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.settings import Settings, layer_job, provenance_of
+from prunecast.codesign.settings import Settings, layer_job, provenance_of, with_settings
 from prunecast.codesign.table import PredictionTable, WholeModel
-from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, plan_dense
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.model_time import mixed_time
-from prunecast.workload.layers import ConvSettings, Source
+from prunecast.workload.layers import Source
 
 LAYERS_AHEAD = 2
 """Layers of a large checkpoint that are planned before the results of earlier ones are collected."""
 
 
+@with_settings
 @checked
 def predict(
-    weights: Source,
-    *,
-    gpu: str | GpuSpec,
-    tokens: int | None = None,
-    workload: str | None = None,
-    runtime: str = "engine",
-    sparsity: float | None = None,
-    pattern: str | None = None,
-    kernels: str | Sequence[str] = "all",
-    engine: str = "simulator",
-    state: str = "burst",
-    launch: str = "graph",
-    l2: str | None = None,
-    power_limit: float | None = None,
-    dtype: str | None = None,
-    scope: str = "layer",
-    target: str | Sequence[str] = (),
-    ignore: str | Sequence[str] = (),
-    convolutions: ConvSettings | None = None,
-    experts_per_token: int = 2,
-    crossovers: bool = True,
-    progress: Progress = silent,
+    weights: Source, *, crossovers: bool = True, progress: Progress = silent, **settings: Any
 ) -> PredictionTable:
     """Predict every layer of a model, dense and pruned.
 
@@ -84,27 +64,8 @@ def predict(
     ------
     BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
     """
-    settings = Settings(
-        gpu=gpu,
-        tokens=tokens,
-        workload=workload,
-        runtime=runtime,
-        sparsity=sparsity,
-        pattern=pattern,
-        kernels=kernels,
-        engine=engine,
-        state=state,
-        launch=launch,
-        l2=l2,
-        power_limit=power_limit,
-        dtype=dtype,
-        scope=scope,
-        target=target,
-        ignore=ignore,
-        convolutions=convolutions or ConvSettings(),
-        experts_per_token=experts_per_token,
-    ).said_of(weights)
-    job = layer_job(weights, settings, progress, quick_lists=True)
+    said = Settings.of(weights, **settings)
+    job = layer_job(weights, said, progress, quick_lists=True)
     layers, loaded = job.launches.layers, job.workload
     ticks = count(1)
 
@@ -126,12 +87,12 @@ def predict(
         whole = _whole_model(job, predictions) if in_model else None
     finally:
         job.engine.stop()
-    counts = in_model or settings.workload is not None
+    counts = in_model or said.workload is not None
     return PredictionTable(
         predictions=predictions,
         crossovers=crossed,
         skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
-        provenance=provenance_of(job, settings),
+        provenance=provenance_of(job, said),
         convolutions={
             name: layer.convolution for name, layer in layers.items() if layer.convolution is not None
         },

@@ -1,7 +1,9 @@
 """`Settings`: the checked arguments of a prediction; `layer_job`: the job that predicts a set of weights."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, Self, TypeVar
 
 from prunecast.arguments import check_fields
 from prunecast.codesign.layer_job import LayerJob
@@ -33,6 +35,11 @@ from prunecast.workload.workload import (
     rows_of,
 )
 
+P = ParamSpec("P")
+R = TypeVar("R")
+MATRICES = ConvSettings()
+"""Filters count as matrices."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -59,7 +66,7 @@ class Settings:
     scope: str = "layer"
     target: str | Sequence[str] = ()
     ignore: str | Sequence[str] = ()
-    convolutions: ConvSettings = field(default_factory=ConvSettings)
+    convolutions: ConvSettings = MATRICES
     experts_per_token: int = 2
 
     def __post_init__(self) -> None:
@@ -82,22 +89,20 @@ class Settings:
         if self.dtype is not None:
             check_choice("dtype", self.dtype, DTYPE_BYTES)
 
-    def said_of(self, weights: Source) -> "Settings":
-        """Return the settings with a default workload for a standard model without workload and tokens.
+    @classmethod
+    def of(cls, weights: Source, *, convolutions: ConvSettings | None = None, **settings: Any) -> Self:
+        """Return the settings, with a default workload for a standard model without workload and tokens.
 
         Raises
         ------
         BadInput : a batch without effect
         """
-        check_batch(
-            weights,
-            self.convolutions.batch,
-            other=self.workload or self.tokens,
-            has_images=bool(self.convolutions.input_size),
-        )
-        if self.workload is not None or self.tokens is not None or not is_standard(weights):
-            return self
-        return replace(self, workload=f"batch:{self.convolutions.batch or BATCH}")
+        said = cls(convolutions=MATRICES if convolutions is None else convolutions, **settings)
+        batch, stated = said.convolutions.batch, said.workload or said.tokens
+        check_batch(weights, batch, other=stated, has_images=bool(said.convolutions.input_size))
+        if stated is not None or not is_standard(weights):
+            return said
+        return replace(said, workload=f"batch:{batch or BATCH}")
 
     def passes(self) -> tuple[Pass, ...]:
         """Return the forward passes (prefill, decode) with their token counts."""
@@ -109,6 +114,15 @@ class Settings:
         if self.workload is not None:
             return max(run.columns for run in parse_workload(self.workload))
         return TOKENS if self.tokens is None else self.tokens
+
+
+def with_settings(function: Callable[P, R]) -> Callable[P, R]:
+    """Show the fields of `Settings` as keywords of a function whose `**settings` fill and check them."""
+    own = signature(function)
+    named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    every = sorted((*signature(Settings).parameters.values(), *named), key=lambda one: one.kind)
+    function.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+    return function
 
 
 def layer_job(
