@@ -100,7 +100,7 @@ def test_the_slowest_resource_bounds_a_launch_that_overlaps_perfectly():
     added = tiled_time(WORK, RATES._replace(overlap=1.0), H100)
     assert alone.seconds < tiled_time(WORK, RATES, H100).seconds < added.seconds
     slower = tiled_time(WORK._replace(dram_bytes=1e10), RATES._replace(overlap=200.0), H100)
-    assert slower.bound == "DRAM"
+    assert slower.bound == "dram"
     assert slower.seconds == pytest.approx(1e10 / (0.9 * H100.dram_peak_bytes_per_s), rel=1e-3)
 
 

@@ -215,6 +215,20 @@ class Layer(Read):
     experts_per_token: Annotated[
         int, typer.Option(metavar="N", help="Experts per token, in layers of a mixture of experts.")
     ] = 2
+    routing: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Tokens of each expert of a model: random, balanced, or like power-law:1.2.",
+        ),
+    ] = "random"
+    scales: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Scales of x in fp8: tensor, static, token, block; fused: x is written in fp8.",
+        ),
+    ] = "tensor"
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.predict` or `codesign.explain` takes them."""

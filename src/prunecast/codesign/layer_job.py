@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.interval import guessed_share, interval_s
+from prunecast.codesign.interval import Interval, guessed_share, interval_s
 from prunecast.codesign.prediction import Prediction
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
@@ -152,6 +152,8 @@ def _start_kernel(
             for each, outcomes in zip(sequences, started, strict=True)
         ]
         seconds, place = min((seconds, place) for place, seconds in enumerate(times))
+        call = job.launches.dense_call(layer) if kept is None else None
+        seconds = call.seconds if call else seconds + job.launches.quantise_seconds(layer)
         fastest, outcomes = sequences[place], [outcome.result() for outcome in started[place]]
         plan = fastest.launches[0]
         interval = interval_s(
@@ -164,6 +166,8 @@ def _start_kernel(
             guessed_costs=max(KERNELS[each.kernel].guessed_costs(engine.gpu) for each in fastest.launches),
             guessed_gpu=guessed_share(engine.gpu),
         )
+        if call is not None:
+            interval = Interval(call.low_s, call.high_s, call.evidence, "")
 
         def plan_again() -> KernelPlan:
             return job.launches.sequences(layer, job.plan(layer, candidate)[1])[place].launches[0]
@@ -183,8 +187,10 @@ def _start_kernel(
             seconds_low=interval.low_s,
             seconds_high=interval.high_s,
             speedup_over_dense=(seconds if dense_seconds is None else dense_seconds) / seconds,
-            bound=max(outcomes, key=lambda outcome: outcome.seconds).bound,
-            note="; ".join(text for text in (note, fastest.note, interval.warning) if text),
+            bound=call.bound if call else max(outcomes, key=lambda outcome: outcome.seconds).bound,
+            note="; ".join(
+                text for text in (note, fastest.note, interval.warning, call.note if call else "") if text
+            ),
             planned=partial(_itself, plan) if job.holds_plans else plan_again,
             result=outcomes[0],
             gpu=engine.gpu,

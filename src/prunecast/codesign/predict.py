@@ -13,10 +13,12 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import Settings, layer_job, provenance_of, with_settings
 from prunecast.codesign.table import PredictionTable, WholeModel
 from prunecast.kernels import KERNELS, plan_dense
+from prunecast.workload.dense_calls import dense_call
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.model_time import mixed_time
 from prunecast.workload.layers import Source
+from prunecast.workload.workload import experts_of
 
 LAYERS_AHEAD = 2
 """Layers of a large checkpoint that are planned before the results of earlier ones are collected."""
@@ -57,6 +59,10 @@ def predict(
     convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without them,
         their products have `tokens` columns
     experts_per_token : experts that each token is routed to, for layers that are experts
+    routing : tokens of each expert of a model: `random`, `balanced`, or `power-law:A` with exponent A; see
+        `kernels.libraries.experts.routing`
+    scales : how an engine scales x in fp8: `tensor`, `static`, `token`, `block`, or `fused` if the kernel
+        before it writes x in fp8; see `kernels.libraries.scaled.call`
     crossovers : also find the sparsity from which each kernel beats dense; needs longer than the prediction
     progress : called with the progress
 
@@ -111,9 +117,13 @@ def _whole_model(job: LayerJob, predictions: Sequence[Prediction]) -> WholeModel
     ungated = frozenset(name for name in sparse if not KERNELS[best[name].kernel].gates_in_torch)
     engine = job.engine
 
+    dtype, experts = job.launches.dtype or "fp16", experts_of(job.workload)
+
     @cache
     def dense_seconds(m: int, k: int, n: int) -> float:
-        return engine.run(plan_dense(m, k, n, job.launches.dtype or "fp16", engine.gpu)).seconds
+        part, scales = experts.get((m, k, n)), job.launches.scales
+        call = dense_call(m, k, n, dtype, engine.gpu, state=engine.state, fused=part, scales=scales)
+        return engine.run(plan_dense(m, k, n, dtype, engine.gpu)).seconds if call is None else call.seconds
 
     def whole(seconds: Mapping[str, float], sparse: Collection[str]) -> ModelTime:
         times = []
@@ -132,6 +142,8 @@ def _whole_model(job: LayerJob, predictions: Sequence[Prediction]) -> WholeModel
                 sparse=frozenset(name for name, row in row_of.items() if row in sparse),
                 ungated=ungated,
                 launch=engine.launch,
+                dtype=dtype,
+                state=engine.state,
             )
             times.append((run.share, time))
         return mixed_time(times)

@@ -11,6 +11,8 @@ from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES
+from prunecast.kernels.libraries.experts.routing import check_routing
+from prunecast.kernels.libraries.scaled.call import SCALES
 from prunecast.launch import L2_STATES
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
@@ -68,6 +70,8 @@ class Settings:
     ignore: str | Sequence[str] = ()
     convolutions: ConvSettings = MATRICES
     experts_per_token: int = 2
+    routing: str = "random"
+    scales: str = "tensor"
 
     def __post_init__(self) -> None:
         check_fields(self, "predict")
@@ -80,6 +84,8 @@ class Settings:
             check_choice("l2", self.l2, L2_STATES)
         if self.experts_per_token < 1:
             raise BadInput(f"experts-per-token must be at least 1, got {self.experts_per_token}")
+        check_routing(self.routing)
+        check_choice("scales", self.scales, SCALES)
         if self.sparsity is not None:
             check_sparsity(self.sparsity)
         if self.pattern is not None:
@@ -106,7 +112,9 @@ class Settings:
 
     def passes(self) -> tuple[Pass, ...]:
         """Return the forward passes (prefill, decode) with their token counts."""
-        return (Pass(1, self.columns),) if self.workload is None else parse_workload(self.workload)
+        if self.workload is None:
+            return (Pass(1, self.columns, routing=self.routing),)
+        return tuple(run._replace(routing=self.routing) for run in parse_workload(self.workload))
 
     @property
     def columns(self) -> int:
@@ -171,6 +179,7 @@ def layer_job(
         natural=pattern is None,
         maker=MapMaker(rows, settings.scope),
         product=settings.convolutions.product,
+        scales=settings.scales if settings.runtime == "engine" else None,
     )
     return LayerJob(
         workload=workload,

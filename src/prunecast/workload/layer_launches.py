@@ -19,6 +19,7 @@ from prunecast.patterns.tile_element import TwoParts
 from prunecast.plan.conv import computes_addresses, im2col_bytes
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.workload.candidates import Candidate
+from prunecast.workload.dense_calls import DenseCall, dense_call, quantise_seconds
 from prunecast.workload.engines import Engine
 from prunecast.workload.pruned_maps import Guide, MapMaker, sparsity_for
 from prunecast.workload.two_parts import blocks_in_two, launches_in_two
@@ -121,6 +122,7 @@ class LayerLaunches:
         fixed sparsity
     maker : makes the maps of the layers
     product : one of `layers.PRODUCTS`
+    scales : how engines scale x in fp8, one of `scaled.SCALES`; None for products without quantising
     likely_crossings : (kernel, pattern, shape, dense time) -> the last crossover that was found
     """
 
@@ -130,6 +132,7 @@ class LayerLaunches:
     natural: bool
     maker: MapMaker
     product: str = "best"
+    scales: str | None = None
     likely_crossings: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
     _seconds_of_maps: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
 
@@ -182,6 +185,25 @@ class LayerLaunches:
         alternative.
         """
         return _known_dense(*layer.shape, layer.n, kernel_dtype(layer, self.dtype), self.engine.gpu)
+
+    def dense_call(self, layer: WorkloadLayer) -> DenseCall | None:
+        """Return the call of the dense product of a layer, or None if it is one launch of cuBLAS."""
+        if layer.convolution is not None:
+            return None
+        return dense_call(
+            *layer.shape,
+            layer.n,
+            kernel_dtype(layer, self.dtype),
+            self.engine.gpu,
+            state=self.engine.state,
+            fused=layer.fused,
+            scales=self.scales,
+        )
+
+    def quantise_seconds(self, layer: WorkloadLayer) -> float:
+        """Return the seconds of quantising x before a sparse product of a layer."""
+        dtype = kernel_dtype(layer, self.dtype)
+        return quantise_seconds(layer.shape[1], layer.n, dtype, self.engine.gpu, self.scales)
 
     def seconds_at(
         self, alone: MapMaker, layer: WorkloadLayer, candidate: Candidate

@@ -30,6 +30,7 @@ from prunecast.workload.graph.config import (
     graph_of_tensors,
     shape_of_config,
 )
+from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.families import families
 from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.model_time import LayerPass
@@ -82,6 +83,7 @@ class WorkloadLayer(Layer):
     count : number of equal matrices that it represents, such as experts, or layers of a large model
     members : the matrices that are stacked; empty for one matrix
     convolution : the convolution that the product computes, None for a linear layer
+    fused : rows only: the part of a fused layer of experts that its dense product is, else None
     """
 
     tokens: tuple[int, ...]
@@ -91,6 +93,7 @@ class WorkloadLayer(Layer):
     count: int = 1
     members: tuple[Layer, ...] = ()
     convolution: ConvShape | None = None
+    fused: ExpertPart | None = None
 
     @property
     def n(self) -> int:
@@ -426,6 +429,10 @@ def _of_matrices(
     shapes = conv_shapes(tuple(loaded.layers.values()), settings)
     layers = {}
     for name, layer in loaded.layers.items():
+        if layer.experts is not None and experts_per_token > layer.experts:
+            raise BadInput(
+                f"{name}: experts-per-token must be 1 to its {layer.experts} experts, got {experts_per_token}"
+            )
         conv = shapes.get(name)
         tokens = (conv.n if conv else layer.share_of(run.columns, experts_per_token) for run in passes)
         layers[name] = _workload_layer(layer, tuple(tokens), conv)
@@ -500,13 +507,23 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
             n = layer.tokens[place]
             if n == 0:
                 continue
-            conv = layer.convolution if run.graph is None else run.graph[name].convolution
+            conv, fused = layer.convolution, None
+            if run.graph is not None:
+                conv, fused = run.graph[name].convolution, run.graph[name].experts
             row = f"{name} {label}".rstrip()
             if workload.form == "standard":
-                row = first.setdefault((layer.shape, n, conv), row)
+                alike = None if fused is None else fused.in_any_layer()
+                row = first.setdefault((layer.shape, n, conv, alike), row)
             if row not in rows:
                 rows[row] = replace(
-                    layer, name=row, tokens=(n,), convolution=conv, runs=0.0, in_pass=place, stands_for=()
+                    layer,
+                    name=row,
+                    tokens=(n,),
+                    convolution=conv,
+                    fused=fused,
+                    runs=0.0,
+                    in_pass=place,
+                    stands_for=(),
                 )
                 if workload.form == "standard":
                     rows[row] = _drawn(rows[row], drawn)
@@ -530,6 +547,13 @@ def _drawn(row: WorkloadLayer, drawn: dict[tuple[int, int], Callable[[], npt.NDA
     conv = row.convolution
     filters = FilterShape(conv.channels, conv.kernel_h, conv.kernel_w) if conv else None
     return replace(row, load=drawn[row.shape], filters=filters)
+
+
+def experts_of(workload: Workload) -> dict[tuple[int, int, int], ExpertPart]:
+    """Return (M, K, N) of a product -> the part of a fused layer of experts that it is if it is dense."""
+    graphs = [run.graph for run in workload.passes if run.graph is not None]
+    products = [product for graph in graphs for product in graph.products.values()]
+    return {(p.m, p.k, p.n): p.experts for p in products if p.experts is not None}
 
 
 def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:

@@ -7,8 +7,9 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.attention.shape import mean_keys
+from prunecast.kernels.libraries.experts.call import ExpertLayer
 from prunecast.workload.graph import Pass, load_model_graph, load_pass, parse_workload
-from prunecast.workload.graph.blocks import active_experts
+from prunecast.workload.graph.experts import active_experts
 from prunecast.workload.graph.runtimes import engine_seconds
 from prunecast.workload.graph.shapes import transformers
 
@@ -136,7 +137,8 @@ def test_a_token_alone_goes_through_its_own_experts() -> None:
 
 
 def test_active_experts_grow_with_tokens_up_to_all() -> None:
-    counts = [active_experts(128, 8, tokens) for tokens in (1, 2, 4, 8, 16, 64, 4096)]
+    layer = ExpertLayer(experts=128, per_token=8, hidden=1, width=1, tokens=1)
+    counts = [active_experts(layer._replace(tokens=tokens)) for tokens in (1, 2, 4, 8, 16, 64, 4096)]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (8, 128)
 

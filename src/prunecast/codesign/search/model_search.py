@@ -24,7 +24,7 @@ from prunecast.workload.engines import Engine, Outcome, Progress, silent
 from prunecast.workload.graph import ModelTime
 from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
 from prunecast.workload.two_parts import launches_in_two
-from prunecast.workload.workload import MOST_REMEMBERED_WEIGHTS, Workload, grids_of
+from prunecast.workload.workload import MOST_REMEMBERED_WEIGHTS, Workload, experts_of, grids_of
 
 FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95
@@ -116,6 +116,7 @@ class ModelSearch:
             dtype=self.dtype,
             typical={shape: partial(self.workload.importance, name) for shape, name in first.items()},
             grids=self._grids,
+            experts=experts_of(self.workload),
         )
 
         def make(name: str) -> Options:
@@ -239,7 +240,8 @@ class ModelSearch:
 
     @property
     def _whole(self) -> PassTimes:
-        return PassTimes(self.workload.passes, self.engine.gpu, self.engine.launch)
+        engine = self.engine
+        return PassTimes(self.workload.passes, engine.gpu, engine.launch, self.dtype, engine.state)
 
     def _passes_of(self, name: str) -> list[LayerPass]:
         return [run for run in self.workload.passes if name in run.tokens]

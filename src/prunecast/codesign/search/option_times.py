@@ -21,6 +21,7 @@ from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
 from prunecast.workload.engines import Engine
+from prunecast.workload.graph.experts import ExpertPart, are_fused
 
 FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int64]
@@ -62,12 +63,14 @@ class OptionTimes:
     dtype : of A, B and C
     typical : (M, K) -> importance (M, K) of the layer that represents that shape
     grids : (M, K, N) of a product -> the grid of input images, if torch runs it as a convolution
+    experts : (M, K, N) of a product -> the part of a fused layer of experts that it is
     """
 
     engine: Engine
     dtype: str
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
     grids: Mapping[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
+    experts: Mapping[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
     _known: dict[tuple[str | int, ...], float] = field(default_factory=dict, init=False, repr=False)
     _of_patterns: dict[tuple[str, float | None, int, int, int], float | None] = field(
         default_factory=dict, init=False, repr=False
@@ -79,8 +82,11 @@ class OptionTimes:
     def dense(self, m: int, k: int, n: int) -> float:
         """Return the predicted seconds of the dense product of A (m, k) and B (k, n).
 
-        Rows are padded to multiples of 16 bytes, which a user would do: unaligned rows are slower.
+        Rows are padded to multiples of 16 bytes, which a user would do: unaligned rows are slower. Of
+        experts it is the share of one expert in the grouped launch.
         """
+        if (m, k, n) in self.experts and are_fused(self.engine.gpu, self.dtype):
+            return self.experts[m, k, n].seconds(self.engine.gpu, self.dtype, self.engine.state)
         key = ("dense", m, k, n)
         if key not in self._known:
             plan = plan_dense(m, k, n, self.dtype, self.engine.gpu)

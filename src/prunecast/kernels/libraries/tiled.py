@@ -91,7 +91,7 @@ class TiledTime(NamedTuple):
 
     seconds: float
     bound: str
-    """`tensor`, `shared memory`, `L2` or `DRAM`."""
+    """`tensor`, `shared`, `l2` or `dram`, as of the closed form of plans."""
 
 
 def tiled_time(work: TiledWork, rates: Rates, gpu: GpuSpec, *, state: str = "burst") -> TiledTime:
@@ -138,9 +138,9 @@ def tiled_time(work: TiledWork, rates: Rates, gpu: GpuSpec, *, state: str = "bur
         dtype=work.dtype,
     )
     limits = {
-        "tensor" if tensor >= shared else "shared memory": cycles / clock_hz,
-        "L2": l2_s,
-        "DRAM": dram_s,
+        "tensor" if tensor >= shared else "shared": cycles / clock_hz,
+        "l2": l2_s,
+        "dram": dram_s,
     }
     return TiledTime(at(clock_hz), max(limits, key=limits.__getitem__))
 

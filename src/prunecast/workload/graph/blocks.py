@@ -1,6 +1,8 @@
 """`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
 
 from prunecast.kernels.libraries.attention.shape import Attention
+from prunecast.kernels.libraries.experts.call import ExpertLayer
+from prunecast.workload.graph.experts import ExpertPart, active_experts
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.shapes import Pass, Transformer
 
@@ -81,43 +83,69 @@ class Blocks:
     def _experts(self, layer: str, stream: str) -> str:
         """Add experts. Tokens are scattered to the columns of their experts and gathered again.
 
-        The scatter and the gather each read and write all tokens once. Experts run one after the other, and
-        experts that are unlikely to get a token do not run.
+        The scatter and the gather each read and write all tokens once. Experts without a token do not run.
+        Dense experts are one fused call, whose parts the operations are; see `experts.py`.
         """
-        shape, tokens = self._shape, self._run.columns
-        active = active_experts(shape.experts, shape.experts_per_token, tokens)
-        sent = tokens * shape.experts_per_token
-        n = -(-sent // active)
-        router = self.product(f"{layer}.router", shape.experts, shape.hidden, [stream])
-        apart = self._elementwise(
-            f"{layer}.to_experts", shape.hidden, shape.hidden * shape.experts_per_token, [stream, router]
+        shape, run = self._shape, self._run
+        sizes = ExpertLayer(
+            experts=shape.experts,
+            per_token=shape.experts_per_token,
+            hidden=shape.hidden,
+            width=shape.feed_forward,
+            tokens=run.columns,
+            routing=run.routing,
         )
-        hidden, wide = shape.hidden, shape.feed_forward
-        read = [
-            self._expert(f"{layer}.experts.{name}", wide, hidden, n, active, apart) for name in ("gate", "up")
-        ]
-        mixed = self._elementwise(f"{layer}.gating", 2 * wide, wide, read, columns=sent, kind="gated unit")
-        down = self._expert(f"{layer}.experts.down", hidden, wide, n, active, mixed)
-        together = self._elementwise(
-            f"{layer}.from_experts", hidden * shape.experts_per_token, hidden, [down]
-        )
-        return self._residual(f"{layer}.norm2", together, stream)
 
-    def _expert(self, name: str, m: int, k: int, n: int, active: int, after: str) -> str:
-        return self._model.add(
-            Operation(
-                name=name,
+        def part(name: str, share: float = 1.0, *, is_product: bool = False) -> ExpertPart:
+            return ExpertPart(layer, name, share, sizes, is_product)
+
+        def expert(name: str, m: int, k: int, after: str, of: ExpertPart) -> str:
+            active = active_experts(sizes)
+            n = -(-run.columns * shape.experts_per_token // active)
+            operation = Operation(
+                name=f"{layer}.experts.{name}",
                 kind="gemm",
                 m=m,
                 k=k,
                 n=n,
                 elements_in=k * n,
                 elements_out=m * n,
-                copies=self._copies * self._shape.experts,
-                idle=self._copies * (self._shape.experts - active),
-            ),
-            [after],
+                copies=self._copies * shape.experts,
+                idle=self._copies * (shape.experts - active),
+                experts=of,
+            )
+            return self._model.add(operation, [after])
+
+        sent = run.columns * shape.experts_per_token
+        hidden, wide = shape.hidden, shape.feed_forward
+        router = self.product(f"{layer}.router", shape.experts, hidden, [stream])
+        apart = self._elementwise(
+            f"{layer}.to_experts",
+            hidden,
+            hidden * shape.experts_per_token,
+            [stream, router],
+            experts=part("sort"),
         )
+        half = part("gate_up", 0.5, is_product=True)
+        read = [expert(name, wide, hidden, apart, half) for name in ("gate", "up")]
+        mixed = self._elementwise(
+            f"{layer}.gating",
+            2 * wide,
+            wide,
+            read,
+            columns=sent,
+            kind="gated unit",
+            experts=part("activation"),
+        )
+        down = expert("down", hidden, wide, mixed, part("down", is_product=True))
+        together = self._elementwise(
+            f"{layer}.from_experts",
+            hidden * shape.experts_per_token,
+            hidden,
+            [down],
+            experts=part("sum"),
+        )
+        return self._residual(f"{layer}.norm2", together, stream)
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
         """Add the rotary embedding of queries and keys. With a cache, keys and values are also written into
@@ -171,9 +199,10 @@ class Blocks:
         *,
         columns: int = 0,
         kind: str = "elementwise",
+        experts: ExpertPart | None = None,
     ) -> str:
         n = columns or self._run.columns
-        return self._add(name, kind, after, elements_in=read * n, elements_out=written * n)
+        return self._add(name, kind, after, elements_in=read * n, elements_out=written * n, experts=experts)
 
     def _residual(self, name: str, branch: str, stream: str) -> str:
         """Add the residual add and its norm as one kernel.
@@ -191,12 +220,12 @@ class Blocks:
             tensors_out=tensors,
         )
 
-    def _add(self, name: str, kind: str, after: list[str], **sizes: int | float | str | Attention) -> str:
+    def _add(
+        self,
+        name: str,
+        kind: str,
+        after: list[str],
+        **sizes: int | float | str | Attention | ExpertPart | None,
+    ) -> str:
         operation = Operation(name=name, kind=kind, copies=self._copies, **sizes)  # type: ignore[arg-type]
         return self._model.add(operation, after)
-
-
-def active_experts(experts: int, per_token: int, tokens: int) -> int:
-    """Return the expected number of experts that get a token, for uniformly random routing."""
-    missed = (1.0 - per_token / experts) ** tokens
-    return max(per_token, min(experts, round(experts * (1.0 - missed))))

@@ -87,8 +87,12 @@ def _shape(family: Family, numbers: _Numbers) -> Transformer:
     patch = sizes.get("patch", 0)
     if patch and (patch > PIXELS or numbers.get("image_size", default=PIXELS) != PIXELS):
         raise BadInput(f"wanted images of {PIXELS} pixels and smaller patches, got patches of {patch}")
-    if sizes.get("experts"):
-        sizes["experts_per_token"] = min(sizes["experts"], sizes["experts_per_token"])
+    if experts := sizes.get("experts"):
+        names = family.fields["experts_per_token"].names
+        # The default of a family may exceed the experts of a small model, but not a number in the file
+        if (given := numbers.get(*names, default=0)) > experts:
+            raise BadInput(f"{numbers.path}: {names[0]} must be 1 to the {experts} experts, got {given}")
+        sizes["experts_per_token"] = min(experts, sizes["experts_per_token"])
     return Transformer(**{**family.facts, **sizes})
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prunecast.errors import BadInput
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.plan.conv_shape import ConvShape
+from prunecast.workload.graph.experts import ExpertPart
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -83,6 +84,7 @@ class Operation:
     layout : one of `LAYOUTS`, or None if both are accepted
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
     beside : extra elements that it moves, see `rewrites.py`
+    experts : the part of a fused layer of experts that it is; None outside of experts
     is_sparse : a sparse kernel runs the product
     gates : its kernel supports a gated unit as epilogue
 
@@ -108,6 +110,7 @@ class Operation:
     layout: str | None = None
     members: tuple[Member, ...] = ()
     beside: tuple[Moved, ...] = ()
+    experts: ExpertPart | None = None
     is_sparse: bool = False
     gates: bool = True
 

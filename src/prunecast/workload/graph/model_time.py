@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
+from prunecast.workload.graph.experts import are_fused
 from prunecast.workload.graph.layouts import Transpose, turned_by_dense
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.rewrites import (
@@ -77,6 +78,8 @@ def model_time(
     sparse: frozenset[str] = frozenset(),
     ungated: frozenset[str] = frozenset(),
     launch: str = "graph",
+    dtype: str = "fp16",
+    state: str = "burst",
 ) -> ModelTime:
     """Add up a forward pass.
 
@@ -86,6 +89,7 @@ def model_time(
     sparse : products that run a sparse kernel and need feature-major tensors
     ungated : those of `sparse` after which torch runs a gated unit as a separate kernel
     launch : `graph` or `stream`, which selects the launch floor of the other operations
+    dtype, state : of dense experts, between whose grouped launches are operations of the same call
 
     Raises
     ------
@@ -98,8 +102,9 @@ def model_time(
     runtime = RUNTIMES[model.runtime]
     launched = with_sparse(model, sparse, ungated)
     seconds, turning, changed = {}, {}, []
+    fused = {**product_seconds, **fused_seconds(launched, gpu, dtype, state)}
     for o in launched:
-        own = product_seconds[o.name] if o.kind == "gemm" else runtime.seconds(o, gpu, launch_s)
+        own = fused[o.name] if o.name in fused else runtime.seconds(o, gpu, launch_s)
         own += sum(moved_seconds(moved, gpu) for moved in o.beside)
         if o.kind not in TRANSPOSES:
             seconds[o.name] = own
@@ -116,6 +121,22 @@ def model_time(
         critical_path=path,
         critical_seconds=sum(seconds[name] for name in path),
     )
+
+
+def fused_seconds(model: ModelGraph, gpu: GpuSpec, dtype: str, state: str) -> dict[str, float]:
+    """Return the seconds, of all layers that a node represents, of operations between dense experts.
+
+    These are sorting tokens, activation and the sum of outputs. Products have their own seconds.
+    """
+    if not are_fused(gpu, dtype):
+        return {}
+    parts = [(o, o.experts) for o in model if o.experts is not None]
+    apart = {part.layer for o, part in parts if o.is_sparse}
+    return {
+        o.name: o.runs * part.seconds(gpu, dtype, state)
+        for o, part in parts
+        if not part.is_product and part.layer not in apart
+    }
 
 
 def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str, ...]:
@@ -172,6 +193,8 @@ class PassTimes(NamedTuple):
     gpu: GpuSpec
     launch: str
     """`graph` or `stream`."""
+    dtype: str = "fp16"
+    state: str = "burst"
 
     def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
         """Return the share and the time of each pass.
@@ -193,6 +216,8 @@ class PassTimes(NamedTuple):
                     {name: seconds[name] / shares[name] for name in graph.products},
                     sparse=sparse & graph.products.keys(),
                     launch=self.launch,
+                    dtype=self.dtype,
+                    state=self.state,
                 ),
             )
             for share, graph in graphs

@@ -36,6 +36,8 @@ class Pass(NamedTuple):
     share: float = 1.0
     """Share of this pass in a mix."""
     label: str = ""
+    routing: str = "random"
+    """Tokens of each expert, see `kernels.libraries.experts.routing`."""
 
     @property
     def columns(self) -> int:

@@ -112,7 +112,7 @@ def fused_experts(
         library="experts",
         kernel=form,
         parts=parts,
-        bound=limits.get(longest, "DRAM"),
+        bound=limits.get(longest, "dram"),
         seconds_low=seconds * bounds.low,
         seconds_high=seconds * bounds.high,
         evidence=bounds.evidence,
