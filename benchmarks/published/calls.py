@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.published import attention, experts, scaled
+from benchmarks.published import attention, experts, power, scaled
 from benchmarks.published.priced import Priced
 from benchmarks.published.tables import gpu_of_file
 from prunecast.errors import BadInput
@@ -24,6 +24,7 @@ READERS: Mapping[str, Callable[[list[Row], GpuSpec], Priced]] = {
     "moe_": experts.priced,
     "gemm_fp8_alone_": scaled.alone_priced,
     "gemm_fp8_": scaled.priced,
+    "power_": power.priced,
 }
 """Beginning of a file name -> reader of its rows; the first that fits counts."""
 SHORT_S = 20e-6
@@ -53,12 +54,11 @@ def print_calls(path: Path, every: int = 1) -> None:
     with path.open(encoding="utf-8") as file:
         found = priced_by(path.name)(list(csv.DictReader(file))[::every], gpu)
     print(f"{path.name}, {gpu.name}")
+    length_s = found.measured if found.measured_seconds is None else found.measured_seconds
     for kind in dict.fromkeys(found.kind.tolist()):
         for length, is_long in (("above", True), ("below", False)):
             for use, is_fit in (("judge", False), ("fit", True)):
-                chosen = (
-                    (found.kind == kind) & ((found.measured > SHORT_S) == is_long) & (found.fit == is_fit)
-                )
+                chosen = (found.kind == kind) & ((length_s > SHORT_S) == is_long) & (found.fit == is_fit)
                 if chosen.any():
                     rows = f"{kind:<12} {length} {1e6 * SHORT_S:.0f} us {use:<5}"
                     print(f"  {rows} {text_of(errors(found, chosen))}")

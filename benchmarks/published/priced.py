@@ -23,3 +23,5 @@ class Priced(NamedTuple):
     """Upper bound of the measured time in seconds."""
     fit: npt.NDArray[np.bool_]
     """True for rows that constants may be fitted to."""
+    measured_seconds: Array | None = None
+    """Published seconds where `measured` is something else, such as watts."""

@@ -93,3 +93,19 @@ def test_a_fit_finds_the_numbers_that_made_its_rows():
     )
     for name, value in found.items():
         assert value == pytest.approx(numbers[name], rel=1e-3)
+
+
+POWER = "m,n,k,seconds,watts,power_limit\n4096,8192,4096,4.5e-4,690,700\n8,2048,512,3e-6,166,700\n"
+
+
+def test_watts_joules_and_seconds_are_read(tmp_path, capsys):
+    found = priced_by("power_bf16_h200.csv")(rows_of(POWER), load_gpu("h200-sxm"))
+    assert found.kind[:2].tolist() == ["watts", "watts, below half"]
+    assert found.measured.tolist() == pytest.approx([690, 166, 690 * 4.5e-4, 166 * 3e-6, 4.5e-4, 3e-6])
+    assert found.seconds[0] == pytest.approx(690, rel=0.15)
+    path = tmp_path / "power_bf16_h200.csv"
+    path.write_text(POWER)
+    print_calls(path)
+    printed = capsys.readouterr().out
+    assert "watts        above 20 us" in printed
+    assert "watts, below half below 20 us" in printed

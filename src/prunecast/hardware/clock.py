@@ -70,11 +70,7 @@ def sm_clock_hz(
     check_choice("state", state, STATES)
     if tensor_duty <= 0.0:
         return gpu.max_clock_hz
-    activity = (
-        tensor_duty * (gpu.clock_bf16_duty if dtype == "bf16" else 1.0)
-        + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
-        + gpu.clock_activity_per_dram_byte_per_clk * dram_bytes_per_clk_per_sm
-    )
+    activity = activity_of(gpu, tensor_duty, l2_bytes_per_clk_per_sm, dram_bytes_per_clk_per_sm, dtype)
     clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
     # 0 for a short launch, whose clock depends on the mean activity; near 1 for one much longer than the time
     # constant
@@ -82,6 +78,21 @@ def sm_clock_hz(
     busy = 1.0 - (1.0 - busy_share) * followed
     loaded = max(_on_line(activity / busy, gpu.clock_activity, clocks), LEAST_CLOCK * gpu.max_clock_hz)
     return busy * loaded + (1.0 - busy) * clocks[0]
+
+
+def activity_of(
+    gpu: GpuSpec,
+    tensor_duty: float,
+    l2_bytes_per_clk_per_sm: float,
+    dram_bytes_per_clk_per_sm: float,
+    dtype: str,
+) -> float:
+    """Return the activity of a launch; see `sm_clock_hz`."""
+    return (
+        tensor_duty * (gpu.clock_bf16_duty if dtype == "bf16" else 1.0)
+        + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
+        + gpu.clock_activity_per_dram_byte_per_clk * dram_bytes_per_clk_per_sm
+    )
 
 
 def busy_share(sm_finish: npt.NDArray[Any]) -> float:

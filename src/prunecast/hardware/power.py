@@ -1,0 +1,63 @@
+"""Board power of launches that follow each other for seconds, and their time at the power limit.
+
+The activity of the clock law (`clock.py`) also gives the power: before any limit
+
+    P0 = idle + (limit - idle) * busy * (static + slope * activity)
+
+where busy = t / (t + gap) accounts for the time between launches. The board holds its limit, near which the
+power approaches it smoothly:
+
+    P = (P0^-p + (share * limit)^-p)^(-1/p)    and the launch needs    t * (P0 / P)^g
+
+t is the time of a launch in the state `sustained`, about a second back to back; several seconds are slower.
+The numbers are in `power_costs/sm_*.toml`.
+"""
+
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from prunecast.hardware.clock import IDLE_SHARE
+from prunecast.hardware.costs import Costs, read_costs
+from prunecast.hardware.spec import GpuSpec
+
+
+class LaunchPower(NamedTuple):
+    """Power and time of a launch that repeats for several seconds."""
+
+    watts: float
+    """Mean power of the board."""
+    seconds: float
+    """Time of a launch."""
+
+    @property
+    def joules(self) -> float:
+        """Energy of a launch."""
+        return self.watts * self.seconds
+
+
+def launch_power(
+    gpu: GpuSpec, seconds: float, activity: float, numbers: Costs | dict[str, float] | None = None
+) -> LaunchPower:
+    """Return the power of a launch.
+
+    Parameters
+    ----------
+    seconds : time of a launch in the state `sustained`
+    activity : mean activity over this time, see `clock.activity_of`
+    numbers : of the law; None for those of the GPU's architecture
+    """
+    numbers = numbers if numbers is not None else power_costs(gpu.compute_capability)
+    idle_w = IDLE_SHARE * gpu.power_limit_w
+    busy = seconds / (seconds + numbers["gap_s"])
+    loaded = numbers["static_share"] + numbers["activity_slope"] * activity
+    free_w = idle_w + (gpu.power_limit_w - idle_w) * busy * loaded
+    held_w, p = numbers["limit_share"] * gpu.power_limit_w, numbers["exponent"]
+    watts = float((free_w**-p + held_w**-p) ** (-1.0 / p))
+    return LaunchPower(watts, float(seconds * (free_w / watts) ** numbers["slowing"]))
+
+
+@cache
+def power_costs(compute_capability: int) -> Costs:
+    """Return the fitted numbers of the law."""
+    return read_costs(resources.files(__package__) / "power_costs", "power", compute_capability)
