@@ -2,8 +2,8 @@
 
     python -m benchmarks.pytorch.overview [RECORD.json]
 
-Writes `docs/images/whole_models.svg` and, in README.md and docs/explanation/whole_models.md, the tables
-between the markers `<!-- whole models begin -->` and `<!-- whole models end -->`. Needs no GPU, but a minute.
+Writes `docs/images/whole_models.svg` and, in README.md, docs/results.md and docs/explanation/whole_models.md,
+the text between `<!-- whole models begin -->` and `<!-- whole models end -->`. Needs no GPU, but a minute.
 """
 
 import argparse
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "whole_models.svg"
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "explanation" / "whole_models.md"
+RESULTS = ROOT / "docs" / "results.md"
 BEGIN, END = "<!-- whole models begin -->\n", "<!-- whole models end -->"
 
 
@@ -68,10 +69,15 @@ def page_table(found: Found) -> Iterator[str]:
         for row, digits in ((one.dense, 0), (one.sparse, 0), (one.speedups, 2)):
             cells.append(f"{row.measured_us:.{digits}f}, {row.predicted_us:.{digits}f} ({row.error:+.1%})")
         yield f"| {' | '.join(cells)} |"
-    errors = [(row.error, one.speedups.error) for one in found.values() for row in (one.dense, one.sparse)]
-    time, speedup = (max(map(abs, column)) for column in zip(*errors, strict=True))
     yield ""
-    yield f"All seven are within {time:.1%} of the measured time and {speedup:.1%} of the speedup."
+    yield from errors_sentence(found)
+
+
+def errors_sentence(found: Found) -> Iterator[str]:
+    """Yield a line with the largest errors of all times and of all speedups."""
+    time = max(100 * abs(row.error) for one in found.values() for row in (one.dense, one.sparse))
+    speedup = max(100 * abs(one.speedups.error) for one in found.values())
+    yield f"All seven are within {time:.1f} % of the measured time and {speedup:.1f} % of the speedup."
 
 
 def with_table(text: str, lines: Iterable[str]) -> str:
@@ -138,6 +144,7 @@ def renewed(found: Found) -> dict[Path, str]:
         PICTURE: picture(found),
         README: with_table(README.read_text(encoding="utf-8"), readme_table(found)),
         PAGE: with_table(PAGE.read_text(encoding="utf-8"), page_table(found)),
+        RESULTS: with_table(RESULTS.read_text(encoding="utf-8"), errors_sentence(found)),
     }
 
 

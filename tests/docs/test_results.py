@@ -141,12 +141,6 @@ def test_whole_models_are_predicted_as_pages_and_picture_show() -> None:
     found = dict(judged())
     for file, text in renewed(found).items():
         assert Path(file).read_text(encoding="utf-8") == text, file
-    times = max(abs(row.error) for one in found.values() for row in (one.dense, one.sparse))
-    speedups = max(abs(one.speedups.error) for one in found.values())
-    text = section("Whole models in PyTorch, predicted")
-    assert (
-        f"within {100 * times:.1f} % of the measured time and {100 * speedups:.1f} % of the speedup" in text
-    )
     measured = section("Whole models in PyTorch, measured")
     for one in found.values():
         if one.case.sparsity < 0.9:
