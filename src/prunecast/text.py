@@ -38,6 +38,24 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
+def shortened(text: str, width: int) -> str:
+    """Return at most `width` characters: a longer text loses its middle."""
+    if len(text) <= width:
+        return text
+    end = (width - 2) // 2
+    return f"{text[: width - 2 - end]}..{text[len(text) - end :]}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds with three significant digits: 6.52, 79.3, 922."""
+    return significant(1e3 * seconds)
+
+
+def gigabytes(size: float) -> str:
+    """Bytes as GB (1e9 bytes): three significant digits, at most two decimals."""
+    return significant(round(size / 1e9, 2))
+
+
 def table_text(rows: Sequence[Cells], *, words: Collection[str]) -> str:
     """Return aligned lines, the headings first; columns of `words` are left-aligned, others right-aligned."""
     lines = [[printable(cell) for cell in line] for line in (rows[0], *(row.values() for row in rows))]

@@ -48,7 +48,10 @@ def test_the_table_is_for_people(run, model):
     assert "\x1b" not in out
     assert INTERVAL_KIND in out
     assert "Density below which a kernel beats dense" in out
-    assert out.splitlines()[-1].startswith("Fastest per layer:")
+    fastest, layers, in_torch = out.splitlines()[-3:]
+    assert fastest.startswith("Fastest per layer:")
+    assert layers.startswith("All layers: dense")
+    assert in_torch.startswith("In a token-major model")
     rows = [line.split() for line in out.splitlines() if line.startswith("  ")][1:15]
     assert [row[0] for row in rows[:7]] == [
         *("dense", "tile-wise", "stspmm", "block-sparse", "2:4", "cusparselt", "csr")
@@ -185,3 +188,57 @@ def test_states_that_are_none_are_refused_in_a_line(run, model, options, told):
     code, out, err = run("predict", model, *FAST, *options)
     assert (code, out) == (2, "")
     assert told in err
+
+
+def test_a_model_by_name_leads_with_the_whole(run):
+    code, out, _ = run("predict", "llama-3.2-1b", "--workload", "decode:4@512", "--engine", "model")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "llama-3.2-1b on h200-sxm: next token of 4 sequences, 512 cached tokens each"
+    assert lines[1].startswith("dense ")
+    assert "tokens/s" in lines[2]
+    assert "largest batch" in lines[3]
+    assert lines[4].strip().startswith("of it")
+    assert lines[5].strip().startswith("by kind")
+    assert len(lines) < 19
+    assert all(len(line) <= 100 for line in lines if not line.startswith(("note", "skipped")))
+    assert "Density below which" not in out
+    _, detailed, _ = run(
+        *("predict", "llama-3.2-1b", "--workload", "decode:4@512", "--engine", "model"),
+        *("--details", "--no-crossovers"),
+    )
+    assert detailed.splitlines()[:6] == lines[:6]
+    assert "(low - high)" in detailed
+
+
+def test_kinds_add_up_to_the_model(run):
+    asked = ("predict", "bert-small", "--workload", "batch:2", "--engine", "model", "--json")
+    document = json.loads(run(*asked)[1])
+    assert document["source"] == "bert-small"
+    (phase,) = document["whole_model"]["phases"]
+    for side in ("dense", "best"):
+        outcome = phase[side]
+        assert sum(outcome["seconds_by_kind"].values()) == pytest.approx(outcome["seconds"])
+        assert outcome["seconds_low"] <= outcome["seconds"] <= outcome["seconds_high"]
+        assert outcome["fits"]
+    assert phase["best"]["memory_bytes"]["weights"] < phase["dense"]["memory_bytes"]["weights"]
+
+
+def test_a_model_that_does_not_fit_says_so_first(run):
+    asked = ("llama-3-70b", "--gpu", "rtx-4090", "--workload", "decode:64@32768", "--engine", "model")
+    _, out, _ = run("predict", *asked)
+    assert out.splitlines()[1].startswith("DOES NOT FIT: dense needs 828 GB of 25.8 GB")
+    document = json.loads(run("predict", *asked, "--json")[1])
+    (phase,) = document["whole_model"]["phases"]
+    assert (phase["dense"]["fits"], phase["dense"]["largest_batch"]) == (False, 0)
+
+
+def test_passes_that_need_different_kernels_keep_both_forms(run):
+    """Prefill runs tile kernels and decode small-n: each has its own image of the weights."""
+    weights = {}
+    for workload in ("prefill:2048", "decode:1@512", "prefill:2048,decode:1@512"):
+        asked = ("predict", "llama-3.2-1b", "--workload", workload, "--engine", "model", "--json")
+        document = json.loads(run(*asked, "--pattern", "tile-wise:128")[1])
+        weights[workload] = document["whole_model"]["phases"][0]["best"]["memory_bytes"]["weights"]
+    alone, both = list(weights.values())[:2], weights["prefill:2048,decode:1@512"]
+    assert max(alone) < both <= sum(alone)

@@ -23,7 +23,7 @@ def test_the_table_says_so(run):
     options = ("--engine", "model", "--runtime", "torch", "--no-crossovers")
     code, out, _ = run("predict", "bert-small", "--workload", "prefill:2x128", *options)
     assert code == 0
-    assert "Whole model, a pass as torch runs it: dense" in out
+    assert "as torch.compile and prunecast.torch run it" in out
     assert "Layout:" not in out
 
 

@@ -44,6 +44,31 @@ def test_one_model_on_several_gpus():
     assert comparison.document()["columns"] == ["h200-sxm", "l4", "t4"]
 
 
+def test_totals_of_layers_on_each_gpu_are_sorted():
+    comparison = compare_gpus(W, gpus=["t4", "h200-sxm", "gtx-1080-ti"], dtype="fp32", **OPTIONS)
+    seconds = [row.seconds for row in comparison.gpus]
+    assert seconds == sorted(seconds)
+    for row in comparison.gpus:
+        table = predict(W, gpu=row.gpu, dtype="fp32", **OPTIONS, crossovers=False)
+        assert (row.dense_seconds, row.seconds) == (table.dense_seconds, table.best_seconds)
+        assert row.seconds_low < row.seconds < row.seconds_high
+        assert (row.per_s, row.memory_bytes, row.fits) == (None, None, None)
+    evidence = {row.gpu: row.evidence for row in comparison.gpus}
+    assert evidence == {"h200-sxm": "measured", "t4": "published", "gtx-1080-ti": "guess"}
+
+
+def test_a_gpu_that_a_model_does_not_fit_comes_last():
+    asked = {"workload": "decode:8@65536", "engine": "model", "kernels": ["stspmm"]}
+    comparison = compare_gpus("llama-3.2-1b", gpus=["t4", "rtx-4090", "a100-sxm4-80gb"], **asked)
+    assert [row.fits for row in comparison.gpus] == [True, True, False]
+    assert comparison.gpus[-1].gpu == "t4"
+    for row in comparison.gpus:
+        assert row.per_s == pytest.approx(8 / row.seconds)
+        assert row.fits == (row.memory_bytes <= 0.9 * row.gpu_bytes)
+    assert [row["gpu"] for row in comparison.document()["gpus"]] == [row.gpu for row in comparison.gpus]
+    comparison.plot()
+
+
 def test_nothing_in_common(tmp_path):
     saved(tmp_path / "a.json")
     saved(tmp_path / "b.json", tokens=512)

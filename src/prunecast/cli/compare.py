@@ -1,5 +1,6 @@
 """`prunecast compare`: two prediction files, or one model on several GPUs."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,13 +10,18 @@ from prunecast.cli.guard import Reads, gpu_files, weight_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
-from prunecast.text import microseconds
+from prunecast.text import Cells, gigabytes, microseconds, milliseconds
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
     from prunecast.codesign import Comparison
+    from prunecast.codesign.compare import GpuRow
 
 MOST_UNMATCHED = 6
+EVIDENCE_WORDS = (
+    "Evidence: kernels measured by this project, dense times published by others, or a guess from the",
+    "specification of the GPU. Per second: tokens or images of the pruned model.",
+)
 
 
 def compare(
@@ -32,6 +38,9 @@ def compare(
         typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS."),
         Reads(gpu_files),
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="With several GPUs, also print every kernel of every layer.")
+    ] = False,
     options: opt.Layers,
     printed: opt.Printed,
 ) -> None:
@@ -54,7 +63,8 @@ def compare(
             "compare takes two files of `predict --json`, or one file of weights and two or more --gpu, "
             f"got {len(paths)} files and {len(gpus)} GPUs"
         )
-    deliver(to, Report(comparison.document(), _rows(comparison), lambda page: _show(comparison, page)))
+    shown = partial(_show, comparison, details=details)
+    deliver(to, Report(comparison.document(), _rows(comparison), shown))
 
 
 def _rows(comparison: "Comparison") -> list[Row]:
@@ -71,7 +81,38 @@ def _rows(comparison: "Comparison") -> list[Row]:
     ]
 
 
-def _show(comparison: "Comparison", page: "Page") -> None:
+def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
+    """Print a row for each GPU; the layers of two files, or with `details`."""
+    if comparison.gpus:
+        page.table([_gpu_cells(row) for row in comparison.gpus], words=("GPU", "fits", "evidence"))
+        page.say("", *EVIDENCE_WORDS)
+        if not details:
+            page.say("Every kernel of every layer: --details")
+            return
+        page.say()
+    _show_layers(comparison, page)
+
+
+def _gpu_cells(row: "GpuRow") -> Cells:
+    model = {}
+    if row.memory_bytes is not None:
+        model = {
+            "GB": f"{gigabytes(row.memory_bytes)} of {gigabytes(row.gpu_bytes)}",
+            "fits": "yes" if row.fits else "no",
+        }
+    return {
+        "GPU": row.gpu,
+        "dense ms": milliseconds(row.dense_seconds),
+        "pruned ms": milliseconds(row.seconds),
+        "(low - high)": f"({milliseconds(row.seconds_low)} - {milliseconds(row.seconds_high)})",
+        "speedup": f"{row.speedup:.2f}x",
+        **({} if row.per_s is None else {"per second": f"{row.per_s:,.0f}"}),
+        **model,
+        "evidence": row.evidence,
+    }
+
+
+def _show_layers(comparison: "Comparison", page: "Page") -> None:
     from prunecast.codesign import INTERVAL_KIND
 
     columns = comparison.columns

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prunecast.cli import options as opt
+from prunecast.cli.model_page import show_model
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import MISSED, ProgressLines, tell
 from prunecast.errors import BadInput
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from prunecast.cli.tables import Page
     from prunecast.codesign import Prediction, PredictionTable
     from prunecast.codesign.provenance import Provenance
-    from prunecast.codesign.table import WholeModel
+    from prunecast.workload.layers import Skipped
 
 
 def predict(
@@ -24,12 +26,21 @@ def predict(
     *,
     gpu: opt.Gpu = "h200-sxm",
     options: opt.Layers,
+    details: Annotated[
+        bool, typer.Option("--details", help="Of a whole model, print every kernel of every layer.")
+    ] = False,
     crossovers: Annotated[
-        bool, typer.Option(help="Also find the density below which each kernel wins.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            show_default="unless a whole model is printed without --details",
+            help="Also find the density below which each kernel wins.",
+        ),
+    ] = None,
     min_speedup: Annotated[
         float | None,
-        typer.Option(metavar="X", show_default="none", help="Exit with 1 unless the best kernels reach it."),
+        typer.Option(
+            metavar="X", show_default="none", help="Exit with 1 unless the model, or its layers, reach it."
+        ),
     ] = None,
     printed: opt.Printed,
 ) -> None:
@@ -41,14 +52,17 @@ def predict(
 
     with ProgressLines() as progress:
         table = predict_layers(
-            options.source(weights), gpu=gpu, **options.arguments(), crossovers=crossovers, progress=progress
+            options.source(weights),
+            gpu=gpu,
+            **options.arguments(),
+            crossovers=True if details and crossovers is None else crossovers,
+            progress=progress,
         )
-    deliver(
-        to,
-        Report(table.document(), [row.row() for row in table], lambda page: _show_predictions(table, page)),
-    )
-    if min_speedup is not None and table.speedup < min_speedup:
-        tell(f"prunecast: speedup {table.speedup:.3g} is below the {min_speedup:g} asked for", err=True)
+    shown = partial(_show_predictions, table, details=details)
+    deliver(to, Report(table.document(), [row.row() for row in table], shown))
+    speedup = table.speedup if table.whole is None else table.whole.speedup
+    if min_speedup is not None and speedup < min_speedup:
+        tell(f"prunecast: speedup {speedup:.3g} is below the {min_speedup:g} asked for", err=True)
         raise typer.Exit(MISSED)
 
 
@@ -60,8 +74,23 @@ TCGEN05 = 100
 """Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
 
 
-def _show_predictions(table: "PredictionTable", page: "Page") -> None:
-    """Print everything that a table of predictions says."""
+def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) -> None:
+    """Print a table of predictions: of a whole model only its page, unless `details` are wanted."""
+    from prunecast.codesign.table import fastest
+
+    if table.whole is not None:
+        show_model(table, table.whole, page)
+        if not details:
+            best = [fastest(rows) for rows in table.layers()]
+            page.say(*_notes(best, [skipped for skipped in table.skipped if skipped.kernel is None]))
+            page.say("Every kernel of every layer, with intervals and crossovers: --details")
+            return
+        page.say()
+    _show_layers(table, page)
+
+
+def _show_layers(table: "PredictionTable", page: "Page") -> None:
+    """Print every kernel of every layer, the crossovers, the notes and a verdict on the layers."""
     from prunecast.codesign.crossover import HIGHEST
     from prunecast.codesign.interval import interval_words
 
@@ -78,23 +107,14 @@ def _show_predictions(table: "PredictionTable", page: "Page") -> None:
         )
         page.table(_crossovers(table), words=("layer",))
     page.say()
-    for line in _notes(table):
-        page.say(line)
-    added = table.transpose_seconds
-    if added and table.whole is None and origin.runtime == "engine":
-        page.say(
-            "Layout: tokens together, B is (K, N). Where a model has features together, as torch does,",
-            f"transposes around the fastest kernels add up to {microseconds(added)} us.",
-        )
+    page.say(*_notes(table, table.skipped))
     page.say(f"Interval (low - high): {interval_words(origin.gpu)}.")
     if first.gpu.compute_capability >= TCGEN05:
         page.say(
             "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a",
             "library with tcgen05 could have whole.",
         )
-    if table.whole is not None:
-        page.say(_whole(table.whole, origin.runtime))
-    page.say(_verdict(table), style="bold")
+    page.say(*_verdict(table), style=None if table.whole else "bold")
 
 
 def _show_rows(table: "PredictionTable", page: "Page") -> None:
@@ -163,18 +183,18 @@ def _density(density: float | None) -> str:
     return "never" if density is None else f"{density:.0%}"
 
 
-def _notes(table: "PredictionTable") -> Iterator[str]:
-    """Each note once, with its kernels and the number of layers it is about; then what was skipped."""
+def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator[str]:
+    """Yield each note on these rows once, with its kernels and layers; then what was skipped."""
     rows_of_note: dict[str, list[Prediction]] = {}
-    for row in table:
+    for row in rows:
         for note in filter(None, row.note.split("; ")):
             if OUTSIDE in note and row.speedup_over_dense < HOPELESS:
                 continue
             rows_of_note.setdefault(note, []).append(row)
-    everything = {row.kernel for row in table}
-    lines = [f"note: {_about(note, rows, everything)}" for note, rows in rows_of_note.items()]
-    reasons = Counter((skipped.kernel, skipped.reason) for skipped in table.skipped)
-    first = {(skipped.kernel, skipped.reason): skipped.layer for skipped in reversed(table.skipped)}
+    everything = {row.kernel for row in rows}
+    lines = [f"note: {_about(note, about, everything)}" for note, about in rows_of_note.items()]
+    reasons = Counter((skipped.kernel, skipped.reason) for skipped in skips)
+    first = {(skipped.kernel, skipped.reason): skipped.layer for skipped in reversed(skips)}
     for (kernel, reason), count in reasons.items():
         what = f"{kernel} on {first[kernel, reason]}" if kernel else first[kernel, reason]
         more = f" and {count - 1} more" if count > 1 else ""
@@ -193,24 +213,17 @@ def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str
     return f"{'' if named else ', '.join(kernels) + ': '}{note} ({where})"
 
 
-def _whole(whole: "WholeModel", runtime: str) -> str:
-    """The model around the layers, and what it spends outside of them."""
-    kinds = {name: seconds for name, seconds in whole.best.seconds_by_kind.items() if name != "gemm"}
-    outside = ", ".join(f"{name} {microseconds(seconds)}" for name, seconds in kinds.items() if seconds)
-    how = " as torch runs it" if runtime == "torch" else ""
-    return (
-        f"Whole model, a pass{how}: dense {microseconds(whole.dense.seconds)} us, with the fastest kernels "
-        f"{microseconds(whole.best.seconds)} us ({outside}), {whole.speedup:.2f}x."
-    )
-
-
-def _verdict(table: "PredictionTable") -> str:
+def _verdict(table: "PredictionTable") -> Iterator[str]:
+    """Yield the times of all layers, without and with the transposes that a token-major model needs."""
     winners = Counter(kernel for kernel in table.fastest_kernels())
     wins = ", ".join(f"{_whose(kernel)} {count}" for kernel, count in winners.most_common())
-    dense, best = microseconds(table.dense_seconds), microseconds(table.best_seconds)
-    return (
-        f"Fastest per layer: {wins}. {_what(table)}: dense {dense} us, best {best} us, {table.speedup:.2f}x."
-    )
+    dense, best, added = table.dense_seconds, table.best_seconds, table.transpose_seconds
+    yield f"Fastest per layer: {wins}."
+    times = f"dense {microseconds(dense)} us, best {microseconds(best)} us"
+    yield f"{_what(table)}: {times}, {table.speedup:.2f}x."
+    if added and table.whole is None and table.provenance.runtime == "engine":
+        times = f"{microseconds(best + added)} us, {dense / (best + added):.2f}x"
+        yield f"In a token-major model, as in torch, with transposes of x and y: {times}."
 
 
 def _found_there(origin: "Provenance") -> str:

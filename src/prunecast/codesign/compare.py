@@ -1,14 +1,15 @@
 """Comparison of predictions: of two files, or of one model on several GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prunecast.arguments import checked
+from prunecast.codesign.interval import evidence_of
 from prunecast.codesign.predict import predict
 from prunecast.codesign.provenance import SCHEMA_VERSION, read_document
-from prunecast.codesign.table import PredictionTable
+from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput
 from prunecast.text import Cells, table_html, table_text
 from prunecast.version import tool_version
@@ -39,6 +40,39 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRow:
+    """A model, or layers without a model around them, on one GPU: dense, and with the fastest kernels.
+
+    Parameters
+    ----------
+    gpu : name of the spec
+    dense_seconds, seconds : of a pass (the mean of the workload's passes), or of all layers
+    seconds_low, seconds_high : interval of `seconds`
+    per_s : tokens or images a second with the fastest kernels; None for a mix of passes or without a model
+    memory_bytes : weights, cache and activations of the largest pass; None without a model
+    gpu_bytes : memory of the GPU
+    fits : the pruned model fits; None without a model
+    evidence : what the interval rests on: `measured`, `published` or `guess`
+    """
+
+    gpu: str
+    dense_seconds: float
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    per_s: float | None
+    memory_bytes: float | None
+    gpu_bytes: int
+    fits: bool | None
+    evidence: str
+
+    @property
+    def speedup(self) -> float:
+        """Dense over fastest."""
+        return self.dense_seconds / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Rows that at least two columns have, and the names of the others.
 
@@ -47,16 +81,24 @@ class Comparison:
     columns : a label for each: GPU, or file and GPU
     rows : in the order of the first column
     unmatched : layer, kernel and tokens of rows that only one column has
+    gpus : totals on each GPU, those that the model fits first, then by time; empty for two files
     """
 
     columns: tuple[str, ...]
     rows: tuple[ComparisonRow, ...]
     unmatched: tuple[str, ...]
+    gpus: tuple[GpuRow, ...] = ()
 
     def plot(self) -> "Figure":
-        """Draw the time of each layer and kernel in every column, as a new Matplotlib figure."""
+        """Draw the time on each GPU, dense and pruned; of two files, that of each layer and kernel.
+
+        The Matplotlib figure is new.
+        """
         from prunecast.codesign.pictures.comparisons import draw_bars
 
+        if self.gpus:
+            totals = [[1e6 * row.dense_seconds, 1e6 * row.seconds] for row in self.gpus]
+            return draw_bars([row.gpu for row in self.gpus], ["dense", "pruned"], totals, "one pass")
         names = [f"{row.layer}, {row.kernel}" for row in self.rows]
         times = [[None if s is None else 1e6 * s for s in row.seconds] for row in self.rows]
         return draw_bars(names, self.columns, times, "ratio is to the first")
@@ -84,6 +126,7 @@ class Comparison:
             "columns": list(self.columns),
             "rows": [asdict(row) for row in self.rows],
             "unmatched": list(self.unmatched),
+            **({"gpus": [asdict(row) for row in self.gpus]} if self.gpus else {}),
         }
 
 
@@ -133,7 +176,32 @@ def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Com
         raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
     tables = [predict(weights, gpu=gpu, crossovers=False, **options) for gpu in gpus]
     names = _different([table.provenance.gpu for table in tables])
-    return _side_by_side(names, [_rows_of_table(table) for table in tables])
+    layers = _side_by_side(names, [_rows_of_table(table) for table in tables])
+    totals = [_gpu_row(name, table) for name, table in zip(names, tables, strict=True)]
+    return replace(layers, gpus=tuple(sorted(totals, key=lambda row: (row.fits is False, row.seconds))))
+
+
+def _gpu_row(name: str, table: PredictionTable) -> GpuRow:
+    """Return the totals of a table: of its whole model, or of its layers."""
+    gpu, whole = table[0].gpu, table.whole
+    best = [fastest(rows) for rows in table.layers()]
+    seconds = table.best_seconds if whole is None else whole.best.seconds
+    lower = sum(table.runs.get(row.layer, 1) * (row.seconds - row.seconds_low) for row in best)
+    higher = sum(table.runs.get(row.layer, 1) * (row.seconds_high - row.seconds) for row in best)
+    phases = () if whole is None else whole.phases
+    memories = [phase.best.memory for phase in phases]
+    return GpuRow(
+        gpu=name,
+        dense_seconds=table.dense_seconds if whole is None else whole.dense.seconds,
+        seconds=seconds,
+        seconds_low=seconds - lower,
+        seconds_high=seconds + higher,
+        per_s=phases[0].tokens_per_pass / seconds if len(phases) == 1 else None,
+        memory_bytes=max((memory.total for memory in memories), default=None),
+        gpu_bytes=gpu.dram_bytes,
+        fits=all(memory.fits(gpu.dram_bytes) for memory in memories) if memories else None,
+        evidence=evidence_of(gpu.name),
+    )
 
 
 def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:

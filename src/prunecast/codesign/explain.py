@@ -18,7 +18,7 @@ from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
-from prunecast.workload.layers import Source
+from prunecast.workload.layers import Source, name_of
 from prunecast.workload.pruned_maps import MapMaker
 from prunecast.workload.workload import WorkloadLayer
 
@@ -86,7 +86,7 @@ def explain(
         prediction=prediction,
         sections=sections_of(prediction, job.engine.gpu),
         advice=advice,
-        provenance=provenance_of(job, settings),
+        provenance=provenance_of(job, settings, name_of(weights)),
     )
 
 

@@ -22,6 +22,13 @@ INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
 NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
 
 
+def evidence_of(gpu: str) -> str:
+    """Return what the intervals of a GPU rest on: `measured` by this project, `published`, or `guess`."""
+    if any(key[0] == gpu for key in _validated()):
+        return "measured"
+    return "published" if any(key[0] == gpu for key in _published()) else "guess"
+
+
 def interval_words(gpu: str) -> str:
     """Return the meaning of the bounds of predictions for a GPU, by the name of its spec."""
     if any(key[0] == gpu for key in _validated()):

@@ -156,16 +156,7 @@ def _start_kernel(
         seconds = call.seconds if call else seconds + job.launches.quantise_seconds(layer)
         fastest, outcomes = sequences[place], [outcome.result() for outcome in started[place]]
         plan = fastest.launches[0]
-        interval = interval_s(
-            candidate.kernel,
-            seconds,
-            gpu=engine.gpu.name,
-            engine=engine.name,
-            state=engine.state,
-            tokens=plan.n,
-            guessed_costs=max(KERNELS[each.kernel].guessed_costs(engine.gpu) for each in fastest.launches),
-            guessed_gpu=guessed_share(engine.gpu),
-        )
+        interval = kernel_interval(engine, candidate.kernel, seconds, fastest.launches)
         if call is not None:
             interval = Interval(call.low_s, call.high_s, call.evidence, "")
 
@@ -197,6 +188,22 @@ def _start_kernel(
         )
 
     return prediction
+
+
+def kernel_interval(
+    engine: Engine, kernel: str, seconds: float, launches: tuple[KernelPlan, ...]
+) -> Interval:
+    """Return the interval around the predicted seconds of the launches of a kernel."""
+    return interval_s(
+        kernel,
+        seconds,
+        gpu=engine.gpu.name,
+        engine=engine.name,
+        state=engine.state,
+        tokens=launches[0].n,
+        guessed_costs=max(KERNELS[each.kernel].guessed_costs(engine.gpu) for each in launches),
+        guessed_gpu=guessed_share(engine.gpu),
+    )
 
 
 def _itself(plan: KernelPlan) -> KernelPlan:

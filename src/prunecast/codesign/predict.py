@@ -1,24 +1,18 @@
 """`predict`: the time of each layer with each kernel that can run it."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from prunecast.arguments import checked
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
-from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.settings import Settings, layer_job, provenance_of, with_settings
-from prunecast.codesign.table import PredictionTable, WholeModel
-from prunecast.kernels import KERNELS, plan_dense
-from prunecast.workload.dense_calls import dense_call
+from prunecast.codesign.table import PredictionTable
+from prunecast.codesign.whole_model import whole_model
 from prunecast.workload.engines import Progress, silent
-from prunecast.workload.graph import ModelTime, model_time
-from prunecast.workload.graph.model_time import mixed_time
-from prunecast.workload.layers import Source
-from prunecast.workload.workload import experts_of
+from prunecast.workload.layers import Source, name_of
 
 LAYERS_AHEAD = 2
 """Layers of a large checkpoint that are planned before the results of earlier ones are collected."""
@@ -27,7 +21,7 @@ LAYERS_AHEAD = 2
 @with_settings
 @checked
 def predict(
-    weights: Source, *, crossovers: bool = True, progress: Progress = silent, **settings: Any
+    weights: Source, *, crossovers: bool | None = None, progress: Progress = silent, **settings: Any
 ) -> PredictionTable:
     """Predict every layer of a model, dense and pruned.
 
@@ -63,7 +57,8 @@ def predict(
         `kernels.libraries.experts.routing`
     scales : how an engine scales x in fp8: `tensor`, `static`, `token`, `block`, or `fused` if the kernel
         before it writes x in fp8; see `kernels.libraries.scaled.call`
-    crossovers : also find the sparsity from which each kernel beats dense; needs longer than the prediction
+    crossovers : also find the sparsity from which each kernel beats dense, which takes longer than the
+        prediction; None for layers without a model around them
     progress : called with the progress
 
     Raises
@@ -86,11 +81,12 @@ def predict(
             waiting.append(start_layer(job, layer, tick))
             if not job.holds_plans and len(waiting) > LAYERS_AHEAD:
                 found.append(waiting.popleft()())
-        crossed = _find_crossovers(job, progress) if crossovers else ()
+        in_model = loaded.form in ("standard", "checkpoint", "onnx")
+        wanted = not in_model if crossovers is None else crossovers
+        crossed = _find_crossovers(job, progress) if wanted else ()
         found += [collect() for collect in waiting]
         predictions = tuple(row for part in found for row in part.predictions)
-        in_model = loaded.form in ("standard", "checkpoint")
-        whole = _whole_model(job, predictions) if in_model else None
+        whole = whole_model(job, said.passes(), predictions) if in_model else None
     finally:
         job.engine.stop()
     counts = in_model or said.workload is not None
@@ -98,57 +94,13 @@ def predict(
         predictions=predictions,
         crossovers=crossed,
         skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
-        provenance=provenance_of(job, said),
+        provenance=provenance_of(job, said, name_of(weights)),
         convolutions={
             name: layer.convolution for name, layer in layers.items() if layer.convolution is not None
         },
         runs={name: layer.runs for name, layer in layers.items()} if counts else {},
         whole=whole,
     )
-
-
-def _whole_model(job: LayerJob, predictions: Sequence[Prediction]) -> WholeModel:
-    """Return the end-to-end times of the model: dense, and with the fastest kernel for each layer."""
-    best: dict[str, Prediction] = {}
-    for row in predictions:
-        best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
-    dense = {row.layer: row.seconds for row in predictions if not KERNELS[row.kernel].prunes}
-    sparse = {name for name, row in best.items() if KERNELS[row.kernel].prunes}
-    ungated = frozenset(name for name in sparse if not KERNELS[best[name].kernel].gates_in_torch)
-    engine = job.engine
-
-    dtype, experts = job.launches.dtype or "fp16", experts_of(job.workload)
-
-    @cache
-    def dense_seconds(m: int, k: int, n: int) -> float:
-        part, scales = experts.get((m, k, n)), job.launches.scales
-        call = dense_call(m, k, n, dtype, engine.gpu, state=engine.state, fused=part, scales=scales)
-        return engine.run(plan_dense(m, k, n, dtype, engine.gpu)).seconds if call is None else call.seconds
-
-    def whole(seconds: Mapping[str, float], sparse: Collection[str]) -> ModelTime:
-        times = []
-        for place, run in enumerate(job.workload.passes):
-            assert run.graph is not None
-            rows = (row for row in job.launches.layers.values() if row.in_pass == place)
-            row_of = {name: row.name for row in rows for name in row.stands_for}
-            products = {
-                name: p.runs * (seconds[row_of[name]] if name in row_of else dense_seconds(p.m, p.k, p.n))
-                for name, p in run.graph.products.items()
-            }
-            time = model_time(
-                run.graph,
-                engine.gpu,
-                products,
-                sparse=frozenset(name for name, row in row_of.items() if row in sparse),
-                ungated=ungated,
-                launch=engine.launch,
-                dtype=dtype,
-                state=engine.state,
-            )
-            times.append((run.share, time))
-        return mixed_time(times)
-
-    return WholeModel(dense=whole(dense, ()), best=whole({n: r.seconds for n, r in best.items()}, sparse))
 
 
 def _find_crossovers(job: LayerJob, progress: Progress) -> tuple[Crossover, ...]:

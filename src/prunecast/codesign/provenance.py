@@ -64,6 +64,7 @@ class Provenance:
     power_limit_w : power limit in W if it is not the default of the GPU, else None
     pattern, sparsity, scope, workload : the requested values; None where defaults were used
     runtime : runtime of a whole model
+    source : name of the standard model, of the file or of the folder; empty for arrays
     """
 
     gpu: str
@@ -76,6 +77,7 @@ class Provenance:
     scope: str
     workload: str | None = None
     runtime: str = "engine"
+    source: str = ""
     l2: CacheState = COLD
     power_limit_w: float | None = None
 
@@ -86,6 +88,7 @@ class Provenance:
             "version": tool_version(),
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
+            **({"source": self.source} if self.source else {}),
             "weights_hash": self.weights_hash,
             "seed": None if self.pattern is None else parse_pattern(self.pattern).seed,
             "tokens": self.tokens,

@@ -241,7 +241,7 @@ def _check_fits(pattern: Pattern, layer: Layer) -> None:
         )
 
 
-def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
+def provenance_of(job: LayerJob, settings: Settings, source: str) -> Provenance:
     """Return the origin of this job's results, as files contain it."""
     digest = WeightsDigest()
     for layer in job.launches.layers.values():
@@ -256,6 +256,7 @@ def provenance_of(job: LayerJob, settings: Settings) -> Provenance:
         power_limit_w=settings.power_limit,
         workload=settings.workload,
         runtime=settings.runtime,
+        source=source,
         pattern=settings.pattern,
         sparsity=settings.sparsity,
         scope=settings.scope,

@@ -4,17 +4,17 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance, json_text
+from prunecast.codesign.whole_model import WholeModel
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.hardware import MemoryPass
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
 from prunecast.text import table_html, table_text
-from prunecast.workload.graph import ModelTime
 from prunecast.workload.layers import Skipped
 
 if TYPE_CHECKING:
@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 
 WORDS = ("layer", "kernel", "pattern", "bound")
 """Columns with text."""
-
-
-class WholeModel(NamedTuple):
-    """Time of the model including attention, norms and transposes, the mean over the passes
-    of its workload.
-    """
-
-    dense: ModelTime
-    best: ModelTime
-    """Time with the fastest kernel of each layer."""
-
-    @property
-    def speedup(self) -> float:
-        """End-to-end speedup: dense over fastest."""
-        return self.dense.seconds / self.best.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -98,6 +83,13 @@ class PredictionTable(Sequence[Prediction]):
         return self.dense_seconds / self.best_seconds
 
     @property
+    def removed(self) -> float:
+        """Share of the weights of all layers that the fastest kernels leave out."""
+        best = [fastest(rows) for rows in self.layers()]
+        weights = [self.runs.get(row.layer, 1) * row.m * row.k for row in best]
+        return sum(row.sparsity * size for row, size in zip(best, weights, strict=True)) / sum(weights)
+
+    @property
     def missing(self) -> tuple[Skipped, ...]:
         """Tensors that may be products and were not predicted."""
         return tuple(skipped for skipped in self.skipped if skipped.weights)
@@ -139,10 +131,7 @@ class PredictionTable(Sequence[Prediction]):
         """Return the entries of the passes in the JSON object, empty without passes."""
         found: dict[str, Any] = {"runs": dict(self.runs)} if self.runs else {}
         if self.whole is not None:
-            found["whole_model"] = {
-                name: {"seconds": time.seconds, "seconds_by_kind": time.seconds_by_kind}
-                for name, time in self.whole._asdict().items()
-            }
+            found["whole_model"] = self.whole.document()
         return found
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ events can beat). Then `chains.py` (waits), `waves.py` and `chip.py` (SMs), `tra
 """
 
 from prunecast.launch.floor import LAUNCHES
-from prunecast.models.amounts import Amounts, plan_amounts
+from prunecast.models.amounts import Amounts, packed_bytes, plan_amounts
 from prunecast.models.bounds import bound_cycles
 from prunecast.models.case import LEVELS, Estimate
 from prunecast.models.roofline import estimate
@@ -25,6 +25,7 @@ __all__ = [
     "Traffic",
     "bound_cycles",
     "estimate",
+    "packed_bytes",
     "plan_amounts",
     "plan_traffic",
 ]

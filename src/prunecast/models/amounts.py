@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.models.amount_loops import Sizes, measure_terms
-from prunecast.models.terms import FloatArray, Section, Table, Unit, table_of
+from prunecast.models.terms import FloatArray, Quantity, Section, Table, Unit, table_of
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import WarpProgram
@@ -82,6 +82,13 @@ class Amounts:
 def plan_amounts(plan: KernelPlan) -> Amounts:
     """Amounts of every kind of item of a plan as it is launched, see `launch_amounts`."""
     return _amounts(plan, plan.programs, np.inf)
+
+
+def packed_bytes(plan: KernelPlan) -> float:
+    """Return the bytes of packed A and its column indices as the kernel reads them, padding included."""
+    amounts = plan_amounts(plan)
+    share = amounts.kinds.members * amounts.tokens / plan.n
+    return float((amounts.whole[:, Quantity.A] + amounts.whole[:, Quantity.INDEX]) @ share)
 
 
 def launch_amounts(context: LaunchContext) -> Amounts:

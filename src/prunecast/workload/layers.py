@@ -110,6 +110,12 @@ def path_of(weights: Source) -> Path | None:
     return Path(weights) if isinstance(weights, str | Path) else None
 
 
+def name_of(weights: Source) -> str:
+    """Return the name of a standard model, of a file or of a folder; empty for arrays."""
+    path = path_of(weights)
+    return "" if path is None else path.name or path.resolve().name
+
+
 def files_of(weights: Source) -> Iterator[Path]:
     """Yield all files that loading the weights reads, so that no output overwrites them; none for arrays.
 

@@ -69,9 +69,10 @@ class _Numbers:
             raise BadInput(f"{self.path}: {name or names[0]} must be 1 to {most}, got {found!r:.40}")
         return found
 
-    def says(self, name: str) -> bool:
-        """Return whether a field is true."""
-        return self._config.get(name) is True
+    def says(self, name: str, *, default: bool = False) -> bool:
+        """Return whether a field is true; `default` if it is absent or no truth value."""
+        found = self._config.get(name, default)
+        return found if isinstance(found, bool) else default
 
 
 def _shape(family: Family, numbers: _Numbers) -> Transformer:
@@ -93,7 +94,8 @@ def _shape(family: Family, numbers: _Numbers) -> Transformer:
         if (given := numbers.get(*names, default=0)) > experts:
             raise BadInput(f"{numbers.path}: {names[0]} must be 1 to the {experts} experts, got {given}")
         sizes["experts_per_token"] = min(experts, sizes["experts_per_token"])
-    return Transformer(**{**family.facts, **sizes})
+    tied = numbers.says("tie_word_embeddings", default=bool(family.facts.get("tied_head")))
+    return Transformer(**{**family.facts, **sizes, "tied_head": tied})
 
 
 def _size(size: str, field: Field, numbers: _Numbers, before: Mapping[str, int]) -> int:

@@ -71,7 +71,8 @@ class Operation:
     ----------
     name : unique in its graph, e.g. `encoder.0.query`
     kind : one of `KINDS`
-    m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; else 0
+    m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; m, k of the embedding table that an `input` looks
+        rows up in; else 0
     convolution : the convolution that the product computes, or None for a linear layer
     flops : tensor-core floating-point operations of other kinds; those of a product follow from m, k, n
     attention : sizes of fused attention; None for an unfused product of two activations
@@ -270,3 +271,24 @@ class ModelGraph:
     def weights(self) -> int:
         """Number of elements of all weight matrices."""
         return sum(operation.weights for operation in self.products.values())
+
+    @property
+    def looked_up(self) -> int:
+        """Number of elements of embedding tables, whose rows are looked up and not multiplied."""
+        return sum(operation.weights for operation in self if operation.kind == "input")
+
+    @property
+    def most_live(self) -> int:
+        """Most elements of activations that exist at once, each from its writer to its last reader.
+
+        Operations that represent several layers count once, since layers follow each other.
+        """
+        readers = {name: len(self.graph.succ[name]) for name in self.graph}
+        live = most = 0
+        for operation in self:
+            live += operation.elements_out
+            most = max(most, live)
+            for source in self.graph.predecessors(operation.name):
+                readers[source] -= 1
+                live -= 0 if readers[source] else self[source].elements_out
+        return most

@@ -44,6 +44,21 @@ class Pass(NamedTuple):
         """Tokens of all sequences: N of a product."""
         return self.batch * self.tokens
 
+    @property
+    def is_decode(self) -> bool:
+        """The pass makes one token of each sequence from cached ones."""
+        return self.cached > 0 and self.tokens == 1
+
+    def words(self, *, has_images: bool = False) -> str:
+        """Return what the pass runs, such as `8 sequences of 512 tokens`."""
+        if has_images:
+            return "1 image" if self.batch == 1 else f"{self.batch} images"
+        sequences = "1 sequence" if self.batch == 1 else f"{self.batch} sequences"
+        if self.is_decode:
+            return f"next token of {sequences}, {self.cached} cached tokens each"
+        text = f"{sequences} of {self.tokens} token{'s' if self.tokens > 1 else ''}"
+        return f"{text} after {self.cached} cached ones" if self.cached else text
+
 
 def parse_workload(text: str) -> tuple[Pass, ...]:
     """Return the passes of a workload, with shares that sum to 1.
@@ -111,6 +126,8 @@ class Transformer:
     patch : side in pixels of an image's patch, which is a token; 0 for text
     mels : frequencies of the audio that the encoder reads (Whisper); 0 for none
     head : rows of the last product; 0 for none
+    vocabulary : rows of the embedding table; 0 for those of the head
+    tied_head : the head multiplies with the embedding table, which is stored once
     source : the publication of these numbers
     """
 
@@ -134,6 +151,8 @@ class Transformer:
     patch: int = 0
     mels: int = 0
     head: int = 0
+    vocabulary: int = 0
+    tied_head: bool = False
     source: str = ""
 
     @property
@@ -152,6 +171,11 @@ class Transformer:
         attention = self.hidden * (2 * self.width + 2 * self.key_width)
         parts = (3 if self.gated else 2) * (self.experts or 1)
         return self.layers * (attention + parts * self.hidden * self.feed_forward)
+
+    @property
+    def embedding_rows(self) -> int:
+        """Rows of the embedding table that are stored besides the head, 0 for images and for a tied head."""
+        return 0 if self.patch or self.tied_head else self.vocabulary or self.head
 
     def window_of(self, layer: int) -> int:
         """Return the number of tokens that a layer attends to, 0 for all."""

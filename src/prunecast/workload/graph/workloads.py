@@ -64,7 +64,11 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
 
 def _input(model: ModelGraph, name: str, shape: Transformer, run: Pass) -> str:
     elements = shape.hidden * run.columns
-    return model.add(Operation(name=name, kind="input", elements_out=elements, layout="tokens"))
+    rows = shape.embedding_rows
+    table = (rows, shape.hidden) if rows else (0, 0)
+    return model.add(
+        Operation(name=name, kind="input", m=table[0], k=table[1], elements_out=elements, layout="tokens")
+    )
 
 
 def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:

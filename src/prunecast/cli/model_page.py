@@ -1,0 +1,154 @@
+"""What `predict` prints of a whole model: time, tokens per second, memory, and a line for each shape."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from prunecast.text import Cells, gigabytes, microseconds, milliseconds, shortened, significant, table_text
+
+if TYPE_CHECKING:
+    from prunecast.cli.tables import Page
+    from prunecast.codesign import Prediction, PredictionTable
+    from prunecast.codesign.whole_model import Phase, WholeModel
+
+LONGEST_NAME = 30
+"""Characters of a layer's name in the table, which then fits 80 columns."""
+SHOWN_BYTES = 5e6
+"""Bytes below which a part of the memory is 0.00 GB."""
+RUNTIME_WORDS = {
+    "engine": "as an inference engine with fused kernels could run it (--runtime torch: as PyTorch does)",
+    "torch": "as torch.compile and prunecast.torch run it",
+}
+NO_CNN_RUNTIME = (
+    "No runtime runs a whole pruned CNN at this speed yet: PyTorch converts layouts between its layers."
+)
+"""Kind: measured. A ResNet-50 at 75 % took 2.3 times its dense time in PyTorch (H200, 32 images)."""
+KIND_WORDS: Mapping[str, tuple[str, ...]] = {
+    "products": ("gemm",),
+    "attention": ("attention",),
+    "norms": ("normalise", "rms norm"),
+    "transposes": ("transpose", "transpose epilogue"),
+}
+"""Row of the breakdown -> kinds of operations in it; all others are `other`."""
+
+
+def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> None:
+    """Print the model first, then a line for each shape of its layers."""
+    origin, first = table.provenance, table[0]
+    name = origin.source or "model"
+    for phase in whole.phases:
+        what = phase.run.words(has_images=phase.has_images)
+        share = "" if len(whole.phases) == 1 else f", {100 * phase.run.share:.3g} % of the passes"
+        page.say(f"{name} on {origin.gpu}: {what}{share}", *_misfit(phase, whole))
+        page.say(_verdict(table, phase), style="bold")
+        for label, text in _facts(phase, whole):
+            page.say(f"  {label:<10}{text}")
+    if len(whole.phases) > 1:
+        dense, best = milliseconds(whole.dense.seconds), milliseconds(whole.best.seconds)
+        page.say(f"mean pass: dense {dense} ms, pruned {best} ms: {whole.speedup:.2f}x", style="bold")
+    page.say(
+        "", *(f"  {line}" for line in table_text(_shapes(table, whole.phases), words=WORDS).split("\n")), ""
+    )
+    page.say(
+        f"{first.dtype}, {first.engine}, {first.state}, launched in a {origin.launch}, {origin.l2.words},",
+        f"{RUNTIME_WORDS[origin.runtime]}.",
+    )
+    if table.convolutions:
+        page.say(NO_CNN_RUNTIME)
+
+
+def _misfit(phase: "Phase", whole: "WholeModel") -> Iterator[str]:
+    """Yield a line if the dense model does not fit the GPU."""
+    memory, has = phase.dense.memory, whole.gpu.dram_bytes
+    if not memory.fits(has):
+        pruned = "fits" if phase.best.memory.fits(has) else "does not either"
+        yield (
+            f"DOES NOT FIT: dense needs {gigabytes(memory.total)} GB of {gigabytes(has)} GB "
+            f"(pruned {gigabytes(phase.best.memory.total)} GB {pruned}); times are as if it did"
+        )
+
+
+def _verdict(table: "PredictionTable", phase: "Phase") -> str:
+    best = phase.best
+    bounds = f"({milliseconds(best.low_s)} - {milliseconds(best.high_s)})"
+    return (
+        f"dense {milliseconds(phase.dense.time.seconds)} ms, pruned by {100 * table.removed:.0f} % "
+        f"{milliseconds(best.time.seconds)} ms {bounds}: {phase.speedup:.2f}x"
+    )
+
+
+def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each line below the verdict, dense -> pruned."""
+    times = [phase.dense.time, phase.best.time]
+    rates = " -> ".join(f"{phase.tokens_per_pass / time.seconds:,.0f}" for time in times)
+    unit = "images/s" if phase.has_images else "tokens/s"
+    latency = {True: "time per output token", False: "time to first token"}
+    yield (
+        "rate",
+        f"{rates} {unit}"
+        + (
+            ""
+            if phase.has_images or not phase.generates
+            else f"; the pass is the {latency[phase.run.is_decode]}"
+        ),
+    )
+    dense, best = phase.dense.memory, phase.best.memory
+    has = whole.gpu.dram_bytes
+    parts = {"cache": best.cache, "activations": best.activations}
+    others = "".join(f", {name} {gigabytes(size)}" for name, size in parts.items() if size > SHOWN_BYTES)
+    batches = " -> ".join(f"{memory.largest_batch(has):,}" for memory in (dense, best))
+    totals = f"{gigabytes(dense.total)} -> {gigabytes(best.total)} of {gigabytes(has)} GB"
+    yield "memory", f"{totals}; largest batch {batches}"
+    yield "of it", f"weights {gigabytes(dense.weights)} -> {gigabytes(best.weights)}{others} GB"
+    yield "by kind", f"{', '.join(_kinds(phase))} ms"
+
+
+def _kinds(phase: "Phase") -> Iterator[str]:
+    """Yield the milliseconds of each kind of operation, dense -> pruned where they differ."""
+    dense, best = ({**outcome.time.seconds_by_kind} for outcome in (phase.dense, phase.best))
+    rows = {word: tuple(sum(of.pop(kind, 0.0) for kind in kinds) for of in (dense, best))
+            for word, kinds in KIND_WORDS.items()}  # fmt: skip
+    rows["other"] = (sum(dense.values()), sum(best.values()))
+    for word, times in rows.items():
+        shown = dict.fromkeys(significant(round(1e3 * seconds, 2)) for seconds in times)
+        if any(times):
+            yield f"{word} {' -> '.join(shown)}"
+
+
+WORDS = ("layer", "kernel", "pattern", "shape")
+
+
+def _shapes(table: "PredictionTable", phases: "Sequence[Phase]") -> list[Cells]:
+    """Return a row for each shape and number of tokens, with the kernel that wins most of its layers."""
+    groups: dict[tuple[int, int, int], list[Sequence[Prediction]]] = {}
+    for rows in table.layers():
+        groups.setdefault((rows[0].m, rows[0].k, rows[0].n), []).append(rows)
+    return [_shape(table, phases, size, layers) for size, layers in groups.items()]
+
+
+def _shape(
+    table: "PredictionTable",
+    phases: "Sequence[Phase]",
+    size: tuple[int, int, int],
+    layers: "list[Sequence[Prediction]]",
+) -> Cells:
+    from prunecast.codesign.table import fastest
+
+    best = [fastest(rows) for rows in layers]
+    runs = [table.runs.get(row.layer, 1.0) for row in best]
+    share = next((p.run.share for p in phases if best[0].layer.endswith(f" {p.run.label}")), 1.0)
+    (kernel, pattern), _ = Counter((row.kernel, row.pattern) for row in best).most_common(1)[0]
+    seconds = [
+        sum(often * row.seconds for often, row in zip(runs, rows, strict=True)) / sum(runs)
+        for rows in ([rows[0] for rows in layers], best)
+    ]
+    return {
+        "layer": shortened(best[0].layer, LONGEST_NAME),
+        "times": f"{sum(runs) / share:.4g}",
+        "shape": "x".join(map(str, size)),
+        "dense us": microseconds(seconds[0]),
+        "best us": microseconds(seconds[1]),
+        "speedup": f"{seconds[0] / seconds[1]:.2f}x",
+        "kernel": kernel,
+        "pattern": pattern,
+    }

@@ -1,0 +1,221 @@
+"""`WholeModel`: time and memory of a model, dense and with the fastest kernel for each layer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from prunecast.codesign.layer_job import LayerJob, kernel_interval
+from prunecast.codesign.prediction import Prediction
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import DTYPE_BYTES, KERNELS, plan_dense
+from prunecast.models import packed_bytes
+from prunecast.workload.dense_calls import dense_call
+from prunecast.workload.graph import ModelTime, Pass, model_time
+from prunecast.workload.graph.model_time import mixed_time
+from prunecast.workload.memory import PassMemory, pass_memory
+from prunecast.workload.workload import experts_of
+
+DENSE = "dense"
+"""Name of the dense kernel in `KERNELS`."""
+
+
+class PassOutcome(NamedTuple):
+    """One pass of a model with one choice of kernels."""
+
+    time: ModelTime
+    low_s: float
+    high_s: float
+    """Bounds of the seconds: intervals of the products; the rest of the pass has none and counts as it is."""
+    memory: PassMemory
+
+
+class Phase(NamedTuple):
+    """One pass of the workload, such as prefill, dense and with the fastest kernels."""
+
+    run: Pass
+    dense: PassOutcome
+    best: PassOutcome
+
+    has_images: bool
+    generates: bool
+    """The pass ends with the next token of each sequence."""
+
+    @property
+    def speedup(self) -> float:
+        """Dense over fastest."""
+        return self.dense.time.seconds / self.best.time.seconds
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Tokens (or images) that are done with when the pass ends."""
+        return self.run.batch if self.has_images or self.run.is_decode else self.run.columns
+
+
+class WholeModel(NamedTuple):
+    """A model including attention, norms and transposes: each pass of its workload, and their mean."""
+
+    phases: tuple[Phase, ...]
+    gpu: GpuSpec
+
+    @property
+    def dense(self) -> ModelTime:
+        """Time with dense products, the mean of the passes by their shares."""
+        return mixed_time([(phase.run.share, phase.dense.time) for phase in self.phases])
+
+    @property
+    def best(self) -> ModelTime:
+        """Time with the fastest kernel of each layer, the mean of the passes by their shares."""
+        return mixed_time([(phase.run.share, phase.best.time) for phase in self.phases])
+
+    @property
+    def speedup(self) -> float:
+        """End-to-end speedup: dense over fastest."""
+        return self.dense.seconds / self.best.seconds
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object of the model."""
+        return {
+            **{
+                name: {"seconds": time.seconds, "seconds_by_kind": time.seconds_by_kind}
+                for name, time in (("dense", self.dense), ("best", self.best))
+            },
+            "gpu_memory_bytes": self.gpu.dram_bytes,
+            "phases": [
+                {
+                    **phase.run._asdict(),
+                    "has_images": phase.has_images,
+                    "generates": phase.generates,
+                    "dense": self._outcome(phase.dense),
+                    "best": self._outcome(phase.best),
+                }
+                for phase in self.phases
+            ],
+        }
+
+    def _outcome(self, outcome: PassOutcome) -> dict[str, Any]:
+        memory = outcome.memory
+        return {
+            "seconds": outcome.time.seconds,
+            "seconds_low": outcome.low_s,
+            "seconds_high": outcome.high_s,
+            "seconds_by_kind": outcome.time.seconds_by_kind,
+            "memory_bytes": {
+                "weights": memory.weights,
+                "cache": memory.cache,
+                "activations": memory.activations,
+            },
+            "fits": memory.fits(self.gpu.dram_bytes),
+            "largest_batch": memory.largest_batch(self.gpu.dram_bytes),
+        }
+
+
+class _Product(NamedTuple):
+    """A product of the graph as one kernel runs it: times and weights of one copy."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    kernel: str
+    packed_bytes: float
+    """Bytes of its weights as the kernel reads them."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """A sparse kernel runs it."""
+        return KERNELS[self.kernel].prunes
+
+
+def whole_model(job: LayerJob, passes: Sequence[Pass], predictions: Sequence[Prediction]) -> WholeModel:
+    """Return the end-to-end times and the memory of the model of a job.
+
+    Parameters
+    ----------
+    passes : those of the job's workload, in order
+    predictions : rows of all layers and kernels
+    """
+    dense = {row.layer: row for row in predictions if not KERNELS[row.kernel].prunes}
+    best: dict[str, Prediction] = {}
+    for row in predictions:
+        best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
+    unpredicted = cache(partial(_dense_product, job))
+    outcomes = [
+        _outcomes(job, passes, [_products(job, place, rows, unpredicted) for place in range(len(passes))])
+        for rows in (dense, best)
+    ]
+    graphs = [around.graph for around in job.workload.passes if around.graph is not None]
+    images = [any(o.convolution is not None for o in graph) for graph in graphs]
+    generates = [
+        not run.all_logits and any(o.attention is not None and o.attention.is_causal for o in graph)
+        for run, graph in zip(passes, graphs, strict=True)
+    ]
+    return WholeModel(tuple(map(Phase, passes, *outcomes, images, generates)), job.engine.gpu)
+
+
+def _products(
+    job: LayerJob,
+    place: int,
+    row_of_layer: Mapping[str, Prediction],
+    unpredicted: Callable[[int, int, int], _Product],
+) -> dict[str, _Product]:
+    """Return the products of a pass: those of a row of the table, and the dense ones that are in no row."""
+    found: dict[str, _Product] = {}
+    for layer in job.launches.layers.values():
+        if layer.in_pass == place:
+            row = row_of_layer[layer.name]
+            sizes = packed_bytes(row.plan) if KERNELS[row.kernel].prunes else _dense_bytes(job, row.m, row.k)
+            one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes)
+            found |= dict.fromkeys(layer.stands_for, one)
+    graph = job.workload.passes[place].graph
+    assert graph is not None
+    return {name: found.get(name) or unpredicted(o.m, o.k, o.n) for name, o in graph.products.items()}
+
+
+def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
+    """Return a product that is in no row of the table, such as the last one, which stays dense."""
+    engine, dtype, size = job.engine, job.launches.dtype or "fp16", _dense_bytes(job, m, k)
+    part, scales = experts_of(job.workload).get((m, k, n)), job.launches.scales
+    call = dense_call(m, k, n, dtype, engine.gpu, state=engine.state, fused=part, scales=scales)
+    if call is not None:
+        return _Product(call.seconds, call.low_s, call.high_s, DENSE, size)
+    plan = plan_dense(m, k, n, dtype, engine.gpu)
+    seconds = engine.run(plan).seconds
+    interval = kernel_interval(engine, DENSE, seconds, (plan,))
+    return _Product(seconds, interval.low_s, interval.high_s, DENSE, size)
+
+
+def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
+    return float(DTYPE_BYTES[job.launches.dtype or "fp16"] * m * k)
+
+
+def _outcomes(
+    job: LayerJob, passes: Sequence[Pass], products: Sequence[Mapping[str, _Product]]
+) -> list[PassOutcome]:
+    """Return the outcome of each pass, given its products.
+
+    Passes that run a layer with different kernels keep its weights once for each.
+    """
+    forms: dict[str, dict[str, float]] = {}
+    for of_pass in products:
+        for name, product in of_pass.items():
+            forms.setdefault(name, {})[product.kernel] = product.packed_bytes
+    resident = {name: sum(sizes.values()) for name, sizes in forms.items()}
+    outcomes = []
+    for run, around, of_pass in zip(passes, job.workload.passes, products, strict=True):
+        graph = around.graph
+        assert graph is not None
+        sparse = frozenset(name for name, product in of_pass.items() if product.is_sparse)
+        time = model_time(
+            graph,
+            job.engine.gpu,
+            {name: graph[name].runs * product.seconds for name, product in of_pass.items()},
+            sparse=sparse,
+            ungated=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].gates_in_torch),
+            launch=job.engine.launch,
+            dtype=job.launches.dtype or "fp16",
+            state=job.engine.state,
+        )
+        lower = sum(graph[name].runs * (one.seconds - one.low_s) for name, one in of_pass.items())
+        higher = sum(graph[name].runs * (one.high_s - one.seconds) for name, one in of_pass.items())
+        memory = pass_memory(graph, run.batch, DTYPE_BYTES[job.launches.dtype or "fp16"], resident)
+        outcomes.append(PassOutcome(time, time.seconds - lower, time.seconds + higher, memory))
+    return outcomes
