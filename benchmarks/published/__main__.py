@@ -9,6 +9,7 @@ FOLDER holds tables that are no part of this project. The file name selects the 
     moe_bf16_GPU.csv           layers of experts (AIConfigurator, Apache-2.0)
     gemm_fp8_GPU.csv           fp8 products with their quantising (AIConfigurator, Apache-2.0)
     power_bf16_GPU.csv         watts of dense products (AIConfigurator, Apache-2.0)
+    layers_GPU_ORGANISATION_MODEL_DTYPE.csv    layers inside vLLM (LLMServingSim, MIT)
     gemm_fp8_alone_GPU.csv     fp8 products without it (pipeweave, Apache-2.0)
 
 GPU is the name of a spec or its beginning, with `-` or `_` between words: `h100`, `rtx_pro_6000`. Further

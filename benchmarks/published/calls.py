@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.published import attention, experts, power, scaled
+from benchmarks.published import attention, experts, layers, power, scaled
 from benchmarks.published.priced import Priced
 from benchmarks.published.tables import gpu_of_file
 from prunecast.errors import BadInput
@@ -25,6 +25,7 @@ READERS: Mapping[str, Callable[[list[Row], GpuSpec], Priced]] = {
     "gemm_fp8_alone_": scaled.alone_priced,
     "gemm_fp8_": scaled.priced,
     "power_": power.priced,
+    "layers_": layers.priced,
 }
 """Beginning of a file name -> reader of its rows; the first that fits counts."""
 SHORT_S = 20e-6
@@ -47,12 +48,15 @@ class CallErrors(NamedTuple):
 def print_calls(path: Path, every: int = 1) -> None:
     """Print the errors of one file, by kind, length and use. A file of an unknown GPU gets one line."""
     try:
-        gpu = load_gpu(gpu_of_file(path.name))
+        gpu = load_gpu(
+            layers.file_of(path.name).gpu if path.name.startswith("layers_") else gpu_of_file(path.name)
+        )
     except BadInput as error:
         print(f"{path.name}: {error}")
         return
     with path.open(encoding="utf-8") as file:
-        found = priced_by(path.name)(list(csv.DictReader(file))[::every], gpu)
+        rows = [{**row, "file": path.name} for row in csv.DictReader(file)][::every]
+    found = priced_by(path.name)(rows, gpu)
     print(f"{path.name}, {gpu.name}")
     length_s = found.measured if found.measured_seconds is None else found.measured_seconds
     for kind in dict.fromkeys(found.kind.tolist()):

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from benchmarks.published import experts, scaled
+from benchmarks.published import experts, layers, scaled
 from benchmarks.published.calls import priced_by, print_calls
 from benchmarks.published.fit_calls import READERS, Table, fit
 from prunecast.hardware import load_gpu
@@ -109,3 +109,25 @@ def test_watts_joules_and_seconds_are_read(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "watts        above 20 us" in printed
     assert "watts, below half below 20 us" in printed
+
+
+LAYERS = "layer,tokens,time_us\nact_fn,2048,168.9\ndown_proj,1,126.8\nlayernorm,512,6.4\n"
+
+
+def test_layers_of_a_model_are_read_by_the_name_of_their_file(tmp_path, capsys):
+    name = "layers_rtx4090_meta-llama_llama-3.1-8b_bf16.csv"
+    assert layers.file_of(name) == ("rtx-4090", "llama-3-8b")
+    (tmp_path / name).write_text(LAYERS)
+    print_calls(tmp_path / name)
+    printed = capsys.readouterr().out
+    assert "act_fn       above 20 us judge" in printed
+    assert "layernorm    below 20 us judge" in printed
+
+
+@pytest.mark.parametrize(
+    "name", ["layers_rtx4090_meta_llama-9_bf16.csv", "layers_zx81_llama-3-8b.csv", "layers_x.csv"]
+)
+def test_layers_of_unknown_models_are_one_line(name, tmp_path, capsys):
+    (tmp_path / name).write_text(LAYERS)
+    print_calls(tmp_path / name)
+    assert capsys.readouterr().out.startswith(f"{name}: {name}: wanted layers_GPU")
