@@ -221,7 +221,7 @@ class Layer(Read):
             metavar="TEXT",
             help="Tokens of each expert of a model: random, balanced, or like power-law:1.2.",
         ),
-    ] = "random"
+    ] = "power-law:1.01"
     scales: Annotated[
         str,
         typer.Option(

@@ -53,7 +53,7 @@ def predict(
     convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without them,
         their products have `tokens` columns
     experts_per_token : experts that each token is routed to, for layers that are experts
-    routing : tokens of each expert of a model: `random`, `balanced`, or `power-law:A` with exponent A; see
+    routing : tokens of each expert of a model: `power-law:A` with exponent A, `random` or `balanced`; see
         `kernels.libraries.experts.routing`
     scales : how an engine scales x in fp8: `tensor`, `static`, `token`, `block`, or `fused` if the kernel
         before it writes x in fp8; see `kernels.libraries.scaled.call`

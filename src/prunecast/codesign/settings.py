@@ -11,7 +11,7 @@ from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES
-from prunecast.kernels.libraries.experts.routing import check_routing
+from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING, check_routing
 from prunecast.kernels.libraries.scaled.call import SCALES
 from prunecast.launch import L2_STATES
 from prunecast.patterns import SCOPES, Pattern, parse_pattern
@@ -70,7 +70,7 @@ class Settings:
     ignore: str | Sequence[str] = ()
     convolutions: ConvSettings = MATRICES
     experts_per_token: int = 2
-    routing: str = "random"
+    routing: str = DEFAULT_ROUTING
     scales: str = "tensor"
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING
 from prunecast.workload.graph.families import families
 
 SEQUENCE = 512
@@ -36,7 +37,7 @@ class Pass(NamedTuple):
     share: float = 1.0
     """Share of this pass in a mix."""
     label: str = ""
-    routing: str = "random"
+    routing: str = DEFAULT_ROUTING
     """Tokens of each expert, see `kernels.libraries.experts.routing`."""
 
     @property

@@ -20,7 +20,7 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.call import LibraryCall, call_error
-from prunecast.kernels.libraries.experts.routing import Loads, expert_loads
+from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING, Loads, expert_loads
 from prunecast.kernels.libraries.surrogate import table
 from prunecast.kernels.libraries.tiled import (
     Tile,
@@ -45,7 +45,7 @@ class ExpertLayer(NamedTuple):
     width: int
     """Features between the products of an expert."""
     tokens: int
-    routing: str = "random"
+    routing: str = DEFAULT_ROUTING
     """See `routing.py`."""
     gated: bool = True
     """An expert has a gate, an up and a down product; otherwise an up and a down."""

@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 
-ROUTINGS = ("random", "balanced", "power-law:A")
+DEFAULT_ROUTING = "power-law:1.01"
+"""Routing of models unless another one is requested. Trained routers are skewed: 16 tokens of Qwen3-30B-A3B
+then reach 66 of its 128 experts, and 83 with uniform draws."""
 Loads = npt.NDArray[np.float64]
 LEAST_EXPONENT, MOST_EXPONENT = 0.01, 10.0
 """Accepted exponents of a power law. Kind: choice, published tables use 1.01 and 1.2."""
@@ -28,7 +30,7 @@ than a percent."""
 
 
 def check_routing(routing: str) -> str:
-    """Return the routing. Raise BadInput unless it is one of `ROUTINGS`."""
+    """Return the routing. Raise BadInput unless it is one of those of this module's head."""
     name, _, exponent = routing.partition(":")
     if routing in ("random", "balanced"):
         return routing
@@ -42,7 +44,7 @@ def check_routing(routing: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def expert_loads(experts: int, per_token: int, tokens: int, routing: str = "random") -> Loads:
+def expert_loads(experts: int, per_token: int, tokens: int, routing: str = DEFAULT_ROUTING) -> Loads:
     """Return the tokens of each expert, ascending; the sum is `per_token` * `tokens`.
 
     For `random` these are the quantiles of the binomial distribution of the tokens of one expert.
