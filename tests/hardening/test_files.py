@@ -151,6 +151,24 @@ def test_what_a_killed_process_left_goes_with_the_next_and_what_a_living_one_has
     assert sorted(os.listdir(tmp_path)) == [".b.json.prunecast-0", "a.json"]
 
 
+def test_a_folder_that_others_always_remove_is_an_error_and_no_endless_loop(tmp_path, monkeypatch):
+    def removed(folder):
+        raise FileNotFoundError(errno.ENOENT, "removed", str(folder))
+
+    monkeypatch.setattr("prunecast.files.writing._opened", removed)
+    with (
+        pytest.raises(BadInput, match=r"cannot write .*removed its unfinished folder"),
+        folder_aside(tmp_path / "out"),
+    ):
+        pass
+
+
+def test_a_file_that_the_caller_misses_is_the_callers_error(tmp_path):
+    with pytest.raises(BadInput, match="No such file"), folder_aside(tmp_path / "out") as folder:
+        (folder / "missing").read_text()
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_error_of_the_disk_is_one_line_and_leaves_nothing(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("old")

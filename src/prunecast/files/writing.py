@@ -4,13 +4,14 @@ Unfinished files are in a folder `.NAME.prunecast-HEX` next to their destination
 locked. The next writer of NAME removes such folders without a lock, which killed processes have left.
 """
 
+import errno
 import fcntl
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from prunecast.errors import BadInput
@@ -20,6 +21,8 @@ MARK = ".prunecast-"
 """Separator of the name of a file and the random number of its unfinished folder."""
 UNFINISHED = re.compile(r"\..*\.prunecast-[0-9a-f]{32}", re.DOTALL)
 """Names of the hidden folders."""
+MOST_TRIES = 100
+"""Hidden folders that are made for one output if other processes remove each before it is locked."""
 
 
 def asked_path(path: str | Path) -> Path:
@@ -154,19 +157,24 @@ def _own_folder(final: Path) -> Iterator[Path]:
     """Yield a locked folder next to `final`, which is removed at the end."""
     name = final.name.encode("utf-8", "surrogateescape")[:100].decode("utf-8", "surrogateescape")
     _remove_left(final.parent, f".{name}{MARK}")
-    while True:
+    for _ in range(MOST_TRIES):
         folder = final.with_name(f".{name}{MARK}{uuid.uuid4().hex}")
         folder.mkdir()
-        with suppress(FileNotFoundError), _opened(folder) as descriptor:
+        with ExitStack() as held:
+            try:
+                descriptor = held.enter_context(_opened(folder))
+            except FileNotFoundError:
+                continue  # another process removed it before it was locked
             with suppress(OSError):  # the file system does not support locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not folder.exists():
-                continue  # another process removed it before it was locked
+                continue
             try:
                 yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             return
+    raise OSError(errno.EBUSY, f"another process removed its unfinished folder {MOST_TRIES} times")
 
 
 def _remove_left(parent: Path, beginning: str) -> None:

@@ -135,5 +135,5 @@ def test_an_image_that_a_later_product_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "net.onnx"
     onnx.save(onnx_files.model(nodes, {"x": ["n", 8, 8, 8]}, "y", constants), path)
     assert row(path, input_size=("8x8",)).n == 2 * 36
-    with pytest.raises(BadInput, match="w: sizes of its input and output cannot be told"):
+    with pytest.raises(BadInput, match=r"\.onnx: w: sizes of its input and output cannot be told"):
         row(path, input_size=("10x10",))

@@ -90,7 +90,10 @@ def _read(
         builder.add_input(value.name)
     for node in model.graph.node:
         _check_operands(file, node)
-        builder.add(node)
+        try:
+            builder.add(node)
+        except BadInput as error:
+            raise BadInput(f"{file}: {error}") from None
     if not builder.model.products:
         untimed = "".join(f"; {name}: {reason}" for name, reason in [*builder.untimed.items()][:3])
         raise BadInput(
