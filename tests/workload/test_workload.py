@@ -8,9 +8,10 @@ from prunecast.codesign import predict
 from prunecast.codesign.search.prune_model import search_of
 from prunecast.codesign.settings import Settings, workload_of
 from prunecast.errors import BadInput
-from prunecast.workload import workload
+from prunecast.workload import random_weights
 from prunecast.workload.graph import load_pass, parse_workload
 from prunecast.workload.layers import ConvSettings
+from prunecast.workload.workload import load_workload, rows_of
 from tests import onnx_files
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}
@@ -141,15 +142,15 @@ def test_bad_workloads(source, said, words):
 
 @pytest.mark.parametrize(("normals", "drawn"), [(2**26, 300), (7000, 40)])
 def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals, drawn):
-    monkeypatch.setattr(workload, "MOST_NORMALS", normals)
-    monkeypatch.setattr(workload, "SCALED_AT_A_TIME", 3500)
+    monkeypatch.setattr(random_weights, "MOST_NORMALS", normals)
+    monkeypatch.setattr(random_weights, "SCALED_AT_A_TIME", 3500)
     rng = np.random.default_rng((4, 2))
     of_weight = np.resize(rng.standard_normal((drawn, 175), np.float32), (300, 175))
     of_column = np.exp(0.5 * rng.standard_normal(175, np.float32))
     of_row = np.exp(0.3 * rng.standard_normal((300, 1), np.float32))
     want = np.abs(of_weight * of_column * of_row)
-    np.testing.assert_array_equal(workload.heavy_tailed((300, 175), (4, 2)), want)
-    half = workload.heavy_tailed((300, 175), (4, 2), np.float16)
+    np.testing.assert_array_equal(random_weights.heavy_tailed((300, 175), (4, 2)), want)
+    half = random_weights.heavy_tailed((300, 175), (4, 2), np.float16)
     np.testing.assert_array_equal(half, want.astype(np.float16))
 
 
@@ -190,8 +191,8 @@ def test_predict_and_prune_load_the_same_layers(tmp_path):
 
 def test_a_row_runs_as_often_as_its_products(tmp_path):
     (graph,) = [load_pass("whisper-tiny", run) for run in parse_workload("decode:2@100")]
-    found = workload.load_workload("whisper-tiny", parse_workload("decode:2@100"))
-    rows = workload.rows_of(found)
+    found = load_workload("whisper-tiny", parse_workload("decode:2@100"))
+    rows = rows_of(found)
     assert sorted(name for row in rows.values() for name in row.stands_for) == sorted(found.layers)
     for row in rows.values():
         assert row.runs == sum(graph[name].runs for name in row.stands_for)

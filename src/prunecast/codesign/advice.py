@@ -21,6 +21,11 @@ from prunecast.workload.engines import Engine
 LEAST_GAIN = 0.01
 """Least share of the time that a change must save to be listed."""
 MOST_LINES = 5
+DOUBLED = {
+    "DRAM": ("dram_bytes_per_s", "dram_write_bytes_per_s", "dram_copy_bytes_per_s", "dram_peak_bytes_per_s"),
+    "L2": ("l2_bytes_per_s", "l2_port_bytes_per_clk_per_sm"),
+}
+"""Level of the memory -> the rates of a GPU with twice its bandwidth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,7 @@ class Case:
     engine : predicts, on its GPU
     work : tokens per token of the case that it is compared with
     padded : whether rows of B and C are aligned to L2 lines, whatever N is
+    change : description of the change that made it; empty for the original case
     """
 
     kernel: str
@@ -62,6 +68,7 @@ class Case:
     engine: Engine
     work: float = 1.0
     padded: bool = False
+    change: str = ""
 
     def plan(self) -> KernelPlan:
         """Return the plan of the case."""
@@ -88,12 +95,6 @@ class Case:
         return copied_row_bytes(self.n, DTYPE_BYTES[self.dtype]) // DTYPE_BYTES[self.dtype]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Change:
-    change: str
-    case: Case
-
-
 def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Advice, ...]:
     """Predict every change that the case allows and return those that save more than 1 %, the largest gain
     first.
@@ -105,74 +106,49 @@ def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Ad
     tiled : the layer pruned in tiles at the same sparsity, for cases that are not
     """
     found = []
-    for change in _changes(case, tiled):
+    for changed in _changes(case, tiled):
         try:
-            changed_s = change.case.engine.run(change.case.plan()).seconds
+            changed_s = changed.engine.run(changed.plan()).seconds
         except BadInput:  # the GPU or the kernel does not support this change
             continue
-        gain = 1.0 - changed_s / change.case.work / seconds
+        gain = 1.0 - changed_s / changed.work / seconds
         if gain > LEAST_GAIN:
-            found.append(Advice(change=change.change, seconds=changed_s, gain=gain))
+            found.append(Advice(change=changed.change, seconds=changed_s, gain=gain))
     return tuple(sorted(found, key=lambda advice: -advice.gain)[:MOST_LINES])
 
 
-def _changes(case: Case, tiled: TileMap | None) -> Iterator[_Change]:
+def _changes(case: Case, tiled: TileMap | None) -> Iterator[Case]:
     if isinstance(case.kept, TileMap):
         yield from _changed_tiles(case, case.kept)
     elif tiled is not None:
-        yield _Change(
-            change=f"{tiled.pattern} with {1 - tiled.density:.0%} removed, run by stspmm",
-            case=replace(case, kernel="stspmm", kept=tiled),
-        )
+        change = f"{tiled.pattern} with {1 - tiled.density:.0%} removed, run by stspmm"
+        yield replace(case, change=change, kernel="stspmm", kept=tiled)
     if case.kept is not None and case.n % case.padded_n:
-        yield _Change(change=_padding(case), case=replace(case, padded=True))
-    yield _Change(change="twice the tokens, time per token", case=replace(case, n=2 * case.n, work=2.0))
-    yield from _changed_gpu(case)
+        rows = f"rows of B and C that are {case.padded_n} tokens apart, padding behind the {case.n}"
+        is_copied = case.n % case.fewest_tokens == 0
+        yield replace(case, change=rows if is_copied else f"{rows}: nothing is copied", padded=True)
+    yield replace(case, change="twice the tokens, time per token", n=2 * case.n, work=2.0)
+    gpu, engine = case.engine.gpu, case.engine
+    if engine.launch != "graph":
+        yield replace(case, change="launched in a CUDA graph", engine=replace(engine, launch="graph"))
+    for level, rates in DOUBLED.items():
+        faster = replace(gpu, **{rate: 2 * getattr(gpu, rate) for rate in rates})
+        change = f"a GPU with twice the {level} bandwidth"
+        yield replace(case, change=change, engine=replace(engine, gpu=faster))
 
 
-def _padding(case: Case) -> str:
-    rows = f"rows of B and C that are {case.padded_n} tokens apart, padding behind the {case.n}"
-    return rows if case.n % case.fewest_tokens == 0 else f"{rows}: nothing is copied"
-
-
-def _changed_tiles(case: Case, tiles: TileMap) -> Iterator[_Change]:
+def _changed_tiles(case: Case, tiles: TileMap) -> Iterator[Case]:
     width = parse_pattern(tiles.pattern).parameters.get("width", 1)
     block_k = case.plan().shape.block_k
     if tiles.tile_count > 1:
-        even = replace(case, kept=evened(tiles, width))
-        yield _Change(change="the same number of kept columns in every tile", case=even)
+        change = "the same number of kept columns in every tile"
+        yield replace(case, change=change, kept=evened(tiles, width))
     if width == 1 and KERNELS[case.kernel].takes is TileMap:
-        whole = replace(case, kept=rounded(tiles, block_k))
-        yield _Change(change=f"kept columns rounded to multiples of {block_k}, the k-step", case=whole)
+        change = f"kept columns rounded to multiples of {block_k}, the k-step"
+        yield replace(case, change=change, kept=rounded(tiles, block_k))
     if not KERNELS[case.kernel].splits:
         change = "stspmm: split heavy tiles and spread the parts over the SMs"
-        yield _Change(change=change, case=replace(case, kernel="stspmm"))
-
-
-def _changed_gpu(case: Case) -> Iterator[_Change]:
-    gpu, engine = case.engine.gpu, case.engine
-    if engine.launch != "graph":
-        yield _Change(
-            change="launched in a CUDA graph", case=replace(case, engine=replace(engine, launch="graph"))
-        )
-    dram = replace(
-        gpu,
-        dram_bytes_per_s=2 * gpu.dram_bytes_per_s,
-        dram_write_bytes_per_s=2 * gpu.dram_write_bytes_per_s,
-        dram_copy_bytes_per_s=2 * gpu.dram_copy_bytes_per_s,
-        dram_peak_bytes_per_s=2 * gpu.dram_peak_bytes_per_s,
-    )
-    yield _Change(
-        change="a GPU with twice the DRAM bandwidth", case=replace(case, engine=replace(engine, gpu=dram))
-    )
-    l2 = replace(
-        gpu,
-        l2_bytes_per_s=2 * gpu.l2_bytes_per_s,
-        l2_port_bytes_per_clk_per_sm=2 * gpu.l2_port_bytes_per_clk_per_sm,
-    )
-    yield _Change(
-        change="a GPU with twice the L2 bandwidth", case=replace(case, engine=replace(engine, gpu=l2))
-    )
+        yield replace(case, change=change, kernel="stspmm")
 
 
 def evened(tiles: TileMap, width: int = 1) -> TileMap:

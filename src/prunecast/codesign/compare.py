@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from prunecast.arguments import checked
 from prunecast.codesign.interval import evidence_of
 from prunecast.codesign.predict import predict
-from prunecast.codesign.provenance import SCHEMA_VERSION, read_document
+from prunecast.codesign.provenance import headed, read_document
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput
 from prunecast.text import Cells, table_html, table_text
-from prunecast.version import tool_version
 from prunecast.workload.layers import Source
 
 if TYPE_CHECKING:
@@ -120,14 +119,12 @@ class Comparison:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `prunecast compare --json`."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "version": tool_version(),
+        content = {
             "columns": list(self.columns),
             "rows": [asdict(row) for row in self.rows],
             "unmatched": list(self.unmatched),
-            **({"gpus": [asdict(row) for row in self.gpus]} if self.gpus else {}),
         }
+        return headed(content | ({"gpus": [asdict(row) for row in self.gpus]} if self.gpus else {}))
 
 
 Row = dict[str, Any]
@@ -176,7 +173,7 @@ def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Com
         raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
     tables = [predict(weights, gpu=gpu, crossovers=False, **options) for gpu in gpus]
     names = _different([table.provenance.gpu for table in tables])
-    layers = _side_by_side(names, [_rows_of_table(table) for table in tables])
+    layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
     totals = [_gpu_row(name, table) for name, table in zip(names, tables, strict=True)]
     return replace(layers, gpus=tuple(sorted(totals, key=lambda row: (row.fits is False, row.seconds))))
 
@@ -218,10 +215,6 @@ def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:
                 f"got {row['seconds']!r:.40}"
             )
     return rows
-
-
-def _rows_of_table(table: PredictionTable) -> list[Row]:
-    return [prediction.row() for prediction in table]
 
 
 def _side_by_side(columns: Sequence[str], tables: Sequence[list[Row]]) -> Comparison:

@@ -6,7 +6,7 @@ from typing import Any
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, Case, advise
 from prunecast.codesign.explain_sections import Section, sections_of
-from prunecast.codesign.layer_job import LayerJob, start_layer
+from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.settings import Settings, layer_job, provenance_of
@@ -20,7 +20,6 @@ from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
 from prunecast.workload.pruned_maps import MapMaker
-from prunecast.workload.workload import WorkloadLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,43 +73,28 @@ def explain(
     first = TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
     settings = Settings.of(weights, gpu=gpu, pattern=pattern, kernels=(kernel or first,), **options)
     job = layer_job(weights, settings, progress)
-    layer = _only_layer(job)
+    layer, *others = job.launches.layers.values()
+    if others:
+        names = ", ".join(each.name for each in (layer, *others)[:3])
+        raise BadInput(f"explain takes one layer, got {1 + len(others)} ({names}, ...): name one with target")
     progress("predicting", 0, 1)
     prediction = start_layer(job, layer)().predictions[-1]
     progress("trying changes", 0, 1)
     # The changes apply to a matrix product, not to an implicit convolution.
     advice: tuple[Advice, ...] = ()
     if prediction.plan.source is None:
-        advice = advise(_case(job, layer, prediction), prediction.seconds, _tiled(layer, prediction))
+        kept = None
+        if KERNELS[prediction.kernel].prunes:
+            wanted = job.candidates[-1].pattern
+            kept = job.launches.maker.map_of(layer.name, wanted, job.sparsity, natural=job.launches.natural)
+        sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "n", "dtype")}
+        case = Case(**sizes, kept=kept, engine=job.engine)
+        advice = advise(case, prediction.seconds, _tiled(layer, prediction))
     return Explanation(
         prediction=prediction,
         sections=sections_of(prediction, job.engine.gpu),
         advice=advice,
         provenance=provenance_of(job, settings, name_of(weights)),
-    )
-
-
-def _only_layer(job: LayerJob) -> WorkloadLayer:
-    layers = list(job.launches.layers.values())
-    if len(layers) > 1:
-        names = ", ".join(layer.name for layer in layers[:3])
-        raise BadInput(f"explain takes one layer, got {len(layers)} ({names}, ...): name one with target")
-    return layers[0]
-
-
-def _case(job: LayerJob, layer: Layer, prediction: Prediction) -> Case:
-    kept = None
-    if KERNELS[prediction.kernel].prunes:
-        wanted = job.candidates[-1].pattern
-        kept = job.launches.maker.map_of(layer.name, wanted, job.sparsity, natural=job.launches.natural)
-    return Case(
-        kernel=prediction.kernel,
-        m=prediction.m,
-        k=prediction.k,
-        n=prediction.n,
-        dtype=prediction.dtype,
-        kept=kept,
-        engine=job.engine,
     )
 
 

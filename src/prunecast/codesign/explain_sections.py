@@ -9,8 +9,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec, Occupancy
 from prunecast.kernels import KernelPlan
 from prunecast.launch.floor import padded_copy_seconds, zero_row_seconds
-from prunecast.models import Estimate
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.simulator import PIPES, SimResult
 
 COMPUTE_PIPES = ("tensor", "issue")
@@ -36,24 +35,25 @@ class Section(NamedTuple):
 def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
     """Return all sections for which the engine's result has data."""
     plan, result = prediction.plan, prediction.result
-    use = _use(result)
+    if isinstance(result, SimResult):
+        use = result.utilisation
+    else:  # a lower bound from the closed form
+        use = {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
     sections = [
         _speed_of_light(prediction, gpu, use),
         _roofline(prediction, gpu, use),
         _occupancy(plan, result.occupancy),
     ]
     if isinstance(result, SimResult):
-        sections += [_work_distribution(result), _stalls(result), _attribution(result, plan, gpu)]
+        stalls = sorted(result.stalls.items(), key=lambda stall: -stall[1])
+        facts = tuple(Fact(name, 100 * share, "% of warp cycles") for name, share in stalls)
+        sections += [_work_distribution(result), Section("Warp stalls", facts)]
+        sections.append(_attribution(result, plan, gpu))
     else:
-        sections.append(_balance(result))
+        waves = Fact("waves", result.waves, "count")
+        balance = Fact("balance, mean over most work per SM", result.balance, "ratio")
+        sections.append(Section("Work distribution over SMs", (waves, balance)))
     return tuple(sections)
-
-
-def _use(result: SimResult | Estimate) -> dict[str, float]:
-    """Return the busy share of each unit: simulated, or a lower bound from the closed form."""
-    if isinstance(result, SimResult):
-        return result.utilisation
-    return {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
 
 
 def _speed_of_light(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Section:
@@ -76,7 +76,7 @@ def _speed_of_light(prediction: Prediction, gpu: GpuSpec, use: dict[str, float])
 def _roofline(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Section:
     plan, result = prediction.plan, prediction.result
     operations = 2.0 * plan.m * plan.k * plan.density * plan.n
-    peak = 2.0 * gpu.sm_count * _fma_per_clk(plan, gpu) * result.clock_hz
+    peak = 2.0 * gpu.sm_count * fma_per_clk(gpu, plan.dtype, plan.tensor) * result.clock_hz
     facts = [
         Fact("useful work", operations / 1e9, "GFLOP"),
         Fact("attained", operations / prediction.seconds / 1e12, "TFLOP/s"),
@@ -95,12 +95,6 @@ def _roofline(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Se
     facts += [Fact(f"{pipe} busy", 100 * use[pipe], "%") for pipe in PIPES]
     facts.append(Fact("bound", prediction.bound, ""))
     return Section("Roofline", tuple(facts))
-
-
-def _fma_per_clk(plan: KernelPlan, gpu: GpuSpec) -> float:
-    if plan.tensor == "none":
-        return float(gpu.fp32_fma_per_clk_per_sm)
-    return tensor_fma_per_clk(gpu, plan.dtype, plan.tensor)
 
 
 def _occupancy(plan: KernelPlan, occupancy: Occupancy) -> Section:
@@ -143,13 +137,6 @@ def _spread(name: str, values: npt.NDArray[np.int64], unit: str) -> list[Fact]:
     ]
 
 
-def _stalls(result: SimResult) -> Section:
-    ordered = sorted(result.stalls.items(), key=lambda stall: -stall[1])
-    return Section(
-        "Warp stalls", tuple(Fact(name, 100 * share, "% of warp cycles") for name, share in ordered)
-    )
-
-
 def _other_launches(plan: KernelPlan, gpu: GpuSpec) -> dict[str, float]:
     """Return the seconds of the extra kernels of a plan, by purpose."""
     found = {
@@ -168,11 +155,3 @@ def _attribution(result: SimResult, plan: KernelPlan, gpu: GpuSpec) -> Section:
     parts |= {"launch": parts["launch"] - sum(others.values())} | others
     facts = [Fact(name, 1e6 * seconds, "us") for name, seconds in parts.items()]
     return Section("Where the time goes", tuple(facts))
-
-
-def _balance(result: Estimate) -> Section:
-    facts = (
-        Fact("waves", result.waves, "count"),
-        Fact("balance, mean over most work per SM", result.balance, "ratio"),
-    )
-    return Section("Work distribution over SMs", facts)

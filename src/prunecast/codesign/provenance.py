@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ from prunecast.version import tool_version
 SCHEMA_VERSION = 1
 LARGEST_DOCUMENT = 64 * MIB
 """Bytes. A table of ten thousand layers and all kernels has 40 MiB."""
+
+
+def headed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object that begins with the versions of its schema and of the tool."""
+    return {"schema_version": SCHEMA_VERSION, "version": tool_version(), **document}
 
 
 def json_text(document: dict[str, Any]) -> str:
@@ -83,9 +89,7 @@ class Provenance:
 
     def document(self) -> dict[str, Any]:
         """Return the head of a JSON object."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "version": tool_version(),
+        head = {
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
             **({"source": self.source} if self.source else {}),
@@ -104,6 +108,7 @@ class Provenance:
             },
             "interval": INTERVAL_KIND,
         }
+        return headed(head)
 
 
 class WeightsDigest:

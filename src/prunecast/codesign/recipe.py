@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from prunecast.codesign.provenance import SCHEMA_VERSION
+from prunecast.codesign.provenance import headed
 from prunecast.codesign.write_pruned import RECIPE, TILES, WEIGHTS, read_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.version import tool_version
 from prunecast.workload.layers import Skipped
 
 
@@ -103,13 +102,8 @@ class Recipe:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `recipe.json`."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "version": tool_version(),
-            "pattern": self.pattern,
-            "sparsity": self.sparsity,
-            "scope": self.scope,
-            "criterion": self.criterion,
+        content = {
+            **{name: getattr(self, name) for name in ("pattern", "sparsity", "scope", "criterion")},
             "seed": parse_pattern(self.pattern).seed,
             "weights_hash": self.weights_hash,
             **({} if self.guided_by is None else {"guided_by": self.guided_by}),
@@ -117,6 +111,7 @@ class Recipe:
             "layers": [layer.row() for layer in self.layers],
             "skipped": [skipped.row() for skipped in self.skipped],
         }
+        return headed(content)
 
 
 def read_recipe(recipe: "str | Path | Mapping[str, Any] | Recipe") -> Recipe:

@@ -1,9 +1,4 @@
-"""`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them.
-
-Rows and columns of trained matrices differ in scale by large factors (outlier features). Random weights
-imitate this by a lognormal factor per column and per row. Without it all columns would be alike and every
-pattern would retain the same importance.
-"""
+"""`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -47,6 +42,7 @@ from prunecast.workload.layers import (
     path_of,
 )
 from prunecast.workload.onnx_model.read_model import read_onnx_model
+from prunecast.workload.random_weights import heavy_tailed
 
 TOKENS = 4096
 """Default N of layers without a model graph."""
@@ -56,10 +52,6 @@ KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models, which are customarily not pruned."""
 ROUTER = ".router"
 """Suffix of the products that choose the experts of a token, which are not pruned either."""
-SCALED_AT_A_TIME = 2**17
-"""Elements that are scaled at a time, so that they fit a cache."""
-MOST_NORMALS = 2**26
-"""Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
 MOST_DRAWN = 2**28
 """Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
 MOST_REMEMBERED_WEIGHTS = 2**27
@@ -131,12 +123,7 @@ class Workload:
         **rest: Any,
     ) -> Self:
         """Return the workload of layers with the graph of each pass, if it is known."""
-        seen = [
-            LayerPass(
-                {name: n for name, layer in layers.items() if (n := layer.tokens[place])}, graph, run.share
-            )
-            for place, (run, graph) in enumerate(zip(passes, graphs, strict=True))
-        ]
+        seen = [LayerPass(graph, run.share) for run, graph in zip(passes, graphs, strict=True)]
         labels = ("",) if len(passes) == 1 else tuple(run.label for run in passes)
         return cls(layers=layers, passes=tuple(seen), labels=labels, **rest)
 
@@ -267,29 +254,6 @@ def _check_no_input(source: Source, settings: ConvSettings) -> None:
 def is_pruned(name: str) -> bool:
     """Return whether a product of a standard model is one that is customarily pruned."""
     return name not in KEPT_DENSE and not name.endswith(ROUTER)
-
-
-def heavy_tailed(
-    shape: tuple[int, int], seed: Sequence[int], dtype: npt.DTypeLike = np.float32
-) -> npt.NDArray[Any]:
-    """Return the magnitudes of a random matrix (M, K), rounded from float32 to `dtype`.
-
-    They depend only on the seed. Above `MOST_NORMALS` elements the rows of normal numbers repeat; only the
-    scales of the rows differ.
-    """
-    rng = np.random.default_rng(seed)
-    step = max(SCALED_AT_A_TIME // shape[1], 1)
-    drawn = min(shape[0], max(MOST_NORMALS // shape[1] // step, 1) * step)
-    normals = rng.standard_normal((drawn, shape[1]), np.float32)
-    of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
-    of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
-    weights = np.empty(shape, dtype)
-    for first in range(0, shape[0], step):
-        rows, start = weights[first : first + step], first % drawn
-        scaled = normals[start : start + len(rows)] * of_column
-        scaled *= of_row[first : first + step]
-        rows[...] = np.abs(scaled, out=scaled)
-    return weights
 
 
 def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
@@ -460,11 +424,8 @@ def stacked_as_launched(workload: Workload, apart: Collection[str] = ()) -> Work
         stacked = _stacked(own_group) if own_group else layer
         layers.setdefault(stacked.name, stacked)
     passes = (
-        run._replace(
-            tokens={name: n for name, layer in layers.items() if (n := layer.tokens[place])},
-            graph=None if run.graph is None else together(run.graph, groups),
-        )
-        for place, run in enumerate(workload.passes)
+        run._replace(graph=None if run.graph is None else together(run.graph, groups))
+        for run in workload.passes
     )
     return replace(workload, layers=layers, passes=tuple(passes))
 

@@ -125,11 +125,11 @@ class ModelSearch:
             self._sums[name] = sums
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             offered = {}
-            for n in {run.tokens[name] for run in self._passes_of(name)}:
+            for n in {n for _, n in self._passes_of(name)}:
                 every = layer_options(importance, sums, n, times, families=families)
                 allowed = 1.0 - every.kept / importance.size <= most
                 offered[n] = every.where(allowed & every.have(partial(self._fits, name)))
-            passes = [(self._weight(run, name), offered[run.tokens[name]]) for run in self._passes_of(name)]
+            passes = [(self._weight(run, name), offered[n]) for run, n in self._passes_of(name)]
             return mixed_options(passes, self.workload.layers[name].count)
 
         # The first layer of a shape fills the cache of times, so that no two threads compute them.
@@ -213,8 +213,8 @@ class ModelSearch:
         passes = self._passes_of(name)
         return sum(
             self._weight(one, name) * run(plan).seconds
-            for one, kernel in zip(passes, kernels, strict=True)
-            for plan in self._launches(kernel, kept, one.tokens[name])
+            for (one, n), kernel in zip(passes, kernels, strict=True)
+            for plan in self._launches(kernel, kept, n)
         )
 
     def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ class ModelSearch:
 
         return tuple(
             min(kernels(n), key=lambda kernel, n=n: seconds(kernel, n))  # type: ignore[misc]
-            for n in (run.tokens[name] for run in self._passes_of(name))
+            for _, n in self._passes_of(name)
         )
 
     def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
@@ -243,8 +243,10 @@ class ModelSearch:
         engine = self.engine
         return PassTimes(self.workload.passes, engine.gpu, engine.launch, self.dtype, engine.state)
 
-    def _passes_of(self, name: str) -> list[LayerPass]:
-        return [run for run in self.workload.passes if name in run.tokens]
+    def _passes_of(self, name: str) -> list[tuple[LayerPass, int]]:
+        """Return the passes that run a layer, each with its tokens."""
+        layer = self.workload.layers[name]
+        return [(run, n) for run, n in zip(self.workload.passes, layer.tokens, strict=True) if n]
 
     def _weight(self, run: LayerPass, name: str) -> float:
         """Return how often a pass runs a layer, times its share."""
@@ -253,10 +255,11 @@ class ModelSearch:
     def _dense(self, times: OptionTimes) -> dict[str, float]:
         """Return the dense seconds of every product in all passes, including those that are not pruned."""
         found: dict[str, float] = {}
-        for run in self.workload.passes:
+        for place, run in enumerate(self.workload.passes):
             products = {} if run.graph is None else run.graph.products
             others = {name: (p.m, p.k, p.n) for name, p in products.items()}
-            own = {name: (*self.workload.layers[name].shape, n) for name, n in run.tokens.items()}
+            layers = self.workload.layers.items()
+            own = {name: (*layer.shape, n) for name, layer in layers if (n := layer.tokens[place])}
             for name, sizes in {**others, **own}.items():
                 seconds = times.dense(*sizes)
                 found[name] = found.get(name, 0.0) + self._weight(run, name) * seconds

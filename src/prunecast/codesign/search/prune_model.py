@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from prunecast.arguments import checked
-from prunecast.codesign.provenance import SCHEMA_VERSION
+from prunecast.codesign.provenance import headed
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
@@ -29,7 +29,6 @@ from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_html, table_text
-from prunecast.version import tool_version
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.shapes import SEQUENCE
@@ -158,24 +157,26 @@ class PrunedModel:
         """Return the JSON object of `recipe.json`."""
         pruned = set(self._patterns.values()) - {"dense"}
         keeps_tiles = any(parse_pattern(each).keeps != "elements" for each in pruned)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "version": tool_version(),
+        settings = (
+            "gpu",
+            "spec_hash",
+            "engine",
+            "l2",
+            "dtype",
+            "criterion",
+            "offered",
+            "workload",
+            "runtime",
+        )
+        content = {
             "source": self.source,
             "weights": WEIGHTS if self.has_weights else None,
             "tiles": TILES if self.has_weights and keeps_tiles else None,
-            "gpu": self.gpu,
-            "spec_hash": self.spec_hash,
-            "engine": self.engine,
-            "l2": self.l2,
-            "dtype": self.dtype,
-            "criterion": self.criterion,
-            "offered": self.offered,
-            "workload": self.workload,
-            "runtime": self.runtime,
-            "targets": {name: getattr(self.targets, name) for name in Targets.__slots__},
+            **{name: getattr(self, name) for name in settings},
+            "targets": asdict(self.targets),
             **self.result.document(),
         }
+        return headed(content)
 
 
 @checked

@@ -230,11 +230,14 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
     It covers the importance of every weight, the model graph, the GPU's spec, all settings, the version of
     the search space and that of the tool. The location of files is not included.
     """
-    engine = search.engine
+    engine, layers = search.engine, search.workload.layers
     numbers = {
         "weights": _weights(search),
         "graph": _graph(search),
-        "tokens": [[run.share, run.tokens] for run in search.workload.passes],
+        "tokens": [
+            [run.share, {name: n for name, layer in layers.items() if (n := layer.tokens[place])}]
+            for place, run in enumerate(search.workload.passes)
+        ],
         "spec": engine.gpu.fingerprint,
         "engine": [engine.name, engine.state, engine.launch, engine.l2.name],
         "dtype": search.dtype,

@@ -172,10 +172,8 @@ def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]
 
 
 class LayerPass(NamedTuple):
-    """One pass of a workload with the tokens of its layers."""
+    """One pass of a workload."""
 
-    tokens: dict[str, int]
-    """N of each layer that the pass runs."""
     graph: ModelGraph | None = None
     """The model graph, or None for layers without one."""
     share: float = 1.0

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.layouts import choose_layouts
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation, linear
@@ -267,7 +268,7 @@ def _layouts(model: ModelGraph, o: Operation, planes: Collection[str]) -> set[bo
 def _border_elements(o: Operation) -> int:
     conv = o.convolution
     assert conv is not None
-    between = BORDER * (conv.width_out + BORDER) + BORDER
+    between = PlaneLayout(o.m, conv.height_out, conv.width_out, BORDER).first
     return (o.m + 1) * between * o.n // (conv.height_out * conv.width_out)
 
 

@@ -1,0 +1,40 @@
+"""Random weights of standard models, whose rows and columns differ in scale as those of trained matrices do.
+
+Rows and columns of trained matrices differ in scale by large factors (outlier features). Random weights
+imitate this by a lognormal factor per column and per row. Without it all columns would be alike and every
+pattern would retain the same importance.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SCALED_AT_A_TIME = 2**17
+"""Elements that are scaled at a time, so that they fit a cache."""
+MOST_NORMALS = 2**26
+"""Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
+
+
+def heavy_tailed(
+    shape: tuple[int, int], seed: Sequence[int], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
+    """Return the magnitudes of a random matrix (M, K), rounded from float32 to `dtype`.
+
+    They depend only on the seed. Above `MOST_NORMALS` elements the rows of normal numbers repeat; only the
+    scales of the rows differ.
+    """
+    rng = np.random.default_rng(seed)
+    step = max(SCALED_AT_A_TIME // shape[1], 1)
+    drawn = min(shape[0], max(MOST_NORMALS // shape[1] // step, 1) * step)
+    normals = rng.standard_normal((drawn, shape[1]), np.float32)
+    of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
+    of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
+    weights = np.empty(shape, dtype)
+    for first in range(0, shape[0], step):
+        rows, start = weights[first : first + step], first % drawn
+        scaled = normals[start : start + len(rows)] * of_column
+        scaled *= of_row[first : first + step]
+        rows[...] = np.abs(scaled, out=scaled)
+    return weights
