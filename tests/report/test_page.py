@@ -205,3 +205,14 @@ def test_curves_of_a_convolution_pay_for_its_input():
     assert one.curves[0].points[0].seconds == pytest.approx(table[0].seconds, rel=1e-12)
     assert one.advice is None
     assert "Speedup over density" in render_page(table, weights, gpu="h200-sxm")
+
+
+def test_a_model_by_name_leads_with_the_whole():
+    asked = {"gpu": "h200-sxm", "workload": "decode:4@512", "engine": "model", "kernels": ["stspmm"]}
+    table = predict("llama-3.2-1b", **asked)
+    page = render_page(table, "llama-3.2-1b", gpu="h200-sxm")
+    headline = re.search("<h1>(.*)</h1>", page)[1]
+    assert headline.startswith("llama-3.2-1b, next token of 4 sequences, 512 cached tokens each, h200-sxm")
+    assert f"{table.whole.speedup:.2f}x" in headline
+    widths = [float(width) for width in re.findall(r'class="part-\w+" style="width:([0-9.]+)%"', page)]
+    assert sum(widths) == pytest.approx(100 * (1 + 1 / table.whole.speedup), abs=0.1)

@@ -1,7 +1,7 @@
 """What `predict` prints of a whole model: time, tokens per second, memory, and a line for each shape."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prunecast.text import Cells, gigabytes, microseconds, milliseconds, shortened, significant, table_text
@@ -23,13 +23,6 @@ NO_CNN_RUNTIME = (
     "No runtime runs a whole pruned CNN at this speed yet: PyTorch converts layouts between its layers."
 )
 """Kind: measured. A ResNet-50 at 75 % took 2.3 times its dense time in PyTorch (H200, 32 images)."""
-KIND_WORDS: Mapping[str, tuple[str, ...]] = {
-    "products": ("gemm",),
-    "attention": ("attention",),
-    "norms": ("normalise", "rms norm"),
-    "transposes": ("transpose", "transpose epilogue"),
-}
-"""Row of the breakdown -> kinds of operations in it; all others are `other`."""
 
 
 def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> None:
@@ -37,9 +30,8 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
     origin, first = table.provenance, table[0]
     name = origin.source or "model"
     for phase in whole.phases:
-        what = phase.run.words(has_images=phase.has_images)
         share = "" if len(whole.phases) == 1 else f", {100 * phase.run.share:.3g} % of the passes"
-        page.say(f"{name} on {origin.gpu}: {what}{share}", *_misfit(phase, whole))
+        page.say(f"{name} on {origin.gpu}: {phase.words}{share}", *_misfit(phase, whole))
         page.say(_verdict(table, phase), style="bold")
         for label, text in _facts(phase, whole):
             page.say(f"  {label:<10}{text}")
@@ -105,14 +97,11 @@ def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
 
 def _kinds(phase: "Phase") -> Iterator[str]:
     """Yield the milliseconds of each kind of operation, dense -> pruned where they differ."""
-    dense, best = ({**outcome.time.seconds_by_kind} for outcome in (phase.dense, phase.best))
-    rows = {word: tuple(sum(of.pop(kind, 0.0) for kind in kinds) for of in (dense, best))
-            for word, kinds in KIND_WORDS.items()}  # fmt: skip
-    rows["other"] = (sum(dense.values()), sum(best.values()))
-    for word, times in rows.items():
-        shown = dict.fromkeys(significant(round(1e3 * seconds, 2)) for seconds in times)
-        if any(times):
-            yield f"{word} {' -> '.join(shown)}"
+    dense, best = phase.dense.seconds_by_part, phase.best.seconds_by_part
+    for part in dense:
+        shown = dict.fromkeys(significant(round(1e3 * of[part], 2)) for of in (dense, best))
+        if dense[part] or best[part]:
+            yield f"{part} {' -> '.join(shown)}"
 
 
 WORDS = ("layer", "kernel", "pattern", "shape")

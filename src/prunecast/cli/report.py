@@ -43,7 +43,7 @@ def report(
         points = _measured(measured or [], gpu, options.engine, progress)
         page = render_page(table, options.source(weights), gpu=gpu, measured=points, progress=progress)
         write_page(output, page)
-    tell(f"{output}: {table.speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
+    tell(f"{output}: {(table.whole or table).speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
 
 
 def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -> list["MeasuredPoint"]:

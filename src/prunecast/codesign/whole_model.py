@@ -19,6 +19,15 @@ DENSE = "dense"
 """Name of the dense kernel in `KERNELS`."""
 
 
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "products": ("gemm",),
+    "attention": ("attention",),
+    "norms": ("normalise", "rms norm"),
+    "transposes": ("transpose", "transpose epilogue"),
+}
+"""Part of a pass -> kinds of operations in it; all others are `other`."""
+
+
 class PassOutcome(NamedTuple):
     """One pass of a model with one choice of kernels."""
 
@@ -27,6 +36,13 @@ class PassOutcome(NamedTuple):
     high_s: float
     """Bounds of the seconds: intervals of the products; the rest of the pass has none and counts as it is."""
     memory: PassMemory
+
+    @property
+    def seconds_by_part(self) -> dict[str, float]:
+        """Part of the pass -> seconds; `PARTS` and `other`."""
+        left = dict(self.time.seconds_by_kind)
+        parts = {part: sum(left.pop(kind, 0.0) for kind in kinds) for part, kinds in PARTS.items()}
+        return {**parts, "other": sum(left.values())}
 
 
 class Phase(NamedTuple):
@@ -44,6 +60,11 @@ class Phase(NamedTuple):
     def speedup(self) -> float:
         """Dense over fastest."""
         return self.dense.time.seconds / self.best.time.seconds
+
+    @property
+    def words(self) -> str:
+        """What the pass runs, such as `8 sequences of 512 tokens`."""
+        return self.run.words(has_images=self.has_images)
 
     @property
     def tokens_per_pass(self) -> int:

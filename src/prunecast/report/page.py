@@ -26,7 +26,7 @@ from prunecast.kernels import KERNELS
 from prunecast.report import pictures
 from prunecast.report.pictures import PAGE, MeasuredPoint, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
-from prunecast.text import microseconds, percent, printable, significant
+from prunecast.text import gigabytes, microseconds, milliseconds, percent, printable, significant
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.layers import Source, files_of
 
@@ -132,6 +132,8 @@ def _breakable(text: str) -> Markup:
 FILTERS: dict[str, Callable[..., str]] = {
     "number": significant,
     "us": microseconds,
+    "ms": milliseconds,
+    "gb": gigabytes,
     "percent": percent,
     "printable": printable,
     "breakable": _breakable,
@@ -189,6 +191,7 @@ def render_page(
         scatter = pictures.draw_measured(measured, salt="measured") if measured else None
     return _fill(
         table=table,
+        headline=headline_of(table),
         gpu=spec,
         summary=summary_of(table),
         layers=shown,
@@ -199,6 +202,18 @@ def render_page(
         interval_kind=INTERVAL_KIND,
         provenance=_provenance(table),
     )
+
+
+def headline_of(table: PredictionTable) -> str:
+    """Return the title of the page: what was predicted, on which GPU, dense and pruned times, speedup."""
+    origin, whole = table.provenance, table.whole
+    name = origin.source or "layers"
+    if whole is None:
+        times = f"{microseconds(table.dense_seconds)} to {microseconds(table.best_seconds)} us"
+        return f"{name}, {origin.tokens} tokens, {origin.gpu}: layers {times}, {table.speedup:.2f}x"
+    what = " and ".join(phase.words for phase in whole.phases)
+    times = f"{milliseconds(whole.dense.seconds)} to {milliseconds(whole.best.seconds)} ms"
+    return f"{name}, {what}, {origin.gpu}: {times}, {whole.speedup:.2f}x"
 
 
 def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
