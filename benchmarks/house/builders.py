@@ -39,7 +39,7 @@ ROLES = {
         r"class (MaskPath|Towards)\b|def masks_within\b", "row 18"
     ),
     "list of the tile kernel's configs": Role(
-        r"^(PARTS = \{$|_FORMS = \(|_MMA_FORMS|_CORE_FORMS|_SPARSE_SHAPES)", "row 21"
+        r"^(TILE_FORMS = |PARTS = \{$|_FORMS = \(|_MMA_FORMS|_CORE_FORMS|_SPARSE_SHAPES)", "row 21"
     ),
     "cycles of a k-step in a ranking": Role(r"def _chain_cycles\b|abreast \* issues", "row 15"),
     "packer of weights": Role(

@@ -132,7 +132,7 @@ def _times(layer: _Layer, operators: dict[str, Any], stream: Any, turns: int) ->
     rows = []
     for name, sample in samples.items():
         plan = operators[name].plan if name in operators else None
-        tiles, config = (CUDNN, name) if plan is None else (name.partition(" ")[0], plan.config)
+        tiles, config = (CUDNN, name) if plan is None else (name.partition(" ")[0], str(plan.config))
         chosen = str(int(name == tiles))
         us = f"{sample.median * 1e6:.2f}"
         rows.append({"case": layer.case.name, "tiles": tiles, "config": config, "chosen": chosen, "us": us})

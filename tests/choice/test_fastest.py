@@ -51,7 +51,7 @@ def test_every_config_of_a_kernel_can_be_planned_and_told_by_its_name(kernel):
     for config in configs:
         with contextlib.suppress(PlanDoesNotFit):  # records of a balanced layout may be too long
             plan = plan_with(config, kernel, kept, 40, "fp16", H200)
-            assert plan.config == str(config)
+            assert str(plan.config) == str(config)
             assert occupancy(plan.resources, H200).blocks_per_sm > 0
             planned += 1
     assert planned > 1

@@ -309,7 +309,7 @@ def test_the_form_chosen_is_one_that_was_fast(m: int, k: int, kept: int, n: int,
     """Within 5 % of the fastest of 22 forms on an H200, 2026-11-21 (0008)."""
     tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
     plan = fastest_plan("small-n", tiles, n, "fp16", GPU)
-    assert plan.config in [str(SmallConfig(*config)) for config in fastest]
+    assert str(plan.config) in [str(SmallConfig(*config)) for config in fastest]
 
 
 def test_a_form_that_fits_nowhere_is_planned_and_not_timed() -> None:
@@ -388,7 +388,6 @@ def test_a_block_holds_all_tokens_in_the_narrowest_width(n: int) -> None:
     assert len(set(found)) == len(found)
     for config in found:
         assert config.registers(n) <= 255
-        assert SmallConfig.of_shape(config.shape, config.resources(n)) == config
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 15, 16, 17, 24, 33, 48, 64])

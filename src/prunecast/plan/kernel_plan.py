@@ -5,7 +5,6 @@ None of them builds a work list again.
 """
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import lru_cache
@@ -106,7 +105,8 @@ class KernelPlan(OfTiles):
         the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
     fewest_steps : least number of k-steps of an item; those beyond its kept columns multiply 16 columns of
         zeros
-    config : short name of the kernel's config, its `str`; empty if the kernel has only one
+    config : the config that the planner was given, whose `str` is its short name; empty if the kernel has
+        only one
     pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
         the stream ends, and wait for it before they read B (programmatic dependent launch)
 
@@ -132,7 +132,7 @@ class KernelPlan(OfTiles):
     cluster: int = 1
     fewest_steps: int = 0
     pdl: bool = False
-    config: str = ""
+    config: Any = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
@@ -176,7 +176,7 @@ class KernelPlan(OfTiles):
 
     def fingerprint(self) -> str:
         """Return the first 16 hex digits of the SHA-256 of all columns."""
-        return _digest(_bytes_of(getattr(self, column.name)) for column in fields(self))
+        return _digest(self)
 
     def timing_key(self) -> str:
         """Return a digest of everything that the time depends on.
@@ -186,14 +186,17 @@ class KernelPlan(OfTiles):
         """
         if self.inner is None or not self.tensor.startswith("sparse"):
             return self.fingerprint()
-        columns = (getattr(self, column.name) for column in fields(self) if column.name != "inner")
-        return _digest((f"{self.inner.pattern} {self.inner.density}".encode(), *map(_bytes_of, columns)))
+        return _digest(self, f"{self.inner.pattern} {self.inner.density}".encode())
 
 
-def _digest(columns: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for column in columns:
-        digest.update(column)
+def _digest(plan: KernelPlan, inner: bytes = b"") -> str:
+    """Return the digest of all columns, with `inner` in the place of the map of that name unless empty."""
+    digest = hashlib.sha256(inner)
+    for column in fields(plan):
+        # The short name of a config is enough, since other columns contain its numbers
+        value = str(plan.config) if column.name == "config" else getattr(plan, column.name)
+        if column.name != "inner" or not inner:
+            digest.update(_bytes_of(value))
     return digest.hexdigest()[:16]
 
 

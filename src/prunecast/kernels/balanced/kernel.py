@@ -202,7 +202,7 @@ def _plan(
         tensor="none",
         b_access="dense_tile",
         pdl=gpu.compute_capability >= 90,
-        config=str(config),
+        config=config,
     )
 
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.kernel_plan import BlockShape
 
@@ -64,24 +63,6 @@ class SmallConfig(NamedTuple):
     def __str__(self) -> str:
         """Return the short name, e.g. `64x16 d4 w8`: tile of C, depth and warps."""
         return f"{self.block_m}x{self.block_n} d{self.depth} w{self.warps}"
-
-    @classmethod
-    def of_shape(cls, shape: BlockShape, resources: BlockResources) -> "SmallConfig":
-        """Return the config of a plan.
-
-        Raises
-        ------
-        BadInput : no config of this kernel has that shape
-        """
-        config = cls(shape.block_m, shape.block_n, resources.stages, resources.threads // 32)
-        if (
-            config.block_m not in HEIGHTS
-            or config.block_n not in WIDTHS
-            or config.shape != shape
-            or config.depth < 1
-        ):
-            raise BadInput(f"small-n: no config of the kernel has blocks of {tuple(shape)} and {resources}")
-        return config
 
     @property
     def shape(self) -> BlockShape:

@@ -98,7 +98,7 @@ def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Smal
         programs=small_programs(config, n, dtype, most_kept=most_kept(tiles)),
         tensor="mma",
         pdl=gpu.compute_capability >= 90,
-        config=str(config),
+        config=config,
     )
 
 
@@ -141,7 +141,7 @@ def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     """Return the launch traits: registers as compiled, and programs whose prologues prefetch weights under
     PDL.
     """
-    config = SmallConfig.of_shape(plan.shape, plan.resources)
+    config = plan.config
     return LaunchTraits(
         co_resident=True,
         registers_per_thread=_compiled_resources(config, plan.n, gpu).registers_per_thread,

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.hardware.spec import GpuSpec
-from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape, KernelPlan
 
 CONSUMER_WARPGROUPS = 2
 """Number of consumer warpgroups. Kind: CUDA source, `tile_shape.cuh`."""
@@ -36,6 +37,7 @@ class TileConfig:
     pair : number of blocks on neighbouring SMs that multiply together; each holds its share of the tokens and
         all its own weights in shared memory; 1, or 2 on sm_100
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
+    two_sets : registers hold two sets of fragments (`TileForm`)
     """
 
     tensor_path: str
@@ -48,6 +50,7 @@ class TileConfig:
     resources: BlockResources
     pair: int = 1
     warpgroups: int = CONSUMER_WARPGROUPS
+    two_sets: bool = False
 
     def __str__(self) -> str:
         """Return the short name, e.g. `128x256x64 s4`: tile of C, k-step and number of stages."""
@@ -180,28 +183,70 @@ MOST_STAGES = 8
 STEP_ROW_BYTES = 128
 """Bytes of a row of weights in a k-step, the widest swizzle. Kind: CUDA source, `tile_shape.cuh`."""
 
-_WGMMA_SHAPES = (
-    (128, 256),
-    (256, 128),
-    (128, 192),
-    (128, 128),
-    (64, 256),
-    (64, 128),
-    (128, 64),
-    (64, 64),
-    (32, 256),
+
+class TileForm(NamedTuple):
+    """A tile of C that is compiled, and the part of it that each of eight warps computes."""
+
+    block_m: int
+    block_n: int
+    part_m: int = 0
+    """Rows of a warp's part; 0 for wgmma, where each consumer warpgroup computes half of the tile."""
+    part_n: int = 0
+    two_sets: bool = False
+    """True if registers hold two sets of fragments, so that the next one is read while one is multiplied."""
+
+
+_MMA = (
+    TileForm(128, 256, 64, 64, two_sets=True),
+    TileForm(256, 128, 64, 64, two_sets=True),
+    TileForm(128, 128, 64, 32),
+    TileForm(64, 256, 32, 64),
+    TileForm(64, 128, 32, 32, two_sets=True),
+    TileForm(128, 64, 32, 32, two_sets=True),
+    TileForm(64, 64, 16, 32),
+    TileForm(32, 256, 32, 32, two_sets=True),
+    TileForm(32, 128, 16, 32),
+    TileForm(16, 256, 16, 32),
 )
-"""block_m x block_n; with larger tiles the accumulators of a thread exceed its registers. Kind: choice, sizes
-that wgmma multiplies in halves."""
-_SPARSE_SHAPES = ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
-"""Shapes of the 2:4 kernel, whose consumer warpgroups have 64 or 128 rows and all tokens. Kind: choice, what
-the compile tests build without spills."""
+"""Kind: choice, what the compile tests build without spills."""
+TILE_FORMS = {
+    "wgmma": tuple(
+        TileForm(*sides)
+        for sides in ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (128, 64))
+    ),
+    "sparse-wgmma": tuple(
+        TileForm(*sides) for sides in ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
+    ),
+    "mma": _MMA,
+    "sparse-mma": _MMA,
+    "none": (
+        TileForm(128, 128, 32, 64),
+        TileForm(64, 128, 32, 32),
+        TileForm(128, 64, 32, 32),
+        TileForm(64, 64, 16, 32),
+        TileForm(32, 128, 16, 32),
+    ),
+}
+"""Tensor instruction -> compiled tiles of C. Kind: choice, what the compile tests build without spills."""
+TOKEN_FORM = (256, 128)
+"""Tile of C with tokens as the first operand of wgmma, the only one that runs in clusters. Kind: CUDA source,
+`tile_tokens_shape.cuh`."""
+
+
+def compiled_config(plan: KernelPlan) -> TileConfig:
+    """Return the config of a plan. Raise BadInput if no kernel is compiled for its block."""
+    config, forms = plan.config, TILE_FORMS.get(plan.tensor, ())
+    known_tile = plan.shape[:2] in [form[:2] for form in forms]
+    if not (isinstance(config, TileConfig) and known_tile and config.shape == plan.shape):
+        known = ", ".join(f"{form.block_m} x {form.block_n}" for form in forms)
+        raise BadInput(f"{plan.kernel}: blocks are {known}, the plan has {tuple(plan.shape)} of {config}")
+    return config
 
 
 def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """Yield the wgmma configs for sm_90: each consumer warpgroup computes half of the tile of C."""
-    for block_m, block_n in _SPARSE_SHAPES if tensor.startswith("sparse-") else _WGMMA_SHAPES:
-        shape = BlockShape(block_m, block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
+    for form in TILE_FORMS[tensor]:
+        shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
         part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
         resources = _resources(gpu, shape, dtype, tensor)
         if part is None or resources.stages < 2:

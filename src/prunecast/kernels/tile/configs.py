@@ -15,19 +15,16 @@ The project's kernels use wgmma only on sm_90; later GPUs do not have it and use
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileConfig, weight_bytes, wgmma_configs
+from prunecast.kernels.tile.config import TILE_FORMS, TileConfig, TileForm, weight_bytes, wgmma_configs
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import check_own_dtype, fma_per_clk
 
-OWN_WGMMA_SHAPES = ((128, 256), (128, 192), (128, 128), (128, 64), (64, 256), (64, 128), (256, 128))
-"""block_m x block_n of compiled kernels. Kind: choice, those that the compile tests build without spills."""
 THREADS = 256
 """Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 BESIDE_BYTES = 1024
@@ -45,38 +42,6 @@ of plain weights are the same."""
 LINE_BYTES = 128
 """Alignment of the weights of a stage in bytes, so that rows of tokens begin at a line. Kind: CUDA source,
 `mma_shape.cuh`."""
-
-
-class _WarpTile(NamedTuple):
-    """A tile of C, and the part of it that each of eight warps computes."""
-
-    block_m: int
-    block_n: int
-    part_m: int
-    part_n: int
-
-
-_MMA_FORMS = (
-    _WarpTile(128, 256, 64, 64),
-    _WarpTile(256, 128, 64, 64),
-    _WarpTile(128, 128, 64, 32),
-    _WarpTile(64, 256, 32, 64),
-    _WarpTile(64, 128, 32, 32),
-    _WarpTile(128, 64, 32, 32),
-    _WarpTile(64, 64, 16, 32),
-    _WarpTile(32, 256, 32, 32),
-    _WarpTile(32, 128, 16, 32),
-    _WarpTile(16, 256, 16, 32),
-)
-"""Tiles that are compiled. Kind: choice, those that the compile tests build without spills."""
-_CORE_FORMS = (
-    _WarpTile(128, 128, 32, 64),
-    _WarpTile(64, 128, 32, 32),
-    _WarpTile(128, 64, 32, 32),
-    _WarpTile(64, 64, 16, 32),
-    _WarpTile(32, 128, 16, 32),
-)
-"""Tiles of the fp32 kernel. Kind: choice, those that the compile tests build without spills."""
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
 """Rows x tokens of a warp's part -> registers per thread. Kind: as-compiled, sm_75 to sm_90."""
 _PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
@@ -85,8 +50,6 @@ sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
 """True with cp.async, else False -> numbers of stages of the fp32 kernel. Kind: choice, what the compile
 tests build."""
-_REGISTER_FORMS = tuple(form for form in _MMA_FORMS if form.block_m * form.block_n <= 128 * 128)
-"""Shapes that leave registers for copies through registers. Kind: choice, as `_MMA_FORMS`."""
 
 
 def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
@@ -107,7 +70,7 @@ def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...
     if dtype == "fp32":
         return _fitting(gpu, dtype, "none", height)
     if gpu.has_wgmma and dtype != "tf32":
-        return _fitting(gpu, dtype, "wgmma", height, OWN_WGMMA_SHAPES)
+        return _fitting(gpu, dtype, "wgmma", height)
     return _fitting(gpu, dtype, "mma", height)
 
 
@@ -118,16 +81,13 @@ def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, .
 
 
 @lru_cache(maxsize=256)
-def _fitting(
-    gpu: GpuSpec, dtype: str, tensor: str, height: int, shapes: tuple[tuple[int, int], ...] | None = None
-) -> tuple[TileConfig, ...]:
+def _fitting(gpu: GpuSpec, dtype: str, tensor: str, height: int) -> tuple[TileConfig, ...]:
     """Return the configs that fit on an SM, up to the smallest height that holds a tile of `height` rows."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
     check_own_dtype(dtype)
     fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
-    offered = [v for v in _all(gpu, dtype, tensor) if shapes is None or v.shape[:2] in shapes]
-    found = [v for v in offered if occupancy(v.resources, gpu).blocks_per_sm > 0]
+    found = [v for v in _all(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0]
     heights = [v.shape.block_m for v in found]
     tallest = min((h for h in heights if h >= height), default=max(heights, default=0))
     return tuple(v for v in found if v.shape.block_m <= tallest)
@@ -148,7 +108,7 @@ def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     occupancy.
     """
     steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS
-    for form in _MMA_FORMS:
+    for form in TILE_FORMS[tensor]:
         choices = [_mma_config(form, dtype, tensor, row, stages) for row, stages in steps]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
@@ -157,7 +117,8 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
     """Yield the configs for sm_70 and sm_75: two stages; the data of the next step are held in registers."""
     # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
     fma = 1024 if gpu.compute_capability >= 75 else 256
-    for form in _REGISTER_FORMS:
+    # Larger tiles leave no registers for copies
+    for form in (form for form in TILE_FORMS[tensor] if form.block_m * form.block_n <= 128 * 128):
         shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
         stage = _stage_bytes(shape, dtype, tensor)
         registers = _registers(form, staged=stage // THREADS // 4)
@@ -167,14 +128,14 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
 
 def _core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
     """Yield the fp32 configs on CUDA cores (one FMA per lane and instruction), with the highest occupancy."""
-    for form in _CORE_FORMS:
+    for form in TILE_FORMS["none"]:
         registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
         of_part = registers[form.part_m * form.part_n]
         choices = [_core_config(form, of_part, stages) for stages in _CORE_STAGES[gpu.has_async_copy]]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
 
-def _core_config(form: _WarpTile, registers: int, stages: int) -> TileConfig:
+def _core_config(form: TileForm, registers: int, stages: int) -> TileConfig:
     shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES["fp32"])
     is_async = stages > _CORE_STAGES[False][0]
     shared = stages * (form.block_m + form.block_n) * STEP_ROW_BYTES + is_async * BESIDE_BYTES
@@ -182,7 +143,7 @@ def _core_config(form: _WarpTile, registers: int, stages: int) -> TileConfig:
     return _config("mma" if is_async else "registers", form, shape, "fp32", "none", 32, resources)
 
 
-def _mma_config(form: _WarpTile, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:
+def _mma_config(form: TileForm, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:
     shape = BlockShape(form.block_m, form.block_n, step_row_bytes // DTYPE_BYTES[dtype])
     # In addition to the stages: 4-byte column indices of four steps, and 16 records of 16 bytes
     beside = max(4 * 4 * shape.block_k + 16 * 16, BESIDE_BYTES)
@@ -195,7 +156,7 @@ def _mma_config(form: _WarpTile, dtype: str, tensor: str, step_row_bytes: int, s
 
 def _config(
     tensor_path: str,
-    form: _WarpTile,
+    form: TileForm,
     shape: BlockShape,
     dtype: str,
     tensor: str,
@@ -211,10 +172,11 @@ def _config(
         part_n=form.part_n,
         fma_per_instruction=fma_per_instruction,
         resources=resources,
+        two_sets=form.two_sets,
     )
 
 
-def _registers(form: _WarpTile, *, staged: int) -> int:
+def _registers(form: TileForm, *, staged: int) -> int:
     """Return the registers for accumulators, fragments of one k16, staged copies and 40 for addresses.
 
     The sum is rounded up to a multiple of eight: 128 for a part of 64 x 32 and 200 for 64 x 64, within the

@@ -17,7 +17,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.config import TOKEN_FORM, TileConfig
 from prunecast.kernels.tile.item_cost import item_cost
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import IntArray, TileMap
@@ -37,8 +37,6 @@ from prunecast.plan.tile_rows import cut_rows
 ASSIGNMENTS = ("longest-first", "stream-k")
 OTHER_SLICES = (16, 32)
 """K-steps per slice that are tried if the planner's costs are guesses. Kind: choice, what is tried."""
-CLUSTERED_SHAPE = (256, 128)
-"""Tile of C of the config that runs in clusters. Kind: CUDA source, `tile_tokens_sm90.cu`."""
 
 
 def plan_stspmm(
@@ -132,7 +130,7 @@ def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> i
     SMs come in pairs, so a GPU with wgmma can hold as many clusters of two as it has pairs of SMs.
     """
     shape = config.shape
-    if config.tensor != "wgmma" or (shape.block_m, shape.block_n) != CLUSTERED_SHAPE:
+    if config.tensor != "wgmma" or shape[:2] != TOKEN_FORM:
         return 1
     steps = -(-tiles.kept_per_tile // shape.block_k)
     long_enough = (

@@ -108,7 +108,7 @@ def tile_plan(
         cluster=cluster,
         fewest_steps=2 if own else 0,
         pdl=own,
-        config=str(config),
+        config=config,
     )
 
 

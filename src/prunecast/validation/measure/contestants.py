@@ -182,7 +182,7 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     def launch(i: int) -> Any:
         return operators[i](inputs.b(i), out=inputs.c(i))
 
-    return Runner(launch, sets, plan.config)
+    return Runner(launch, sets, str(plan.config))
 
 
 def refuse_other_devices() -> None:

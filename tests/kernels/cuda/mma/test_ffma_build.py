@@ -6,8 +6,9 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.ffma.operator import PARTS, FfmaOperator
-from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of
+from prunecast.kernels.tile.config import TILE_FORMS
+from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
+from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -21,7 +22,7 @@ def plan(form: tuple[int, int], arch: str = "sm_80") -> KernelPlan:
     return plan_of(ragged_map(form[0]), 200, form, dtype="fp32", gpu=gpu)
 
 
-@pytest.mark.parametrize("form", list(PARTS))
+@pytest.mark.parametrize("form", [form[:2] for form in TILE_FORMS["none"]])
 @pytest.mark.parametrize(
     ("arch", "activation", "bias"), [*((arch, "gelu", True) for arch in ARCHS), ("sm_80", "none", False)]
 )
@@ -33,11 +34,6 @@ def test_every_architecture_takes_every_form(
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     assert kernel.registers <= p.resources.registers_per_thread
     assert not any(name.startswith("HMMA") for name in opcodes(kernel.cubin))
-
-
-def test_parts_are_those_that_planners_reckon_with() -> None:
-    found = {tuple(v.shape[:2]): (v.part_m, v.part_n) for v in variants_of("t4", "fp32")}
-    assert found == PARTS
 
 
 def test_other_plans_are_refused() -> None:

@@ -9,7 +9,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.device.build import KernelBuildError
-from prunecast.kernels.tile.cuda.mma.operator import PARTS, MmaOperator
+from prunecast.kernels.tile.config import TILE_FORMS
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map, variants_of
 from tests.kernels.cuda.sass import opcodes
@@ -18,7 +19,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 pytestmark = pytest.mark.compile
 
 A100, T4 = "a100-sxm4-80gb", "t4"
-FORMS = tuple(PARTS)
+FORMS = tuple(form[:2] for form in TILE_FORMS["mma"])
 T4_FORMS = tuple(tuple(v.shape[:2]) for v in variants_of(T4))
 WIDEST = ((128, 256), (256, 128), (128, 128), (64, 256))
 OTHER_ARCHS = {"sm_86": "rtx-3090", "sm_89": "rtx-4090", "sm_100": "b200", "sm_120": "rtx-4090"}
@@ -36,8 +37,7 @@ def plan(form: tuple[int, int], gpu: str = A100, dtype: str = "fp16") -> KernelP
 
 def products(p: KernelPlan) -> int:
     """16 x 8 x 16 ones of a warp in a k-step, all in one loop."""
-    part = PARTS[p.shape.block_m, p.shape.block_n]
-    return 2 * (part.rows // 16) * (part.tokens // 8)
+    return 2 * (p.config.part_m // 16) * (p.config.part_n // 8)
 
 
 @pytest.mark.parametrize(("arch", "gpu", "form"), BUILDS)
@@ -75,12 +75,6 @@ def test_all_copies_are_of_16_bytes() -> None:
     copies = {name for name in found if name.startswith("LDGSTS")}
     assert copies
     assert all(".128" in name for name in copies)
-
-
-def test_parts_are_those_that_planners_reckon_with() -> None:
-    for variant in (*variants_of(A100), *variants_of(T4)):
-        part = PARTS[variant.shape.block_m, variant.shape.block_n]
-        assert (part.rows, part.tokens) == (variant.part_m, variant.part_n)
 
 
 def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> None:

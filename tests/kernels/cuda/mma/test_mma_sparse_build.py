@@ -9,7 +9,8 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
-from prunecast.kernels.tile.cuda.mma.operator import PARTS, MmaOperator, _check_mma
+from prunecast.kernels.tile.config import TILE_FORMS
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, _check_mma
 from prunecast.kernels.two_of_four.kernel import _sparse_tensor_configs
 from prunecast.patterns import NestedMap
 from prunecast.patterns.element_map import element_map_from_mask
@@ -22,7 +23,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 pytestmark = pytest.mark.compile
 
 A100, RTX_3090, B200 = "a100-sxm4-80gb", "rtx-3090", "b200"
-FORMS = tuple(PARTS)
+FORMS = tuple(form[:2] for form in TILE_FORMS["sparse-mma"])
 WIDEST = ((128, 256), (256, 128), (128, 128), (64, 256))
 OTHER_ARCHS = {"sm_86": RTX_3090, "sm_89": "rtx-4090", "sm_100": B200, "sm_120": "rtx-4090"}
 BUILDS = (
@@ -39,8 +40,7 @@ def plan(form: tuple[int, int], gpu: str = A100, dtype: str = "fp16") -> KernelP
 
 def products(p: KernelPlan) -> int:
     """16 x 8 x 32 ones of a warp in a k-step, all in one loop."""
-    part = PARTS[p.shape.block_m, p.shape.block_n]
-    return p.shape.block_k // 32 * (part.rows // 16) * (part.tokens // 8)
+    return p.shape.block_k // 32 * (p.config.part_m // 16) * (p.config.part_n // 8)
 
 
 @pytest.mark.parametrize(("arch", "gpu", "form"), BUILDS)
@@ -77,9 +77,6 @@ def test_steps_are_as_long_as_shared_memory_allows_without_a_block_less() -> Non
     for gpu, expected in {RTX_3090: 0, A100: 6, B200: 9}.items():
         variants = variants_of(gpu, tensor="sparse-mma")
         assert sum(v.shape.block_k == 64 for v in variants) == expected
-        for v in variants:
-            part = PARTS[v.shape.block_m, v.shape.block_n]
-            assert (part.rows, part.tokens) == (v.part_m, v.part_n)
 
 
 @pytest.mark.parametrize("gpu", [A100, RTX_3090, B200])
@@ -98,10 +95,10 @@ def test_other_plans_are_refused() -> None:
         MmaOperator.form(replace(plan((64, 64)), tensor="sparse-wgmma"))
     with pytest.raises(BadInput, match="the plan has mma"):
         MmaOperator.form(replace(plan((64, 64)), tensor="mma"))
-    two_slots = replace(plan((64, 64)), resources=plan((64, 64)).resources._replace(stages=2))
+    in_registers = replace(plan((64, 64)).config, tensor_path="registers")
     with pytest.raises(BadInput, match=r"2:4 needs compute capability 8\.0"):
-        MmaOperator.form(two_slots)
-    with pytest.raises(BadInput, match="by 32 or 64 columns"):
+        MmaOperator.form(replace(plan((64, 64)), config=in_registers))
+    with pytest.raises(BadInput, match="blocks are 128 x 256"):
         MmaOperator.form(replace(plan((64, 64)), shape=plan((64, 64)).shape._replace(block_k=16)))
 
 

@@ -89,7 +89,7 @@ def _plan_cusparselt(
         programs=cublas_programs(kernel, elements.m, elements.k, n, 1, gpu),
         tensor=tile.tensor,
         b_access="dense_tile",
-        config=str(tile),
+        config=tile,
     )
 
 

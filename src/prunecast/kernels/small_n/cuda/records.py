@@ -24,7 +24,7 @@ from prunecast.kernels.device.tile_stages import (
     to_bits,
     uncovered_rows,
 )
-from prunecast.kernels.small_n.configs import SmallConfig, row_unit
+from prunecast.kernels.small_n.configs import row_unit
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -157,7 +157,7 @@ class SmallOperator(Operator):
             or plan.work.parts.max(initial=1) > 1
         ):
             raise BadInput(f"the small-n kernel runs its own plans of whole tiles, got {plan.kernel}")
-        form, resources = SmallConfig.of_shape(plan.shape, plan.resources), plan.resources
+        form, resources = plan.config, plan.resources
         own = {
             "BLOCK_M": form.block_m,
             "BLOCK_N": form.block_n,

@@ -18,7 +18,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
 from prunecast.kernels.device.operator import Operator
-from prunecast.kernels.tile.configs import OWN_WGMMA_SHAPES
+from prunecast.kernels.tile.config import TOKEN_FORM, compiled_config
 from prunecast.kernels.tile.cuda.work_image import pack_plan
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -125,22 +125,17 @@ class BoxMaps:
 
 SOURCES = Path(__file__).parent
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
-TOKEN_SHAPES = ((256, 128),)
-"""Tiles of C for which the tokens are the first operand. Kind: CUDA source, `tile_tokens_shape.cuh`."""
 CLUSTERS = (1, 2)
 """Numbers of CTAs per cluster. Kind: choice, what the compile tests build."""
 
 
 def _check_form(plan: KernelPlan) -> None:
     """Raise `BadInput` for plans that this kernel does not run."""
-    shape = plan.shape
     if plan.tensor != "wgmma" or plan.inner is not None or plan.kernel == "dense":
         raise BadInput(f"{plan.kernel}: the tile kernel runs tile maps on wgmma, the plan has {plan.tensor}")
     if plan.dtype not in ("fp16", "bf16"):
         raise BadInput(f"{plan.kernel}: the tile kernel takes fp16 or bf16, the plan has {plan.dtype}")
-    if (shape.block_m, shape.block_n) not in OWN_WGMMA_SHAPES or shape.block_k != 64:
-        known = ", ".join(f"{m} x {n}" for m, n in OWN_WGMMA_SHAPES)
-        raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+    compiled_config(plan)
     _check_cluster(plan)
 
 
@@ -161,12 +156,12 @@ def token_box_of(plan: KernelPlan) -> Box:
 
 
 def _is_token_form(plan: KernelPlan) -> bool:
-    return plan.tensor == "wgmma" and plan.shape[:2] in TOKEN_SHAPES
+    return plan.tensor == "wgmma" and plan.shape[:2] == TOKEN_FORM
 
 
 def _check_cluster(plan: KernelPlan) -> None:
     """Raise `BadInput` for clusters that no form of the kernel supports."""
-    if plan.cluster != 1 and plan.shape[:2] not in TOKEN_SHAPES:
+    if plan.cluster != 1 and plan.shape[:2] != TOKEN_FORM:
         raise BadInput(
             f"{plan.kernel}: blocks of {tuple(plan.shape)} run alone, the plan has {plan.cluster} together"
         )

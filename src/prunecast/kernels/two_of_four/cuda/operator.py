@@ -24,6 +24,7 @@ from prunecast.kernels.device.tile_stages import (
     tile_stages,
     to_bits,
 )
+from prunecast.kernels.tile.config import compiled_config
 from prunecast.kernels.tile.cuda.operator import SOURCES
 from prunecast.kernels.tile.cuda.work_image import (
     CHUNK,
@@ -50,8 +51,6 @@ CONSUMERS = 2
 """Number of consumer warpgroups. Kind: CUDA source, `sparse_shape.cuh`."""
 Bytes = npt.NDArray[np.uint8]
 SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
-_FORMS = ((256, 128), (256, 64), (128, 256), (128, 128), (128, 64))
-"""Tiles of C (rows, tokens) that are compiled. Kind: choice, what the compile tests build without spills."""
 
 
 def stage_bytes(block_m: int) -> int:
@@ -127,14 +126,11 @@ def _words(places: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 def _check_sparse_form(plan: KernelPlan) -> None:
     """Raise `BadInput` for plans that this kernel does not run."""
-    shape = plan.shape
     if plan.tensor != "sparse-wgmma" or plan.inner is None:
         raise BadInput(f"{plan.kernel}: the sparse kernel runs 2:4 on wgmma, the plan has {plan.tensor}")
     if plan.dtype not in ("fp16", "bf16"):
         raise BadInput(f"{plan.kernel}: the sparse kernel takes fp16 or bf16, the plan has {plan.dtype}")
-    if (shape.block_m, shape.block_n) not in _FORMS or shape.block_k != 64:
-        known = ", ".join(f"{m} x {n}" for m, n in _FORMS)
-        raise BadInput(f"{plan.kernel}: block shapes are {known}; the plan has {tuple(shape)}")
+    compiled_config(plan)
 
 
 class SparseOperator(Operator):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.tile_stages import Packed, PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.tile.config import compiled_config
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
 from prunecast.kernels.tile.cuda.mma.records import with_records
 from prunecast.plan.kernel_plan import KernelPlan
@@ -18,15 +19,6 @@ _INCLUDES = (SOURCE.parent.with_name("mma"),)
 LANES_M, LANES_N = 4, 8
 """Number of lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source,
 `ffma_shape.cuh`."""
-PARTS = {
-    (128, 128): (32, 64),
-    (64, 128): (32, 32),
-    (128, 64): (32, 32),
-    (64, 64): (16, 32),
-    (32, 128): (16, 32),
-}
-"""Block_m x block_n -> rows and tokens of a warp's part. Kind: choice, what the compile tests build without
-spills."""
 _THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
 """Threads of a block, tokens that a lane copies at once, columns of a stage. Kind: CUDA source,
 `ffma_shape.cuh`."""
@@ -56,19 +48,14 @@ class FfmaOperator(MmaOperator):
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
         """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
         shape, resources = plan.shape, plan.resources
-        part = PARTS.get((shape.block_m, shape.block_n))
         if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
             raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
-        if part is None or shape.block_k != _STEP:
-            known = ", ".join(f"{m} x {n}" for m, n in PARTS)
-            raise BadInput(
-                f"{plan.kernel}: block shapes are {known}, by {_STEP}; the plan has {tuple(shape)}"
-            )
+        config = compiled_config(plan)
         own = {
             "BLOCK_M": shape.block_m,
             "BLOCK_N": shape.block_n,
-            "LANE_M": part[0] // LANES_M,
-            "LANE_N": part[1] // LANES_N,
+            "LANE_M": config.part_m // LANES_M,
+            "LANE_N": config.part_n // LANES_N,
             "STAGES": resources.stages,
             "ASYNC": int(has_async_copies(plan)),
             "MOST_REGISTERS": resources.registers_per_thread,
