@@ -1,1 +1,1 @@
-"""Is TileSparseLinear right on a GPU, and what does a call cost?"""
+"""Is SparseLinear right on a GPU, and what does a call cost?"""

@@ -8,8 +8,8 @@ from torch.nn import functional
 from torch.nn.utils import fuse_conv_bn_eval
 
 from prunecast.plan.conv_grid import PlaneLayout
-from prunecast.torch import TileSparseConv2d
-from prunecast.torch.conv import in_planes, planes_of, seen_in, whole_batch
+from prunecast.torch import SparseConv2d
+from prunecast.torch.conv import in_planes, planes_behind, planes_of, seen_in, whole_batch
 
 BORDER = 1
 """Zeros around images in planes, in pixels."""
@@ -70,7 +70,7 @@ class TimedNetwork(nn.Module):
         sparse = [number for number, block in enumerate(self.blocks) if _has_sparse(block)]
         self.first, self._add = len(self.blocks), _add_relu_
         for block in self.blocks:
-            if isinstance(block.conv1, TileSparseConv2d):
+            if isinstance(block.conv1, SparseConv2d):
                 block.conv1.activation = "relu"
         if sparse:
             self.first, self._add = sparse[0], torch.compile(_add_relu_)
@@ -100,7 +100,7 @@ class TimedNetwork(nn.Module):
         return planes_of(x, whole_batch(x.shape[0]), BORDER), (*x.shape[1:], BORDER)
 
     def _block(self, block: nn.Module, x: Tensor) -> Tensor:
-        is_sparse = isinstance(block.conv1, TileSparseConv2d)
+        is_sparse = isinstance(block.conv1, SparseConv2d)
         if is_sparse:
             x = in_planes(x, BORDER)
         inside = block.conv1(x)
@@ -115,16 +115,7 @@ class TimedNetwork(nn.Module):
 
 
 def _has_sparse(block: nn.Module) -> bool:
-    return any(isinstance(module, TileSparseConv2d) for module in block.modules())
-
-
-def planes_behind(images: Tensor) -> Tensor | None:
-    """Planes (pixels, batch) of images that a sparse convolution made, contiguous; None of other images.
-
-    Elementwise kernels read them at full bandwidth. Over the images themselves torch's compiler puts columns
-    innermost, which are a whole batch apart in memory, and is five times slower.
-    """
-    return getattr(images, "_prunecast_planes", None)
+    return any(isinstance(module, SparseConv2d) for module in block.modules())
 
 
 def _add_relu_(y: Tensor, x: Tensor) -> None:

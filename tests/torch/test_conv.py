@@ -1,4 +1,4 @@
-"""`TileSparseConv2d` without a GPU: what it takes over, refuses, and how images come into planes."""
+"""`SparseConv2d` without a GPU: what it takes over, computes, refuses, and how images come into planes."""
 
 import copy
 import warnings
@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
-from prunecast.torch import Pruner, TileSparseConv2d, TileSparseLinear, sparsify  # noqa: E402
-from prunecast.torch.conv import images_in, planes_of  # noqa: E402
+from prunecast.torch import Pruner, SparseConv2d, TileSparseConv2d, sparsify  # noqa: E402
+from prunecast.torch.conv import images_in, in_planes, planes_behind, planes_of  # noqa: E402
 from tests.naive.convolution import planes_of_images  # noqa: E402
 
 GPU = "h200-sxm"
@@ -29,8 +29,8 @@ def pruned_conv(size=3, stride=1, channels=12, filters=32, **options):
 
 def test_planes_are_those_that_the_grid_describes():
     conv, mask = pruned_conv(stride=2)
-    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
-    grid = module.grid(5, 7, 9)
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    grid = module.call(5, 7, 9).grid
     x = torch.randn(5, 12, 7, 9)
     images = np.zeros((12, 7, 9, 8))
     images[..., :5] = x.permute(1, 2, 3, 0).numpy()
@@ -61,9 +61,9 @@ def test_a_compiled_graph_turns_images_by_the_operator(memory_format):
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2), (5, 1)])
 def test_the_plan_on_its_planes_is_what_torch_computes(size, stride):
     conv, mask = pruned_conv(size, stride)
-    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU, border=max(size // 2, 1))
-    grid, x = module.grid(3, 6, 5), torch.randn(3, 12, 6, 5).half()
-    plan = module.plan(grid)
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU, border=max(size // 2, 1))
+    sizes, x = module.call(3, 6, 5), torch.randn(3, 12, 6, 5).half()
+    plan, grid = module.plan(sizes), sizes.grid
     weights = module.dense_weight().flatten(1).double().numpy()
     c = run_reference(plan, weights, planes_of(x, 8, grid.border).numpy())
     output = grid.output(32)
@@ -83,23 +83,83 @@ def test_a_layer_that_dense_would_be_faster_warns(sparsity, slow):
     conv = torch.nn.Conv2d(128, 128, 3, padding=1).half()
     weights = conv.weight.detach().flatten(1).float().abs().numpy()
     mask = parse_pattern("tile-wise:128").prune({"": weights}, sparsity)[""]
-    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:128", gpu=GPU)
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:128", gpu=GPU)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        module._planned((32, 28, 28))
+        module._prepare(module.call(32, 28, 28))
     assert ["leave this layer dense" in str(each.message) for each in found] == [True] * slow
 
 
-def test_zeros_of_the_weights_are_enough_and_states_go_through():
+def test_zeros_of_the_weights_are_enough():
     conv, mask = pruned_conv()
-    module = TileSparseConv2d.from_conv(conv, pattern="tile-wise:16", gpu=GPU, activation="relu")
-    assert np.array_equal(module.tiles().mask(), mask)
-    torch.testing.assert_close(
-        module.dense_weight(), conv.weight * torch.from_numpy(mask).view_as(conv.weight)
-    )
+    module = SparseConv2d.from_conv(conv, pattern="tile-wise:16", gpu=GPU, activation="relu")
+    assert np.array_equal(module.product.tile_map.mask(), mask)
+    wanted = conv.weight * torch.from_numpy(mask).view_as(conv.weight)
+    torch.testing.assert_close(module.dense_weight(), wanted.detach())
+    assert "32, 3x3, stride=1, relu" in repr(module)
+    assert TileSparseConv2d is SparseConv2d
+
+
+def test_a_dense_copy_loads_the_state_and_the_other_way_round():
+    conv, mask = pruned_conv()
+    module, plain = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU), copy.deepcopy(conv)
+    assert list(module.state_dict()) == ["weight", "bias"]
+    plain.load_state_dict(module.state_dict())
+    assert torch.equal(plain.weight, module.dense_weight())
     again = copy.deepcopy(module)
-    again.load_state_dict(module.state_dict())
-    assert "32, 3x3, stride=1, relu" in repr(again)
+    again.load_state_dict({name: 2 * value for name, value in plain.state_dict().items()})
+    assert torch.equal(again.weight, 2 * module.dense_weight())
+    assert (module.weight.shape, module.weight.dtype) == (conv.weight.shape, torch.float16)
+
+
+@pytest.mark.parametrize("gpu", ["h200-sxm", "a100-sxm4-80gb", "t4"])
+@pytest.mark.parametrize(("size", "stride", "activation"), [(1, 1, "none"), (3, 2, "relu"), (5, 1, "gelu")])
+def test_it_computes_what_torch_does(size, stride, activation, gpu):
+    conv, mask = pruned_conv(size, stride)
+    options = {"activation": activation, "border": max(size // 2, 1)}
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=gpu, **options)
+    plain = copy.deepcopy(conv).float()
+    plain.load_state_dict(module.state_dict())
+    function = {"none": lambda y: y, "relu": torch.relu, "gelu": torch.nn.functional.gelu}[activation]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for count, height, width in ((3, 6, 5), (9, 7, 4)):
+            x = torch.randn(count, 12, height, width).half()
+            wanted = function(plain(x.float()))
+            for lies in (x, x.to(memory_format=torch.channels_last)):
+                y = module(lies)
+                assert y.shape == wanted.shape
+                torch.testing.assert_close(y.float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_layers_behind_one_another_share_planes():
+    conv, mask = pruned_conv(channels=32)
+    first = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = first(torch.randn(3, 32, 6, 5).half())
+        assert in_planes(y) is y
+        assert planes_behind(y.relu_()) is not None
+        assert in_planes(y + 1) is not y
+
+
+@pytest.mark.slow
+def test_a_compiled_graph_has_ordinary_operators():
+    conv, mask = pruned_conv()
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    targets = []
+
+    def seen(graph, _):
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    torch._dynamo.reset()
+    x = torch.randn(9, 12, 7, 9).half()
+    with torch.no_grad():
+        wanted = torch.relu(module(x)) + module(x)
+        found = torch.compile(lambda x: torch.relu(module(x)) + module(x), fullgraph=True, backend=seen)(x)
+    assert torch.equal(found, wanted)
+    assert sum("prunecast.conv" in target for target in targets) == 2
 
 
 @pytest.mark.parametrize(
@@ -113,23 +173,25 @@ def test_zeros_of_the_weights_are_enough_and_states_go_through():
 def test_convolutions_that_it_does_not_run(options, message):
     conv = torch.nn.Conv2d(8, 16, 3, padding=1, **options).half()
     with pytest.raises(BadInput, match=message):
-        TileSparseConv2d.from_conv(conv, pattern="tile-wise:16", gpu=GPU)
+        SparseConv2d.from_conv(conv, pattern="tile-wise:16", gpu=GPU)
 
 
 def test_other_refusals():
     conv, mask = pruned_conv()
-    with pytest.raises(BadInput, match=r"takes fp16 or bf16 weights, got torch\.float32"):
-        TileSparseConv2d.from_conv(copy.deepcopy(conv).float(), mask, pattern="tile-wise:16", gpu=GPU)
+    with pytest.raises(BadInput, match=r"runs fp16 and bf16 weights, got torch\.float32"):
+        SparseConv2d.from_conv(copy.deepcopy(conv).float(), mask, pattern="tile-wise:16", gpu=GPU)
     with pytest.raises(BadInput, match="reach across a border of 0"):
-        TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU, border=0)
-    module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+        SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU, border=0)
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
     with torch.no_grad():
         with pytest.raises(
             BadInput, match=r"x must be \(batch, 12 channels, height, width\), got \(1, 3, 4, 4\)"
         ):
             module(torch.zeros(1, 3, 4, 4).half())
-        with pytest.raises(BadInput, match=r"on the GPU of the module, got torch\.float16 on cpu"):
-            module(torch.zeros(1, 12, 4, 4).half())
+        with pytest.raises(BadInput, match="on cpu like the weights"):
+            module(torch.zeros(1, 12, 4, 4))
+    with pytest.raises(BadInput, match="no gradients"):
+        module.train()(torch.zeros(1, 12, 4, 4).half())
 
 
 def test_sparsify_takes_convolutions_where_asked():
@@ -154,12 +216,12 @@ def test_sparsify_takes_convolutions_where_asked():
         "Conv2d",
         "ReLU",
         "Sequential",
-        "TileSparseConv2d",
+        "SparseConv2d",
         "Linear",
     ]
     assert isinstance(model[2][1], torch.nn.Identity)
     assert (model[2][0].activation, model[3].activation, model[2][0].border) == ("relu", "none", 2)
-    assert 0.55 < 1 - model[3].tiles().density < 0.65
+    assert 0.55 < 1 - model[3].density < 0.65
 
 
 def test_sparsify_leaves_convolutions_where_not():
@@ -167,24 +229,3 @@ def test_sparsify_leaves_convolutions_where_not():
     done = sparsify(model, "tile-wise:16", gpu=GPU, max_tokens=64, sparsity=0.6, target=["1"], quiet=True)
     assert done.layers == ("1",)
     assert type(model[0]) is torch.nn.Conv2d
-
-
-@pytest.mark.parametrize("made", ["conv", "linear"])
-def test_what_a_cuda_graph_may_read_stays_until_the_module_changes(made):
-    if made == "conv":
-        conv, mask = pruned_conv()
-        module = TileSparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
-    else:
-        linear = torch.nn.Linear(32, 32).half().requires_grad_(False)
-        linear.weight[:, ::2] = 0
-        module = TileSparseLinear.from_linear(linear, pattern="tile-wise:16", gpu=GPU, max_tokens=8)
-    operator = object()
-    for change, stays in (
-        (lambda: module.to(memory_format=torch.channels_last), True),
-        (lambda: module.half().to("cpu"), True),
-        (lambda: module.bfloat16(), False),
-        (lambda: module.load_state_dict(module.state_dict()), False),
-    ):
-        module._operators = {8: operator}
-        change()
-        assert (module._operators == {8: operator}) is stays

@@ -11,11 +11,14 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
+from prunecast.kernels.device import operator as device_operator
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.form import Form
+from prunecast.kernels.device.transpose import transpose as device_transpose
 from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.tile.cuda import operator as tile_operator
+from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
 from prunecast.kernels.tile.cuda.operator import SOURCES
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS
@@ -25,7 +28,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import ops  # noqa: E402
-from prunecast.torch.cuda import device, direct, launches, layer_launch, transpose  # noqa: E402
+from prunecast.torch.cuda import direct, launches, transpose  # noqa: E402
 from prunecast.torch.epilogue import (  # noqa: E402
     ACTIVATIONS,
     Epilogue,
@@ -34,6 +37,7 @@ from prunecast.torch.epilogue import (  # noqa: E402
     interleaved,
 )
 from prunecast.torch.forms import layouts_for  # noqa: E402
+from prunecast.torch.layer_table import dtype_name  # noqa: E402
 from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
 pytestmark = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
@@ -44,6 +48,8 @@ ARGUMENTS = {
     "small_n": SMALL_ARGS,
     "transpose_rows": TRANSPOSE_ARGS,
     "sparse_sm90": SPARSE_ARGS,
+    "tile_mma": MMA_ARGS,
+    "tile_ffma": MMA_ARGS,
 }
 TENSOR_MAP = np.dtype(("u8", 16))
 UINT16, FLOAT16, BFLOAT16 = 1, 6, 9
@@ -57,6 +63,7 @@ class Loaded(NamedTuple):
     source: Path
     defines: dict[str, int]
     cluster: int
+    includes: tuple[Path, ...] = ()
 
 
 class EmulatedDriver:
@@ -67,6 +74,7 @@ class EmulatedDriver:
         self.tensors: list[Any] = []
         self.launched: list[str] = []
         self.kinds: list[int] = []
+        self.capability = 90
 
     def cuMemAlloc_v2(self, pointer, size):  # noqa: N802
         whole = np.zeros(size.value + 128, np.uint8)
@@ -83,6 +91,16 @@ class EmulatedDriver:
         self.arrays.pop(pointer.value, None)
         return 0
 
+    def cuDeviceGetAttribute(self, found, *_):  # noqa: N802
+        """As many SMs as any GPU has."""
+        found._obj.value = 200
+        return 0
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, found, *_):  # noqa: N802
+        """All blocks are resident."""
+        found._obj.value = 32
+        return 0
+
     def cuTensorMapEncodeTiled(  # noqa: N802
         self, to, kind, rank, pointer, sizes, strides, box, *rest
     ):
@@ -94,7 +112,15 @@ class EmulatedDriver:
 
     def cuLaunchKernelEx(self, config, function, addresses, extra):  # noqa: N802
         kernel, given = self.loaded[function.value - 1], config._obj
-        built = build_on_cpu(kernel.source, kernel.entry, kernel.defines, self.folder, includes=[SOURCES])
+        arch = 900 if self.capability >= 80 else 750
+        built = build_on_cpu(
+            kernel.source,
+            kernel.entry,
+            kernel.defines,
+            self.folder,
+            includes=[SOURCES, *kernel.includes],
+            arch=arch,
+        )
         kinds = [ARGUMENTS[kernel.entry], *([TENSOR_MAP] if kernel.entry == "tile_sm90" else [])]
         arguments = [
             np.frombuffer(ctypes.string_at(address, kind.itemsize), np.uint8).copy()
@@ -105,7 +131,7 @@ class EmulatedDriver:
             given.block[0],
             given.shared_bytes,
             cluster=kernel.cluster,
-            resident=0 if kernel.entry in ("tile_sm90", "sparse_sm90") else 2,
+            resident=2 if kernel.entry in ("small_n", "transpose_rows") else 0,
         )
         memory = [tensor.untyped_storage() for tensor in self.tensors]
         arrays = [
@@ -125,15 +151,16 @@ def _new_empty(shape, strides, dtype):
 def emulated(monkeypatch, tmp_path_factory):
     """The driver under the launches, which take tensors of the host for those of a device."""
     made = EmulatedDriver(tmp_path_factory.getbasetemp() / "emulated")
+    made.monkeypatch = monkeypatch
     made.folder.mkdir(exist_ok=True)
-    for module in (device, kernel_launch, tile_operator):
+    for module in (kernel_launch, tile_operator):
         monkeypatch.setattr(module, "driver", lambda: made)
     monkeypatch.setattr(launches, "_PREPARED", {})
     monkeypatch.setattr(direct, "_empty", _new_empty)
     monkeypatch.setattr(launches, "check_gpu", lambda *_: None)
     monkeypatch.setattr(launches, "is_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
 
     class Built(NamedTuple):
@@ -143,22 +170,23 @@ def emulated(monkeypatch, tmp_path_factory):
         made.loaded.append(cubin)
         return len(made.loaded)
 
-    for module in (layer_launch, transpose):
+    for module in (device_operator, device_transpose):
         monkeypatch.setattr(module, "load_function", load)
-    for module in (layer_launch, transpose, direct):
+        monkeypatch.setattr(module, "capability_of", lambda _: made.capability)
+        monkeypatch.setattr(module, "arch_of", lambda _: "")
+    for module in (launches, direct):
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
 
     def built(form, arch=None):
-        return Built(Loaded(form.entry, form.source, dict(form.defines), form.defines.get("CLUSTER", 1)))
+        cluster = form.defines.get("CLUSTER", 1)
+        return Built(Loaded(form.entry, form.source, dict(form.defines), cluster, tuple(form.includes)))
 
     source = DEVICE / "transpose" / "transpose_rows.cu"
     monkeypatch.setattr(Form, "build", built)
     monkeypatch.setattr(
-        transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
+        device_transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
     )
-    transpose._function.cache_clear()
-    yield made
-    transpose._function.cache_clear()
+    return made
 
 
 def on_gpu(monkeypatch):
@@ -167,16 +195,32 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "get_device", lambda _: None)
 
 
-def product(pattern, dtype, *, few_tokens, m=512, k=384):
+def product(pattern, dtype, *, few_tokens, m=512, k=384, gpu=GPU):
     torch.manual_seed(0)
     weight, found = torch.randn(m, k).to(dtype), parse_pattern(pattern)
     kept = found.map(found.prune({"w": weight.abs().float().numpy()}, 0.6)["w"])
     weight = weight * torch.from_numpy(kept.mask())
     bias, halved = torch.randn(m).to(dtype), isinstance(kept, NestedMap)
     kept = kept.tiles if halved else kept
-    name = "fp16" if dtype == torch.float16 else "bf16"
-    layouts = layouts_for(kept, name, GPU, 512, few_tokens=few_tokens, halved=halved)
-    return PackedProduct(weight, kept, bias, gpu=GPU, max_tokens=512, layouts=layouts), weight, bias
+    layouts = layouts_for(kept, dtype_name(dtype), gpu, 512, few_tokens=few_tokens, halved=halved)
+    return PackedProduct(weight, kept, bias, gpu=gpu, max_tokens=512, layouts=layouts), weight, bias
+
+
+def known(emulated, made, *tensors):
+    """The emulated driver also knows tensors that are made from now on."""
+    real, whole = torch.Tensor.new_empty, [*tensors, made.fp32_bias, *made.images]
+
+    def told(self, *sizes, **options):
+        whole.append(real(self, *sizes, **options))
+        return whole[-1]
+
+    def padded(tensor, sizes):
+        whole.append(pad(tensor, sizes))
+        return whole[-1]
+
+    pad, emulated.tensors = torch.nn.functional.pad, whole
+    emulated.monkeypatch.setattr(torch.Tensor, "new_empty", told)
+    emulated.monkeypatch.setattr(torch.nn.functional, "pad", padded)
 
 
 def call(emulated, made, x):
@@ -186,10 +230,10 @@ def call(emulated, made, x):
     x_t = torch.empty(made.features, padded, dtype=x.dtype)
     turned = made.epilogue.features_first
     y = torch.full((made.rows, padded) if turned else (tokens, made.rows), float("nan"), dtype=x.dtype)
-    emulated.tensors = [x, x_t, y, made.fp32_bias, *made.images]
+    emulated.tensors[:] = [x, x_t, y, made.fp32_bias, *made.images]
     x_t[:, :tokens], x_t[:, tokens:] = x.t(), 0
     given = (x_t, made.images, made.tiles, made.fp32_bias, tokens, made.rows)
-    found = launches.launch_of(LinearCall(*given, *made.epilogue, GPU.name, made.plan))
+    found = launches.launch_of(LinearCall(*given, *made.epilogue, made.gpu.name, made.plan))
     found(x_t, made.images, made.fp32_bias, y)
     return y[:, :tokens].t() if turned else y
 
@@ -216,6 +260,46 @@ def test_a_call_gives_y(pattern, tokens, few_tokens, dtype, emulated):
         y = call(emulated, made, x)
         assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2 if dtype == torch.float16 else 0.3)
     assert len(emulated.launched) == 2
+
+
+OTHERS = [
+    ("a100-sxm4-80gb", "tile-wise:64", 45, torch.float16, "plain"),
+    ("a100-sxm4-80gb", "tile-wise:64", 13, torch.float16, "features first"),
+    ("a100-sxm4-80gb", "tvw:128", 45, torch.float16, "residual"),
+    ("rtx-4090", "tile-wise:128", 200, torch.bfloat16, "plain"),
+    ("t4", "tile-wise:64", 45, torch.float16, "residual"),
+    ("t4", "tile-wise:64", 1, torch.float16, "plain"),
+    ("a100-sxm4-80gb", "tile-wise:64", 13, torch.float32, "plain"),
+    ("t4", "tile-wise:64", 200, torch.float32, "features first"),
+    ("h200-sxm", "tile-wise:64", 45, torch.float32, "residual"),
+]
+
+
+@pytest.mark.parametrize(("gpu", "pattern", "tokens", "dtype", "end"), OTHERS)
+def test_other_gpus_run_the_kernels_without_wgmma(gpu, pattern, tokens, dtype, end, emulated):
+    """They write C features first, which is transposed or added to y afterwards."""
+    entry = "tile_ffma" if dtype == torch.float32 else "tile_mma"
+    spec = load_gpu(gpu)
+    emulated.capability = spec.compute_capability
+    made, weight, bias = product(pattern, dtype, few_tokens=False, m=256, k=160, gpu=spec)
+    made.epilogue = Epilogue("gelu", features_first=end == "features first")
+    x = torch.randn(tokens, made.features).to(dtype)
+    wanted = activated(torch.nn.functional.linear(x.float(), weight.float(), bias.float()), made.epilogue)
+    if end == "residual":
+        made.epilogue = Epilogue()
+        y = torch.randn(tokens, made.rows).to(dtype)
+        wanted = y.float() + torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+        x_t = torch.nn.functional.pad(x.t(), (0, -tokens % 8)).contiguous()
+        known(emulated, made, x_t, y)
+        layer = (made.images, made.tiles, made.fp32_bias, tokens, made.rows, spec.name, made.plan)
+        ops._add_linear_on_cuda(y, x_t, *layer)
+    else:
+        known(emulated, made)
+        y = call(emulated, made, x)
+    error = (y.float() - wanted).abs().max() / wanted.abs().max()
+    assert error < {torch.float16: 2e-3, torch.bfloat16: 1.2e-2, torch.float32: 1e-6}[dtype]
+    assert emulated.launched[0] == entry
+    assert made._directly(x) is None, "eager calls go through the operators"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -458,6 +542,29 @@ def test_x_is_turned_by_one_launch(emulated, monkeypatch):
     assert torch.equal(x_t[:, :70], x.t())
     assert not x_t[:, 70:].any()
     assert emulated.launched == ["transpose_rows"]
+
+
+@pytest.mark.parametrize("few_tokens", [False, True])
+def test_x_that_begins_between_whole_words_is_copied(few_tokens, emulated, monkeypatch):
+    made, weight, bias = product("tile-wise:64", torch.float16, few_tokens=few_tokens, m=256, k=160)
+    x = torch.randn(16, made.features).half()
+    room = torch.zeros(made.features * 16 + 64).half()
+    begin = -room.data_ptr() // 2 % 8 + 1
+    x_t = room[begin : begin + made.features * 16].view(made.features, 16).copy_(x.t())
+    assert x_t.data_ptr() % 16 == 2
+    y, real = torch.empty(16, made.rows).half(), torch.Tensor.clone
+    emulated.tensors = [y, made.fp32_bias, *made.images]
+
+    def cloned(self, **options):
+        emulated.tensors.append(real(self, **options))
+        return emulated.tensors[-1]
+
+    monkeypatch.setattr(torch.Tensor, "clone", cloned)
+    given = (x_t, made.images, made.tiles, made.fp32_bias, 16, made.rows)
+    found = launches.launch_of(LinearCall(*given, *made.epilogue, GPU.name, made.plan))
+    found(x_t, made.images, made.fp32_bias, y)
+    wanted = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+    assert torch.allclose(y.float(), wanted, rtol=1e-2, atol=2e-2)
 
 
 def test_nothing_is_prepared_while_a_graph_is_captured(emulated, monkeypatch):

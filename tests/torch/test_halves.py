@@ -7,9 +7,9 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.device.tile_stages import to_bits
-from prunecast.kernels.two_of_four.cuda.operator import _pack_sparse
+from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 from prunecast.patterns import parse_pattern
+from tests.kernels.cuda.packed import packed_stages
 from tests.kernels.cuda.sparse.layouts import FORMS, plan_of
 
 torch = pytest.importorskip("torch")
@@ -27,8 +27,8 @@ def test_images_are_those_of_numpy_and_come_back(form: tuple[int, int]) -> None:
     a = np.random.default_rng(0).standard_normal(kept.shape, np.float32)
     a = np.where(kept, a, 0).astype(np.float16)
     image = pack(torch.from_numpy(a), plan.tiles, Layout(HALVES, form[0]))
-    wanted = _pack_sparse(plan.tiles, plan.inner, to_bits(a, "fp16"), form[0]).weights
-    assert np.array_equal(image.view(torch.uint8).reshape(len(wanted), -1).numpy(), wanted)
+    wanted = packed_stages(SparseOperator, plan, a).weights
+    assert np.array_equal(image.view(torch.int16).numpy().view(np.uint16), wanted)
     assert layout_of(image) == Layout(HALVES, form[0])
     assert np.array_equal(unpack(image, plan.tiles).numpy(), a)
 
@@ -130,7 +130,7 @@ def test_other_weights_are_taken_where_they_are_2_of_4() -> None:
 
 REFUSED = {
     "training": ({"trainable": True}, "not trained in place"),
-    "no wgmma": ({"gpu": "a100-sxm4-80gb"}, "on GPUs with wgmma"),
+    "no sparse tensor cores": ({"gpu": "t4"}, "2:4 needs sparse tensor cores, t4 has none"),
     "other zeros": ({"recipe": "tvw:16"}, "q_proj: mask is not tvw:16"),
 }
 

@@ -3,18 +3,22 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import fastest_plan
-from prunecast.hardware import load_gpu
-from prunecast.kernels.device.tile_stages import to_bits
-from prunecast.kernels.small_n.cuda.records import pack_small
-from prunecast.kernels.tile.cuda.work_image import pack_weights
-from prunecast.patterns import TileMap, parse_pattern
+from prunecast.kernels.device.packing import packed_weights, to_bits
+from prunecast.kernels.device.tile_stages import tile_stages
+from prunecast.kernels.small_n.cuda.records import k16_slab
+from prunecast.kernels.tile.cuda.ffma.operator import core_slab
+from prunecast.kernels.tile.cuda.mma.pack import fragment_slab, sparse_fragment_slab
+from prunecast.kernels.tile.cuda.work_image import stage_slab
+from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern
 from prunecast.plan.tile_rows import cut_rows
 
 torch = pytest.importorskip("torch")
 
 from prunecast.torch.images import (  # noqa: E402
+    CORES,
     FRAGMENTS,
+    MMA,
+    MMA_HALVES,
     STAGES,
     Layout,
     covering,
@@ -62,8 +66,9 @@ def test_stages_are_those_of_the_tile_kernel(block_m, scattered):
     tiles = shuffled(tiles) if scattered else tiles
     kept = weight * torch.from_numpy(tiles.mask())
     image = pack(weight, tiles, Layout(STAGES, block_m))
-    wanted = pack_weights(cut_rows(tiles, block_m), to_bits(weight.float().numpy(), "fp16"), block_m)
-    assert np.array_equal(bits(image), wanted.weights)
+    stages = tile_stages(cut_rows(tiles, block_m), block_m, 64)
+    wanted = packed_weights(to_bits(weight.float().numpy(), "fp16"), tiles, stages, stage_slab(block_m))
+    assert np.array_equal(bits(image), wanted)
     assert layout_of(image) == Layout(STAGES, block_m)
     assert torch.equal(unpack(image, tiles), kept)
 
@@ -71,10 +76,11 @@ def test_stages_are_those_of_the_tile_kernel(block_m, scattered):
 @pytest.mark.parametrize("block_m", [16, 32, 64])
 def test_fragments_are_those_of_the_kernel_of_few_tokens(block_m):
     weight, tiles = weights_and_tiles("tile-wise:64")
-    image = pack(weight, tiles, Layout(FRAGMENTS, block_m))
-    wanted = pack_small(cut_rows(tiles, block_m), to_bits(weight.float().numpy(), "fp16"), block_m)
-    assert np.array_equal(bits(image), wanted.weights)
-    assert layout_of(image) == Layout(FRAGMENTS, block_m)
+    image = pack(weight, tiles, Layout(FRAGMENTS, block_m, 16))
+    stages = tile_stages(cut_rows(tiles, block_m), block_m, 16, has_null=False)
+    wanted = packed_weights(to_bits(weight.float().numpy(), "fp16"), tiles, stages, k16_slab(block_m))
+    assert np.array_equal(bits(image), wanted)
+    assert layout_of(image) == Layout(FRAGMENTS, block_m, 16)
     assert torch.equal(unpack(image, tiles), weight)
 
 
@@ -92,17 +98,45 @@ def test_tiles_go_round_through_a_tensor():
     assert tiles_from_tensor(tiles_to_tensor(tiles)).fingerprint() == tiles.fingerprint()
 
 
-def test_lists_of_a_launch_are_those_of_the_packed_weights():
-    from prunecast.torch.cuda.tiles import columns_by_thread, lists_of
-    from prunecast.torch.images import slabs_of
+@pytest.mark.parametrize("block_m", [32, 64, 128])
+@pytest.mark.parametrize(
+    ("kind", "slab", "step"),
+    [(MMA, fragment_slab, 32), (CORES, lambda block_m, _: core_slab(block_m), 16)],
+)
+def test_other_kernels_have_layouts_of_their_own(kind, slab, step, block_m):
+    weight, tiles = weights_and_tiles()
+    tiles = shuffled(tiles)
+    if kind == CORES:
+        weight = weight.float()
+    image = pack(weight, tiles, Layout(kind, block_m, step))
+    stages = tile_stages(cut_rows(tiles, block_m), block_m, step)
+    dtype = "fp32" if kind == CORES else "fp16"
+    wanted = packed_weights(to_bits(weight.float().numpy(), dtype), tiles, stages, slab(block_m, step))
+    assert np.array_equal(image.numpy() if kind == CORES else bits(image), wanted)
+    assert layout_of(image) == Layout(kind, block_m, step)
+    assert torch.equal(unpack(image, tiles), weight * torch.from_numpy(tiles.mask()))
 
-    weight, tiles = weights_and_tiles("tile-wise:64")
+
+@pytest.mark.parametrize("block_m", [16, 32, 128])
+@pytest.mark.parametrize("step", [32, 64])
+def test_2_of_4_on_mma_has_metadata_behind_the_fragments(block_m, step):
+    weight, tiles = weights_and_tiles()
+    order = torch.rand(tiles.m, tiles.k).argsort()
+    inside = np.zeros((tiles.m, tiles.k), np.bool_)
+    for tile in range(tiles.tile_count):
+        rows = tiles.row_index[tiles.row_start[tile] : tiles.row_start[tile + 1]]
+        columns = tiles.column_index[tiles.column_start[tile] : tiles.column_start[tile + 1]]
+        for first in range(0, columns.size, 4):
+            four = columns[first : first + 4]
+            best = order.numpy()[np.ix_(rows, four)].argsort(1)[:, :2]
+            inside[rows[:, None], four[best]] = True
+    weight = torch.where(torch.from_numpy(inside), weight, -0.0)  # a zero is not kept, whatever its sign
+    weight[weight == 0] = -0.0
+    image = pack(weight, tiles, Layout(MMA_HALVES, block_m, step))
+    assert layout_of(image) == Layout(MMA_HALVES, block_m, step)
+    stages = tile_stages(cut_rows(tiles, block_m), block_m, step)
     words = to_bits(weight.float().numpy(), "fp16")
-    stages, packed = slabs_of(tiles, Layout(STAGES, 64)), pack_weights(tiles, words, 64)
-    assert np.array_equal(columns_by_thread(stages.columns), packed.columns)
-    assert np.array_equal(stages.rows, packed.rows)
-    assert len(stages.columns) == packed.null_stage
-    plan = fastest_plan("small-n", tiles, 8, "fp16", load_gpu("h200-sxm"))
-    small, lists = pack_small(plan.tiles, words, plan.shape.block_m), lists_of(plan)
-    for name in ("columns", "rows", "group_start"):
-        assert np.array_equal(getattr(lists, name), getattr(small, name))
+    kept = element_map_from_mask((weight != 0).numpy(), "2:4")
+    wanted = packed_weights(words, tiles, stages, sparse_fragment_slab(block_m, step), kept)
+    assert np.array_equal(bits(image), wanted)
+    assert torch.equal(unpack(image, tiles), weight)

@@ -138,7 +138,7 @@ def test_a_cast_that_is_refused_leaves_weights_as_they_were():
     sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
     x = torch.randn(8, 64).half()
     before = sparse(x)
-    with pytest.raises(BadInput, match=r"fp16 and bf16 weights, got torch\.float32"):
+    with pytest.raises(BadInput, match=r"as torch\.float16 cannot become torch\.float32: cast the model"):
         sparse.float()
     assert torch.equal(sparse(x), before)
     assert sparse.bfloat16()(x.bfloat16()).dtype is torch.bfloat16
@@ -279,16 +279,17 @@ def one_in_fp32():
 
 
 BAD = {
-    "fp32": (lambda: model(torch.float32), PATTERN, {"sparsity": 0.5}, "cast the model first"),
+    "fp64": (lambda: model(torch.float64), PATTERN, {"sparsity": 0.5}, "cast the model first"),
     "no zeros": (model, PATTERN, {}, "no layer has enough zeros"),
     "pattern": (model, "tile-wide:3", {}, "tile-wide"),
     "no tiles": (model, "2:4", {}, "mask is not 2:4"),
     "gpu": (model, PATTERN, {"gpu": "h900"}, "unknown GPU"),
-    "no wgmma": (
+    "bf16 on Turing": (lambda: model(torch.bfloat16), PATTERN, {"sparsity": 0.5, "gpu": "t4"}, "t4"),
+    "Volta": (
         model,
         PATTERN,
-        {"sparsity": 0.5, "gpu": "a100-sxm4-80gb", "max_tokens": 65},
-        "more than 64 tokens on GPUs with wgmma, a100-sxm4-80gb has none; TileSparseLinear runs there",
+        {"sparsity": 0.5, "gpu": "v100-sxm2-32gb"},
+        "no kernel runs fp16 weights",
     ),
     "adapter": (with_adapter, PATTERN, {"sparsity": 0.5}, "LoRA adapter"),
     "recipe": (

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
+from prunecast.kernels.device.compiled import compile_plan
 from prunecast.kernels.device.conv_input import ConvOperator, grid_of
 from prunecast.kernels.device.form import ACTIVATIONS
 from prunecast.kernels.device.tile_stages import uncovered_rows
@@ -80,7 +81,7 @@ def compile(
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
     kind = getattr(import_module(entry.module), entry.name)
-    operator: Operator = kind.compile(plan, weights, bias=bias, activation=activation)
+    operator = compile_plan(kind, plan, weights, bias, activation=activation)
     return operator if grid is None else ConvOperator(operator, grid)
 
 

@@ -5,8 +5,7 @@ Layer: below `validation`, above `codesign`. The schedule and the masks are deci
 steps. It trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every
 name below is loaded when it is first used, and needs PyTorch then.
 
-Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`;
-`linear.py` is the layer that does not use a torch operator.
+Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`.
 """
 
 from importlib import import_module
@@ -14,15 +13,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prunecast.torch.calibrate import input_moments, input_squares, layer_costs, update_weights
-    from prunecast.torch.conv import TileSparseConv2d
+    from prunecast.torch.conv import SparseConv2d, TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
-    from prunecast.torch.linear import TileSparseLinear
     from prunecast.torch.load_model import load
     from prunecast.torch.pruner import Pruner
-    from prunecast.torch.sparse_linear import SparseLinear, fuse_dense
+    from prunecast.torch.sparse_linear import SparseLinear, TileSparseLinear, fuse_dense
 
 __all__ = [
     "Pruner",
+    "SparseConv2d",
     "SparseLinear",
     "Sparsified",
     "TileSparseConv2d",
@@ -47,8 +46,9 @@ _HOME = {
     "load": "prunecast.torch.load_model",
     "sparsify": "prunecast.torch.convert",
     "Pruner": "prunecast.torch.pruner",
+    "SparseConv2d": "prunecast.torch.conv",
     "TileSparseConv2d": "prunecast.torch.conv",
-    "TileSparseLinear": "prunecast.torch.linear",
+    "TileSparseLinear": "prunecast.torch.sparse_linear",
 }
 
 

@@ -89,8 +89,9 @@ def sparsify(
 
     Parameters
     ----------
-    model : fp16 or bf16, on its GPU (it also runs on a CPU, slowly, for tests); from Hugging Face or any
-        other
+    model : fp16, bf16 or fp32, on its GPU (it also runs on a CPU, slowly, for tests); from Hugging Face or
+        any other. Kernels for GPUs without wgmma (Ampere, Ada, Turing) are compiled and emulated in tests,
+        but no such GPU has run them under torch
     recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file,
         its folder or a mapping, whose layers and sparsities the zeros must follow
     gpu : name or spec of the GPU to plan for
@@ -104,8 +105,8 @@ def sparsify(
     fuse : one launch for layers that read the same x, with activations and gated units in the epilogue; with
         `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
     trainable : kept values become parameters with gradients; the weights are then packed only once
-    convolutions : also replace `Conv2d` by `TileSparseConv2d`, which runs only on a GPU. Image sizes are
-        known at the first call, which warns if a layer is predicted to be slower than a dense one
+    convolutions : also replace `Conv2d` by `SparseConv2d`. Image sizes are known at the first call, which
+        warns if a layer is predicted to be slower than a dense one
     progress : called with `(stage, done, total)`
     quiet : do not print the result
 
@@ -130,15 +131,21 @@ def sparsify(
         raise BadInput(
             f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
         )
+    kinds = {str(matrix_of(choice.layer.module).dtype) for choice in chosen}
+    if len(kinds) > 1:
+        raise BadInput(f"layers are {' and '.join(sorted(kinds))}: cast the model first")
+    # The kernels of other GPUs and of fp32 write neither gated units nor residual sums
+    has_all_ends = spec.has_wgmma and kinds != {"torch.float32"}
     layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
     filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
     convs = sparse_convs(model, filters, spec, fuse=fuse)
     chosen = [choice for choice in chosen if choice.layer.name not in filters]
-    fused = _fusable(forwards, chosen)
+    fused = _fusable([each for each in forwards if has_all_ends or not each.is_gated], chosen)
     groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
     few = few_tokens and not trainable
     products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
-    if any(product.tiles.is_cuda and product.rows * max_tokens >= LEAST_ADDED for _, product in products):
+    large = any(product.tiles.is_cuda and product.rows * max_tokens >= LEAST_ADDED for _, product in products)
+    if has_all_ends and large:
         import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
     for group, product in products:
         _replace(model, group, product, trainable=trainable)

@@ -12,9 +12,10 @@ import numpy as np
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KernelPlan
+from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
+from prunecast.kernels.small_n.cuda.records import GROUP
 from prunecast.patterns import ElementMap, NestedMap, TileMap
-from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, Layout
+from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, Layout
 
 FEW_TOKENS = 64
 """Most tokens of calls that run the kernel for few tokens."""
@@ -33,21 +34,37 @@ def layouts_for(
 
     Raises
     ------
-    BadInput : 2:4 or more than 64 tokens on a GPU without wgmma
+    BadInput : no kernel runs the dtype on the GPU
     """
-    if not gpu.has_wgmma and (halved or max_tokens > FEW_TOKENS):
-        what = "2:4" if halved else f"calls of more than {FEW_TOKENS} tokens"
-        other = "" if halved else "; TileSparseLinear runs there"
-        raise BadInput(f"prunecast.torch.sparsify runs {what} on GPUs with wgmma, {gpu.name} has none{other}")
-    if halved:
-        kept = halved_map(tiles)
-        return (Layout(HALVES, fastest_plan("2:4", kept, max_tokens, dtype, gpu).shape.block_m),)
+    kept = halved_map(tiles) if halved else tiles
+    name = "2:4" if halved else "stspmm"
+    few = not halved and dtype != "fp32" and gpu.compute_capability >= 80
     found = []
-    if max_tokens > FEW_TOKENS:
-        found.append(Layout(STAGES, fastest_plan("stspmm", tiles, max_tokens, dtype, gpu).shape.block_m))
-    if few_tokens or max_tokens <= FEW_TOKENS:
-        found.append(Layout(FRAGMENTS, fastest_plan("small-n", tiles, 1, dtype, gpu).shape.block_m))
+    if max_tokens > FEW_TOKENS or not few:
+        found.append(layout_of_plan(fastest_plan(name, kept, max_tokens, dtype, gpu), gpu))
+    if few and (few_tokens or max_tokens <= FEW_TOKENS):
+        found.append(layout_of_plan(fastest_plan("small-n", tiles, 1, dtype, gpu), gpu))
     return tuple(found)
+
+
+_KINDS = {
+    "wgmma": STAGES,
+    "sparse-wgmma": HALVES,
+    "mma": MMA,
+    "sparse-mma": MMA_HALVES,
+    "none": CORES,
+}
+"""Instruction of a tile kernel -> layout of its packed weights."""
+
+
+def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
+    """Return the layout that the kernel of a plan reads. BadInput : no kernel runs the plan on the GPU."""
+    entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
+    if entry is None or gpu.compute_capability < entry.least or plan.dtype not in entry.dtypes:
+        raise BadInput(f"no kernel runs {plan.dtype} weights on {gpu.name}: cast the model to another dtype")
+    if plan.kernel == "small-n":
+        return Layout(FRAGMENTS, plan.shape.block_m, GROUP)
+    return Layout(_KINDS[plan.tensor], plan.shape.block_m, plan.shape.block_k)
 
 
 def halved_map(tiles: TileMap) -> NestedMap:
@@ -79,26 +96,33 @@ def plan_for(
     ------
     BadInput : no packed weights support this number of tokens
     """
-    kinds = [layout.kind for layout in layouts]
-    if HALVES in kinds:
-        rows = layouts[0].block_m
-        same = fastest_plan(
-            "2:4", halved_map(tiles), tokens, dtype, gpu, allowed=lambda config: config.shape.block_m == rows
-        )
-        return same, 0
-    if tokens <= FEW_TOKENS and FRAGMENTS in kinds:
-        kernel, image = "small-n", kinds.index(FRAGMENTS)
-    elif STAGES in kinds:
-        kernel, image = "stspmm", kinds.index(STAGES)
-    else:
+    few = [index for index, layout in enumerate(layouts) if layout.kind == FRAGMENTS]
+    whole = [index for index, layout in enumerate(layouts) if layout.kind != FRAGMENTS]
+    if not whole and tokens > FEW_TOKENS:
         raise BadInput(f"this layer is packed for at most {FEW_TOKENS} tokens, got {tokens}")
-    rows = layouts[image].block_m
+    image = (few or whole)[0] if tokens <= FEW_TOKENS else whole[0]
+    layout = layouts[image]
+    kernel = "small-n" if layout.kind == FRAGMENTS else "2:4" if layout.is_halved else "stspmm"
 
     def allowed(config: Any) -> bool:
         """Exclude 64 x 64 blocks of 16 warps with a gated unit: gate and up would need too many registers."""
-        is_large = (
-            glu and layouts[image].kind == FRAGMENTS and config.warps == 16 and config.shape[:2] == (64, 64)
-        )
-        return bool(config.shape.block_m == rows and not is_large)
+        if kernel == "small-n":
+            is_large = glu and config.warps == 16 and config.shape[:2] == (64, 64)
+            return bool(config.shape.block_m == layout.block_m and not is_large)
+        return bool((config.shape.block_m, config.shape.block_k) == layout[1:])
 
-    return fastest_plan(kernel, tiles, tokens, dtype, gpu, allowed=allowed), image
+    kept = halved_map(tiles) if layout.is_halved else tiles
+    return fastest_plan(kernel, kept, tokens, dtype, gpu, allowed=allowed), image
+
+
+def conv_plan(
+    tiles: TileMap, grid: ConvGrid, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout]
+) -> tuple[KernelPlan, int]:
+    """Return the plan of a convolution, and the index of the packed weights that it reads."""
+    blocks = [layout[1:] for layout in layouts]
+
+    def allowed(config: Any) -> bool:
+        return (config.shape.block_m, config.shape.block_k) in blocks
+
+    plan = fastest_plan("stspmm", tiles, grid.n, dtype, gpu, allowed=allowed, source=grid)
+    return plan, blocks.index((plan.shape.block_m, plan.shape.block_k))

@@ -1,28 +1,45 @@
 """Packed weights of a layer as tensors, in the layouts of the kernels; packed and unpacked on CPU or GPU.
 
-An image (packed weights) is a dense matrix in another order, so that packing is a gather and unpacking a
-scatter on the device of the weights. The NumPy packing of `kernels` produces the same bytes, which the tests
-compare. The layout depends only on the tiles and on the height of a block:
+The layout depends only on the tiles, on the kernel and on the height of a block. It follows from the shape of
+the tensor, in which every stage is one slab of `kernels.device.packing`:
 
     stages     (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
     fragments  (k16s, block_m / 16, 32, 8), for the kernel for few tokens
-    halves     (k-steps + 1, block_m, 36), 2:4 in tiles: 32 values of a row, then metadata, see `halves.py`
+    halves     (k-steps + 1, block_m, 36), 2:4 in tiles on wgmma: 32 values of a row, then metadata
+    mma        (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
+    mma halves (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
+    cores      (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
+
+The metadata of 2:4 are bits of the weights' dtype: such a tensor may be copied and moved, but never cast.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from prunecast.kernels.device.packing import PackingMap, Slab, gather
+from prunecast.kernels.device.tile_stages import TileStages, tile_stages
+from prunecast.kernels.small_n.cuda.records import GROUP, k16_slab
+from prunecast.kernels.tile.cuda.ffma.operator import core_slab
+from prunecast.kernels.tile.cuda.mma.pack import fragment_slab, sparse_fragment_slab
+from prunecast.kernels.tile.cuda.work_image import STAGE_COLUMNS, stage_slab
+from prunecast.kernels.two_of_four.cuda.operator import HALF_WIDTH, sparse_slab
 from prunecast.patterns import TileMap
-from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.tile_rows import cut_rows
-from prunecast.torch.halves import HALF_WIDTH, from_halves, to_halves
 
 STAGES, FRAGMENTS, HALVES = "stages", "fragments", "halves"
-_COLUMNS = {STAGES: 64, FRAGMENTS: 16, HALVES: 64}
+MMA, MMA_HALVES, CORES = "mma", "mma halves", "cores"
+_SLABS: dict[str, Callable[..., Slab]] = {
+    STAGES: lambda block_m, _: stage_slab(block_m),
+    FRAGMENTS: lambda block_m, _: k16_slab(block_m),
+    HALVES: lambda block_m, _: sparse_slab(block_m),
+    MMA: fragment_slab,
+    MMA_HALVES: sparse_fragment_slab,
+    CORES: lambda block_m, _: core_slab(block_m),
+}
 _HEADER = 4
 
 
@@ -30,45 +47,46 @@ class Layout(NamedTuple):
     """The layout of packed weights."""
 
     kind: str
-    """`stages`, `fragments` or `halves`."""
+    """One of the kinds above."""
     block_m: int
     """Rows of a block."""
+    step: int = STAGE_COLUMNS
+    """Kept columns of a stage."""
 
+    @property
+    def is_halved(self) -> bool:
+        """Whether the weights are 2:4."""
+        return self.kind in (HALVES, MMA_HALVES)
 
-class Slabs(NamedTuple):
-    """Rows and columns of A in packed weights; -1 for padding."""
+    def stages(self, tiles: TileMap) -> TileStages:
+        """Return the rows and columns of every slab; tiles are cut to the height of a block."""
+        has_null = self.kind != FRAGMENTS
+        return tile_stages(cut_rows(tiles, self.block_m), self.block_m, self.step, has_null=has_null)
 
-    rows: IntArray
-    """(tiles, block_m) row indices of A."""
-    columns: IntArray
-    """(slabs, 64 or 16) kept columns, in order."""
-    start: IntArray
-    """(tiles + 1,) first slab of each tile."""
-
-
-def slabs_of(tiles: TileMap, layout: Layout) -> Slabs:
-    """Return the rows and columns of every slab of packed weights. A slab is a k-step or a k16."""
-    cut, width = cut_rows(tiles, layout.block_m), _COLUMNS[layout.kind]
-    start = np.concatenate(([0], np.cumsum(-(-cut.kept_per_tile.astype(np.int64) // width))))
-    columns = np.full(int(start[-1]) * width, -1, np.int32)
-    columns[np.repeat(start[:-1] * width, cut.kept_per_tile) + _ranks(cut.column_start)] = cut.column_index
-    rows = np.full((cut.tile_count, layout.block_m), -1, np.int32)
-    tile = np.repeat(np.arange(cut.tile_count), cut.rows_per_tile)
-    rows[tile, _ranks(cut.row_start)] = cut.row_index
-    return Slabs(rows, columns.reshape(-1, width), start.astype(np.int32))
-
-
-def _ranks(start: IntArray) -> npt.NDArray[np.int64]:
-    """Return the index of every entry in its own list."""
-    ranks: npt.NDArray[np.int64] = np.arange(start[-1]) - np.repeat(start[:-1], np.diff(start))
-    return ranks
+    def places(self, tiles: TileMap, device: torch.device) -> PackingMap:
+        """Return which element of A is at which place, on a device."""
+        slab = _SLABS[self.kind](self.block_m, self.step)
+        found = PackingMap.of(self.stages(tiles), slab, tiles.m, tiles.k)
+        return found.on(lambda array: torch.from_numpy(array).to(device))
 
 
 def layout_of(image: torch.Tensor) -> Layout:
     """Return the layout of packed weights, which follows from their shape."""
-    if image.dim() == 3:
-        return Layout(HALVES if image.shape[2] == HALF_WIDTH else STAGES, int(image.shape[1]))
-    return Layout(FRAGMENTS, 16 * int(image.shape[1]))
+    slab = image.shape[1:]
+    if len(slab) == 4:
+        return Layout(MMA, 16 * int(slab[1]), GROUP * int(slab[0]))
+    if len(slab) == 3:
+        return Layout(FRAGMENTS, 16 * int(slab[0]), GROUP)
+    if image.dtype == torch.float32:
+        return Layout(CORES, int(slab[1]), int(slab[0]))
+    if slab[1] in (STAGE_COLUMNS, HALF_WIDTH):
+        return Layout(STAGES if slab[1] == STAGE_COLUMNS else HALVES, int(slab[0]))
+    block_m = 16 * int(slab[0])
+    return next(
+        layout
+        for layout in (Layout(MMA_HALVES, block_m, 32), Layout(MMA_HALVES, block_m, 64))
+        if sparse_fragment_slab(block_m, layout.step).shape == tuple(slab)
+    )
 
 
 def covering(tiles: TileMap) -> TileMap:
@@ -91,33 +109,41 @@ def covering(tiles: TileMap) -> TileMap:
 
 
 def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
-    """Return packed A (M, K), of the same dtype on the same device. Elements outside of the tiles are not
-    read.
+    """Return packed A (M, K), of the same dtype on the same device.
+
+    Elements outside of the tiles are not read. BadInput : 2:4 weights that are not 2:4 in the tiles.
     """
-    places = _places(tiles, layout, weight.device)
+    places = layout.places(tiles, weight.device)
     wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
-    natural = wide[places.rows[:, :, None], places.columns[:, None, :]]
-    if layout.kind == FRAGMENTS:
-        return _to_fragments(natural)
-    if layout.kind == HALVES:
-        return to_halves(torch.cat((natural, natural.new_zeros((1, *natural.shape[1:])))))
-    zeros = natural.new_zeros((1, *natural.shape[1:]))
-    return torch.cat((_swapped(natural), zeros))
+    if not layout.is_halved:
+        return gather(wide, places, torch)
+    return gather(wide.view(torch.int16), places, torch, kept=wide != 0).view(weight.dtype)
 
 
 def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
     """Return A (M, K), with zeros where pruned."""
     layout = layout_of(image)
-    places = _places(tiles, layout, image.device)
-    if layout.kind == FRAGMENTS:
-        k16s, fragments = image.shape[:2]
-        split = image.reshape(k16s, fragments, 8, 4, 2, 2, 2)
-        natural = split.permute(0, 1, 5, 2, 3, 4, 6).reshape(k16s, 16 * fragments, 16)
+    places, stages = layout.places(tiles, image.device), len(image)
+    flat = image.reshape(stages, -1)
+    natural = flat.new_zeros((stages, layout.block_m * layout.step))
+    if layout.is_halved:
+        _unfold(flat, places, natural)
     else:
-        natural = from_halves(image[:-1]) if layout.kind == HALVES else _swapped(image[:-1])
+        natural[:, places.order] = flat
     wide = image.new_zeros((tiles.m + 1, tiles.k + 1))
-    wide[places.rows[:, :, None], places.columns[:, None, :]] = natural
+    wide[places.rows, places.columns] = natural.view(stages, layout.block_m, layout.step)
     return wide[: tiles.m, : tiles.k].contiguous()
+
+
+def _unfold(flat: torch.Tensor, places: PackingMap, natural: torch.Tensor) -> None:
+    """Write the kept values of 2:4 stages (stages, elements) to their positions in (stages, weights)."""
+    kept, codes = places.order.numel(), places.codes
+    values, names = flat.new_empty((len(flat), kept)), codes.new_empty((len(flat), codes.numel()))
+    values[:, places.order] = flat[:, :kept]
+    metadata = flat[:, kept : kept + len(codes)].contiguous().view(torch.int16).long()[..., None]
+    names[:, codes] = metadata >> torch.arange(0, 16, 4, device=flat.device) & 15
+    positions = torch.stack((names & 3, names >> 2), -1)
+    natural.view(len(flat), -1, 4).scatter_(-1, positions, values.view(len(flat), -1, 2))
 
 
 def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
@@ -148,37 +174,3 @@ def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
         column_index=column_index,
         pattern="packed",
     )
-
-
-class _Places(NamedTuple):
-    """Indices of the elements of packed weights. Padding has the row or column after the last one."""
-
-    rows: torch.Tensor
-    """(slabs, block_m) int64."""
-    columns: torch.Tensor
-    """(slabs, columns of a slab) int64."""
-
-
-def _places(tiles: TileMap, layout: Layout, device: torch.device) -> _Places:
-    slabs = slabs_of(tiles, layout)
-    rows = np.where(slabs.rows < 0, tiles.m, slabs.rows).astype(np.int64)
-    columns = np.where(slabs.columns < 0, tiles.k, slabs.columns).astype(np.int64)
-    of_slab = np.repeat(np.arange(len(rows)), np.diff(slabs.start))
-    on_device = torch.from_numpy(rows).to(device)
-    return _Places(on_device[torch.from_numpy(of_slab).to(device)], torch.from_numpy(columns).to(device))
-
-
-def _swapped(stages: torch.Tensor) -> torch.Tensor:
-    """Return stages with chunk c (8 columns) of row r at chunk c xor (r mod 8), its own inverse."""
-    chunks = stages.reshape(stages.shape[0], stages.shape[1], 8, 8)
-    row = torch.arange(stages.shape[1], device=stages.device)[:, None]
-    chunk = torch.arange(8, device=stages.device)[None, :]
-    return chunks[:, row, chunk ^ (row % 8)].reshape(stages.shape)
-
-
-def _to_fragments(natural: torch.Tensor) -> torch.Tensor:
-    """Return (k16s, block_m, 16) in the order of lanes; see `pack_small`."""
-    k16s, block_m, _ = natural.shape
-    # fragment, half h of its rows, row g, quarter q, pair of columns p, column of the pair
-    split = natural.reshape(k16s, block_m // 16, 2, 8, 4, 2, 2)
-    return split.permute(0, 1, 3, 4, 5, 2, 6).reshape(k16s, block_m // 16, 32, 8)

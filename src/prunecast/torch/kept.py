@@ -1,4 +1,4 @@
-"""The kept weights of a layer as a module stores them: tiles, and the values inside them."""
+"""The tiles of a layer: from a mask, from a map, or from the weights that are not zero."""
 
 from typing import Any
 
@@ -11,8 +11,6 @@ from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.plain import ZeroTilesPattern
 from prunecast.patterns.tile_wise import TileWisePattern
-
-TILE_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -46,7 +44,7 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
         raise BadInput(f"the mask must have the weights' shape {weights.shape}, got {mask.shape}")
     tiles = found.map(mask)
     if not isinstance(tiles, TileMap):
-        raise BadInput(f"TileSparseLinear runs patterns of tiles, {pattern} has none")
+        raise BadInput(f"layers run patterns of tiles, {pattern} has none")
     return tiles
 
 
@@ -60,26 +58,3 @@ def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
     whole = ZeroTilesPattern(height=pattern.height).masks({"layer": np.abs(weights)}, 0.0)["layer"]
     by_chance = np.count_nonzero(whole & ~stated) <= MOST_BY_CHANCE * np.count_nonzero(whole)
     return whole if by_chance or isinstance(pattern, ZeroTilesPattern) else stated
-
-
-def take_values(tiles: TileMap, weights: Floats) -> Floats:
-    """Return the kept elements (kept elements,) tile by tile, row by row."""
-    parts = [weights[np.ix_(*_tile(tiles, t))].ravel() for t in range(tiles.tile_count)]
-    return np.concatenate(parts) if parts else weights[:0, 0]
-
-
-def place_values(tiles: TileMap, values: Floats) -> Floats:
-    """Return the dense weights (M, K), with zeros where pruned: the inverse of `take_values`."""
-    weights = np.zeros((tiles.m, tiles.k), values.dtype)
-    first = 0
-    for t in range(tiles.tile_count):
-        rows, columns = _tile(tiles, t)
-        last = first + rows.size * columns.size
-        weights[np.ix_(rows, columns)] = values[first:last].reshape(rows.size, columns.size)
-        first = last
-    return weights
-
-
-def _tile(tiles: TileMap, t: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    rows = tiles.row_index[tiles.row_start[t] : tiles.row_start[t + 1]]
-    return rows, tiles.column_index[tiles.column_start[t] : tiles.column_start[t + 1]]

@@ -48,7 +48,7 @@ def gpu_of(device: torch.device) -> GpuSpec:
     return max(fitting, key=lambda spec: sum(word in found.name.lower() for word in spec.name.split("-")))
 
 
-DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
 class Layer(NamedTuple):
@@ -65,9 +65,9 @@ _LAYERS: dict[int, Layer] = {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return `fp16` or `bf16`; raise BadInput for another."""
+    """Return `fp16`, `bf16` or `fp32`; raise BadInput for another."""
     if dtype not in DTYPES:
-        raise BadInput(f"prunecast.torch runs fp16 and bf16 weights, got {dtype}: cast the model first")
+        raise BadInput(f"prunecast.torch runs fp16, bf16 and fp32 weights, got {dtype}: cast the model first")
     return DTYPES[dtype]
 
 

@@ -13,6 +13,9 @@ transposes x at memory speed.
 adds that product to y, in place, in the epilogue. `residual.py` inserts it into graphs where a residual add
 follows a product. The product is rounded, then the sum, as by the two operators that it replaces.
 
+    dense_weight(image, tiles, gpu, plan) -> A (M, K)
+    conv(planes, images, tiles, bias, shape, activation, gpu, plan) -> planes; see `planes.py`
+
     images  packed weights, each for other numbers of tokens; see `images.py`
     tiles   the tile map, from which all other data of the layer can be restored
     plan    number of the layer in this process's table; see `layer_table.py`
@@ -29,6 +32,7 @@ from prunecast.errors import BadInput
 from prunecast.torch.epilogue import PLAIN, LinearCall, activated
 from prunecast.torch.images import layout_of, pack, unpack
 from prunecast.torch.layer_table import known_layer
+from prunecast.torch.planes import conv_on_cpu, conv_on_cuda, fake_conv
 
 COLUMN_GROUP = 8
 """Tokens per row of x_t are a multiple of this, or a single token."""
@@ -64,6 +68,13 @@ _LIBRARY.define(
 _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
 
 
+_LIBRARY.define("dense_weight(Tensor image, Tensor tiles, str gpu, int plan) -> Tensor")
+_LIBRARY.define(
+    "conv(Tensor planes, Tensor[] images, Tensor tiles, Tensor? bias, int[] shape, str activation, str gpu, "
+    "int plan) -> Tensor"
+)
+
+
 def linear(*arguments: Any) -> torch.Tensor:
     """Call `prunecast::linear`."""
     return torch.ops.prunecast.linear.default(*arguments)
@@ -73,6 +84,17 @@ def columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
     """Call `prunecast::columns`: return (K, tokens) of x (tokens or fewer, K), padded with zeros."""
     found: torch.Tensor = torch.ops.prunecast.columns.default(x, tokens)
     return found
+
+
+def dense_weight(image: torch.Tensor, tiles: torch.Tensor, gpu: str, plan: int) -> torch.Tensor:
+    """Call `prunecast::dense_weight`: return A (M, K) of packed weights."""
+    found: torch.Tensor = torch.ops.prunecast.dense_weight.default(image, tiles, gpu, plan)
+    return found
+
+
+def conv(*arguments: Any) -> torch.Tensor:
+    """Call `prunecast::conv`."""
+    return torch.ops.prunecast.conv.default(*arguments)
 
 
 def columns_of(x: torch.Tensor) -> torch.Tensor:
@@ -101,6 +123,15 @@ def _turned_apart(x: torch.Tensor) -> bool:
         return False
     few = statically_known_true(x.shape[0] <= FEW_TURNED_APART)
     return few or bool(statically_known_true(x.numel() >= LEAST_TURNED_APART))
+
+
+def _dense_weight(image: torch.Tensor, tiles: torch.Tensor, gpu: str, plan: int) -> torch.Tensor:
+    return unpack(image, known_layer(plan, tiles, image.dtype, gpu).tiles)
+
+
+def _fake_dense_weight(image: torch.Tensor, tiles: torch.Tensor, gpu: str, plan: int) -> torch.Tensor:
+    layer = known_layer(plan, tiles, image.dtype, gpu)
+    return image.new_empty((layer.tiles.m, layer.tiles.k))
 
 
 def _columns_on_cpu(x: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -184,6 +215,12 @@ _LIBRARY.impl("linear", _linear_on_cpu, "CPU")
 _LIBRARY.impl("linear", _linear_on_cuda, "CUDA")
 _LIBRARY.impl("linear_add_", _add_linear_on_cpu, "CPU")
 _LIBRARY.impl("linear_add_", _add_linear_on_cuda, "CUDA")
+_LIBRARY.impl("dense_weight", _dense_weight, "CPU")
+_LIBRARY.impl("dense_weight", _dense_weight, "CUDA")
+_LIBRARY.impl("conv", conv_on_cpu, "CPU")
+_LIBRARY.impl("conv", conv_on_cuda, "CUDA")
+torch.library.register_fake("prunecast::dense_weight", _fake_dense_weight, lib=_LIBRARY)
+torch.library.register_fake("prunecast::conv", fake_conv, lib=_LIBRARY)
 _LIBRARY.impl("columns", _columns_on_cpu, "CPU")
 _LIBRARY.impl("columns", _columns_on_cuda, "CUDA")
 torch.library.register_fake("prunecast::linear", _fake_linear, lib=_LIBRARY)

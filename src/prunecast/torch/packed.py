@@ -15,7 +15,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue
-from prunecast.torch.images import HALVES, Layout, covering, layout_of, pack, tiles_to_tensor, unpack
+from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, linear
 
@@ -35,8 +35,8 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     Parameters
     ----------
-    weight : (M, K) fp16 or bf16, on the device that runs the product; elements outside of the tiles are not
-        read
+    weight : (M, K) fp16, bf16 or fp32, on the device that runs the product; elements outside of the tiles are
+        not read
     tiles : of A
     bias : (M,) or None
     gpu : the GPU to plan for
@@ -82,7 +82,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     @property
     def is_halved(self) -> bool:
         """Whether the weights in its tiles are 2:4."""
-        return layout_of(getattr(self, self.image_names[0])).kind == HALVES
+        return layout_of(getattr(self, self.image_names[0])).is_halved
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y of x: contiguous, or a transposed view (..., rows) if the epilogue writes features first.
@@ -168,6 +168,14 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """Return A (M, K) with zeros where pruned, a new tensor."""
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
+    def add_image(self, layout: Layout) -> None:
+        """Pack the weights in one more layout."""
+        name = f"image_{len(self.image_names)}"
+        with torch.no_grad():
+            self.register_buffer(name, pack(self.dense_weight(), self.tile_map, layout), persistent=False)
+        self.image_names = (*self.image_names, name)
+        self._eager = None
+
     def set_weight(self, weight: torch.Tensor, rows: "Rows") -> None:
         """Replace the values of some rows.
 
@@ -199,6 +207,8 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             raise BadInput(f"x must have {self.features} features, got {tuple(x.shape)}")
         if x.dtype != image.dtype:
             raise BadInput(f"x must be {image.dtype} like the weights, got {x.dtype}")
+        if x.device != image.device:
+            raise BadInput(f"x must be on {image.device} like the weights, got {x.device}")
         if x.numel() > self.max_tokens * self.features:
             tokens = x.numel() // self.features
             raise BadInput(f"planned for at most {self.max_tokens} tokens, got {tokens}: sparsify with more")
@@ -206,10 +216,12 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             raise BadInput("x has no tokens")
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PackedProduct":
-        """Move or cast the tensors. Biases stay fp32 and tiles int32; a cast to fp32 weights is refused."""
+        """Move or cast the tensors. Biases stay fp32, tiles int32; no casts between fp32 and 16 bits."""
         packed = getattr(self, self.image_names[0])
         before, bias = packed.dtype, self.fp32_bias
-        dtype_name(fn(packed.new_empty(0)).dtype)
+        after = fn(packed.new_empty(0)).dtype
+        if before != after and "fp32" in (dtype_name(before), dtype_name(after)):
+            raise BadInput(f"weights packed as {before} cannot become {after}: cast the model, then sparsify")
         super()._apply(fn, recurse)
         image = getattr(self, self.image_names[0])
         if image.dtype != before and self.is_halved:  # metadata bits must not be cast

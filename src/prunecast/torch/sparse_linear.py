@@ -4,43 +4,80 @@ The state dict holds dense tensors with zeros under the names of `nn.Linear`, so
 and without this package. `fuse_dense` joins layers that stay dense in the same way.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import nn
 
 from prunecast.arguments import checked
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.patterns import TileMap
+from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.find import find_layers, is_transposed, matrix_of, sibling_groups
+from prunecast.torch.forms import layouts_for
+from prunecast.torch.images import covering
+from prunecast.torch.kept import tiles_of
+from prunecast.torch.layer_table import dtype_name
+from prunecast.torch.ops import dense_weight
 from prunecast.torch.packed import PackedProduct, Rows
+from prunecast.torch.unpacked import UnpackedWeight
+
+LAYOUTS = ("tokens_first", "features_first")
+MOST_DENSE = 0.999
+"""Share of weights that are not zero above which a layer is not pruned. Kind: choice."""
 
 
-class SparseLinear(torch.nn.Module):  # type: ignore[misc]
-    """Rows of a product, in place of the `nn.Linear` that they were.
+class SparseLayer(torch.nn.Module):  # type: ignore[misc]
+    """Rows of a product, under the names of the layer that they were.
 
-    Its weights have no gradient unless `trainable()` was called on this layer or on one that shares the
-    product; x has one.
+    Parameters
+    ----------
+    shape : of the layer's weights
+    transposed : its weights are (K, M)
     """
 
     def __init__(
-        self, product: PackedProduct, rows: Rows, pattern: str, *, has_bias: bool, transposed: bool = False
+        self,
+        product: PackedProduct,
+        rows: Rows,
+        pattern: str,
+        shape: tuple[int, ...],
+        *,
+        has_bias: bool,
+        transposed: bool = False,
     ) -> None:
         super().__init__()
         self.product, self.rows, self.has_bias, self.transposed = product, rows, has_bias, transposed
-        self.pattern = pattern
-        """The pattern of its zeros."""
-        self.in_features, self.out_features = product.features, rows.size
+        self.pattern, self.weight_shape = pattern, shape
+        """`pattern` is that of its zeros."""
 
     @property
     def weight(self) -> torch.Tensor:
-        """Dense weights with zeros in the layout of the original layer, a new tensor at every access."""
-        own = self.rows.of(self.product.dense_weight()).reshape(self.out_features, self.in_features)
-        return (own.t() if self.transposed else own).clone(memory_format=torch.contiguous_format)
+        """Dense weights with zeros in the layout of the original layer.
+
+        They are unpacked where values are read, not for dtype, device and shape.
+        """
+        product = self.product
+        if torch.compiler.is_compiling():
+            return self._of_product(
+                dense_weight(product.images[0], product.tiles, product.gpu.name, product.plan)
+            )
+        return UnpackedWeight(self.dense_weight, self.weight_shape, product.images[0])
+
+    def dense_weight(self) -> torch.Tensor:
+        """Return the dense weights with zeros in the layout of the original layer, a new tensor."""
+        return self._of_product(self.product.dense_weight())
+
+    def _of_product(self, whole: torch.Tensor) -> torch.Tensor:
+        own = self.rows.of(whole).reshape(self.rows.size, -1)
+        own = own.t() if self.transposed else own.reshape(self.weight_shape)
+        return own.clone(memory_format=torch.contiguous_format)
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """(out_features,) bias in the dtype of the weights, or None."""
+        """(M,) bias in the dtype of the weights, or None."""
         if not self.has_bias:
             return None
         return self.rows.of(self.product.fp32_bias).flatten().to(self.product.images[0].dtype)
@@ -53,21 +90,9 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         self.rows.of(torch.from_numpy(mine))[...] = True
         kept_of_row = np.repeat(tiles.kept_per_tile, tiles.rows_per_tile)
         kept = int(kept_of_row[mine[tiles.row_index]].sum(dtype=np.int64))
-        return kept / float(self.out_features * self.in_features) / (2.0 if self.product.is_halved else 1.0)
+        return kept / float(self.rows.size * tiles.k) / (2.0 if self.product.is_halved else 1.0)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y (..., out_features) of x (..., in_features); contiguous if the product has one part.
-
-        Gate and up of a gated unit multiply dense weights if they are called separately.
-        """
-        rows, product = self.rows, self._modules["product"]  # attribute access would need 1 us
-        if rows.interleaved:
-            return torch.nn.functional.linear(x, self.weight, self.bias)
-        if self.out_features == product.rows:
-            return product.forward(x)
-        return product.part(x, rows.first, rows.size)
-
-    def trainable(self) -> "SparseLinear":
+    def trainable(self) -> Self:
         """Turn kept values into parameters with gradients; everything else stays zero."""
         product = self.product
         if len(product.image_names) > 1:
@@ -76,7 +101,7 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         return self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        destination[prefix + "weight"] = self.weight.detach()
+        destination[prefix + "weight"] = self.dense_weight().detach()
         if self.has_bias:
             destination[prefix + "bias"] = self.bias
 
@@ -93,12 +118,12 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
         wanted = ("weight", "bias") if self.has_bias else ("weight",)
         missing_keys += [prefix + name for name in wanted if prefix + name not in state_dict]
         weight, bias = state_dict.get(prefix + "weight"), state_dict.get(prefix + "bias")
-        shape = (self.out_features, self.in_features)
         if weight is not None:
-            matrix = weight.t() if self.transposed else weight
-            if tuple(matrix.shape) != shape:
-                error_msgs.append(f"size mismatch for {prefix}weight: {tuple(matrix.shape)}, wanted {shape}")
+            shape = tuple(weight.shape)
+            if shape != self.weight_shape:
+                error_msgs.append(f"size mismatch for {prefix}weight: {shape}, wanted {self.weight_shape}")
             else:
+                matrix = weight.t() if self.transposed else weight.flatten(1)
                 self.product.set_weight(matrix.detach(), self.rows)
         if bias is not None and self.has_bias:
             own = self.rows.of(self.product.fp32_bias)
@@ -107,9 +132,122 @@ class SparseLinear(torch.nn.Module):  # type: ignore[misc]
             key for key in state_dict if key.startswith(prefix) and key.removeprefix(prefix) not in wanted
         ] * strict
 
+
+def tiles_of_weight(
+    weight: torch.Tensor, kept: TileMap | torch.Tensor | np.ndarray[Any, Any] | None, pattern: str | None
+) -> TileMap:
+    """Return the tiles of a single layer, as `tiles_of`; the mask may be a tensor of the layer's shape.
+
+    Raises
+    ------
+    BadInput : as `tiles_of`, or nothing says what is kept of weights of which none is zero
+    """
+    weights = weight.detach().flatten(1).float().cpu().numpy()
+    share = np.count_nonzero(weights) / weights.size
+    if kept is None and share > MOST_DENSE:
+        raise BadInput(f"wanted a pruned layer, or what to keep of it; {share:.2%} of its weights stay")
+    if isinstance(kept, torch.Tensor):
+        kept = kept.detach().flatten(1).cpu().numpy()
+    return tiles_of(weights, kept, pattern)
+
+
+class SparseLinear(SparseLayer):
+    """Rows of a product, in place of the `nn.Linear` that they were.
+
+    Its weights have no gradient unless `trainable()` was called on this layer or on one that shares the
+    product; x has one.
+    """
+
+    features_first = False
+    """Whether x is (in_features, tokens), and y (out_features, tokens)."""
+
+    def __init__(
+        self, product: PackedProduct, rows: Rows, pattern: str, *, has_bias: bool, transposed: bool = False
+    ) -> None:
+        self.in_features, self.out_features = product.features, rows.size
+        shape = (rows.size, product.features)
+        super().__init__(
+            product,
+            rows,
+            pattern,
+            shape[::-1] if transposed else shape,
+            has_bias=has_bias,
+            transposed=transposed,
+        )
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        kept: "TileMap | torch.Tensor | np.ndarray[Any, Any] | None" = None,
+        *,
+        pattern: str | None = None,
+        gpu: str | GpuSpec,
+        max_tokens: int,
+        layout: str = "tokens_first",
+    ) -> "SparseLinear":
+        """Return a sparse layer with the kept weights of `linear`, in its dtype and on its device.
+
+        Parameters
+        ----------
+        linear : fp16, bf16 or fp32
+        kept : `TileMap`; or a mask (out_features, in_features) that follows `pattern`; None for the weights
+            that are not zero
+        pattern : pattern string, e.g. `tile-wise:128`; not needed with a `TileMap`
+        gpu : name of the GPU to plan for, or its spec
+        max_tokens : most tokens of one call
+        layout : `tokens_first` for x (..., in_features) as `nn.Linear` has it; `features_first` for x
+            (in_features, tokens) and y (out_features, tokens), which the kernels read and write without a
+            transpose
+
+        Raises
+        ------
+        BadInput : another dtype, a shape that differs, an unknown layout or GPU, a mask that does not follow
+            its pattern, or no mask for weights of which none is zero
+        """
+        check_choice("layout", layout, LAYOUTS)
+        if max_tokens < 1:
+            raise BadInput(f"max_tokens must be at least 1, got {max_tokens}")
+        dtype, spec = dtype_name(linear.weight.dtype), load_gpu(gpu) if isinstance(gpu, str) else gpu
+        tiles = tiles_of_weight(linear.weight, kept, pattern)
+        first = layout == "features_first"
+        product = PackedProduct(
+            linear.weight.detach(),
+            tiles,
+            linear.bias,
+            gpu=spec,
+            max_tokens=max_tokens,
+            layouts=layouts_for(covering(tiles), dtype, spec, max_tokens, few_tokens=True),
+            epilogue=Epilogue("none", features_first=first),
+        )
+        own = cls(product, Rows(0, tiles.m), tiles.pattern, has_bias=linear.bias is not None)
+        own.features_first = first
+        own.train(linear.training)
+        return own
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return y (..., out_features) of x (..., in_features); contiguous if the product has one part.
+
+        Gate and up of a gated unit multiply dense weights if they are called separately.
+        """
+        rows, product = self.rows, self._modules["product"]  # attribute access would need 1 us
+        if self.features_first:
+            if x.dim() != 2:
+                raise BadInput(f"x must be (in_features, tokens), got {tuple(x.shape)}")
+            return product.forward(x.t()).t()
+        if rows.interleaved:
+            return torch.nn.functional.linear(x, self.dense_weight(), self.bias)
+        if self.out_features == product.rows:
+            return product.forward(x)
+        return product.part(x, rows.first, rows.size)
+
     def extra_repr(self) -> str:
         """Return the text that `print(model)` shows for the module."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"
+
+
+TileSparseLinear = SparseLinear
+"""The earlier name."""
 
 
 class DenseProduct(nn.Module):  # type: ignore[misc]

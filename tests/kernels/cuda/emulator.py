@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.cuda.work_image import OWNER, PART, _WorkImage
 from prunecast.plan.kernel_plan import KernelPlan
+from tests.kernels.cuda.packed import PackedStages
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""`TileSparseLinear` on a GPU, called again: streams, graphs, threads, devices, memory that comes round."""
+"""`SparseLinear` on a GPU, called again: streams, graphs, threads, devices, memory that comes round."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ def without_gradients():
 
 def layers(layout="tokens_first", dtype=torch.float16, device="cuda", **options):
     """The module, and nn.Linear with the same zeros; some rows keep nothing."""
-    from prunecast.torch import TileSparseLinear
+    from prunecast.torch import SparseLinear
 
     torch.manual_seed(0)
     linear = torch.nn.Linear(K, M, dtype=dtype, device=device).eval()
@@ -33,7 +33,7 @@ def layers(layout="tokens_first", dtype=torch.float16, device="cuda", **options)
     mask[128:256] = False
     linear.weight *= torch.from_numpy(mask).to(linear.weight)
     options = {"gpu": "h200-sxm", "max_tokens": 600, "layout": layout, **options}
-    return TileSparseLinear.from_linear(linear, mask, pattern="tile-wise:128", **options), linear
+    return SparseLinear.from_linear(linear, mask, pattern="tile-wise:128", **options), linear
 
 
 def given(x, layout):
@@ -55,11 +55,9 @@ def test_calls_again_are_like_the_first(layout, tokens, dtype):
         x = torch.randn(tokens, K, device="cuda", dtype=dtype)
         y = module(given(x, layout))
         assert_near(y, linear(x), layout)
-        prepared = len(module._calls)
         assert torch.equal(module(given(x, layout)), y)
-        module._calls.clear()
+        module.product._eager = None
         assert torch.equal(module(given(x, layout)), y)
-    assert prepared == 1 or (layout == "features_first" and tokens % 8 and tokens > 1)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -151,9 +149,8 @@ def test_what_is_wrong_is_refused_after_right_calls():
     for wrong in (x.float(), x.cpu(), x[:, 8:], x.bfloat16(), x.expand(10, 64, K)):
         with pytest.raises(BadInput):
             module(wrong)
-    with torch.enable_grad(), pytest.raises(BadInput, match="no gradients"):
-        module(x.clone().requires_grad_())
     with torch.enable_grad():
+        assert module(x.clone().requires_grad_()).requires_grad
         assert not module.eval()(x).requires_grad
 
 
@@ -185,11 +182,11 @@ def test_a_module_on_another_device_than_the_current_one():
 
 
 def test_dense_tiles_in_the_form_of_256_rows():
-    from prunecast.torch import TileSparseLinear
+    from prunecast.torch import SparseLinear
 
     linear = torch.nn.Linear(1024, 1024, dtype=torch.float16, device="cuda").eval()
     kept = dense_tile_map(1024, 1024, 256)
-    module = TileSparseLinear.from_linear(linear, kept, gpu="h200-sxm", max_tokens=4096)
+    module = SparseLinear.from_linear(linear, kept, gpu="h200-sxm", max_tokens=4096)
     for _ in range(3):
         x = torch.randn(4096, 1024, device="cuda", dtype=torch.float16)
         assert_near(module(x), linear(x))

@@ -5,9 +5,12 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
-from prunecast.kernels.device.tile_stages import _stage_starts, to_bits, uncovered_rows
-from prunecast.kernels.tile.cuda.work_image import pack_weights, work_image
+from prunecast.kernels.device.packing import to_bits
+from prunecast.kernels.device.tile_stages import _stage_starts, uncovered_rows
+from prunecast.kernels.tile.cuda.operator import TileOperator
+from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.emulator import run_images
+from tests.kernels.cuda.packed import packed_stages
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
 
@@ -15,7 +18,7 @@ def check(plan: KernelPlan) -> None:
     rng = np.random.default_rng(1)
     a = rng.standard_normal((plan.m, plan.k)).astype(np.float16)
     b = rng.standard_normal((plan.k, plan.n))
-    packed = pack_weights(plan.tiles, to_bits(a, "fp16"), plan.shape.block_m)
+    packed = packed_stages(TileOperator, plan, a)
     c = run_images(plan, packed, work_image(plan), b)
     alone = uncovered_rows(plan.tiles)
     assert np.isnan(c[alone]).all()
@@ -44,16 +47,18 @@ def test_a_tile_split_into_many_parts() -> None:
 
 def test_the_null_stage_is_zero_and_names_no_column() -> None:
     tiles = ragged_map(128)
-    packed = pack_weights(tiles, np.full((tiles.m, tiles.k), 7, np.uint16), 128)
+    packed = packed_stages(
+        TileOperator, plan_of(tiles, 64, 128, 128), np.full((tiles.m, tiles.k), 7, np.uint16)
+    )
     assert not packed.weights[packed.null_stage].any()
     assert (packed.columns[packed.null_stage] == -1).all()
     assert _stage_starts(tiles, 64)[-1] == packed.null_stage == 13
 
 
 def test_weights_of_another_shape_are_refused() -> None:
-    tiles = ragged_map(128)
+    plan = plan_of(ragged_map(128), 64, 128, 128)
     with pytest.raises(BadInput, match="must have the map's shape"):
-        pack_weights(tiles, np.zeros((tiles.m, tiles.k + 1), np.uint16), 128)
+        packed_stages(TileOperator, plan, np.zeros((plan.m, plan.k + 1), np.uint16))
 
 
 def test_bf16_bits_are_the_upper_half_of_fp32() -> None:

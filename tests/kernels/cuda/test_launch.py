@@ -5,17 +5,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from prunecast.errors import BadInput
 from prunecast.kernels.device import launch as launch_module
 from prunecast.kernels.device.form import FillRows
-from prunecast.kernels.device.launch import LaunchError, Place, Places, PreparedLaunch, launch
+from prunecast.kernels.device.launch import LaunchError, Place, PreparedLaunch
 from prunecast.kernels.device.transpose import transpose
-from prunecast.kernels.device.transpose.transpose import PreparedTranspose, Rows, transpose_args
+from prunecast.kernels.device.transpose.transpose import Rows, transpose_args, transpose_launch
 from prunecast.kernels.tile.cuda import operator as tile_operator
-from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
 from prunecast.kernels.tile.cuda.operator import Box, BoxMaps, _encode_boxes
-from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
-from prunecast.kernels.two_of_four.cuda.operator import SPARSE_ARGS
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
+
+
+def launch(function, arguments, *, stream, **sizes):
+    """Launch once."""
+    PreparedLaunch(function, arguments, **sizes)(stream)
+
 
 GRID = {"blocks": 7, "threads": 384, "shared_bytes": 200_000}
 B, C = Place(1 << 40, 640), Place((1 << 40) + 4096, 256)
@@ -57,24 +61,14 @@ def test_a_thread_without_a_context_gets_one_and_launches(monkeypatch):
     assert driver.launched[0] == driver.launched[1]
 
 
-@pytest.mark.parametrize("record", [TILE_ARGS, SPARSE_ARGS, MMA_ARGS])
-def test_places_are_the_fields_of_the_record(record):
-    words = record.itemsize // 8
-    fast = np.arange(words, dtype=np.uint64).view(record)
-    slow = fast.copy()
-    Places(fast).write(B, C)
-    slow["b"], slow["b_row_bytes"], slow["c"], slow["c_row_bytes"] = *B, *C
-    assert fast.tobytes() == slow.tobytes()
-
-
 def test_rows_without_weights_are_launched_with_what_the_kernel_reads(monkeypatch):
     driver = install(monkeypatch, 8, 8, 8, 8, 4)
-    fill = FillRows(99, 11, 22, blocks=5, tokens=64)
-    for place in (C, B):
-        fill(place, 3)
+    fill = FillRows(99, 11, 5)
+    for place, bias, tokens in ((C, 22, 64), (B, 33, 8)):
+        fill(place, bias, tokens, 3)
         seen = driver.launched[-1]
         numbers = [int.from_bytes(argument, "little") for argument in seen.arguments]
-        assert numbers == [11, 22, *place, 64]
+        assert numbers == [11, bias, *place, tokens]
     assert (seen.function, seen.grid, seen.stream, seen.overlaps) == (99, (5, 1, 1), 3, False)
 
 
@@ -101,17 +95,42 @@ def test_maps_of_many_places_make_room(monkeypatch):
     assert [place.pointer for place in maps._kept] == [768, 256]
 
 
-def test_a_prepared_transpose_is_of_the_matrices_it_is_told(monkeypatch):
+def test_a_transpose_reads_its_arguments_at_every_launch(monkeypatch):
     driver = install(monkeypatch, 48)
-    loaded = SimpleNamespace(kernel=SimpleNamespace(ptr=4321))
-    monkeypatch.setattr(transpose, "_kernel", lambda device: loaded)
-    x, b = Rows(1024, 1536, 197, 768), Rows(4096, 512, 768, 256)
-    prepared = PreparedTranspose(x, b, device=0)
-    for x_pointer, b_pointer in ((2048, 8192), (4096, 1 << 41)):
-        prepared(x_pointer, b_pointer, 9)
-        args, blocks = transpose_args(x._replace(pointer=x_pointer), b._replace(pointer=b_pointer))
+    monkeypatch.setattr(transpose, "load_function", lambda *_: 4321)
+    monkeypatch.setattr(transpose, "capability_of", lambda _: 80)
+    monkeypatch.setattr(transpose, "arch_of", lambda _: "sm_80")
+    monkeypatch.setattr(transpose, "build_transpose", lambda _: SimpleNamespace(cubin=None))
+    args, blocks = transpose_args(Rows(1024, 1536, 197, 768), Rows(4096, 512, 768, 256))
+    prepared = transpose_launch(args, blocks, 0)
+    for x, b in ((2048, 8192), (4096, 1 << 41)):
+        args["x"], args["b"] = x, b
+        prepared(9)
         seen = driver.launched[-1]
         assert seen.arguments == (args.tobytes(),)
         assert (seen.function, seen.grid, seen.block, seen.stream) == (4321, (blocks, 1, 1), (256, 1, 1), 9)
-    transpose.transpose_rows(x, b, device=0, stream=9)
-    assert driver.launched[-1].arguments == (transpose_args(x, b)[0].tobytes(),)
+        assert not seen.overlaps
+
+
+def test_architectures_and_residency_come_from_the_driver(monkeypatch):
+    numbers = {75: 9, 76: 0, 16: 132}
+
+    class Driver:
+        def cuDeviceGetAttribute(self, to, number, device):  # noqa: N802
+            to._obj.value = numbers[number]
+            return 0
+
+        def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, to, *_):  # noqa: N802
+            to._obj.value = 2
+            return 0
+
+    monkeypatch.setattr(launch_module, "driver", Driver)
+    launch_module.capability_of.cache_clear()
+    assert (launch_module.capability_of(0), launch_module.arch_of(0)) == (90, "sm_90a")
+    launch_module.capability_of.cache_clear()
+    numbers[75], numbers[76] = 8, 6
+    assert launch_module.arch_of(0) == "sm_86"
+    launch_module.capability_of.cache_clear()
+    launch_module.check_resident(1, 264, 256, 0, 0)
+    with pytest.raises(BadInput, match="265 blocks wait for one another, this GPU holds 264"):
+        launch_module.check_resident(1, 265, 256, 0, 0)

@@ -7,14 +7,15 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, run_reference
-from prunecast.kernels.device.tile_stages import to_bits, uncovered_rows
+from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.operator import TileOperator, _check_form
-from prunecast.kernels.tile.cuda.work_image import pack_weights, work_image
+from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.plan.assignment import assign_hardware, assign_stream_k
 from tests.kernels.cuda.emulator import run_images
+from tests.kernels.cuda.packed import packed_stages
 from tests.kernels.cuda.plans import GPU, plan_of, ragged_map
 from tests.kernels.cuda.sass import opcodes
 
@@ -38,7 +39,7 @@ def test_the_images_mean_what_the_plan_means(cluster: int, n: int, clusters: int
     rng = np.random.default_rng(1)
     a = rng.standard_normal((p.m, p.k)).astype(np.float16)
     b = rng.standard_normal((p.k, p.n))
-    packed = pack_weights(p.tiles, to_bits(a, "fp16"), p.shape.block_m)
+    packed = packed_stages(TileOperator, p, a)
     c = run_images(p, packed, work_image(p), b)
     alone = uncovered_rows(p.tiles)
     assert np.isnan(c[alone]).all()

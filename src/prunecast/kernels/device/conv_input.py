@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.arrays import Wanted, check_given
 from prunecast.kernels.device.frameworks import framework_of
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.tile_stages import PackedStages
+from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -52,13 +52,12 @@ def conv_defines(plan: KernelPlan) -> dict[str, int]:
     return {**({"BORDER": 1} if grid.border or strided else {}), **({"STRIDED": 1} if strided else {})}
 
 
-def reading_input(plan: KernelPlan, packed: PackedStages) -> PackedStages:
-    """Return `packed` with column indices replaced by input pixels; unchanged for a matrix product."""
+def rows_of_b(plan: KernelPlan, columns: IntArray) -> IntArray:
+    """Return the rows of B of column indices: pixels of the input of a convolution; -1 stays -1."""
     grid = grid_of(plan)
     if grid is None:
-        return packed
-    pixels = np.append(grid.offsets(), np.int32(-1))
-    return packed._replace(columns=np.ascontiguousarray(pixels[packed.columns]))
+        return columns
+    return np.ascontiguousarray(np.append(grid.offsets(), np.int32(-1))[columns])
 
 
 def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:

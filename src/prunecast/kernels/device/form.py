@@ -95,35 +95,33 @@ def end_defines(activation: str, *, bias: bool, dtype: str = "fp16") -> dict[str
 
 _THREADS = 256
 """Threads of a block. Kind: CUDA source, `fill_rows.cu`."""
-_C, _C_ROW, _ARGUMENTS, _ARGUMENT_BYTES = 2, 3, 5, 8
-"""Positions of pointers and row lengths among the arguments, number of arguments, and bytes of each. Kind:
-CUDA source, `fill_rows.cu`."""
+_ARGUMENTS, _ARGUMENT_BYTES = 5, 8
+"""Number of arguments, and bytes of each. Kind: CUDA source, `fill_rows.cu`."""
 
 
 class FillRows:
-    """Launch that writes the rows of C without kept weights (activation of the bias), for any address of C.
+    """Launch that writes the rows of C without kept weights: the activation of the bias.
 
     Parameters
     ----------
     function : handle of the loaded kernel
-    rows, bias : device addresses; the caller keeps the arrays alive
-    blocks : one for each row
-    tokens : length of a row of C, a multiple of 8
+    rows : device address of `count` numbers of rows; the caller keeps the array alive
     """
 
-    def __init__(self, function: int, rows: int, bias: int, *, blocks: int, tokens: int) -> None:
+    def __init__(self, function: int, rows: int, count: int) -> None:
         # `tokens` is an int in the kernel: the lower half of a little-endian 8-byte word
-        values = np.array([rows, bias, 0, 0, tokens], np.uint64)
+        values = np.array([rows, 0, 0, 0, 0], np.uint64)
         self._words = values.data
         first = values.ctypes.data
         addresses = [first + _ARGUMENT_BYTES * argument for argument in range(_ARGUMENTS)]
         self._launch = PreparedLaunch(
-            function, addresses, blocks=blocks, threads=_THREADS, shared_bytes=0, overlap=False
+            function, addresses, blocks=count, threads=_THREADS, shared_bytes=0, overlap=False
         )
 
-    def __call__(self, c: Place, stream: int) -> None:
-        """Enqueue the launch on a stream of the current device, given by its handle."""
-        self._words[_C], self._words[_C_ROW] = c
+    def __call__(self, c: Place, bias: int, tokens: int, stream: int) -> None:
+        """Enqueue the launch for rows of C of `tokens` tokens, a multiple of 8."""
+        words = self._words
+        words[1], (words[2], words[3]), words[4] = bias, c, tokens
         self._launch(stream)
 
 

@@ -1,19 +1,24 @@
-"""Kernel launches through the CUDA driver: arguments passed by value, and programmatic dependent launch.
+"""The CUDA driver: kernels from cubins, small arrays, and launches with arguments passed by value.
 
-CuPy supports only plain arguments, so `cuLaunchKernelEx` is called directly; CuPy does everything else. The
-launch configuration is prepared once, because building it needed a fifth of the time of a call.
+Neither CuPy nor torch is needed here. Frameworks support only plain arguments and no programmatic dependent
+launch, so `cuLaunchKernelEx` is called directly. A launch configuration is prepared once, because building it
+needed a fifth of the time of a call.
+
+The memory of `DeviceArray` does not come from a framework's allocator: the memory pool of a CUDA graph owns
+all that is allocated during its warm-up, and would reclaim it.
 """
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-WORD_BYTES = 8
-"""Bytes of an address or a stride. Kind: definition, 64-bit CUDA."""
+from prunecast.errors import BadInput
 
 
 class Place(NamedTuple):
@@ -24,27 +29,13 @@ class Place(NamedTuple):
     """Bytes from one row to the next."""
 
 
-class Places:
-    """Positions of the addresses and row strides of B and C in an argument record.
-
-    They are written as words of a buffer: NumPy needs six times as long to set a field of a record.
-    """
-
-    def __init__(self, args: npt.NDArray[np.void]) -> None:
-        self._words = args.view(np.uint64).data
-        fields: Any = args.dtype.fields
-        at = (fields[name][1] // WORD_BYTES for name in ("b", "c", "b_row_bytes", "c_row_bytes"))
-        self._b, self._c, self._b_row, self._c_row = at
-
-    def write(self, b: Place, c: Place) -> None:
-        """Write the addresses and row strides of B and C for the next launch."""
-        words = self._words
-        words[self._b], words[self._b_row] = b
-        words[self._c], words[self._c_row] = c
-
-
 _PROGRAMMATIC_SERIALIZATION = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION. Kind: definition, CUDA driver API."""
+_MOST_DYNAMIC_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES. Kind: definition, CUDA driver API."""
+_SM_COUNT, _MAJOR, _MINOR = 16, 75, 76
+"""CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR and _MINOR. Kind: definition, CUDA
+driver API."""
 _NO_CONTEXT = 201
 """CUDA_ERROR_INVALID_CONTEXT. Kind: definition, CUDA driver API."""
 
@@ -88,11 +79,84 @@ def answer_of(function: Callable[..., int], *arguments: Any) -> int:
 
 
 def _bind_context() -> None:
+    context = ctypes.c_void_p()
+    driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), _current_device())
+    driver().cuCtxSetCurrent(context)
+
+
+def _current_device() -> int:
+    """Return the current device of the framework that is in use."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return int(torch.cuda.current_device())
     import cupy as cp
 
-    context = ctypes.c_void_p()
-    driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), cp.cuda.runtime.getDevice())
-    driver().cuCtxSetCurrent(context)
+    return int(cp.cuda.runtime.getDevice())
+
+
+def ask(name: str, *arguments: Any) -> None:
+    """Call a function of the driver. Raise LaunchError with the driver's error number."""
+    status = answer_of(getattr(driver(), name), *arguments)
+    if status != 0:
+        raise LaunchError(f"{name} answers {status}")
+
+
+class DeviceArray:
+    """A copy of an array on the current device, freed with this object."""
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        host = np.ascontiguousarray(values)
+        found, size = ctypes.c_uint64(), max(host.nbytes, 16)
+        ask("cuMemAlloc_v2", ctypes.byref(found), ctypes.c_size_t(size))
+        self.pointer = int(found.value)
+        if host.nbytes:
+            to, count = ctypes.c_uint64(self.pointer), ctypes.c_size_t(host.nbytes)
+            ask("cuMemcpyHtoD_v2", to, ctypes.c_void_p(host.ctypes.data), count)
+
+    def __del__(self) -> None:
+        if hasattr(self, "pointer"):
+            driver().cuMemFree_v2(ctypes.c_uint64(self.pointer))
+
+
+@cache
+def load_function(cubin: Path, entry: str, shared_bytes: int, device: int) -> int:
+    """Return the handle of a kernel on the current device, with this limit of dynamic shared memory."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    ask("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
+    ask("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+    ask("cuFuncSetAttribute", function, _MOST_DYNAMIC_SHARED, ctypes.c_int(shared_bytes))
+    assert function.value is not None
+    return function.value
+
+
+@cache
+def capability_of(device: int) -> int:
+    """Return the compute capability of a device, times ten."""
+    return 10 * _attribute(_MAJOR, device) + _attribute(_MINOR, device)
+
+
+def _attribute(number: int, device: int) -> int:
+    found = ctypes.c_int()
+    ask("cuDeviceGetAttribute", ctypes.byref(found), number, device)
+    return found.value
+
+
+def arch_of(device: int) -> str:
+    """Return the architecture to compile for; `sm_90a` has instructions that `sm_90` lacks."""
+    capability = capability_of(device)
+    return "sm_90a" if capability == 90 else f"sm_{capability}"
+
+
+def check_resident(function: int, blocks: int, threads: int, shared_bytes: int, device: int) -> None:
+    """Raise BadInput if blocks that wait for one another cannot all be resident, to avoid a deadlock."""
+    per_sm = ctypes.c_int()
+    sizes = ctypes.c_int(threads), ctypes.c_size_t(shared_bytes)
+    ask(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(per_sm), ctypes.c_void_p(function), *sizes
+    )
+    fit = per_sm.value * _attribute(_SM_COUNT, device)
+    if fit < blocks:
+        raise BadInput(f"{blocks} blocks wait for one another, this GPU holds {fit}")
 
 
 class PreparedLaunch:
@@ -145,20 +209,3 @@ class PreparedLaunch:
         if status != 0:
             blocks, threads = self._config.grid[0], self._config.block[0]
             raise LaunchError(f"cuLaunchKernelEx answers {status} for {blocks} blocks of {threads} threads")
-
-
-def launch(
-    function: int,
-    arguments: list[int],
-    *,
-    blocks: int,
-    threads: int,
-    shared_bytes: int,
-    stream: int,
-    overlap: bool,
-) -> None:
-    """Launch a loaded kernel once; see `PreparedLaunch`."""
-    once = PreparedLaunch(
-        function, arguments, blocks=blocks, threads=threads, shared_bytes=shared_bytes, overlap=overlap
-    )
-    once(stream)

@@ -6,16 +6,19 @@ run here instead; graphs still contain the operators. A prepared call is cached 
 type, dtype, device, shape, strides and modes, which a guard of torch's compiler checks in one step.
 """
 
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
 
 from prunecast.kernels.device.launch import PreparedLaunch
-from prunecast.kernels.device.transpose.transpose import Rows, transpose_args
-from prunecast.torch.cuda.device import stream_of
-from prunecast.torch.cuda.launches import LayerTensors, Prepared, prepared_launch
-from prunecast.torch.cuda.layer_launch import ELEMENT_BYTES, GROUP, Call
-from prunecast.torch.cuda.transpose import transpose_launch
+from prunecast.kernels.device.transpose.transpose import (
+    ELEMENT_BYTES,
+    Rows,
+    transpose_args,
+    transpose_launch,
+)
+from prunecast.torch.cuda.launches import GROUP, LayerTensors, Prepared, prepared_launch, stream_of
 from prunecast.torch.epilogue import Epilogue, strides_seen_as
 
 MOST_CALLS = 64
@@ -38,9 +41,7 @@ class ProductForm(NamedTuple):
 
 
 class DirectCalls:
-    """The calls of one product. Its launches own their arguments, so threads must not share
-    it on a device.
-    """
+    """The calls of one product."""
 
     def __init__(self, form: ProductForm, tensors: LayerTensors) -> None:
         self.form, self.tensors = form, tensors
@@ -70,9 +71,13 @@ class DirectCalls:
         """
         if not x.is_contiguous() and not columns_of_view(x):
             return None
+        tokens = x.numel() // self.form.features
+        prepared = prepared_launch(self.form.plan, tokens, self.form.epilogue, x, self.tensors)
+        if not prepared.operator.writes_tokens:
+            return None
         if len(self._calls) >= MOST_CALLS:
             del self._calls[next(iter(self._calls))]
-        found = self._calls[_key(x)] = self._last = _DirectCall(self.form, self.tensors, x)
+        found = self._calls[_key(x)] = self._last = _DirectCall(self.form, self.tensors, prepared, x)
         return found.run(x, x.data_ptr())
 
     def may_call(self, x: torch.Tensor) -> bool:
@@ -113,14 +118,17 @@ def _key(x: torch.Tensor) -> tuple[Any, ...]:
 class _DirectCall:
     """The call for every x with the layout of the first one."""
 
-    def __init__(self, product: ProductForm, tensors: LayerTensors, x: torch.Tensor) -> None:
+    def __init__(
+        self, product: ProductForm, tensors: LayerTensors, prepared: Prepared, x: torch.Tensor
+    ) -> None:
         self._device, self._tokens = x.get_device(), x.numel() // product.features
-        prepared = prepared_launch(product.plan, self._tokens, product.epilogue, x, tensors)
-        image, bias = tensors.images[prepared.image], tensors.bias
-        self._launch, self._read = prepared.launch.at, (image, bias)
+        self._launch, self._read = prepared.operator.at, (tensors.images[prepared.image], tensors.bias)
         lies_turned = columns_of_view(x)
-        columns = lies_turned or self._whole(prepared)
-        self._call = Call(columns, image.data_ptr(), 0 if bias is None else bias.data_ptr(), self._tokens)
+        columns = self._columns = lies_turned or self._whole(prepared)
+        turned = product.epilogue.features_first
+        self._call = prepared.call(
+            columns, tensors.images, tensors.bias, rows=product.rows, tokens=self._tokens, turned=turned
+        )
         self._x_t = ((product.features, columns), (columns, 1), x.dtype)
         self._turn = None if lies_turned or columns == 1 else self._prepare_turn(product.features)
         self._y = self._room_of_y(product, x, columns)
@@ -129,16 +137,17 @@ class _DirectCall:
         self._looks_alike = _guards.TensorGuards(x, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
     def _whole(self, prepared: Prepared) -> int:
-        group = 1 if self._tokens == 1 and prepared.launch.takes_one else GROUP
+        group = 1 if self._tokens == 1 and prepared.operator.takes_one else GROUP
         return int(-(-self._tokens // group) * group)
 
     def _prepare_turn(self, features: int) -> PreparedLaunch:
-        columns = self._call.columns
+        columns = self._columns
         x = Rows(0, features * ELEMENT_BYTES, self._tokens, features)
         x_t = Rows(0, columns * ELEMENT_BYTES, features, columns)
         self._args, blocks = transpose_args(x, x_t)
+        self._lock = Lock()  # of the argument
         self._words: Any = self._args.view("u8").data
-        return transpose_launch(self._device, self._args, blocks)
+        return transpose_launch(self._args, blocks, self._device)
 
     def _room_of_y(self, product: ProductForm, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
         """Return shape, strides and dtype of y, including the padded columns if features come first."""
@@ -168,9 +177,10 @@ class _DirectCall:
         y: torch.Tensor = _empty(*self._y)
         if self._turn is not None:
             x_t, words = _empty(*self._x_t), self._words
-            words[0], words[1] = at, x_t.data_ptr()
-            at = words[1]
-            self._turn(stream)
+            with self._lock:
+                words[0] = at
+                at = words[1] = x_t.data_ptr()
+                self._turn(stream)
         self._launch(self._call, at, y.data_ptr(), stream)
         return y if self._seen is None else y.as_strided(*self._seen)
 

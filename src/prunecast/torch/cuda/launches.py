@@ -5,18 +5,35 @@ happen during the capture of a CUDA graph. Records hold no weights: the pointers
 passed at every call.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.torch.cuda.device import is_capturing
-from prunecast.torch.cuda.layer_launch import LayerLaunch
-from prunecast.torch.cuda.tiles import HalvesLaunch, SmallLaunch, TileLaunch
-from prunecast.torch.epilogue import Epilogue, LinearCall
-from prunecast.torch.forms import plan_for, planned_tokens
-from prunecast.torch.images import FRAGMENTS, HALVES, STAGES, layout_of
+from prunecast.kernels import ConvGrid, KernelPlan
+from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.small_n.cuda.records import SmallOperator
+from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
+from prunecast.kernels.tile.cuda.operator import TileOperator
+from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
+from prunecast.torch.cuda.transpose import turn_into
+from prunecast.torch.epilogue import Epilogue, LinearCall, changes_of
+from prunecast.torch.forms import conv_plan, plan_for, planned_tokens
+from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, layout_of
 from prunecast.torch.layer_table import check_gpu, known_layer
+
+GROUP = 8
+"""Columns of x_t are a multiple of this, or a single one."""
+OPERATORS: dict[str, type[Operator]] = {
+    STAGES: TileOperator,
+    FRAGMENTS: SmallOperator,
+    HALVES: SparseOperator,
+    MMA: MmaOperator,
+    MMA_HALVES: MmaOperator,
+    CORES: FfmaOperator,
+}
+"""Layout of packed weights -> kernel that reads them."""
 
 
 class LayerTensors(NamedTuple):
@@ -31,7 +48,8 @@ class LayerTensors(NamedTuple):
 
 class _Key(NamedTuple):
     plan: int
-    tokens: int
+    source: "int | ConvGrid"
+    """Planned tokens, or the convolution whose input is read."""
     epilogue: Epilogue
     has_bias: bool
     device: int
@@ -44,8 +62,10 @@ class _Key(NamedTuple):
 class Prepared(NamedTuple):
     """A launch, and the index of the packed weights that it reads."""
 
-    launch: LayerLaunch
+    operator: Operator
     image: int
+    epilogue: Epilogue
+    adds: bool
 
     def __call__(
         self,
@@ -54,17 +74,56 @@ class Prepared(NamedTuple):
         bias: torch.Tensor | None,
         y: torch.Tensor,
     ) -> None:
-        """Enqueue the launch."""
+        """Write y in the layout of the epilogue from x_t (K, tokens or more), or add to the values in y."""
         device = x_t.device.index
-        if torch._C._cuda_getDevice() == device:
-            self.launch(x_t, images[self.image], bias, y)
-        else:
+        if torch._C._cuda_getDevice() != device:
             with torch.cuda.device(device):
-                self.launch(x_t, images[self.image], bias, y)
+                self(x_t, images, bias, y)
+            return
+        if x_t.shape[1] % GROUP and not self.operator.takes_one:
+            x_t = torch.nn.functional.pad(x_t, (0, -x_t.shape[1] % GROUP))
+        if x_t.shape[1] > 1 and x_t.stride(0) != x_t.shape[1]:
+            x_t = x_t.contiguous()
+        if x_t.data_ptr() % self.operator.align_bytes(self.operator.plan):
+            x_t = x_t.clone()
+        columns, c = x_t.shape[1], y
+        turned = self.epilogue.features_first or not self.operator.writes_tokens
+        if turned and (not self.epilogue.features_first or y.shape[1] != columns):
+            rows = y.shape[0] if self.epilogue.features_first else y.shape[1]
+            c = y.new_empty((rows, columns))
+        call = self.call(columns, images, bias, rows=c.shape[1], tokens=c.shape[0], turned=turned)
+        self.operator.at(call, x_t.data_ptr(), c.data_ptr(), stream_of(device))
+        if c is not y:
+            self._hand_over(c, y)
+
+    def call(
+        self,
+        columns: int,
+        images: list[torch.Tensor],
+        bias: torch.Tensor | None,
+        *,
+        rows: int,
+        tokens: int,
+        turned: bool,
+    ) -> Call:
+        """Return the values of a call for x_t with such columns and y (tokens, rows) unless it is turned."""
+        image = images[self.image]
+        item = image.element_size()
+        biased = 0 if bias is None else bias.data_ptr()
+        row_bytes = (columns if turned else rows) * item
+        return Call(image.data_ptr(), biased, columns * item, row_bytes, columns, 0 if turned else tokens)
+
+    def _hand_over(self, c: torch.Tensor, y: torch.Tensor) -> None:
+        """Write C (rows, columns) to y, or add it where the kernel writes no residual sums."""
+        if self.epilogue.features_first:
+            y.copy_(c[:, : y.shape[1]])
+        elif self.adds:
+            y.add_(c[:, : y.shape[0]].t())
+        else:
+            turn_into(c, y)
 
 
-_LAUNCHES: dict[str, type[LayerLaunch]] = {STAGES: TileLaunch, FRAGMENTS: SmallLaunch, HALVES: HalvesLaunch}
-_PREPARED: dict[tuple[Any, ...], Prepared] = {}
+_PREPARED: dict[_Key, Prepared] = {}
 
 
 def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
@@ -84,17 +143,20 @@ def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
 
 def prepared_launch(
     plan: int,
-    tokens: int,
+    source: int | ConvGrid,
     epilogue: Epilogue,
     x: torch.Tensor,
     layer: LayerTensors,
     *,
     adds: bool = False,
 ) -> Prepared:
-    """Return the launch of `launch_of` for any x of that device and dtype, whatever its strides."""
+    """Return the launch of `launch_of` for any x of that device and dtype, whatever its strides.
+
+    `source` is a number of tokens, or the convolution whose input is read.
+    """
     key = _Key(
         plan,
-        planned_tokens(tokens),
+        planned_tokens(source) if isinstance(source, int) else source,
         epilogue,
         layer.bias is not None,
         x.device.index,
@@ -104,10 +166,9 @@ def prepared_launch(
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
-            wanted = "call the layer once before it is captured"
-            raise BadInput(f"nothing is prepared for {tokens} tokens: {wanted}")
-        found = _prepared(key, x, layer)
-        _PREPARED[key] = found
+            what = f"{source} tokens" if isinstance(source, int) else f"{source.n} pixels"
+            raise BadInput(f"nothing is prepared for {what}: call the layer once before it is captured")
+        found = _PREPARED[key] = _prepared(key, x, layer)
     return found
 
 
@@ -115,7 +176,36 @@ def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
     layer = known_layer(key.plan, given.tiles, x.dtype, given.gpu)
     check_gpu(x.device, layer.gpu)
     layouts = [layout_of(image) for image in given.images]
-    plan, image = plan_for(layer.tiles, key.tokens, layer.dtype, layer.gpu, layouts, glu=key.epilogue.glu)
-    kind = _LAUNCHES[layouts[image].kind]
+    glu = key.epilogue.glu
+    if isinstance(key.source, int):
+        plan, image = plan_for(layer.tiles, key.source, layer.dtype, layer.gpu, layouts, glu=glu)
+    else:
+        plan, image = conv_plan(layer.tiles, key.source, layer.dtype, layer.gpu, layouts)
     with torch.cuda.device(x.device):
-        return Prepared(kind(plan, key.epilogue, bias=key.has_bias, adds=key.adds, device=x.device), image)
+        return Prepared(_operator(OPERATORS[layouts[image].kind], plan, key), image, key.epilogue, key.adds)
+
+
+def _operator(kind: type[Operator], plan: KernelPlan, key: _Key) -> Operator:
+    changes: dict[str, int] = {}
+    if kind.writes_tokens and plan.source is None:
+        changes = changes_of(key.epilogue, adds=key.adds)
+    elif key.epilogue.glu:
+        raise BadInput(f"{kind.name} has no gated units: sparsify with fuse=False")
+    return kind(
+        plan,
+        kind.records(plan),
+        device=key.device,
+        activation=key.epilogue.activation,
+        bias=key.has_bias,
+        changes=changes,
+    )
+
+
+def stream_of(device: int) -> int:
+    """Return the handle of torch's current stream."""
+    return int(torch._C._cuda_getCurrentRawStream(device))
+
+
+def is_capturing() -> bool:
+    """Return whether the current stream is being captured, during which nothing may be allocated."""
+    return bool(torch.cuda.is_current_stream_capturing())

@@ -27,7 +27,7 @@ LEAST_ADDED = 6 << 20
 IN_PLACE = ("relu", "relu epilogue", "elementwise")
 """Kinds that work in place, on the first tensor that they read."""
 BORDER = 1
-"""Zeros around images, in pixels. Kind: choice, `prunecast.torch.TileSparseConv2d`."""
+"""Zeros around images, in pixels. Kind: choice, `prunecast.torch.SparseConv2d`."""
 
 
 def fold_first_norm(model: ModelGraph) -> ModelGraph:

@@ -7,7 +7,9 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.tile.cuda.mma.pack import _pack_mma, rows_at_once
+from prunecast.kernels.device.tile_stages import tile_stages
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
+from prunecast.kernels.tile.cuda.mma.pack import rows_at_once
 from prunecast.kernels.tile.cuda.mma.records import (
     FIRST_STEP,
     LAST_STEP,
@@ -16,8 +18,8 @@ from prunecast.kernels.tile.cuda.mma.records import (
     PLACE_SHIFT,
     _mma_records,
 )
-from prunecast.plan.kernel_plan import BlockShape
 from tests.kernels.cuda.mma.mma_plans import KEPT, plan_of, ragged_map
+from tests.kernels.cuda.packed import packed_stages
 
 A100 = load_gpu("a100-sxm4-80gb")
 
@@ -25,9 +27,10 @@ A100 = load_gpu("a100-sxm4-80gb")
 @pytest.mark.parametrize("form", [(64, 64), (32, 256), (128, 128)])
 def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -> None:
     """Lane 4 g + q, word w: row g + 8 (w mod 2), column 2 q + 8 (w div 2) and the next (PTX ISA, mma)."""
-    tiles = ragged_map(form[0])
+    plan = plan_of(ragged_map(form[0]), 200, form)
+    tiles = plan.tiles
     bits = np.random.default_rng(1).integers(1, 65535, (tiles.m, tiles.k)).astype(np.uint16)
-    packed = _pack_mma(tiles, bits, BlockShape(*form, 32))
+    packed = packed_stages(MmaOperator, plan, bits)
     by_lane = packed.weights.reshape(-1, 2, form[0] // 16, 32, 8)
     found = np.zeros_like(bits)
     at_once = rows_at_once(form[1])
@@ -55,7 +58,7 @@ def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -
 @pytest.mark.parametrize("blocks", [0, 7])
 def test_steps_are_those_of_the_work_list(blocks: int) -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=blocks)
-    packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+    packed = MmaOperator.stages(plan)
     records = _mma_records(plan, packed)
     work = plan.work
     seen = 0
@@ -98,7 +101,7 @@ def _place(work, i: int) -> int:
 
 def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7)
-    packed = _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+    packed = MmaOperator.stages(plan)
     records = _mma_records(plan, packed)
     extra = records.steps[records.start[plan.blocks] :]
     assert records.blocks == plan.blocks + 2  # five rows, twice 128 tokens
@@ -114,13 +117,13 @@ def test_plans_that_the_kernel_cannot_walk_are_refused() -> None:
     with pytest.raises(BadInput, match="must take 128 tokens"):
         _mma_records(
             replace(plan, work=short),
-            _pack_mma(plan.tiles, np.zeros((plan.m, plan.k), np.uint16), plan.shape),
+            MmaOperator.stages(plan),
         )
 
 
 def test_weights_of_another_shape_and_tall_tiles_are_refused() -> None:
-    tiles = ragged_map(64)
+    plan = plan_of(ragged_map(64), 200, (64, 64))
     with pytest.raises(BadInput, match="map's shape"):
-        _pack_mma(tiles, np.zeros((3, 3), np.uint16), BlockShape(64, 64, 32))
+        packed_stages(MmaOperator, plan, np.zeros((3, 3), np.uint16))
     with pytest.raises(BadInput, match="64 rows does not fit"):
-        _pack_mma(tiles, np.zeros((tiles.m, tiles.k), np.uint16), BlockShape(32, 128, 32))
+        tile_stages(plan.tiles, 32, 32)

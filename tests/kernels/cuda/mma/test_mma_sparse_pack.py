@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.tile_stages import PackedStages, squeeze
-from prunecast.kernels.tile.cuda.mma.pack import _pack_sparse_mma, _place_words, pack_bits
+from prunecast.kernels.device.packing import packed_weights
+from prunecast.kernels.device.tile_stages import tile_stages
+from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
+from prunecast.kernels.tile.cuda.mma.pack import rows_at_once, sparse_fragment_slab
 from prunecast.kernels.tile.cuda.mma.records import _mma_records
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import BlockShape
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map
+from tests.kernels.cuda.packed import PackedStages, packed_stages
 from tests.kernels.cuda.sparse.layouts import elements_in
 
 Bits = npt.NDArray[np.uint16]
@@ -49,7 +52,7 @@ def unpacked(packed: PackedStages, shape: BlockShape, size: tuple[int, int]) -> 
     found = np.zeros(size, np.uint16)
     for t in range(packed.rows.shape[0]):
         for stage in range(packed.stage_start[t], packed.stage_start[t + 1]):
-            dense = stage_weights(packed.weights[stage], shape)
+            dense = stage_weights(packed.weights[stage].ravel(), shape)
             columns = packed.columns[stage].T.reshape(-1)
             rows = packed.rows[t]
             assert not dense[rows < 0].any()
@@ -71,7 +74,10 @@ def test_unpacking_gives_back_what_was_kept(seed: int, k: int, m: int, shape: tu
     tiles = dense_tile_map(m, k, form.block_m)
     inner = elements_in(tiles, seed % 1000)
     bits = rng.integers(1, 65536, (m, k)).astype(np.uint16)
-    packed = _pack_sparse_mma(tiles, inner, bits, form)
+    stages = tile_stages(tiles, form.block_m, form.block_k)
+    weights = packed_weights(bits, tiles, stages, sparse_fragment_slab(form.block_m, form.block_k), inner)
+    columns = stages.columns_by_thread(rows_at_once(form.block_n))
+    packed = PackedStages(weights, columns, stages.rows, stages.stage_start)
     assert np.array_equal(unpacked(packed, form, (m, k)), bits * inner.mask())
 
 
@@ -80,15 +86,15 @@ def test_unpacking_ragged_tiles_gives_back_what_was_kept(gpu: str) -> None:
     """Shuffled rows, a short tile, rows in no tile, tiles of 0, 1, 15 to 17 and up to 700 columns."""
     plan = plan_of(ragged_map(32), 72, (32, 128), gpu=gpu, sparse=True)
     bits = np.random.default_rng(1).integers(1, 65536, (plan.m, plan.k)).astype(np.uint16)
-    packed = pack_bits(plan, bits)
+    packed = packed_stages(MmaOperator, plan, bits)
     assert np.array_equal(unpacked(packed, plan.shape, bits.shape), bits * plan.inner.mask())
-    assert packed.weights.shape[1] * 2 == -(-(plan.shape.block_m * plan.shape.block_k * 9 // 8) // 128) * 128
+    assert packed.weights[0].nbytes == -(-(plan.shape.block_m * plan.shape.block_k * 9 // 8) // 128) * 128
 
 
 def test_the_null_stage_is_zero_has_places_that_ascend_and_names_no_column() -> None:
     plan = plan_of(ragged_map(64), 72, (64, 64), sparse=True)
-    packed = pack_bits(plan, np.full((plan.m, plan.k), 7, np.uint16))
-    null = packed.weights[packed.null_stage]
+    packed = packed_stages(MmaOperator, plan, np.full((plan.m, plan.k), 7, np.uint16))
+    null = packed.weights[packed.null_stage].ravel()
     assert not stage_weights(null, plan.shape).any()
     assert (null[64 * 32 :] == 0xEEEE).all()  # third and fourth of every four
     assert (packed.columns[packed.null_stage] == -1).all()
@@ -98,26 +104,29 @@ def test_a_word_has_16_columns_of_two_rows() -> None:
     kept = np.zeros((16, 64), np.bool_)
     kept[3, [16, 17]] = True  # row g 3, word 1: places 0 and 1 of its first four columns
     kept[11, [30, 31]] = True  # row g + 8: 2 and 3 of its last four
-    words = _place_words(squeeze(np.zeros((16, 64), np.uint16), kept).places, 64)
-    assert words.shape == (1, 1, 8, 4)
-    assert words[0, 0, 3, 1] == 0xEEEE_EEE4
-    assert (np.delete(words.reshape(-1), 3 * 4 + 1) == 0xEEEE_EEEE).all()
+    whole = dense_tile_map(16, 64, 16)
+    inner = element_map_from_mask(kept, "2:4")
+    slab, stages = sparse_fragment_slab(16, 64), tile_stages(whole, 16, 64)
+    image = packed_weights(np.zeros((16, 64), np.uint16), whole, stages, slab, inner)
+    words = image[0].ravel()[16 * 32 :].view(np.uint32)
+    assert words[3 * 4 + 1] == 0xEEEE_EEE4
+    assert (np.delete(words, 3 * 4 + 1) == 0xEEEE_EEEE).all()
 
 
 def test_items_begin_at_steps_of_the_plan() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7, sparse=True)
     assert plan.shape.block_k == 64
-    packed = pack_bits(plan, np.zeros((plan.m, plan.k), np.uint16))
-    records = _mma_records(plan, packed)
+    stages = MmaOperator.stages(plan)
+    records = _mma_records(plan, stages)
     steps = np.maximum(-(-(plan.work.k_stop - plan.work.k_start) // 64), 1)
     assert records.start[plan.blocks] == steps.sum()
     within = plan.work._replace(k_start=plan.work.k_start + 32 * (plan.work.k_start > 0))
     with pytest.raises(BadInput, match="multiples of 64 columns"):
-        _mma_records(replace(plan, work=within), packed)
+        _mma_records(replace(plan, work=within), stages)
 
 
 def test_elements_that_are_not_two_of_four_are_refused() -> None:
     plan = plan_of(ragged_map(64), 72, (64, 64), sparse=True)
     full = element_map_from_mask(np.ones((plan.m, plan.k), np.bool_), "dense")
     with pytest.raises(BadInput, match="more than two of four"):
-        _pack_sparse_mma(plan.tiles, full, np.zeros((plan.m, plan.k), np.uint16), plan.shape)
+        packed_stages(MmaOperator, replace(plan, inner=full), np.zeros((plan.m, plan.k), np.uint16))

@@ -6,14 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.conv_input import reading_input
-from prunecast.kernels.device.tile_stages import to_bits
-from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator, _pack_ffma
+from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
-from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.kernels.tile.cuda.mma.records import WARPS, _mma_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
+from tests.kernels.cuda.packed import packed_stages
 
 __all__ = ["run_mma"]
 
@@ -41,12 +39,12 @@ def run_mma(
     choices = {"activation": activation, "bias": operands.bias is not None, "changes": defines}
     arch = 900 if has_async_copies(plan) else 750
     if plan.tensor == "none":
-        form, packed = FfmaOperator.form(plan, **choices), _pack_ffma(plan, operands.a)
+        operator: type[MmaOperator] = FfmaOperator
     else:
-        form = MmaOperator.form(plan, **choices)
-        packed = reading_input(plan, pack_bits(plan, to_bits(operands.a, plan.dtype)))
+        operator = MmaOperator
+    form, packed = operator.form(plan, **choices), packed_stages(operator, plan, operands.a)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
-    records = _mma_records(plan, packed)
+    records = _mma_records(plan, operator.stages(plan))
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {
         "weights": packed.weights,

@@ -6,15 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.small_n.cuda.records import (
     SmallOperator,
-    _place_b,
-    pack_small,
     small_records,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
+from tests.kernels.cuda.packed import packed_stages
 
 __all__ = ["run_small"]
 
@@ -46,8 +44,8 @@ def run_small(
     if gated is not None:
         defines["GLU"] = 1
     kernel = build_on_cpu(form.source, form.entry, defines, folder, changes=changes)
-    packed = pack_small(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
-    records = small_records(plan, packed)
+    packed = packed_stages(SmallOperator, plan, operands.a)
+    records = small_records(plan, SmallOperator.stages(plan))
     args = records.arguments(plan)
     arrays = {
         "weights": packed.weights,
@@ -60,7 +58,10 @@ def run_small(
     }
     for name, array in arrays.items():
         args[name] = array.ctypes.data
-    _place_b(args, plan, operands.b.address, operands.b.row_bytes)
+    shift = operands.b.address % 4 // 2  # elements before B in its first word
+    args["b"], args["b_shift"] = operands.b.address - 2 * shift, shift
+    args["b_row_bytes"] = operands.b.row_bytes
+    args["b_end"] = shift + (plan.k - 1) * (operands.b.row_bytes // 2) + plan.n
     c = gated or token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     resources = plan.resources

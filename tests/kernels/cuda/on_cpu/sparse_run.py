@@ -6,15 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.tile_stages import to_bits
 from prunecast.kernels.tile.cuda.work_image import COUNTERS_PER_GROUP, work_image
 from prunecast.kernels.two_of_four.cuda.operator import (
     SPARSE_ARGS,
     SparseOperator,
-    _pack_sparse,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
+from tests.kernels.cuda.packed import packed_stages
 
 __all__ = ["run_sparse"]
 
@@ -44,7 +43,7 @@ def run_sparse(
         form.source, form.entry, form.defines, folder, includes=form.includes, changes=changes
     )
     assert plan.inner is not None
-    packed = _pack_sparse(plan.tiles, plan.inner, to_bits(operands.a, plan.dtype), plan.shape.block_m)
+    packed = packed_stages(SparseOperator, plan, operands.a)
     work = work_image(plan)
     arrays = {
         "weights": packed.weights,

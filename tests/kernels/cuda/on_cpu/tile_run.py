@@ -7,17 +7,18 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
-from prunecast.kernels.device.conv_input import reading_input, write_grid
+from prunecast.kernels.device.conv_input import write_grid
 from prunecast.kernels.device.form import ACTIVATIONS
-from prunecast.kernels.device.tile_stages import to_bits, uncovered_rows
+from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.tile.cuda.operator import (
     TileOperator,
     box_of,
     token_box_of,
 )
-from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, pack_weights, work_image
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
+from tests.kernels.cuda.packed import packed_stages
 
 __all__ = ["run_fill", "run_tiles"]
 
@@ -56,8 +57,7 @@ def run_tiles(
         defines = {**(defines or {}), "GLU": 1}
     form = TileOperator.form(plan, activation=activation, bias=operands.bias is not None, changes=defines)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
-    packed = pack_weights(plan.tiles, to_bits(operands.a, plan.dtype), plan.shape.block_m)
-    packed = reading_input(plan, packed)
+    packed = packed_stages(TileOperator, plan, operands.a)
     work = work_image(plan)
     sums = plan.shape.block_m * plan.shape.block_n
     arrays = {

@@ -5,13 +5,13 @@ import numpy.typing as npt
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.tile_stages import PackedStages
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.work_image import _WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.assignment import assign_hardware, assign_longest_first, split_items
+from tests.kernels.cuda.packed import PackedStages
 from tests.kernels.cuda.plans import ragged_map
 
 GPU = load_gpu("h200-sxm")
@@ -73,7 +73,7 @@ def run_images(
                 if column >= 0:
                     row = b[column, token : token + block_n]
                     tokens[place, : row.size] = row
-            sums += stage_weights(packed.weights[stage], block_m) @ tokens
+            sums += stage_weights(packed.weights[stage].ravel().view(np.uint8), block_m) @ tokens
         width = min(block_n, plan.n - token)
         for place, row in enumerate(packed.rows[tile].tolist()):
             if row >= 0:

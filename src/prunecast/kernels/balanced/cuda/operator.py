@@ -1,4 +1,4 @@
-"""`BalancedOperator.compile(plan, weights)`: a balanced plan as a callable on the GPU.
+"""`BalancedOperator`: the balanced kernel, and the packing of its plans.
 
 Records are per window of columns, not per item: every group of rows processes all windows.
 """
@@ -23,8 +23,7 @@ from prunecast.kernels.balanced.layout import (
 )
 from prunecast.kernels.device.arrays import Wanted
 from prunecast.kernels.device.form import Form, FormOptions, end_defines
-from prunecast.kernels.device.launch import Place, Places
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import IntArray
@@ -244,14 +243,10 @@ class BalancedOperator(Operator):
         """Return the alignment of rows in bytes: 1 (none) for one token."""
         return 1 if plan.n == 1 else 16
 
-    def places(self) -> Places | None:
-        """Return None for one token, because `place` then writes strides in elements."""
-        return None if self.plan.n == 1 else super().places()
-
-    def place(self, b: Place, c: Place) -> None:
-        """Write B and C into the arguments; for one token with strides in elements."""
-        super().place(b, c)
+    def write(self, call: Call) -> None:
+        """Write the values of the call into the argument; for one token steps count elements."""
+        super().write(call)
         if self.plan.n == 1:
-            args, item_bytes = self._args, self._wanted.item_bytes
-            args["b"], args["c"] = b.pointer, c.pointer
-            args["b_step"], args["c_step"] = b.row_bytes // item_bytes, c.row_bytes // item_bytes
+            item_bytes = DTYPE_BYTES[self.plan.dtype]
+            self._args["b_step"] = call.b_row_bytes // item_bytes
+            self._args["c_step"] = call.c_row_bytes // item_bytes

@@ -5,13 +5,12 @@ torch's own copy of a transposed view needs 23 us for 4096 x 768 fp16 on an H200
 """
 
 from functools import cache
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.launch import PreparedLaunch
+from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
 
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
 """Alignment of rows in bytes, and bytes of an element. Kind: CUDA source, `transpose_rows.cu`."""
@@ -31,8 +30,6 @@ TRANSPOSE_ARGS = np.dtype(
     ]
 )
 """Layout of `TransposeArgs`."""
-_X_WORD, _B_WORD = 0, 1
-"""Indices of the 8-byte words that contain the pointers. Kind: CUDA source, `transpose_rows.cu`."""
 
 
 class Rows(NamedTuple):
@@ -68,54 +65,19 @@ def transpose_args(x: Rows, b: Rows) -> tuple[np.ndarray[Any, Any], int]:
     return args, across * down
 
 
-def transpose_rows(x: Rows, b: Rows, *, device: int, stream: int) -> None:
-    """Write B = X^T on a stream of a device; the padding after X's tokens in rows of B becomes zero.
-
-    `may_transpose` must hold. The first call on a device loads the kernel.
-    """
-    PreparedTranspose(x, b, device=device)(x.pointer, b.pointer, stream)
-
-
-class PreparedTranspose:
-    """A prepared `transpose_rows` for matrices that differ from X and B only in their addresses."""
-
-    def __init__(self, x: Rows, b: Rows, *, device: int) -> None:
-        args, blocks = transpose_args(x, b)
-        self._words, self._lock = args.view(np.uint64).data, Lock()
-        self._launch = prepared_launch(_kernel(device).kernel.ptr, args, blocks, overlap=False)
-
-    def __call__(self, x_pointer: int, b_pointer: int, stream: int) -> None:
-        """Enqueue the copy on a stream of the current device, which must be the one that it
-        was prepared for.
-        """
-        with self._lock:
-            self._words[_X_WORD], self._words[_B_WORD] = x_pointer, b_pointer
-            self._launch(stream)
-
-
-def prepared_launch(
-    function: int, args: np.ndarray[Any, Any], blocks: int, *, overlap: bool
-) -> PreparedLaunch:
-    """Return a prepared launch of the loaded kernel; `overlap` needs compute capability 9.0."""
+def transpose_launch(args: np.ndarray[Any, Any], blocks: int, device: int) -> PreparedLaunch:
+    """Return a launch with the arguments of `transpose_args`, which the caller must keep alive."""
     return PreparedLaunch(
-        function,
+        load_function(build_transpose(arch_of(device)).cubin, "transpose_rows", SHARED_BYTES, device),
         [args.ctypes.data],
         blocks=blocks,
         threads=THREADS,
         shared_bytes=SHARED_BYTES,
-        overlap=overlap,
+        overlap=capability_of(device) >= 90,
     )
 
 
+@cache
 def build_transpose(arch: str) -> CompiledKernel:
     """Compile the kernel for an architecture such as `sm_90`."""
     return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, {})
-
-
-@cache
-def _kernel(device: int) -> Any:
-    import cupy as cp
-
-    with cp.cuda.Device(device) as current:
-        cubin = build_transpose(f"sm_{current.compute_capability}").cubin
-        return cp.RawModule(path=str(cubin)).get_function("transpose_rows")

@@ -1,31 +1,29 @@
-"""`SmallOperator.compile(plan, weights)`: a small-n plan as a callable on the GPU.
+"""`SmallOperator`: the kernel for few tokens.
 
 Weights are packed in the order of the lanes' fragments; each block has a record of its work.
 """
 
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
-from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
-    Bits,
     Packed,
+    TileStages,
     item_columns,
-    of_tiles,
-    padded,
     row_lists,
     tile_stages,
-    to_bits,
     uncovered_rows,
 )
 from prunecast.kernels.small_n.configs import row_unit
-from prunecast.patterns.tile_map import IntArray, TileMap
+from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
@@ -34,56 +32,23 @@ _REGISTERS_PER_SM = 65536
 technical specifications."""
 
 
+_READ_BYTES = 4
+"""Bytes of the words in which B is read. Kind: CUDA source, `small_args.cuh`."""
 GROUP = 16
 """Kept columns of a tensor instruction, a k16. Kind: definition, PTX ISA, mma m16n8k16."""
 NO_COLUMN = 0xFFFF
 """Index of a missing column. Kind: CUDA source, `small_ring.cuh`."""
 
 
-class PackedSmall(NamedTuple):
-    """Packed weights of one layer. Tile t has k16s group_start[t] to group_start[t + 1], in order."""
+@lru_cache
+def k16_slab(block_m: int) -> Slab:
+    """Return the places of a k16: (block_m / 16, 32, 8), the values that lane 4 g + q holds of 16 rows.
 
-    weights: Bits
-    """(k16s, block_m / 16, 32, 8): values that lane 4 g + q holds of 16 rows. Columns 4 q, 4 q + 1 of row g,
-    of row g + 8, then 4 q + 2, 4 q + 3 of both; columns are positions in the k16."""
-    columns: Bits
-    """(k16s, 16): columns of A, `NO_COLUMN` for none."""
-    rows: IntArray
-    """(tiles, block_m): row of C; -1 for none."""
-    group_start: IntArray
-    """(tiles + 1,) first k16 of each tile."""
-
-
-def pack_small(tiles: TileMap, bits: Bits, block_m: int) -> PackedSmall:
-    """Cut the kept columns of every tile into k16s.
-
-    Parameters
-    ----------
-    tiles : no tile taller than `block_m`
-    bits : (M, K) uint16, the weights; weights that the map does not keep are not read
-    block_m : rows of a block
-
-    Raises
-    ------
-    BadInput : the shape differs from the map's, a tile is too tall, or there are more than 65,535 columns
+    They are columns 4 q, 4 q + 1 of row g, of row g + 8, then 4 q + 2, 4 q + 3 of both.
     """
-    if tiles.k > NO_COLUMN:
-        raise BadInput(f"the small-n kernel numbers columns in 16 bits: at most {NO_COLUMN}, got {tiles.k}")
-    groups = tile_stages(tiles, block_m, GROUP)
-    weights = np.zeros((groups.stage_start[-1], block_m // 16, 32, 8), np.uint16)
-    for part, own in of_tiles(bits, tiles, groups):
-        weights[part] = _by_lane(padded(own, block_m, GROUP))
-    columns = groups.columns[:-1].astype(np.uint16)  # -1 becomes NO_COLUMN
-    return PackedSmall(weights, columns, groups.rows, groups.stage_start)
-
-
-def _by_lane(padded: Bits) -> Bits:
-    """Convert (block_m, 16 k16s) to (k16s, fragments, 32, 8), the order in which lanes load fragments."""
-    block_m, width = padded.shape
-    # fragment, half h of its rows, row g, k16, quarter q, pair of columns p, column of the pair
-    split = padded.reshape(block_m // 16, 2, 8, width // GROUP, 4, 2, 2)
-    ordered = split.transpose(3, 0, 2, 4, 5, 1, 6)
-    return ordered.reshape(width // GROUP, block_m // 16, 32, 8)
+    # fragment 0, half h of its rows 1, row g 2, quarter q 3, pair of columns p 4, column of the pair 5
+    split = np.arange(block_m * GROUP).reshape(block_m // 16, 2, 8, 4, 2, 2)
+    return Slab(split.transpose(0, 2, 3, 4, 1, 5).ravel(), (block_m // 16, 32, 8))
 
 
 MOST_RANGES_IN_ARGS = 440
@@ -123,7 +88,7 @@ class _SmallRecords(NamedTuple):
         return args
 
 
-def small_records(plan: KernelPlan, packed: PackedSmall) -> _SmallRecords:
+def small_records(plan: KernelPlan, stages: TileStages) -> _SmallRecords:
     """Return the records of a plan, whose items are whole tiles."""
     items = item_columns(plan, GROUP, "the small-n kernel")
     lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
@@ -135,7 +100,7 @@ def small_records(plan: KernelPlan, packed: PackedSmall) -> _SmallRecords:
     return _SmallRecords(
         ranges=_int32(np.concatenate((ranges, np.zeros_like(extra)))),
         places=_int32(np.concatenate((places, extra))),
-        rows=_int32(np.concatenate((packed.rows, lists))),
+        rows=_int32(np.concatenate((stages.rows, lists))),
     )
 
 
@@ -146,7 +111,9 @@ def _int32(array: npt.NDArray[np.integer]) -> IntArray:
 class SmallOperator(Operator):
     """A plan of the small-n kernel on one device; B and C of any N are read and written in place."""
 
-    name = "the small-n kernel"
+    name, writes_tokens, takes_one = "the small-n kernel", True, True
+    _shift = -1
+    """Elements before B in its first word; -1 if they are not in the argument."""
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
@@ -172,19 +139,27 @@ class SmallOperator(Operator):
         return Form(SMALL_SOURCE, "small_n", defines, registers, fewer=True)
 
     @staticmethod
-    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """Return a plan packed with its weights (M, K).
+    def stages(plan: KernelPlan) -> TileStages:
+        """Return the k16s of a plan. BadInput : more than 65,535 columns."""
+        if plan.k > NO_COLUMN:
+            raise BadInput(
+                f"the small-n kernel numbers columns in 16 bits: at most {NO_COLUMN}, got {plan.k}"
+            )
+        return tile_stages(plan.tiles, plan.shape.block_m, GROUP, has_null=False)
 
-        Raises
-        ------
-        BadInput : as `pack_small` and `item_columns`
-        """
-        packed = pack_small(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m)
-        records = small_records(plan, packed)
+    @staticmethod
+    def slab(plan: KernelPlan) -> Slab:
+        """Return the places of the weights of a k16."""
+        return k16_slab(plan.shape.block_m)
+
+    @classmethod
+    def records(cls, plan: KernelPlan) -> Packed:
+        """Return what a launch reads in addition to weights, bias and B. BadInput : as `item_columns`."""
+        stages = cls.stages(plan)
+        records = small_records(plan, stages)
         return Packed(
             arrays={
-                "weights": packed.weights,
-                "columns": packed.columns,
+                "columns": stages.columns.astype(np.uint16),  # -1 becomes NO_COLUMN
                 "ranges": records.ranges,
                 "places": records.places,
                 "rows": records.rows,
@@ -203,15 +178,16 @@ class SmallOperator(Operator):
         """Return the alignment of contiguous rows, so that no rows are copied."""
         return row_unit(plan.n)
 
-    def place(self, b: Place, c: Place) -> None:
-        """Write B and C into the arguments; B may begin inside a 4-byte word."""
-        _place_b(self._args, self.plan, b.pointer, b.row_bytes)
-        self._args["c"], self._args["c_row_bytes"] = c
+    def write(self, call: Call) -> None:
+        """Write the values of the call into the argument; its tokens are the plan's."""
+        super().write(call._replace(tokens=self.plan.n))
+        self._row, self._shift = call.b_row_bytes // DTYPE_BYTES[self.plan.dtype], -1
 
-
-def _place_b(args: npt.NDArray[np.void], plan: KernelPlan, address: int, row_bytes: int) -> None:
-    """Write the address of B into the argument, rounded down to the 4-byte words that the kernel reads."""
-    element = DTYPE_BYTES[plan.dtype]
-    shift = address % 4 // element
-    args["b"], args["b_shift"], args["b_row_bytes"] = address - shift * element, shift, row_bytes
-    args["b_end"] = shift + (plan.k - 1) * (row_bytes // element) + plan.n
+    def place(self, b: int, c: int) -> None:
+        """Write B, rounded down to a whole word in which it may begin at any element, its end, and C."""
+        element = DTYPE_BYTES[self.plan.dtype]
+        shift = b % _READ_BYTES // element
+        if shift != self._shift:
+            self._shift = self._args["b_shift"] = shift
+            self._args["b_end"] = shift + (self.plan.k - 1) * self._row + self.plan.n
+        super().place(b - shift * element, c)

@@ -1,10 +1,7 @@
 """The wgmma tile kernel for sm_90a and the packing of its plans; `mma` contains the kernel for other GPUs.
 
-    from prunecast.kernels.tile.cuda.operator import TileOperator
-    op = TileOperator.compile(plan, weights)
-    c = op(b)
-
-`work_image` lays out bytes with NumPy only; `operator` uses a device.
+`prunecast.kernels.compile(plan, weights)` runs it. `work_image` lays out bytes with NumPy only; `operator`
+uses a device.
 
 Read first: `prunecast/plan/kernel_plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
 `tile_shape.cuh`, `tile_ring.cuh`, `tile_gather.cuh`, `tile_producer.cuh`, `tile_consumer.cuh`,

@@ -1,4 +1,4 @@
-"""`TileOperator.compile(plan, weights)`: a plan of tiles as a callable on the GPU, in its compiled form.
+"""`TileOperator`: the tile kernel on wgmma, in its compiled forms.
 
 The token form has 256 rows of weights by 128 tokens per block, with tokens as the 64-row operand of wgmma
 (`tile_tokens_sm90.cu`). It runs with single blocks, or with clusters of two blocks that share their weights
@@ -17,9 +17,11 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
 from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.packing import Slab
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import TOKEN_FORM, compiled_config
-from prunecast.kernels.tile.cuda.work_image import pack_plan
+from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, list_records, stage_slab
 from prunecast.plan.kernel_plan import KernelPlan
 
 MOST_MAPS = 256
@@ -172,7 +174,7 @@ def _check_cluster(plan: KernelPlan) -> None:
 class TileOperator(Operator):
     """A plan of the wgmma tile kernel on one device."""
 
-    name, pack = "the wgmma tile kernel", staticmethod(pack_plan)
+    name, writes_tokens, maps = "the wgmma tile kernel", True, 1
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
@@ -189,15 +191,36 @@ class TileOperator(Operator):
         registers = plan.resources.registers_per_thread
         return Form(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
 
-    def __init__(self, plan: KernelPlan, *rest: Any, **options: Any) -> None:
-        super().__init__(plan, *rest, **options)
-        self._maps = BoxMaps(rows=plan.m, tokens=self._wanted.padded_n, box=box_of(plan))
+    @staticmethod
+    def slab(plan: KernelPlan) -> Slab:
+        """Return the places of the weights of a stage."""
+        return stage_slab(plan.shape.block_m)
 
-    def arguments(self) -> list[int]:
-        """Return the addresses of the argument record and of the tensor map of C."""
-        return [*super().arguments(), 0]
+    @classmethod
+    def records(cls, plan: KernelPlan) -> Packed:
+        """Return what a launch reads in addition to weights, bias and B. BadInput : as `list_records`."""
+        return list_records(plan, TILE_ARGS, cls.stages(plan))
 
-    def place(self, b: Place, c: Place) -> None:
-        """Write B and C into the arguments, and set the tensor map of C."""
-        super().place(b, c)
-        self._launch.point(1, self._maps.address(c))
+    def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
+        super().__init__(plan, packed, **options)
+        self._is_gated, self._adds = bool(self.changes.get("GLU")), self.changes.get("RESIDUAL")
+        self._is_token_major = bool(self.changes.get("TOKEN_MAJOR"))
+        self._box = token_box_of(plan) if self._is_token_major else box_of(plan, gated=self._is_gated)
+        self._maps: dict[tuple[int, int], BoxMaps] = {}
+
+    def write(self, call: Call) -> None:
+        """Write the values of the call into the argument, and choose the tensor maps of C."""
+        super().write(call)
+        rows = self.plan.m // 2 if self._is_gated else self.plan.m
+        sizes = (call.c_tokens, rows) if self._is_token_major else (rows, call.tokens)
+        found = self._maps.get(sizes)
+        if found is None:
+            adds = self.plan.dtype if self._adds else None
+            found = self._maps[sizes] = BoxMaps(rows=sizes[0], tokens=sizes[1], box=self._box, adds=adds)
+        self._map_of, self._c_row_bytes = found.address, call.c_row_bytes
+
+    def place(self, b: int, c: int) -> None:
+        """Write the addresses of B and C into the argument, and set the tensor map of C."""
+        words = self._words
+        words[self._b], words[self._c] = b, c
+        self._launch.point(1, self._map_of((c, self._c_row_bytes)))

@@ -3,26 +3,23 @@
 The work list has two records of four numbers per item.
 """
 
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.conv_input import reading_input, write_grid
+from prunecast.kernels.device.conv_input import rows_of_b, write_grid
+from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
-    Bits,
     ItemColumns,
     Packed,
-    PackedStages,
+    TileStages,
     item_columns,
-    of_tiles,
-    padded,
-    tile_stages,
-    to_bits,
     uncovered_rows,
 )
-from prunecast.patterns.tile_map import IntArray, TileMap
+from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
 
 MOST_BLOCKS_IN_ARGS = 160
@@ -138,39 +135,15 @@ GATHER_ROWS = 16
 `tile_gather.cuh`."""
 
 
-def pack_weights(tiles: TileMap, bits: Bits, block_m: int) -> PackedStages:
-    """Cut the kept columns of every tile into stages of 64.
+@lru_cache
+def stage_slab(block_m: int) -> Slab:
+    """Return the places of a stage: chunk c of 8 elements in row r is at chunk c xor (r mod 8).
 
-    Parameters
-    ----------
-    tiles : no tile taller than `block_m`
-    bits : (M, K) uint16, the weights; weights that the map does not keep are not read
-    block_m : rows of a stage
-
-    Returns
-    -------
-    with weights (stages + 1, block_m, 64): bits, swizzled to avoid bank conflicts: chunk c of 8 elements in
-    row r is at chunk c xor (r mod 8)
-
-    Raises
-    ------
-    BadInput : the shape differs from the map's, or a tile is too tall
+    This is the 128-byte swizzle of the wgmma descriptors, which avoids bank conflicts.
     """
-    stages = tile_stages(tiles, block_m, STAGE_COLUMNS)
-    weights = np.zeros((stages.columns.shape[0], block_m, STAGE_COLUMNS), np.uint16)
-    for part, own in of_tiles(bits, tiles, stages):
-        weights[part] = _swizzled(padded(own, block_m, STAGE_COLUMNS))
-    return stages.packed(weights, GATHER_ROWS)
-
-
-def _swizzled(values: Bits) -> Bits:
-    """Convert (block_m, 64 stages) to (stages, block_m, 64), swizzled."""
-    block_m, chunk_count = values.shape[0], STAGE_COLUMNS // CHUNK
-    chunks = values.reshape(block_m, -1, chunk_count, CHUNK).transpose(1, 0, 2, 3)
-    # 128-byte swizzle, as in the wgmma descriptors, to avoid bank conflicts
-    row, chunk = np.ogrid[:block_m, :chunk_count]
-    swizzled: Bits = chunks[:, row, chunk ^ (row % 8)].reshape(-1, block_m, STAGE_COLUMNS)
-    return swizzled
+    row, chunk = np.ogrid[:block_m, : STAGE_COLUMNS // CHUNK]
+    natural = np.arange(block_m * STAGE_COLUMNS).reshape(block_m, -1, CHUNK)
+    return Slab(natural[row, chunk ^ (row % 8)].ravel(), (block_m, STAGE_COLUMNS))
 
 
 COUNTERS_PER_GROUP = 16
@@ -178,29 +151,22 @@ COUNTERS_PER_GROUP = 16
 warp and group of rows. Kind: CUDA source, `tile_sums.cuh`, `sparse_sums.cuh`."""
 
 
-def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """Return a plan packed with its weights (M, K).
+def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages) -> Packed:
+    """Return the records of a plan for a kernel with lists of items and the argument `record`.
 
     Raises
     ------
-    BadInput : as `pack_weights` and `work_image`
+    BadInput : as `work_image`
     """
-    packed = reading_input(plan, pack_weights(plan.tiles, to_bits(weights, plan.dtype), plan.shape.block_m))
-    return packed_plan(plan, TILE_ARGS, packed)
-
-
-def packed_plan(plan: KernelPlan, record: np.dtype[np.void], packed: PackedStages) -> Packed:
-    """Return a plan packed with its stages, for a kernel with lists of items and the argument `record`."""
     work = work_image(plan)
     return Packed(
         arrays={
-            "weights": packed.weights,
-            "columns": packed.columns,
+            "columns": rows_of_b(plan, stages.columns_by_thread(GATHER_ROWS)),
             "items": work.items,
             "splits": work.splits,
-            "rows": packed.rows,
+            "rows": stages.rows,
         },
-        args=_list_args(plan, record, packed, work),
+        args=_list_args(plan, record, stages, work),
         blocks=plan.blocks if plan.item_count else 0,
         workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
         unwritten=uncovered_rows(plan.tiles),
@@ -208,11 +174,11 @@ def packed_plan(plan: KernelPlan, record: np.dtype[np.void], packed: PackedStage
 
 
 def _list_args(
-    plan: KernelPlan, dtype: np.dtype[np.void], packed: PackedStages, work: _WorkImage
+    plan: KernelPlan, dtype: np.dtype[np.void], stages: TileStages, work: _WorkImage
 ) -> npt.NDArray[np.void]:
     """Return the argument of a kernel with lists of items, complete except for addresses and row strides."""
     args = np.zeros(1, dtype)
-    args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
+    args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, stages.null_stage
     work.into(args)
     write_grid(plan, args)
     return args

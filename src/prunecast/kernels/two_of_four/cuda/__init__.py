@@ -1,8 +1,6 @@
 """2:4 weights on the sparse tensor cores of sm_90a: whole matrices, or inside the tiles of a map (TVW).
 
-    from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
-    op = SparseOperator.compile(plan, weights)      # a plan of `plan_sparse_tensor`
-    c = op(b)
+`prunecast.kernels.compile(plan, weights)` runs a plan of `plan_sparse_tensor`.
 
 Pruning and planning are done elsewhere. The pipeline, the item list and the producer are those of
 `prunecast.kernels.tile.cuda`.

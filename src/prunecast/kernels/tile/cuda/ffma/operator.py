@@ -1,17 +1,17 @@
-"""`FfmaOperator.compile(plan, weights)`: a plan of tiles in fp32 as a callable on the GPU."""
+"""`FfmaOperator`: the tile kernel in fp32 on CUDA cores."""
 
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
-from prunecast.kernels.device.tile_stages import Packed, PackedStages, of_tiles, padded, tile_stages
+from prunecast.kernels.device.packing import Slab
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
-from prunecast.kernels.tile.cuda.mma.records import with_records
+from prunecast.kernels.tile.cuda.mma.records import mma_packed
 from prunecast.plan.kernel_plan import KernelPlan
 
 SOURCE = Path(__file__).parent / "tile_ffma.cu"
@@ -24,19 +24,9 @@ _THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
 `ffma_shape.cuh`."""
 
 
-def _pack_ffma(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> PackedStages:
-    """Return stages of 16 kept columns, (16, block_m) fp32 each, padded with zeros.
-
-    Raises
-    ------
-    BadInput : the shape differs from the map's, or a tile is taller than the block
-    """
-    tiles, block_m = plan.tiles, plan.shape.block_m
-    stages = tile_stages(tiles, block_m, _STEP)
-    packed = np.zeros((stages.columns.shape[0], _STEP, block_m), np.float32)
-    for part, own in of_tiles(np.asarray(weights, np.float32), tiles, stages):
-        packed[part] = padded(own, block_m, _STEP).T.reshape(-1, _STEP, block_m)
-    return stages.packed(packed, _THREADS * _LANE_TOKENS // plan.shape.block_n)
+def core_slab(block_m: int) -> Slab:
+    """Return the places of a stage, column by column: (16, block_m)."""
+    return Slab(np.arange(block_m * _STEP).reshape(block_m, _STEP).T.ravel(), (_STEP, block_m))
 
 
 class FfmaOperator(MmaOperator):
@@ -64,9 +54,14 @@ class FfmaOperator(MmaOperator):
         return Form(SOURCE, "tile_ffma", defines, includes=_INCLUDES, any_arch=True)
 
     @staticmethod
-    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-        """Return a plan packed with its weights (M, K): column by column, and a record of each k-step."""
-        return with_records(plan, _pack_ffma(plan, weights))
+    def slab(plan: KernelPlan) -> Slab:
+        """Return the places of the weights of a stage."""
+        return core_slab(plan.shape.block_m)
+
+    @classmethod
+    def records(cls, plan: KernelPlan) -> Packed:
+        """Return what a launch reads in addition to weights, bias and B. BadInput : as `mma_packed`."""
+        return mma_packed(plan, cls.stages(plan), _THREADS * _LANE_TOKENS // plan.shape.block_n)
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:

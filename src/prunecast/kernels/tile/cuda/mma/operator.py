@@ -1,13 +1,17 @@
-"""`MmaOperator.compile(plan, weights)`: a plan of tiles or 2:4 weights through mma.sync as a callable."""
+"""`MmaOperator`: the tile kernel on mma.sync, for tiles and 2:4 weights."""
 
 from pathlib import Path
 from typing import Any, Unpack
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.launch import check_resident
 from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.packing import Slab
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
-from prunecast.kernels.tile.cuda.mma.records import pack_plan
+from prunecast.kernels.tile.cuda.mma.pack import fragment_slab, rows_at_once, sparse_fragment_slab
+from prunecast.kernels.tile.cuda.mma.records import mma_packed
 from prunecast.plan.kernel_plan import KernelPlan
 
 MMA_SOURCE = Path(__file__).parent / "tile_mma.cu"
@@ -46,7 +50,7 @@ class MmaOperator(Operator):
     by zero.
     """
 
-    name, pack = "the mma tile kernel", staticmethod(pack_plan)
+    name = "the mma tile kernel"
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
@@ -71,26 +75,26 @@ class MmaOperator(Operator):
         }
         return Form(MMA_SOURCE, "tile_mma", {**own, **plan_defines(plan, **options)})
 
-    def __init__(self, plan: KernelPlan, *rest: Any, **options: Any) -> None:
-        super().__init__(plan, *rest, **options)
-        _check_resident(plan, self._kernel)
+    @staticmethod
+    def slab(plan: KernelPlan) -> Slab:
+        """Return the places of the weights of a stage."""
+        places = fragment_slab if plan.inner is None else sparse_fragment_slab
+        return places(plan.shape.block_m, plan.shape.block_k)
+
+    @classmethod
+    def records(cls, plan: KernelPlan) -> Packed:
+        """Return what a launch reads in addition to weights, bias and B. BadInput : as `mma_packed`."""
+        return mma_packed(plan, cls.stages(plan), rows_at_once(plan.shape.block_n))
+
+    def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
+        super().__init__(plan, packed, **options)
+        if plan.work.parts.max(initial=1) > 1:
+            resources = plan.resources
+            check_resident(
+                self._function, packed.blocks, resources.threads, resources.shared_bytes, self.device
+            )
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
         """Return the range of compute capabilities, times ten: with cp.async, or with mma.sync m16n8k8."""
         return range(80 if has_async_copies(plan) else 75, 1000)
-
-
-def _check_resident(plan: KernelPlan, kernel: Any) -> None:
-    """Raise BadInput if blocks that wait for one another cannot all be resident, to avoid a deadlock."""
-    if plan.work.parts.max(initial=1) == 1:
-        return
-    import cupy as cp
-
-    resources = plan.resources
-    per_sm = cp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-        kernel.kernel.ptr, resources.threads, resources.shared_bytes
-    )
-    fit = per_sm * cp.cuda.Device().attributes["MultiProcessorCount"]
-    if fit < plan.blocks:
-        raise BadInput(f"{plan.kernel}: {plan.blocks} blocks wait for one another, this GPU holds {fit}")

@@ -4,22 +4,20 @@ Each k-step has a record because eight equal warps without a producer would othe
 item inside the main loop.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.conv_input import reading_input, write_grid
+from prunecast.kernels.device.conv_input import rows_of_b, write_grid
 from prunecast.kernels.device.tile_stages import (
     ItemColumns,
     Packed,
-    PackedStages,
+    TileStages,
     item_columns,
     row_lists,
-    to_bits,
     uncovered_rows,
 )
-from prunecast.kernels.tile.cuda.mma.pack import pack_bits
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -87,7 +85,7 @@ class _Walked(NamedTuple):
     what: IntArray
 
 
-def _mma_records(plan: KernelPlan, packed: PackedStages) -> _MmaRecords:
+def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
     """Return the records of a plan.
 
     Raises
@@ -141,23 +139,12 @@ def _splits(items: ItemColumns) -> IntArray:
     return _int32(split) if split.size else np.zeros((1, 4), np.int32)
 
 
-def pack_plan(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
-    """Return a plan packed with its weights (M, K), dense or 2:4.
-
-    Raises
-    ------
-    BadInput : as `_mma_records` and the packing of the weights
-    """
-    return with_records(plan, reading_input(plan, pack_bits(plan, to_bits(weights, plan.dtype))))
-
-
-def with_records(plan: KernelPlan, packed: PackedStages) -> Packed:
-    """Return the packed stages with the records of a plan. Raises BadInput as `_mma_records`."""
-    records = _mma_records(plan, packed)
+def mma_packed(plan: KernelPlan, stages: TileStages, rows_at_once: int) -> Packed:
+    """Return the records of a plan. Raises BadInput as `_mma_records`."""
+    records = _mma_records(plan, stages)
     return Packed(
         arrays={
-            "weights": packed.weights,
-            "columns": packed.columns,
+            "columns": rows_of_b(plan, stages.columns_by_thread(rows_at_once)),
             "steps": records.steps,
             "splits": records.splits,
             "start": records.start,

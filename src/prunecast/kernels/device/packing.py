@@ -1,0 +1,146 @@
+"""Packed weights of the tile kernels: which element of A is at which place, and the gather that fills them.
+
+A slab holds the weights of one stage of a tile. Its places are the same in every stage, so each kernel
+describes them once (`Slab`), and the rows and columns of a stage select its elements. The gather uses only
+what NumPy, CuPy and torch have in common, so that operators and layers pack the same bytes with one code.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.tile_stages import TileStages
+from prunecast.patterns.element_map import ElementMap
+from prunecast.patterns.tile_map import TileMap
+
+
+class Slab(NamedTuple):
+    """The places of a slab."""
+
+    order: npt.NDArray[np.int64]
+    """Place -> index in the weights (block_m, step) of a stage; for 2:4 in the kept ones, half as wide."""
+    shape: tuple[int, ...]
+    """Shape of a slab in elements."""
+    codes: npt.NDArray[np.int64] | None = None
+    """2:4: (elements, 4), for each 16-bit element of the metadata the groups of four weights, of (block_m,
+    step / 4), whose positions it holds, lowest bits first. The metadata follows the weights, then zeros."""
+
+
+def _positions(kept: int) -> tuple[int, int, int, int]:
+    """Return the positions of two elements of a group of four with mask `kept`, and if each of them is kept.
+
+    The hardware needs two different positions. A position that is not kept is multiplied by 0; it is as late
+    in the group as possible, because the padding of a column list is at its end.
+    """
+    places = [place for place in range(4) if kept >> place & 1]
+    if len(places) == 2:
+        return places[0], places[1], 1, 1
+    if len(places) == 1:
+        return (places[0], 3, 1, 0) if places[0] < 3 else (2, 3, 0, 1)
+    return 2, 3, 0, 0
+
+
+_TWO_OF_FOUR = np.array([_positions(kept) for kept in range(16)])
+"""Mask of four columns -> positions of the two that 2:4 multiplies, and if each is kept. Kind: definition,
+PTX ISA, mma.sp metadata."""
+
+
+class PackingMap(NamedTuple):
+    """Which element of A (M, K) is at which place of the packed weights of a layer.
+
+    The arrays are of NumPy; `on` moves them to another framework.
+    """
+
+    rows: Any
+    """(stages, block_m, 1): row of A, M for none."""
+    columns: Any
+    """(stages, 1, step): column of A, K for none."""
+    order: Any
+    """As in `Slab`."""
+    shape: tuple[int, ...]
+    codes: Any
+    two_of_four: Any
+
+    @classmethod
+    def of(cls, stages: TileStages, slab: Slab, m: int, k: int) -> "PackingMap":
+        """Return the map of the stages of a matrix A (m, k)."""
+        rows, columns = stages.stage_rows.astype(np.int64), stages.columns.astype(np.int64)
+        rows, columns = np.where(rows < 0, m, rows)[:, :, None], np.where(columns < 0, k, columns)[:, None]
+        return cls(rows, columns, *slab, None if slab.codes is None else _TWO_OF_FOUR)
+
+    def on(self, moved: Callable[[npt.NDArray[Any]], Any]) -> "PackingMap":
+        """Return the map with its arrays in another framework."""
+        return PackingMap(*(moved(each) if isinstance(each, np.ndarray) else each for each in self))
+
+
+def gather(wide: Any, places: PackingMap, xp: Any, kept: Any = None) -> Any:
+    """Return the packed weights (stages, *shape of a slab).
+
+    Parameters
+    ----------
+    wide : (M + 1, K + 1), A with a row and a column of zeros after its last ones; for 2:4 its bits as
+        integers
+    xp : module of the framework: NumPy, CuPy or torch
+    kept : (M + 1, K + 1), elements that 2:4 keeps; None for those that are not zero
+
+    Raises
+    ------
+    BadInput : three or four of four neighbours are kept
+    """
+    stages = len(places.rows)
+    values = wide[places.rows, places.columns].reshape(stages, -1)
+    if places.codes is None:
+        return values[:, places.order].reshape(stages, *places.shape)
+    flags = values != 0 if kept is None else kept[places.rows, places.columns].reshape(stages, -1)
+    fours, flags = values.reshape(stages, -1, 4), flags.reshape(stages, -1, 4)
+    if bool((flags.sum(-1) > 2).any()):
+        raise BadInput("2:4: more than two of four neighbours are kept")
+    mask = flags[..., 0] + 2 * flags[..., 1] + 4 * flags[..., 2] + 8 * flags[..., 3]
+    found = places.two_of_four[mask]
+    at, along = found[..., :2], getattr(xp, "take_along_axis", None) or xp.take_along_dim
+    two = xp.where(found[..., 2:] != 0, along(fours, at, -1), 0 * fours[..., :2]).reshape(stages, -1)
+    names = (at[..., 0] + 4 * at[..., 1])[:, places.codes]
+    metadata = names[..., 0] + (names[..., 1] << 4) + (names[..., 2] << 8) + (names[..., 3] << 12)
+    filled = prod(places.shape) - two.shape[1] - metadata.shape[1]
+    parts = two[:, places.order], xp.asarray(metadata, dtype=two.dtype), 0 * two[:, :filled]
+    return xp.concatenate(parts, 1).reshape(stages, *places.shape)
+
+
+def to_bits(values: npt.NDArray[np.floating[Any]], dtype: str) -> npt.NDArray[Any]:
+    """Return the bits of `values` rounded to `fp16` or `bf16`, as uint16 of the same shape; fp32 as it is."""
+    if dtype == "fp32":
+        return np.asarray(values, np.float32)
+    if dtype == "fp16":
+        return values.astype(np.float16).view(np.uint16)
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return values.astype(ml_dtypes.bfloat16).view(np.uint16)
+    raise BadInput(f"weights are fp16, bf16 or fp32, got {dtype}")
+
+
+def packed_weights(
+    weights: npt.NDArray[Any],
+    tiles: TileMap,
+    stages: TileStages,
+    slab: Slab,
+    inner: ElementMap | None = None,
+) -> npt.NDArray[Any]:
+    """Return the packed weights of NumPy's A (M, K), as `to_bits` returns it.
+
+    Elements outside of the tiles are not read; `inner` are the elements that 2:4 keeps.
+
+    Raises
+    ------
+    BadInput : the shape differs from the map's; else as `gather`
+    """
+    if weights.shape != (tiles.m, tiles.k):
+        raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {weights.shape}")
+    places = PackingMap.of(stages, slab, *weights.shape)
+    kept = None if inner is None else np.pad(inner.mask(), (0, 1))
+    found: npt.NDArray[Any] = gather(np.pad(weights, (0, 1)), places, np, kept)
+    return found

@@ -1,0 +1,118 @@
+"""Layers on a GPU: kernels without wgmma under torch, convolutions, weights that are read in a capture."""
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cupy")
+
+from prunecast.hardware import load_gpu  # noqa: E402
+from prunecast.patterns import parse_pattern  # noqa: E402
+from prunecast.torch import SparseConv2d, SparseLinear, sparsify  # noqa: E402
+from prunecast.torch.images import layout_of  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+GPU = "h200-sxm"
+
+
+def pruned(layer, pattern, sparsity=0.6):
+    weight = layer.weight.detach().flatten(1).abs().float().cpu().numpy()
+    mask = parse_pattern(pattern).prune({"w": weight}, sparsity)["w"]
+    with torch.no_grad():
+        layer.weight *= torch.from_numpy(mask).view_as(layer.weight).to(layer.weight)
+    return layer, mask
+
+
+def assert_near(y, wanted, dtype=torch.float16):
+    error = (y.double() - wanted.double()).abs().max() / wanted.double().abs().max()
+    assert error < {torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6}[dtype]
+
+
+@pytest.mark.parametrize("tokens", [1, 13, 200, 2048])
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "kind"),
+    [
+        ("h200-sxm", torch.float32, "cores"),
+        ("a100-sxm4-80gb", torch.float16, "mma"),
+        ("a100-sxm4-80gb", torch.bfloat16, "mma"),
+        ("a100-sxm4-80gb", torch.float32, "cores"),
+    ],
+)
+def test_kernels_without_wgmma_run_on_newer_gpus_too(gpu, dtype, kind, tokens, monkeypatch):
+    """Planned for another GPU, of which this one runs the code."""
+    from prunecast.torch import convert
+    from prunecast.torch.cuda import launches
+
+    monkeypatch.setattr(launches, "check_gpu", lambda *_: None)
+    monkeypatch.setattr(convert, "check_gpu", lambda *_: None)
+    torch.manual_seed(0)
+    layer, _ = pruned(torch.nn.Linear(512, 768, device="cuda").to(dtype).eval(), "tile-wise:64")
+    model = torch.nn.Sequential(layer, torch.nn.GELU())
+    wanted_of = torch.nn.Sequential(torch.nn.Linear(512, 768), torch.nn.GELU()).double().cuda()
+    wanted_of.load_state_dict(model.state_dict())
+    sparsify(model, "tile-wise:64", gpu=gpu, max_tokens=2048, few_tokens=False, quiet=True)
+    assert layout_of(model[0].product.images[0]).kind == kind
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(tokens, 512, device="cuda").to(dtype)
+            assert_near(model(x), wanted_of(x.double()), dtype)
+        torch._dynamo.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Inductor's own
+            y = torch.compile(model, fullgraph=True)(x)
+        assert_near(y, wanted_of(x.double()), dtype)
+
+
+def test_gpu_spec_is_that_of_the_device():
+    assert load_gpu(GPU).has_wgmma
+
+
+@pytest.mark.parametrize("read", ["dtype", "shape"])
+def test_attributes_of_weights_are_read_while_a_graph_is_captured(read):
+    layer, mask = pruned(torch.nn.Linear(256, 512, device="cuda").half().eval(), "tile-wise:128")
+    sparse = SparseLinear.from_linear(layer, mask, pattern="tile-wise:128", gpu=GPU, max_tokens=256)
+
+    def forward(x):
+        assert getattr(sparse.weight, read) == getattr(layer.weight, read)
+        return sparse(x.to(sparse.weight.dtype))
+
+    with torch.no_grad():
+        x = torch.randn(64, 256, device="cuda")
+        forward(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = forward(x)
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        assert_near(y, torch.nn.functional.linear(x.half(), layer.weight, layer.bias))
+        assert torch.equal(sparse.weight, layer.weight)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("size", "stride", "count"), [(3, 1, 8), (3, 2, 5), (1, 1, 16)])
+def test_convolutions_are_those_of_torch(size, stride, count, compiled):
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(64, 128, size, stride=stride, padding=size // 2).half().cuda().eval()
+    conv, mask = pruned(conv, "tile-wise:128")
+    options = {"gpu": GPU, "activation": "relu", "border": 1}
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:128", **options)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+        run = torch.compile(module, fullgraph=True) if compiled else module
+        for height, width in ((28, 28), (14, 15)):
+            for layout in (torch.contiguous_format, torch.channels_last):
+                x = torch.randn(count, 64, height, width, device="cuda").half().to(memory_format=layout)
+                assert_near(run(x), torch.relu(conv.float()(x.float())))
+                conv.half()
+        module(x)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            y = module(x)
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        assert_near(y, torch.relu(conv.float()(x.float())))
