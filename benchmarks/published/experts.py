@@ -15,7 +15,7 @@ STATE = "sustained"
 """Launches follow each other without rests."""
 UNGATED = ((2688, 1856), (2048, 5120), (1024, 2688))
 """Hidden and inner width of models whose experts have no gate (Nemotron 3): vLLM 0.24 multiplies twice."""
-FORMS = (("sglang", "sglang-triton"), ("triton", "vllm-triton"))
+FORMS = (("sglang", "sglang-triton"), ("triton", "vllm-triton"), ("torch", "torch-grouped"))
 """Word in the name of a kernel -> form; other kernels are `grouped`."""
 
 

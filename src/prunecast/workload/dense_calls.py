@@ -47,12 +47,12 @@ def dense_call(
         call = fused_call(fused.sizes, gpu, dtype, state)
         routing = fused.sizes.routing
         grouped = f"grouped launch of all ({call.kernel}, {routing} routing)"
-        note = f"share of one expert in the {grouped}; the plan is of one"
+        note = f"share of one expert in the {grouped}, the plan is of one"
         return _with_seconds(call, fused.seconds(gpu, dtype, state), note)
     if dtype == "fp8" and scales is not None:
         call = scaled_product(m, k, n, gpu, scales=scales, state=state)
         quantise = f"{1e6 * call.parts['quantise']:.3g} us of quantising x included"
-        note = f"fp8 with {scales} scales ({call.kernel}): {quantise}; the plan is of cuBLASLt's product"
+        note = f"fp8 with {scales} scales ({call.kernel}): {quantise}, the plan is of cuBLASLt's product"
         return _with_seconds(call, call.seconds, note)
     return None
 

@@ -5,7 +5,8 @@ multiplies with the gates and ups of all experts, a second kernel applies the ac
 launch multiplies with the downs, and a last kernel adds the outputs of each token. Each expert that has a
 token is read from DRAM once.
 
-Forms: `vllm-triton` and `sglang-triton` (fitted), and `grouped` (a guess: CUTLASS and TensorRT-LLM). Tiles of
+Forms: `vllm-triton` and `sglang-triton` (fitted), `torch-grouped` (CUTLASS in torch, whose products were
+measured), and `grouped` (a guess: other kernels of CUTLASS and of TensorRT-LLM). Tiles of
 a form are listed in `tables/experts_tiles.csv`, its numbers in `costs/sm_*.toml`.
 """
 
@@ -32,7 +33,12 @@ from prunecast.kernels.libraries.tiled import (
 )
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 
-FORMS: Mapping[str, str] = {"vllm-triton": "triton", "sglang-triton": "triton", "grouped": "grouped"}
+FORMS: Mapping[str, str] = {
+    "vllm-triton": "triton",
+    "sglang-triton": "triton",
+    "grouped": "grouped",
+    "torch-grouped": "torch",
+}
 """Form -> beginning of the names of its numbers in `costs/sm_*.toml`."""
 
 
@@ -89,7 +95,7 @@ def fused_experts(
 
     def moved(elements: float) -> float:
         share = numbers[f"{name}_pass_share"]
-        return numbers[f"{name}_launch_s"] + MemoryPass(copied_bytes=elements * element / share).seconds(gpu)
+        return numbers[f"{name}_pass_s"] + MemoryPass(copied_bytes=elements * element / share).seconds(gpu)
 
     def product(m: int, k: int, read: float) -> TiledTime:
         work = grouped_work(loads, m, k, dtype, tile_of(form, layer), gpu, read=read)
