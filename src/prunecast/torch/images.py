@@ -116,8 +116,10 @@ def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
     places = layout.places(tiles, weight.device)
     wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
     if not layout.is_halved:
-        return gather(wide, places, torch)
-    return gather(wide.view(torch.int16), places, torch, kept=wide != 0).view(weight.dtype)
+        packed = gather(wide, places, torch)
+    else:
+        packed = gather(wide.view(torch.int16), places, torch, kept=wide != 0).view(weight.dtype)
+    return packed.contiguous()
 
 
 def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:

@@ -98,7 +98,8 @@ def digest(name: str) -> str:
     packed = operator.pack(plan, weights)
     found = hashlib.sha256()
     for field, array in sorted(packed.arrays.items()):
-        found.update(f"{field} {array.nbytes};".encode() + np.ascontiguousarray(array).tobytes())
+        assert array.flags.c_contiguous
+        found.update(f"{field} {array.nbytes};".encode() + array.tobytes())
     found.update(f"{packed.blocks} {sorted(packed.workspace.items())};".encode())
     found.update(packed.args.tobytes() + packed.unwritten.tobytes())
     return found.hexdigest()[:16]

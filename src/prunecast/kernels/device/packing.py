@@ -142,5 +142,5 @@ def packed_weights(
         raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {weights.shape}")
     places = PackingMap.of(stages, slab, *weights.shape)
     kept = None if inner is None else np.pad(inner.mask(), (0, 1))
-    found: npt.NDArray[Any] = gather(np.pad(weights, (0, 1)), places, np, kept)
-    return found
+    # NumPy's indexing may order the axes of a result in memory otherwise
+    return np.ascontiguousarray(gather(np.pad(weights, (0, 1)), places, np, kept))
