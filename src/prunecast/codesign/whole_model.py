@@ -34,7 +34,7 @@ class PassOutcome(NamedTuple):
     time: ModelTime
     low_s: float
     high_s: float
-    """Bounds of the seconds: intervals of the products; the rest of the pass has none and counts as it is."""
+    """Bounds of the seconds: intervals of products and attention; the rest of the pass counts as it is."""
     memory: PassMemory
 
     @property
@@ -120,6 +120,7 @@ class WholeModel(NamedTuple):
             "seconds_low": outcome.low_s,
             "seconds_high": outcome.high_s,
             "seconds_by_kind": outcome.time.seconds_by_kind,
+            "kernels_by_kind": {kind: list(names) for kind, names in outcome.time.kernels_by_kind.items()},
             "memory_bytes": {
                 "weights": memory.weights,
                 "cache": memory.cache,
@@ -235,8 +236,12 @@ def _outcomes(
             dtype=job.launches.dtype or "fp16",
             state=job.engine.state,
         )
-        lower = sum(graph[name].runs * (one.seconds - one.low_s) for name, one in of_pass.items())
-        higher = sum(graph[name].runs * (one.high_s - one.seconds) for name, one in of_pass.items())
+        lower = sum(
+            (graph[name].runs * (one.seconds - one.low_s) for name, one in of_pass.items()), time.below_s
+        )
+        higher = sum(
+            (graph[name].runs * (one.high_s - one.seconds) for name, one in of_pass.items()), time.above_s
+        )
         memory = pass_memory(graph, run.batch, DTYPE_BYTES[job.launches.dtype or "fp16"], resident)
         outcomes.append(PassOutcome(time, time.seconds - lower, time.seconds + higher, memory))
     return outcomes

@@ -6,6 +6,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import MemoryPass, load_gpu
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.workload.graph import ModelGraph, Operation, load_model_graph, model_time
+from prunecast.workload.graph.model_time import mixed_time
 from prunecast.workload.graph.runtimes import engine_seconds, torch_seconds
 
 GPU = load_gpu("h200-sxm")
@@ -88,6 +89,18 @@ def test_every_kind_is_in_the_sum() -> None:
     times = model_time(model, GPU, dict.fromkeys(model.products, 1e-5))
     assert sum(times.seconds_by_kind.values()) == pytest.approx(times.seconds)
     assert {"gemm", "attention", "normalise"} <= set(times.seconds_by_kind)
+
+
+def test_times_name_the_kernels_of_attention_of_all_passes() -> None:
+    passes = []
+    for run in ({"sequence": 512}, {"sequence": 1, "cached": 512}):
+        model = load_model_graph("llama-2-7b", batch=1, **run)
+        passes.append((0.5, model_time(model, load_gpu("b200"), dict.fromkeys(model.products, 1e-5))))
+    assert passes[0][1].kernels_by_kind == {"attention": ("FlashInfer TRT-LLM",)}
+    encoder = load_model_graph("bert-small", batch=2, sequence=128)
+    passes.append((1.0, model_time(encoder, load_gpu("b200"), dict.fromkeys(encoder.products, 1e-5))))
+    assert mixed_time(passes).kernels_by_kind == {"attention": ("FlashInfer TRT-LLM", "FlashAttention 4")}
+    assert model_time(diamond(), GPU, {"a": 1e-6, "b": 1e-6, "c": 1e-6}).kernels_by_kind == {}
 
 
 def test_a_product_without_a_time_is_named() -> None:

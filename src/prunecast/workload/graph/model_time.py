@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from prunecast.workload.graph.rewrites import (
     sums_after,
     transpose_for,
 )
-from prunecast.workload.graph.runtimes import RUNTIMES, moved_seconds, with_sparse
+from prunecast.workload.graph.runtimes import RUNTIMES, call_of, moved_seconds, with_sparse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class ModelTime:
     turning_seconds : writer of such a tensor -> seconds of its transpose, which all readers share
     critical_path : the longest path of dependent operations
     critical_seconds : its time, a lower bound for any number of streams
+    kernels_by_kind : kind -> names of the library kernels that are assumed for it, for fused attention
+    below_s, above_s : seconds by which calls of these kernels may be shorter, and longer, by their bounds
     """
 
     seconds_of: dict[str, float]
@@ -45,6 +47,9 @@ class ModelTime:
     turning_seconds: dict[str, float]
     critical_path: tuple[str, ...]
     critical_seconds: float
+    kernels_by_kind: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    below_s: float = 0.0
+    above_s: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -112,6 +117,8 @@ def model_time(
         (source,) = launched.graph.predecessors(o.name)
         turning[source] = own
         changed += [Transpose(source, reader, o.elements_in) for reader in launched.graph.successors(o.name)]
+    calls = [(o.runs, call_of(o, gpu, launch_s, model.runtime)) for o in model if o.attention is not None]
+    kernels = dict.fromkeys(call.kernel for _, call in calls)
     path = _longest_path(model, seconds)
     return ModelTime(
         seconds_of=seconds,
@@ -120,6 +127,9 @@ def model_time(
         turning_seconds=turning,
         critical_path=path,
         critical_seconds=sum(seconds[name] for name in path),
+        kernels_by_kind={"attention": tuple(kernels)} if kernels else {},
+        below_s=sum(runs * (call.seconds - call.seconds_low) for runs, call in calls),
+        above_s=sum(runs * (call.seconds_high - call.seconds) for runs, call in calls),
     )
 
 
@@ -160,6 +170,9 @@ def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
         turning_seconds=_summed([(share, time.turning_seconds) for share, time in passes]),
         critical_path=longest.critical_path,
         critical_seconds=sum(share * time.critical_seconds for share, time in passes),
+        kernels_by_kind=_merged([time.kernels_by_kind for _, time in passes]),
+        below_s=sum(share * time.below_s for share, time in passes),
+        above_s=sum(share * time.above_s for share, time in passes),
     )
 
 
@@ -169,6 +182,12 @@ def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]
         for name, own in seconds.items():
             total[name] = total.get(name, 0.0) + share * own
     return total
+
+
+def _merged(parts: Sequence[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Return kind -> all names that one of the parts has for it."""
+    kinds = dict.fromkeys(chain.from_iterable(parts))
+    return {kind: tuple(dict.fromkeys(chain(*(part.get(kind, ()) for part in parts)))) for kind in kinds}
 
 
 class LayerPass(NamedTuple):
