@@ -200,7 +200,7 @@ def test_a_model_by_name_leads_with_the_whole(run):
     assert "largest batch" in lines[3]
     assert lines[4].strip().startswith("of it")
     assert lines[5].strip().startswith("by kind")
-    assert len(lines) < 19
+    assert len(lines) < 20
     assert all(len(line) <= 100 for line in lines if not line.startswith(("note", "skipped")))
     assert "Density below which" not in out
     _, detailed, _ = run(

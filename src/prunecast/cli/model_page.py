@@ -93,6 +93,8 @@ def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
     yield "memory", f"{totals}; largest batch {batches}"
     yield "of it", f"weights {gigabytes(dense.weights)} -> {gigabytes(best.weights)}{others} GB"
     yield "by kind", f"{', '.join(_kinds(phase))} ms"
+    for kind, names in phase.best.time.kernels_by_kind.items():
+        yield kind, f"by {' and '.join(names)}"
 
 
 def _kinds(phase: "Phase") -> Iterator[str]:
