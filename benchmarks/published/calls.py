@@ -46,17 +46,19 @@ class CallErrors(NamedTuple):
 
 
 def print_calls(path: Path, every: int = 1) -> None:
-    """Print the errors of one file, by kind, length and use. A file of an unknown GPU gets one line."""
+    """Print the errors of one file, by kind, length and use. A file of an unknown GPU, or with rows that no
+    kernel supports, gets one line.
+    """
     try:
         gpu = load_gpu(
             layers.file_of(path.name).gpu if path.name.startswith("layers_") else gpu_of_file(path.name)
         )
+        with path.open(encoding="utf-8") as file:
+            rows = [{**row, "file": path.name} for row in csv.DictReader(file)][::every]
+        found = priced_by(path.name)(rows, gpu)
     except BadInput as error:
         print(f"{path.name}: {error}")
         return
-    with path.open(encoding="utf-8") as file:
-        rows = [{**row, "file": path.name} for row in csv.DictReader(file)][::every]
-    found = priced_by(path.name)(rows, gpu)
     print(f"{path.name}, {gpu.name}")
     length_s = found.measured if found.measured_seconds is None else found.measured_seconds
     for kind in dict.fromkeys(found.kind.tolist()):

@@ -76,3 +76,10 @@ def test_errors_are_those_of_the_chosen_rows():
     assert e.mape == pytest.approx(100 * (0.1 + 0.1) / 3)
     assert e.median == pytest.approx(10.0)
     assert e.covered == pytest.approx(100.0)
+
+
+def test_a_row_that_no_kernel_supports_is_one_line(tmp_path, capsys):
+    path = tmp_path / "attention_bf16_h100.csv"
+    path.write_text(ATTENTION.replace(",128,0,", ",640,0,"))
+    print_calls(path)
+    assert capsys.readouterr().out.count("\n") == 1
