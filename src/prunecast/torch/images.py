@@ -115,11 +115,8 @@ def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
     """
     places = layout.places(tiles, weight.device)
     wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
-    if not layout.is_halved:
-        packed = gather(wide, places, torch)
-    else:
-        packed = gather(wide.view(torch.int16), places, torch, kept=wide != 0).view(weight.dtype)
-    return packed.contiguous()
+    bits, kept = (wide.view(torch.int16), wide != 0) if layout.is_halved else (wide, None)
+    return gather(bits, places, torch, kept).view(weight.dtype).contiguous()
 
 
 def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
