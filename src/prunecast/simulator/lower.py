@@ -1,7 +1,8 @@
 """Lowering: a `KernelPlan` and a `GpuSpec` become the integers that the engine runs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
-from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.kernel_plan import BlockShape, Schedule
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk, tensor_latency_cycles
 from prunecast.simulator import engine
@@ -69,32 +70,39 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
     dram = _dram_ticks(gpu, clock_hz, rules.write_back)
     return Machine(
         sms=gpu.sm_count,
-        partitions=gpu.sub_partitions_per_sm,
         slots=context.fit.blocks_per_sm,
         warps=sum(program.warps for program in context.programs),
         stages=plan.resources.stages,
         policy=policy,
         block_start=gpu.block_start_cycles,
-        barrier_latency=gpu.barrier_latency_cycles,
-        sync_latency=gpu.sync_latency_cycles,
-        signal_latency=gpu.signal_latency_cycles,
-        tensor_latency=tensor_latency_cycles(gpu, plan.tensor),
-        shared_latency=gpu.shared_latency_cycles,
-        l2_latency=gpu.l2_latency_cycles,
         store_latency=store_latency_cycles(context),
         dram_latency=gpu.dram_latency_cycles,
-        gather_latency=gpu.gather_latency_cycles,
-        port_ticks=_ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
-        gather_ticks=_ticks_per_kib(gpu.gather_bytes_per_clk_per_sm),
-        store_ticks=_ticks_per_kib(gpu.store_bytes_per_clk_per_sm),
-        shared_ticks=_ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
-        l2_ticks=_ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
-        l2_store_ticks=_ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
+        l2_ticks=ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
+        l2_store_ticks=ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
         dram_ticks=dram.read,
         dram_write_ticks=dram.write,
-        l2_capacity=gpu.l2_usable_bytes,
-        max_cycles=LONGEST_RUN_CYCLES,
+        **sm_costs(gpu, plan.tensor),
     )
+
+
+def sm_costs(gpu: GpuSpec, tensor: str) -> dict[str, int]:
+    """Return the fields of `Machine` that only the GPU and its tensor instruction determine."""
+    return {
+        "partitions": gpu.sub_partitions_per_sm,
+        "barrier_latency": gpu.barrier_latency_cycles,
+        "sync_latency": gpu.sync_latency_cycles,
+        "signal_latency": gpu.signal_latency_cycles,
+        "tensor_latency": tensor_latency_cycles(gpu, tensor),
+        "shared_latency": gpu.shared_latency_cycles,
+        "l2_latency": gpu.l2_latency_cycles,
+        "gather_latency": gpu.gather_latency_cycles,
+        "port_ticks": ticks_per_kib(gpu.l2_port_bytes_per_clk_per_sm),
+        "gather_ticks": ticks_per_kib(gpu.gather_bytes_per_clk_per_sm),
+        "store_ticks": ticks_per_kib(gpu.store_bytes_per_clk_per_sm),
+        "shared_ticks": ticks_per_kib(gpu.shared_bytes_per_clk_per_sm),
+        "l2_capacity": gpu.l2_usable_bytes,
+        "max_cycles": LONGEST_RUN_CYCLES,
+    }
 
 
 class _DramTicks(NamedTuple):
@@ -106,43 +114,56 @@ class _DramTicks(NamedTuple):
 
 def _dram_ticks(gpu: GpuSpec, clock_hz: float, share: float) -> _DramTicks:
     """Of what is written DRAM writes the share `share` of every byte that comes into L2, read or stored."""
-    read = _ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
-    written = round(share * _ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
+    read = ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
+    written = round(share * ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
     return _DramTicks(read + written, written)
 
 
-def _ticks_per_kib(bytes_per_clk: float) -> int:
+def ticks_per_kib(bytes_per_clk: float) -> int:
+    """Return the engine's cost of a KiB at a server of this rate."""
     return math.ceil(1024 * engine.TICKS / bytes_per_clk)
 
 
 def _program(context: LaunchContext, coarse: int) -> Program:
-    plan, gpu = context.plan, context.gpu
+    plan, hidden = context.plan, prologue_is_hidden(context)
+    programs = context.programs if hidden else with_prefetch(context)
+    if hidden:
+        programs = tuple(replace(program, start=(), begin=()) for program in programs)
+    return lowered_program(programs, plan.shape, plan.dtype, plan.tensor, context.gpu, coarse)
+
+
+def lowered_program(
+    programs: tuple[WarpProgram, ...],
+    shape: BlockShape,
+    dtype: str,
+    tensor: str,
+    gpu: GpuSpec,
+    coarse: int = 1,
+) -> Program:
+    """Translate the programs of a block; `coarse` k-steps run as one."""
     rows: list[list[int]] = []
     bounds = []
-    skipped = ("start", "begin") if prologue_is_hidden(context) else ()
-    for program in context.programs if prologue_is_hidden(context) else with_prefetch(context):
+    for program in programs:
         bound = [len(rows)]
         for name in ("start", "begin", "fill", "step", "end", "finish"):
             scale = coarse if name == "step" else 1
-            code = getattr(program, name) if name not in skipped else ()
-            rows += [_row(instruction, plan, gpu, scale) for instruction in code]
+            for instruction in getattr(program, name):
+                rows.append(_row(instruction, scale, _pipe_ticks(instruction, dtype, tensor, gpu)))
             bound.append(len(rows))
         bounds.append(bound)
-    warps = [program.warps for program in context.programs]
+    warps = [program.warps for program in programs]
     return Program(
         code=np.array(rows, np.int64).reshape(-1, engine.I_FIELDS),
         bounds=np.array(bounds, np.int64),
         role=np.repeat(np.arange(len(warps)), warps),
         rank=np.concatenate([np.arange(count) for count in warps]),
         role_warps=np.array(warps, np.int64),
-        full_arrivals=sum(_executions(program, program.step, COPIES) for program in context.programs),
-        empty_arrivals=sum(_releasing_warps(program) for program in context.programs),
-        part_signals=sum(
-            _executions(program, program.end, (Op.STORE_PARTIAL,)) for program in context.programs
-        ),
-        block_m=plan.shape.block_m,
-        block_n=plan.shape.block_n,
-        block_k=plan.shape.block_k * coarse,
+        full_arrivals=sum(_executions(program, program.step, COPIES) for program in programs),
+        empty_arrivals=sum(_releasing_warps(program) for program in programs),
+        part_signals=sum(_executions(program, program.end, (Op.STORE_PARTIAL,)) for program in programs),
+        block_m=shape.block_m,
+        block_n=shape.block_n,
+        block_k=shape.block_k * coarse,
     )
 
 
@@ -157,7 +178,7 @@ def _releasing_warps(program: WarpProgram) -> int:
     return _executions(program, tuple(releases[:1]), (Op.RELEASE,))
 
 
-def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -> list[int]:
+def _row(instruction: Instruction, scale: int, pipe_ticks: int) -> list[int]:
     """One row of `Program.code`; `scale` steps run as one."""
     fixed = instruction.op in PER_STEP_FIXED and not instruction.per_k16
     factor = scale if fixed else 1
@@ -169,7 +190,7 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
         instruction.ahead,
         int(instruction.when),
         int(instruction.leader),
-        _pipe_ticks(instruction, plan, gpu),
+        pipe_ticks,
         instruction.operand_bytes,
         instruction.multicast,
         int(instruction.posted),
@@ -182,10 +203,10 @@ def _row(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec, scale: int) -
     ]
 
 
-def _pipe_ticks(instruction: Instruction, plan: KernelPlan, gpu: GpuSpec) -> int:
+def _pipe_ticks(instruction: Instruction, dtype: str, tensor: str, gpu: GpuSpec) -> int:
     """Ticks in the tensor pipe (MMA), or in the FMA pipe for one warp instruction (FMA)."""
     if instruction.op in (Op.MMA, Op.MMA_SYNC):
-        fma_per_clk = tensor_fma_per_clk(gpu, plan.dtype, plan.tensor) / gpu.sub_partitions_per_sm
+        fma_per_clk = tensor_fma_per_clk(gpu, dtype, tensor) / gpu.sub_partitions_per_sm
         return math.ceil(instruction.amount * engine.TICKS / fma_per_clk)
     if instruction.op is Op.FMA:
         lanes_per_clk = gpu.fp32_fma_per_clk_per_sm / gpu.sub_partitions_per_sm
@@ -198,10 +219,10 @@ def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
     work, shape = plan.work, plan.shape
     block_k = shape.block_k * coarse
     first_step, all_steps = first_steps(plan, block_k)
-    a_ways, first = _a_ways(context), first_items(context)
+    ways, first = a_ways(context.programs), first_items(context)
     panel = rules.rows_per_miss
     token_blocks = -(-plan.n // shape.block_n) * rules.box_parts
-    gather_base = all_steps * a_ways
+    gather_base = all_steps * ways
     box_base = gather_base + -(-plan.k // panel) * token_blocks
     index_base = box_base + -(-plan.k // block_k) * token_blocks
     return Work(
@@ -216,7 +237,7 @@ def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
         gather_base=gather_base,
         box_base=box_base,
         index_base=index_base,
-        a_ways=a_ways,
+        a_ways=ways,
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
         rows_in_l2=context.b_in_l2,
@@ -224,13 +245,14 @@ def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
     )
 
 
-def _a_ways(context: LaunchContext) -> int:
-    """Warps that each bring their own share of a step's weights; of indices all warps of a block."""
-    own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in context.programs)}
+@lru_cache(maxsize=4096)
+def a_ways(programs: tuple[WarpProgram, ...]) -> int:
+    """Return the warps that each bring their own part of a step's weights; of indices all of a block."""
+    own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in programs)}
     return max(
         (
             max(own[ins.op], 1 if ins.leader else program.warps)
-            for program in context.programs
+            for program in programs
             for ins in (*program.begin, *program.fill, *program.step, *program.end)
             if ins.op in own
         ),
