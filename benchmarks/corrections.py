@@ -63,11 +63,6 @@ def one(*_: Any, **__: Any) -> float:
     return 1.0
 
 
-def no_cycles(case: Any, steps: Any) -> Any:
-    """In place of cycles of kinds of items."""
-    return np.zeros_like(case.amounts.step_count)
-
-
 def _read_latency(context: LaunchContext) -> int:
     return context.gpu.store_latency_cycles
 
@@ -89,19 +84,11 @@ CORRECTIONS = (
     Correction("write-back by reads", "launch.memory._write_back", zero),
     Correction("posted prefetch", "models.prefetch.posted_bytes", zero),
     Correction("own prefetch", "models.prefetch.unposted_bytes", zero),
-    Correction("prefetch, B in L2", "models.prefetch.weights_before_b_bytes", zero),
     Correction("first ring at DRAM", "launch.memory._weights_first", zero),
     Correction("rounds of blocks", "models.chip._between_cycles", zero),
-    Correction("crowd waits together", "models.starts._begun_together", zero),
     Correction("first wave reads most", "models.chip._wave_shares", lambda waves, cycles: chip._ONE_WAVE),
-    Correction("behind weights", "models.starts._behind_weights", zero),
     Correction("clock by busy share", "hardware.clock.busy_share", one),
-    Correction("ring in turns", "models.starts._ring_in_turns", zero),
-    Correction("begin in turns", "models.starts._begin_in_turns", zero),
-    Correction("last rows of a ring", "models.item_costs._last_rows", no_cycles),
-    Correction("last step behind fetch", "models.item_costs._last_step", no_cycles),
     Correction("early starts", "launch.overlap.early_starts", zero),
-    Correction("greedy scheduler", "models.in_turns.greedy_cycles", lambda alone, issue, warps: alone),
 )
 
 

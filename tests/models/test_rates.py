@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.models.chain import sm_rates
+from prunecast.models.rates import sm_rates
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
 

@@ -1,11 +1,10 @@
 """Performance models: the time of a plan in closed form, a roofline of six levels with waves and balance.
 
-Reads `KernelPlan` and `GpuSpec` and nothing of the simulator, which stands beside it on the same floor; not
-a place for neural networks. It is fast enough for a search loop, bounds the simulator from below, and says
-which level binds.
+Reads `KernelPlan` and `GpuSpec`, and takes the times of blocks from `simulator.sample`. It is fast enough for
+a search loop, never below its own lower bounds, and names the level that binds.
 
-Read first: `roofline.py` (the whole formula), `amounts.py` (what a plan does), `bounds.py` (what no order of
-events can beat). Then `chains.py` (waits), `waves.py` and `chip.py` (SMs), `traffic.py` (bytes).
+Read first: `roofline.py` (the whole formula), `amounts.py` (work of a plan), `bounds.py` (lower bounds of any
+order of events). Then `block_times.py` (items), `waves.py` and `chip.py` (SMs), `traffic.py` (bytes).
 """
 
 from prunecast.launch.floor import LAUNCHES

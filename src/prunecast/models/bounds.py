@@ -8,8 +8,8 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext, launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import Amounts, launch_amounts, units_of
-from prunecast.models.chain import SmRates, sm_rates
 from prunecast.models.loops import busiest_sm
+from prunecast.models.rates import SmRates, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.plan.kernel_plan import KernelPlan, Schedule

@@ -9,7 +9,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules
 from prunecast.models.amounts import Amounts
-from prunecast.models.chain import Chain, SmRates
+from prunecast.models.rates import SmRates
 from prunecast.models.traffic import Traffic
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -86,8 +86,6 @@ class Case(NamedTuple):
     amounts: Amounts
     rates: SmRates
     traffic: Traffic
-    steady_chain: Chain
-    """Waits once the ring is full: what comes late is DRAM's share, which the chip's levels count."""
 
     @property
     def plan(self) -> KernelPlan:

@@ -18,10 +18,9 @@ from prunecast.launch.overlap import (
 )
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
-from prunecast.models.chain import runs_ahead
 from prunecast.models.loops import longer_of_each, queued_waves
 from prunecast.models.prefetch import first_weights_s
-from prunecast.models.starts import Starts
+from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.models.traffic import WaveReads
 from prunecast.models.waves import Placement
@@ -199,7 +198,6 @@ def chip_ends(
     case: Case,
     placement: Placement,
     quiet_end: FloatArray,
-    starts: Starts,
     item_cycles: Callable[[], FloatArray],
 ) -> ChipEnds:
     """Ends of all slots, placed.
@@ -210,7 +208,9 @@ def chip_ends(
     item_cycles : gives what each item takes of an SM, (items,), where there are several waves
     """
     # Nothing comes before the first block has started and its first read has gone to DRAM and back.
-    quiet = case.gpu.block_start_cycles + case.gpu.dram_latency_cycles
+    quiet = (
+        0.0 if case.context.co_resident else float(case.gpu.block_start_cycles + case.gpu.dram_latency_cycles)
+    )
     context, sm_finish = case.context, placement.sm_finish
     fetched = placement.fetched(sm_finish, quiet_end)
     prologue = prologue_under_preceding_cycles(context)
@@ -222,7 +222,7 @@ def chip_ends(
         fetching=_sm_ends(fetched, quiet),
         between=_between_cycles(case, quiet_end),
         working=_sm_ends(sm_finish, quiet),
-        behind=placement.cycles - float(fetched.max()) + starts.store_drain - head_start,
+        behind=placement.cycles - float(fetched.max()) - head_start,
         head_start=head_start,
         late=straggler_cycles(sm_finish, straggler_of(context)),
         busy_share=busy_share(sm_finish),

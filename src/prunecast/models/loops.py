@@ -147,81 +147,59 @@ def run_down(alone, demand, places, out_finish, out_sm):
 
 
 class BlockLists(NamedTuple):
-    """What `run_lists` runs; `item_costs.py` and `starts.py` say what each time means, in float64 cycles."""
+    """Items of blocks, which `run_lists` runs one after another."""
 
     block_start: np.ndarray
     """(blocks + 1,) int64."""
-    costs: Any
-    """`item_costs.Costs`, each column (items,)."""
-    wait: np.ndarray
-    """(items,): until the first stage is there, of items that wait for it; else 0."""
+    times: Any
+    """`block_times.BlockTimes`, each column (items,)."""
     group: np.ndarray
     owner: np.ndarray
     """(items,) int32, as in `kernels.plan.WorkList`."""
+    block_cycles: float
+    """Cycles of a block without items."""
     signal: float
-    """Cycles from the end of a part until its owner knows."""
+    """Cycles from the end of a k-slice until its owner has the signal."""
 
 
 @inner()
-def _run_list(lists, starts, block, ready, parts_only):
-    """Cycle at which a list ends, and at which it has fetched all.
-
-    `ready` (groups,) is changed by parts and waited for by owners.
-    """
+def _run_list(lists, block, ready, parts_only):
+    """Cycle at which a list ends. `ready` (groups,) is changed by k-slices and awaited by owners."""
     first, stop = lists.block_start[block], lists.block_start[block + 1]
-    now, fetched, last_fetch = starts.block, starts.block, 0.0
-    sooner, unhindered = starts.first_ring, starts.first_reads
+    now = lists.block_cycles if first == stop else 0.0
     for i in range(first, stop):
-        group, wait, fetch = lists.group[i], lists.wait[i], lists.costs.fetch[i]
-        saved = min(sooner, fetch * starts.first_share)
-        sooner -= saved
-        fetch -= saved
+        group = lists.group[i]
         if parts_only and group >= 0 and lists.owner[i] == 1:
             break
-        if wait > 0.0:
-            # Each step goes on its way when what its warps do for the one before is done
-            fetched = now + wait + fetch - lists.costs.fetch_last[i]
-        else:
-            fetched = max(fetched + starts.turn + fetch, now + fetch - starts.ring)
-        hindered = min(unhindered, lists.costs.multiply[i] * starts.first_reads_share)
-        unhindered -= hindered
-        now += wait + lists.costs.multiply[i] - hindered
-        if fetch > 0.0:
-            now = max(now, fetched + lists.costs.last[i])
-            # No more than the ring is fetched before it is multiplied
-            fetched = max(fetched, now - starts.ring)
-        # A whole step before: what its size saves here the reads would lose where they are late
-        last_fetch = now - starts.multiply_step
-        now += lists.costs.edge[i]
+        now += lists.times.first[i] if i == first else lists.times.later[i]
         if group >= 0 and lists.owner[i] == 1:
-            now = max(now, ready[group] + lists.costs.after_parts[i])
+            now = max(now, ready[group] + lists.times.after_parts[i])
         elif group >= 0:
             ready[group] = max(ready[group], now + lists.signal)
-    return now + starts.leave, last_fetch
+    return now
 
 
 @njit()
-def run_lists(lists, starts, out_alone, out_demand, out_quiet):
-    """Run the items of every list one by one, warps that only fetch being ahead as far as the ring goes.
+def run_lists(lists, out_alone, out_demand, out_quiet):
+    """Run the items of every list one by one.
 
-    In every list parts stand before owners, so that nothing that waits for parts comes before one.
+    In every list k-slices precede owners, so that nothing that waits for k-slices comes before one.
 
-    out_alone, out_demand : (blocks,) float64, cycles of each list on an SM of its own, and that the busiest
-        pipe of its SM works for it
-    out_quiet : (blocks,) float64, cycles at its end in which it has nothing more to fetch
+    out_alone, out_demand : (blocks,) float64, cycles of each list on an SM of its own, and of its SM among
+        others
+    out_quiet : (blocks,) float64, cycles at its end in which it reads nothing
     """
     groups = 0
     for i in range(lists.group.size):
         groups = max(groups, lists.group[i] + 1)
     ready = np.zeros(groups)
     for block in range(out_alone.size if groups > 0 else 0):
-        _run_list(lists, starts, block, ready, True)
+        _run_list(lists, block, ready, True)
     for block in range(out_alone.size):
-        out_alone[block], last_fetch = _run_list(lists, starts, block, ready, False)
-        out_quiet[block] = out_alone[block] - last_fetch
-        out_demand[block] = starts.block_demand
+        out_alone[block] = _run_list(lists, block, ready, False)
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
-            out_demand[block] += lists.costs.demand[i]
+            out_demand[block] += lists.times.demand[i]
+            out_quiet[block] = lists.times.quiet[i]
 
 
 @njit()

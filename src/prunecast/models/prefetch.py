@@ -6,8 +6,6 @@ the tile kernels the first rows of B wait behind the prefetch of all blocks; whe
 start early have their weights by then.
 """
 
-from itertools import takewhile
-
 import numpy as np
 
 from prunecast.launch import LaunchContext
@@ -24,21 +22,12 @@ def unposted_bytes(context: LaunchContext, blocks: int) -> float:
     return _weight_bytes(context, blocks, posted=False)
 
 
-def weights_before_b_bytes(context: LaunchContext) -> float:
-    """Weights that all blocks ask and wait for before their first read of B, where L2 holds B."""
-    return (
-        _weight_bytes(context, context.plan.item_count, posted=False, before_b=True)
-        if context.b_in_l2
-        else 0.0
-    )
-
-
-def _weight_bytes(context: LaunchContext, items: int, *, posted: bool, before_b: bool = False) -> float:
+def _weight_bytes(context: LaunchContext, items: int, *, posted: bool) -> float:
     columns = (context.plan.work.k_stop - context.plan.work.k_start).astype(np.int64)[:items]
     return sum(
         _bytes_of(load, program.warps, columns, context.plan.shape.block_k)
         for program in context.programs
-        for load in takewhile(lambda i: not before_b or i.op is not Op.LOAD_B, program.begin)
+        for load in program.begin
         if load.op is Op.LOAD_A and load.posted == posted
     )
 

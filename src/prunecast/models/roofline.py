@@ -2,17 +2,15 @@
 
 All in SM cycles until the last line:
 
-- item    = what is fetched, what is multiplied, and the edges around it, see `item_costs.py`;
-- block   = its start, latency and transfer of the first stage, then its items, the warps that fetch ahead of
-            those that multiply, and owners of split tiles behind the other parts (`loops.run_lists`);
+- item    = prologue, k-steps and epilogue, from samples of the simulator's engine (`block_times.py`);
+- block   = its items one after another, owners of split tiles after the other k-slices (`loops.run_lists`);
 - SM      = list scheduling of the units over the slots, resident blocks sharing the SM (`waves.py`);
 - chip    = last SM to end + its last stores, SMs slowed down where together they ask too much of L2 or DRAM
             (`chip.py`);
 - seconds = launch floor + cycles / clock, the clock depending on tensor duty and L2 traffic. The floor is
             that of back-to-back empty kernels, which start and drain too: it is added in full.
 
-Left out: warps that get in each other's way inside an SM, and blocks that drift apart or ask in bursts. Both
-take time, so the estimate tends to be low.
+Left out: blocks of different SMs that drift apart or read in bursts.
 """
 
 from collections.abc import Callable
@@ -31,15 +29,14 @@ from prunecast.launch.context import l2_power
 from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
 from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import launch_amounts, units_of
+from prunecast.models.block_times import BlockTimes, block_times
 from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
-from prunecast.models.chain import Chain, copies_through_registers, sm_rates
 from prunecast.models.chip import ChipEnds, chip_ends
-from prunecast.models.item_costs import Costs, item_costs
-from prunecast.models.starts import Starts, starts_of
+from prunecast.models.rates import sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
-from prunecast.models.waves import Placement, place_units, steady, unit_costs
+from prunecast.models.waves import Placement, place_units, unit_costs
 from prunecast.plan.kernel_plan import KernelPlan
 
 CLOCK_ROUNDS = 6
@@ -87,12 +84,12 @@ def estimate(
 
 
 def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
-    case = _look_up(context)
-    items, starts = item_costs(case), starts_of(case)
-    units = unit_costs(case, items, starts)
+    case = look_up(context)
+    times = block_times(case)
+    units = unit_costs(case, times)
     placement = place_units(context, units.alone, units.demand)
     launch_s = launch_floor_s(context, launch)
-    ends = chip_ends(case, placement, units.quiet, starts, partial(_item_cycles, case, items, starts))
+    ends = chip_ends(case, placement, units.quiet, partial(_item_cycles, case, times))
     settled = _settle(case, ends, launch_s - beside_s(context), state)
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
@@ -101,7 +98,7 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
         launch_s=launch_s,
         state=state,
         occupancy=context.fit,
-        explained=_Once(partial(_explained, case, items, starts, placement, settled.clock_hz)),
+        explained=_Once(partial(_explained, case, times, placement, settled.clock_hz)),
     )
 
 
@@ -119,14 +116,14 @@ class _Once:
         return self._made
 
 
-def _item_cycles(case: Case, items: Costs, starts: Starts) -> FloatArray:
+def _item_cycles(case: Case, times: BlockTimes) -> FloatArray:
     """(items,): what each takes of an SM, among others like it."""
-    of_kinds = np.maximum(steady(items, starts) / case.context.fit.blocks_per_sm, items.demand)
+    of_kinds = np.maximum(times.later / case.context.fit.blocks_per_sm, times.demand)
     return np.asarray(of_kinds[case.amounts.kinds.of_item])
 
 
-def _explained(case: Case, items: Costs, starts: Starts, placement: Placement, clock_hz: float) -> Explained:
-    item_work = _item_cycles(case, items, starts)
+def _explained(case: Case, times: BlockTimes, placement: Placement, clock_hz: float) -> Explained:
+    item_work = _item_cycles(case, times)
     work = np.bincount(placement.sm, weights=units_of(case.plan, item_work), minlength=case.gpu.sm_count)
     return Explained(
         bound_cycles=bounds_of(case.context, clock_hz, case.amounts, case.traffic),
@@ -136,19 +133,14 @@ def _explained(case: Case, items: Costs, starts: Starts, placement: Placement, c
     )
 
 
-def _look_up(context: LaunchContext) -> Case:
+def look_up(context: LaunchContext) -> Case:
     """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
     plan, gpu = context.plan, context.gpu
     amounts = launch_amounts(context)
     rules = memory_rules(context)
     traffic = plan_traffic(context, rules, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
-    # Where rings run ahead DRAM's share says what comes late; beside a B in L2 each round of weights waits,
-    # through registers every step, as often as DRAM has what it reads
-    share = traffic.miss_share if copies_through_registers(context.programs) else 0.0
-    share = max(share, float(context.b_in_l2))
-    latency = gpu.l2_latency_cycles + share * (gpu.dram_latency_cycles - gpu.l2_latency_cycles)
-    return Case(context, rules, amounts, rates, traffic, Chain.of(context, rates, latency))
+    return Case(context, rules, amounts, rates, traffic)
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:

@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
+from prunecast.models.block_times import BlockTimes
 from prunecast.models.case import Case
-from prunecast.models.chain import waits_for_parts
-from prunecast.models.item_costs import Costs
 from prunecast.models.loops import BlockLists, run_down, run_lists
-from prunecast.models.starts import Starts
+from prunecast.models.rates import waits_for_parts
 from prunecast.models.terms import FloatArray
 
 EXACT_WAVES = 64
@@ -112,34 +111,17 @@ class _UnitCosts(NamedTuple):
     """Cycles at the end of a unit in which it has nothing more to fetch."""
 
 
-def steady(items: Costs, starts: Starts) -> FloatArray:
-    """Cycles of each of `items` among others like it, the block's start aside."""
-    behind_ring = np.maximum(items.edge - starts.ring, 0.0)
-    return np.asarray(
-        np.maximum(
-            np.maximum(items.multiply + items.edge, items.fetch + np.maximum(behind_ring, starts.turn)),
-            items.demand,
-        )
-    )
-
-
-def _lists_of(case: Case, items: Costs, starts: Starts) -> BlockLists:
-    """Items one by one, as `loops.run_lists` wants them."""
+def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
+    """Return the cycles of lists of items."""
     plan, of_item = case.plan, case.amounts.kinds.of_item
-    return BlockLists(
+    lists = BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
-        costs=Costs(*(column[of_item] for column in items)),
-        wait=np.where(case.amounts.step_count[of_item] > 0, starts.wait, 0.0),
+        times=BlockTimes(*(column[of_item] for column in times)),
         group=np.where(waits_for_parts(case.context.programs), plan.work.group, -1),
         owner=plan.work.owner,
+        block_cycles=float(case.gpu.block_start_cycles),
         signal=float(case.gpu.signal_latency_cycles),
     )
-
-
-def unit_costs(case: Case, items: Costs, starts: Starts) -> _UnitCosts:
-    """Cycles of lists."""
-    lists = _lists_of(case, items, starts)
     found = _UnitCosts(*np.zeros((3, lists.block_start.size - 1)))
-    run_lists(lists, starts, *found)
-    np.minimum(found.quiet, starts.quiet, out=found.quiet)
+    run_lists(lists, *found)
     return found

@@ -3,6 +3,7 @@
 Plain Python, once a run; `engine.py` says what stands where in the array, and has the loop that changes it.
 """
 
+import math
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -175,7 +176,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
         e.AT_WAKE: (2 * leaves,),
         e.AT_WINNER: (2 * leaves,),
     }
-    sizes = {at: int(np.prod(shape)) for at, shape in shapes.items()}
+    sizes = {at: math.prod(shape) for at, shape in shapes.items()}
     mem = np.zeros(e.SCALARS + sum(sizes.values()), np.int64)
     views, address = {}, e.SCALARS
     for at, shape in shapes.items():

@@ -36,8 +36,8 @@ class SampledBlock(NamedTuple):
     """Cycles until weights, indices and rows arrive that L2 does not have; its own latency if it has all."""
     b_in_l2: bool = False
     """True if L2 has the rows of B in any case."""
-    dram_sms: int = 0
-    """SMs among which DRAM's bandwidth is divided evenly; 0 for unlimited bandwidth."""
+    dram_busy: int = 0
+    """Cycles at the start in which DRAM serves others."""
 
 
 class SampledItem(NamedTuple):
@@ -52,16 +52,25 @@ class SampledItem(NamedTuple):
     owner: bool = True
 
 
-@lru_cache(maxsize=1 << 14)
-def sample_cycles(
-    block: SampledBlock, items: tuple[SampledItem, ...], slots: int = 1, blocks: int | None = None
-) -> int:
-    """Return the cycles until L2 has all stores of `blocks` blocks, each of which runs `items` in turn.
+class SampledRun(NamedTuple):
+    """Blocks that an SM runs."""
 
-    The SM holds `slots` of them at once, and as many are run unless `blocks` says otherwise.
-    """
-    count = slots if blocks is None else blocks
-    run = new_state(_machine(block, slots), _program(block), _work(block, items, count))
+    slots: int = 1
+    """Blocks that it holds at once."""
+    blocks: int = 1
+    """Blocks in all."""
+    items: int = 1
+    """Items of each block, one after another."""
+
+
+ALONE = SampledRun()
+
+
+@lru_cache(maxsize=1 << 15)
+def sample_cycles(block: SampledBlock, item: SampledItem, sampled: SampledRun = ALONE) -> int:
+    """Return the cycles until L2 has all stores of a sample of equal blocks with equal items."""
+    run = new_state(_machine(block, sampled.slots), _program(block), _work(block, item, sampled))
+    run.mem[engine.G_DRAM_FREE] = block.dram_busy * engine.TICKS
     status = run_engine(run)
     if status != Status.DONE:
         raise AssertionError(f"sample of {block.programs[0].role}: {Status(status).name.lower()}")
@@ -70,9 +79,7 @@ def sample_cycles(
 
 @lru_cache(maxsize=4096)
 def _machine(block: SampledBlock, slots: int) -> Machine:
-    gpu, dram = block.gpu, 0
-    if block.dram_sms:
-        dram = ticks_per_kib(gpu.dram_bytes_per_s / gpu.max_clock_hz / block.dram_sms)
+    gpu = block.gpu
     return Machine(
         sms=1,
         slots=slots,
@@ -84,7 +91,7 @@ def _machine(block: SampledBlock, slots: int) -> Machine:
         dram_latency=block.read_latency,
         l2_ticks=0,
         l2_store_ticks=ticks_per_kib(block.store_bytes_per_clk),
-        dram_ticks=dram,
+        dram_ticks=0,
         dram_write_ticks=0,
         **sm_costs(gpu, block.tensor),
     )
@@ -97,33 +104,34 @@ def _program(block: SampledBlock) -> Program:
     return program._replace(part_signals=0)
 
 
-def _work(block: SampledBlock, items: tuple[SampledItem, ...], blocks: int) -> Work:
-    block_k, each, ways = block.shape.block_k, len(items), a_ways(block.programs)
-    steps = np.array([-(-item.columns // block_k) for item in items])
+def _work(block: SampledBlock, item: SampledItem, sampled: SampledRun) -> Work:
+    block_k, each, ways = block.shape.block_k, sampled.items, a_ways(block.programs)
+    count, steps = sampled.blocks * each, -(-item.columns // block_k)
     # Every item reads its own weights and rows: its k-steps have segments of their own
-    first_step = np.concatenate(([0], np.cumsum(np.tile(steps + block.stages, blocks))))
-    all_steps, rows = int(first_step[-1]), np.zeros((each, engine.T_FIELDS), np.int64)
-    rows[:, engine.T_STEPS] = steps
-    for column, name in (
-        (engine.T_KCOUNT, "columns"),
-        (engine.T_MULTIPLIED, "columns"),
-        (engine.T_ROWS, "rows"),
-        (engine.T_TOKENS, "tokens"),
-        (engine.T_PARTS, "parts"),
-        (engine.T_OWNER, "owner"),
-    ):
-        rows[:, column] = [getattr(item, name) for item in items]
-    item = np.tile(rows, (blocks, 1))
-    item[:, engine.T_STEPFIRST] = first_step[:-1]
-    item[:, engine.T_KFIRST] = block_k * first_step[:-1]
-    following = np.arange(1, blocks * each + 1)
+    own_steps = steps + block.stages
+    place, all_steps = np.arange(count), count * own_steps
+    columns: dict[int, int | np.ndarray] = {
+        engine.T_STEPS: steps,
+        engine.T_MULTIPLIED: item.columns,
+        engine.T_KCOUNT: item.columns,
+        engine.T_KFIRST: block_k * own_steps * place,
+        engine.T_STEPFIRST: own_steps * place,
+        engine.T_ROWS: item.rows,
+        engine.T_TOKENS: item.tokens,
+        engine.T_PARTS: item.parts,
+        engine.T_OWNER: item.owner,
+    }
+    items = np.zeros((count, engine.T_FIELDS), np.int64)
+    for column, values in columns.items():
+        items[:, column] = values
+    following = place + 1
     following[each - 1 :: each] = engine.NO_ITEM
     weights = all_steps * ways
     return Work(
         schedule=int(Schedule.STATIC),
-        blocks=blocks,
-        item=item,
-        first_item=np.arange(blocks) * each,
+        blocks=sampled.blocks,
+        item=items,
+        first_item=place[::each],
         next_item=following,
         column=np.arange(block_k * all_steps, dtype=np.int32),
         panel=block_k,
