@@ -175,8 +175,10 @@ class ChipEnds(NamedTuple):
         l2_s = max(self.l2.reads + earlier * self.l2.stores, earlier * self.l2.merging)
         last_fetch = self.fetching.stretched(clock_hz * l2_s)
         read_cycles, write_cycles = clock_hz * reads_s, clock_hz * written * writes_s
-        # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers
-        if case.context.co_resident:
+        # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers, but for a
+        # block that has its SM to itself and streams its weights beside a B in L2
+        streams = case.context.b_in_l2 and case.context.crowd == 1
+        if case.context.co_resident and not streams:
             last_fetch = max(last_fetch, self.fetching.stretched(read_cycles + write_cycles))
         else:
             last_fetch = max(last_fetch, self.fetching.queued(read_cycles, write_cycles, self.waves))

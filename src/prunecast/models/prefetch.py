@@ -6,6 +6,8 @@ the tile kernels the first rows of B wait behind the prefetch of all blocks; whe
 start early have their weights by then.
 """
 
+from itertools import takewhile
+
 import numpy as np
 
 from prunecast.launch import LaunchContext
@@ -27,7 +29,7 @@ def _weight_bytes(context: LaunchContext, items: int, *, posted: bool) -> float:
     return sum(
         _bytes_of(load, program.warps, columns, context.plan.shape.block_k)
         for program in context.programs
-        for load in program.begin
+        for load in takewhile(lambda i: i.op is not Op.LOAD_B, program.begin)
         if load.op is Op.LOAD_A and load.posted == posted
     )
 
