@@ -58,9 +58,9 @@ def test_kernels_without_wgmma_run_on_newer_gpus_too(gpu, dtype, kind, tokens, m
         for _ in range(3):
             x = torch.randn(tokens, 512, device="cuda").to(dtype)
             assert_near(model(x), wanted_of(x.double()), dtype)
-        torch._dynamo.reset()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Inductor's own
+            warnings.simplefilter("ignore")  # of Inductor's own, which the reset imports
+            torch._dynamo.reset()
             y = torch.compile(model, fullgraph=True)(x)
         assert_near(y, wanted_of(x.double()), dtype)
 
