@@ -29,7 +29,7 @@ from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.reference import run_reference
-from prunecast.plugins import load_installed
+from prunecast.plugins import load_installed as _load_installed
 
 __all__ = [
     "DTYPE_BYTES",
@@ -58,4 +58,4 @@ __all__ = [
 ]
 
 # Last, so that the modules of other packages can import every name from here
-KERNELS.update((record.name, record) for record in load_installed("prunecast.kernels", Kernel).values())
+KERNELS.update((record.name, record) for record in _load_installed("prunecast.kernels", Kernel).values())

@@ -27,7 +27,7 @@ from prunecast.patterns.pattern_names import PATTERNS, parse_pattern
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tile_sums import TileSums
 from prunecast.patterns.tiling import dense_tile_map, row_tile_map, tile_map_from_mask
-from prunecast.plugins import load_installed
+from prunecast.plugins import load_installed as _load_installed
 
 __all__ = [
     "CRITERIA",
@@ -50,4 +50,4 @@ __all__ = [
 ]
 
 # Last, so that the modules of other packages can import every name from here
-PATTERNS.update(load_installed("prunecast.patterns", type))
+PATTERNS.update(_load_installed("prunecast.patterns", type))
