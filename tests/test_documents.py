@@ -55,7 +55,9 @@ def test_changelog_and_citation_have_the_version_of_the_project() -> None:
 
 def test_links_between_documents_exist() -> None:
     """Pages that are made when the documentation is built are named in `.gitignore`."""
-    made = {ROOT / line[1:] for line in (ROOT / ".gitignore").read_text().split() if line.startswith("/docs/")}
+    made = {
+        ROOT / line[1:] for line in (ROOT / ".gitignore").read_text().split() if line.startswith("/docs/")
+    }
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             linked = page.parent / target
