@@ -69,15 +69,15 @@ def test_the_process_ends_while_they_work():
     assert (done.returncode, done.stdout) == (0, "left\n")
 
 
-@pytest.mark.parametrize("tokens", [1000, 4096])
-def test_lists_that_issue_slots_bound_take_what_a_simulation_says(tokens):
+@pytest.mark.parametrize(("tokens", "is_long"), [(1000, False), (16384, True)])
+def test_long_lists_that_issue_slots_bound_take_what_a_simulation_says(tokens, is_long):
     weights = np.random.default_rng(3).standard_normal((96, 512)) * np.arange(1, 97)[:, None]
     kept = element_map_from_mask(np.abs(weights) > np.quantile(np.abs(weights), 0.8), "unstructured")
     gpu = load_gpu("h200-sxm")
     plan = fastest_plan("csr", kept, tokens, "fp16", gpu)
     quick, whole = (Engine(name="simulator", gpu=gpu, quick_lists=quick) for quick in (True, False))
-    assert quick.run(plan).seconds == pytest.approx(whole.run(plan).seconds, rel=5e-4)
-    assert isinstance(quick.run(plan), Estimate)
+    assert quick.run(plan).seconds == pytest.approx(whole.run(plan).seconds, rel=1e-3)
+    assert isinstance(quick.run(plan), Estimate if is_long else SimResult)
     assert isinstance(whole.run(plan), SimResult)
 
 
