@@ -13,7 +13,12 @@ from prunecast.plan.program import Charge, Instruction, Op, WarpProgram, bind
 
 GPU = load_gpu("h200-sxm")
 PACKAGE = Path(prunecast.__file__).parent
-READ_TOO = {"launch": ("models", "simulator"), "cublas": ("kernels/tile/programs",)}
+READ_TOO = {
+    "launch": ("models", "simulator"),
+    "cublas": ("kernels/tile/programs",),
+    "experts": ("kernels/libraries",),
+    "scaled": ("kernels/libraries",),
+}
 """Rooms that read a folder's costs too: engines those of launches, and cuBLAS's programs are made of the tile
 kernels' parts.
 """
@@ -26,6 +31,10 @@ def test_every_entry_is_read_by_its_kernel(folder: Path) -> None:
     sources = "".join(path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py"))
     named = set(re.findall(r'"([a-z0-9_]+(?:{[^}"]+})?[a-z0-9_]*)"', sources))
     patterns = [re.compile(re.sub("{[^}]+}", "[a-z0-9_]+", name)) for name in named]
+    if folder.name in ("experts", "scaled"):
+        # Library calls read the fields of a record, each with the name of the kernel form before it
+        fields = re.findall(r"^    ([a-z0-9_]+): (?:float|int)$", sources, re.MULTILINE)
+        patterns += [re.compile(f"[a-z0-9_]+_{name}") for name in (*fields, *named)]
     for capability in (75, 80, 90):
         entries = read_costs(folder / "costs", folder.name, capability).entries
         unread = [entry for entry in entries if not any(p.fullmatch(entry) for p in patterns)]

@@ -14,6 +14,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.kernels.small_n.cuda.records import GROUP
+from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.patterns import ElementMap, NestedMap, TileMap
 from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, Layout
 
@@ -62,7 +63,7 @@ def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None or gpu.compute_capability < entry.least or plan.dtype not in entry.dtypes:
         raise BadInput(f"no kernel runs {plan.dtype} weights on {gpu.name}: cast the model to another dtype")
-    if plan.kernel == "small-n":
+    if plan.kernel == SMALL_N.name:
         return Layout(FRAGMENTS, plan.shape.block_m, GROUP)
     return Layout(_KINDS[plan.tensor], plan.shape.block_m, plan.shape.block_k)
 
@@ -106,7 +107,7 @@ def plan_for(
 
     def allowed(config: Any) -> bool:
         """Exclude 64 x 64 blocks of 16 warps with a gated unit: gate and up would need too many registers."""
-        if kernel == "small-n":
+        if layout.kind == FRAGMENTS:
             is_large = glu and config.warps == 16 and config.shape[:2] == (64, 64)
             return bool(config.shape.block_m == layout.block_m and not is_large)
         return bool((config.shape.block_m, config.shape.block_k) == layout[1:])

@@ -143,7 +143,7 @@ def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:
 
 
 FILLED_SHARE = 0.8
-"""Tiles per SM from which keys are not split. Kind: CUDA source, num_splits heuristic of
+"""Tiles per SM from which keys are not split. Kind: definition, num_splits heuristic of
 FlashAttention 2 and 3."""
 
 
