@@ -99,7 +99,7 @@ ALLOWED = {
     ("fewer tokens", ""): (0.06, "half the tokens get another configuration, which a bound chose"),
     ("more bandwidth", "small-n"): (
         0.03,
-        "warps that DRAM's queue staggers wait less for each other's column indices than warps in step",
+        "probably warps in step, which wait longer for each other than those that DRAM's queue staggers",
     ),
     ("more SMs", ""): (0.2, "probably the configuration chosen for more SMs, where a bound is near another"),
 }

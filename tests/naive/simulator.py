@@ -83,7 +83,7 @@ class Simulation:
         for number, (program, rank) in enumerate(ranks):
             warp = Warp(block, program, rank, number, cycle)
             warp.index = slot * len(ranks) + number
-            warp.part = sm.parts[number % self.machine.partitions]
+            warp.part = sm.parts[warp.index % self.machine.partitions]
             warp.part.warps.append(warp)
             warp.way = self.way(warp)
             warp.todo = next(warp.way)

@@ -326,8 +326,16 @@ def test_slot_0_of_every_sm_is_filled_before_slot_1(simulate: Simulate) -> None:
     kernel = one_role(start=(Instruction(Op.ISSUE, issue=4),))
     result = simulate(Machine(sms=3, slots=2), kernel, listed(EMPTY, EMPTY, EMPTY, EMPTY))
     assert result.sm_items == [2, 1, 1]
-    # Warp 0 of both blocks of SM 0 sits on sub-partition 0: 0..3 and 4 EXIT, then 5..8 and 9 EXIT.
-    assert result.sm_busy == [10, 5, 5]
+    # The warps of both blocks of SM 0 sit on sub-partitions 0 and 1: 0..3 and 4 EXIT on each.
+    assert result.sm_busy == [5, 5, 5]
+
+
+def test_fifth_block_of_one_warp_shares_the_sub_partition_of_the_first(simulate: Simulate) -> None:
+    kernel = one_role(start=(Instruction(Op.ISSUE, issue=4),))
+    for blocks, cycles in ((4, 5), (5, 10)):
+        result = simulate(Machine(sms=1, slots=5), kernel, listed(*[EMPTY] * blocks))
+        # Four sub-partitions run a warp each: 0..3 and 4 EXIT. A fifth warp follows one: 5..8 and 9 EXIT.
+        assert result.sm_busy == [cycles]
 
 
 def test_item_without_steps(simulate: Simulate) -> None:

@@ -460,9 +460,10 @@ def _place_warp(mem, slot, sm_index, w, t):
     warp = mem[AT_WARP] + gw * W_FIELDS
     for field in range(W_FIELDS):
         mem[warp + field] = 0
-    part = mem[AT_PART] + (sm_index * mem[M_PARTITIONS] + w % mem[M_PARTITIONS]) * P_FIELDS
+    on_sm = slot % mem[M_SLOTS] * mem[M_WARPS] + w  # blocks of few warps spread over all sub-partitions
+    part = mem[AT_PART] + (sm_index * mem[M_PARTITIONS] + on_sm % mem[M_PARTITIONS]) * P_FIELDS
     age = mem[G_PLACED] * mem[M_WARPS] + w
-    place = mem[N_PLACES] // mem[M_SLOTS] * (slot % mem[M_SLOTS]) + w // mem[M_PARTITIONS]
+    place = on_sm // mem[M_PARTITIONS]
     at = mem[part + P_READY] + place
     order = -age if mem[M_POLICY] == GREEDY_YOUNGEST else age
     mem[at - mem[AT_READY] + mem[AT_ORDER]] = (order << PLACE_BITS) + place

@@ -148,7 +148,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
     rings = slots * max(machine.stages, 1)
     leaves = 1 << max(machine.sms - 1, 0).bit_length()
-    places = machine.slots * -(-machine.warps // machine.partitions)
+    places = -(-machine.slots * machine.warps // machine.partitions)
     segments = work.segments + work.item.shape[0]
     shapes = {
         e.AT_CODE: program.code.shape,

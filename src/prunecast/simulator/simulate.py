@@ -199,7 +199,8 @@ class Recording:
     Parameters
     ----------
     cycles, clock_hz : of the whole run, as in `SimResult`
-    partitions : sub-partitions per SM; warp w of a block runs on sub-partition w % partitions
+    partitions : sub-partitions per SM; with W warps a block, warp w of the block in slot s runs on
+        sub-partition (s W + w) % partitions
     roles : (warps of a block,) int64, place in `KernelPlan.programs`
     rows : (events, engine.E_FIELDS) int64 in the order of their cycles
     dropped : events that found no room

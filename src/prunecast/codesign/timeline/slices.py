@@ -50,7 +50,8 @@ def slices_of(recording: Recording) -> Iterator[Slices]:
     rows = _of_shown_blocks(recording.rows)
     for sm in np.unique(rows[:, e.E_SM]).tolist():
         mine = rows[rows[:, e.E_SM] == sm]
-        lane = mine[:, e.E_WARP] % recording.partitions
+        place = mine[:, e.E_SLOT] * recording.roles.size + mine[:, e.E_WARP]
+        lane = place % recording.partitions
         for partition in range(recording.partitions):
             yield from _of_partition(mine[lane == partition], sm, partition)
         for slot in np.unique(mine[:, e.E_SLOT]).tolist():
