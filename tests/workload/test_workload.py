@@ -11,7 +11,8 @@ from prunecast.errors import BadInput
 from prunecast.workload import random_weights
 from prunecast.workload.graph import load_pass, parse_workload
 from prunecast.workload.layers import ConvSettings
-from prunecast.workload.workload import load_workload, rows_of
+from prunecast.workload.table_rows import rows_of
+from prunecast.workload.workload import load_workload
 from tests import onnx_files
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}

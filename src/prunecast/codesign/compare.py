@@ -181,18 +181,19 @@ def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Com
 def _gpu_row(name: str, table: PredictionTable) -> GpuRow:
     """Return the totals of a table: of its whole model, or of its layers."""
     gpu, whole = table[0].gpu, table.whole
-    best = [fastest(rows) for rows in table.layers()]
-    seconds = table.best_seconds if whole is None else whole.best.seconds
-    lower = sum(table.runs.get(row.layer, 1) * (row.seconds - row.seconds_low) for row in best)
-    higher = sum(table.runs.get(row.layer, 1) * (row.seconds_high - row.seconds) for row in best)
     phases = () if whole is None else whole.phases
+    times = [(p.run.share, p.best.time.seconds, p.best.low_s, p.best.high_s) for p in phases]
+    if whole is None:
+        best = [fastest(rows) for rows in table.layers()]
+        times = [(table.runs.get(r.layer, 1), r.seconds, r.seconds_low, r.seconds_high) for r in best]
+    seconds, low, high = (sum(one[0] * one[place] for one in times) for place in (1, 2, 3))
     memories = [phase.best.memory for phase in phases]
     return GpuRow(
         gpu=name,
         dense_seconds=table.dense_seconds if whole is None else whole.dense.seconds,
         seconds=seconds,
-        seconds_low=seconds - lower,
-        seconds_high=seconds + higher,
+        seconds_low=low,
+        seconds_high=high,
         per_s=phases[0].tokens_per_pass / seconds if len(phases) == 1 else None,
         memory_bytes=max((memory.total for memory in memories), default=None),
         gpu_bytes=gpu.dram_bytes,

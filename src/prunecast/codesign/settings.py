@@ -26,6 +26,7 @@ from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
 from prunecast.workload.layers import ConvSettings, Source, load_layers
 from prunecast.workload.pruned_maps import MapMaker, sparsity_for
+from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import (
     BATCH,
     TOKENS,
@@ -34,7 +35,6 @@ from prunecast.workload.workload import (
     is_onnx,
     is_standard,
     load_workload,
-    rows_of,
 )
 
 P = ParamSpec("P")

@@ -79,16 +79,16 @@ class _Steps(NamedTuple):
 
 
 class _Blocks(NamedTuple):
-    """The block of a launch as it is sampled."""
+    """A block of the launch, to be sampled with its data near, in L2, and far, in DRAM."""
 
     near: SampledBlock
-    """Its reads find all data in L2."""
+    """The block if all that it reads is in L2."""
     far: SampledBlock
-    """They find what they bring first in DRAM."""
+    """The block if what it is the first to read comes from DRAM."""
     far_share: float
-    """Share of its steps that are `far`."""
+    """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
     first_steps: int
-    """First steps of an item, all of which are `far`."""
+    """Number of first k-steps of an item, whose data all come from DRAM."""
 
 
 def _sampled(case: Case) -> _Blocks:

@@ -26,7 +26,7 @@ class RowTiles(NamedTuple):
 
     @classmethod
     def of(cls, rows: CountArray, height: int) -> Self:
-        """Return tiles of `height` of the rows; the last tile may have fewer."""
+        """Return tiles of `height` consecutive entries of `rows`; the last tile may have fewer."""
         starts = np.arange(0, rows.size, height)
         return cls(rows, starts, np.diff(starts, append=rows.size))
 

@@ -1,20 +1,19 @@
 """`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.importance import ImportanceArray, check_ranks, even_parts
-from prunecast.patterns.sources import FilterShape, Layer
+from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes, open_tensors
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.workload.candidates import check_has_form
@@ -52,8 +51,6 @@ KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models, which are customarily not pruned."""
 ROUTER = ".router"
 """Suffix of the products that choose the experts of a token, which are not pruned either."""
-MOST_DRAWN = 2**28
-"""Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Most elements of a model whose random weights are cached (half a gigabyte); larger
 models draw them again."""
@@ -452,62 +449,6 @@ def calibrated(workload: Workload, path: str | Path) -> Workload:
         for each in layer.members or (layer,):
             known.weigh(each.name, np.zeros((1, each.shape[1]), np.float32))  # refuse before the search
     return replace(workload, calibration=known)
-
-
-def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
-    """Return the rows of a table: the layers of each pass, each with the tokens of that pass.
-
-    Random layers of one shape, N and convolution share a row. Raise BadInput for a matrix too large to be
-    drawn at random.
-    """
-    rows: dict[str, WorkloadLayer] = {}
-    drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]] = {}
-    for place, (run, label) in enumerate(zip(workload.passes, workload.labels, strict=True)):
-        first: dict[tuple[object, ...], str] = {}
-        for name, layer in workload.layers.items():
-            n = layer.tokens[place]
-            if n == 0:
-                continue
-            conv, fused = layer.convolution, None
-            if run.graph is not None:
-                conv, fused = run.graph[name].convolution, run.graph[name].experts
-            row = f"{name} {label}".rstrip()
-            if workload.form == "standard":
-                alike = None if fused is None else fused.in_any_layer()
-                row = first.setdefault((layer.shape, n, conv, alike), row)
-            if row not in rows:
-                rows[row] = replace(
-                    layer,
-                    name=row,
-                    tokens=(n,),
-                    convolution=conv,
-                    fused=fused,
-                    runs=0.0,
-                    in_pass=place,
-                    stands_for=(),
-                )
-                if workload.form == "standard":
-                    rows[row] = _drawn(rows[row], drawn)
-            rows[row] = replace(
-                rows[row],
-                runs=rows[row].runs + run.share * run.runs(name),
-                stands_for=(*rows[row].stands_for, name),
-            )
-    return rows
-
-
-def _drawn(row: WorkloadLayer, drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]]) -> WorkloadLayer:
-    """Return the row with fp16 weights that all rows of its shape share."""
-    if row.size > MOST_DRAWN:
-        raise BadInput(
-            f"{row.name}: random weights have at most {MOST_DRAWN} elements, got "
-            f"{row.shape[0]}x{row.shape[1]}"
-        )
-    if row.shape not in drawn:
-        drawn[row.shape] = cache(partial(heavy_tailed, row.shape, (0, len(drawn)), np.float16))
-    conv = row.convolution
-    filters = FilterShape(conv.channels, conv.kernel_h, conv.kernel_w) if conv else None
-    return replace(row, load=drawn[row.shape], filters=filters)
 
 
 def experts_of(workload: Workload) -> dict[tuple[int, int, int], ExpertPart]:

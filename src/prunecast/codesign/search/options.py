@@ -126,12 +126,12 @@ class Options(Sequence[Option]):
         )
 
     def where(self, flags: npt.NDArray[np.bool_]) -> "Options":
-        """Return the options with a flag, (options,)."""
+        """Return the options whose entry in `flags`, (options,) bool, is true."""
         names = ("run", "sparsity", "seconds", "importance", "kept")
         return Options(runs=self.runs, **{name: getattr(self, name)[flags] for name in names})
 
     def have(self, allows: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Return flags (options,) of the options whose pattern string is allowed."""
+        """Return for each option whether `allows` accepts its pattern string, (options,) bool."""
         return np.array([allows(pattern) for _, pattern in self.runs])[self.run]
 
     def menu(self, scales: Mapping[RunAs, float]) -> Menu:

@@ -142,7 +142,7 @@ def _attribute(number: int, device: int) -> int:
 
 
 def arch_of(device: int) -> str:
-    """Return the architecture to compile for; `sm_90a` has instructions that `sm_90` lacks."""
+    """Return the architecture to compile for: `sm_90a` on Hopper, since `sm_90` lacks wgmma, else `sm_XY`."""
     capability = capability_of(device)
     return "sm_90a" if capability == 90 else f"sm_{capability}"
 

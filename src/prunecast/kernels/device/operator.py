@@ -68,7 +68,7 @@ class Operator:
     form: ClassVar[Callable[..., Form]]
     """`(plan, **FormOptions)` -> form to compile; raises BadInput for plans of other kernels."""
     slab: ClassVar[Callable[..., Slab]]
-    """Plan -> places of the weights of a stage."""
+    """Plan -> order in which a k-step of packed weights holds the elements of its tile of A."""
     records: ClassVar[Callable[..., Packed]]
     """Plan -> what a launch reads in addition to weights, bias and B."""
     writes_tokens: ClassVar[bool] = False
@@ -178,7 +178,7 @@ class Operator:
         words[self._b], words[self._c] = b, c
 
     def write(self, call: Call) -> None:
-        """Write the values of the call into the argument."""
+        """Copy the addresses and sizes of a call into the struct that is the argument of the kernel."""
         for name, value in zip(call._fields, call, strict=True):
             if name in self._names:
                 self._args[name] = value

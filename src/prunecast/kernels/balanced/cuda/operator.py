@@ -244,7 +244,10 @@ class BalancedOperator(Operator):
         return 1 if plan.n == 1 else 16
 
     def write(self, call: Call) -> None:
-        """Write the values of the call into the argument; for one token steps count elements."""
+        """Copy the addresses and sizes of a call into the kernel's argument.
+
+        With one token, the steps from row to row of B and C are in elements instead of bytes.
+        """
         super().write(call)
         if self.plan.n == 1:
             item_bytes = DTYPE_BYTES[self.plan.dtype]

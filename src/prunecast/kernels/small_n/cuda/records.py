@@ -179,7 +179,7 @@ class SmallOperator(Operator):
         return row_unit(plan.n)
 
     def write(self, call: Call) -> None:
-        """Write the values of the call into the argument; its tokens are the plan's."""
+        """Copy the addresses and sizes of a call into the kernel's argument; its tokens are the plan's."""
         super().write(call._replace(tokens=self.plan.n))
         self._row, self._shift = call.b_row_bytes // DTYPE_BYTES[self.plan.dtype], -1
 

@@ -193,7 +193,7 @@ class TileOperator(Operator):
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
-        """Return the places of the weights of a stage."""
+        """Return the order in which a k-step of packed weights holds the elements of its tile of A."""
         return stage_slab(plan.shape.block_m)
 
     @classmethod
@@ -209,7 +209,7 @@ class TileOperator(Operator):
         self._maps: dict[tuple[int, int], BoxMaps] = {}
 
     def write(self, call: Call) -> None:
-        """Write the values of the call into the argument, and choose the tensor maps of C."""
+        """Copy addresses and sizes of a call into the kernel's argument, and choose the tensor maps of C."""
         super().write(call)
         rows = self.plan.m // 2 if self._is_gated else self.plan.m
         sizes = (call.c_tokens, rows) if self._is_token_major else (rows, call.tokens)

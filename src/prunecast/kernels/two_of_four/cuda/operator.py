@@ -88,7 +88,7 @@ class SparseOperator(Operator):
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
-        """Return the places of the weights of a stage."""
+        """Return the order in which a k-step of packed weights holds the elements of its tile of A."""
         return sparse_slab(plan.shape.block_m)
 
     @classmethod

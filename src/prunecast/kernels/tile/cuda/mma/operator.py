@@ -77,7 +77,7 @@ class MmaOperator(Operator):
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
-        """Return the places of the weights of a stage."""
+        """Return the order in which a k-step of packed weights holds the elements of its tile of A."""
         places = fragment_slab if plan.inner is None else sparse_fragment_slab
         return places(plan.shape.block_m, plan.shape.block_k)
 

@@ -1,0 +1,73 @@
+"""`rows_of`: the rows of a table of predictions. Alike random layers share a row."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns.sources import FilterShape
+from prunecast.workload.random_weights import heavy_tailed
+from prunecast.workload.workload import Workload, WorkloadLayer
+
+MOST_DRAWN = 2**28
+"""Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
+
+
+def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
+    """Return the rows of a table: the layers of each pass, each with the tokens of that pass.
+
+    Random layers of one shape, N and convolution share a row. Raise BadInput for a matrix too large to be
+    drawn at random.
+    """
+    rows: dict[str, WorkloadLayer] = {}
+    drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]] = {}
+    for place, (run, label) in enumerate(zip(workload.passes, workload.labels, strict=True)):
+        first: dict[tuple[object, ...], str] = {}
+        for name, layer in workload.layers.items():
+            n = layer.tokens[place]
+            if n == 0:
+                continue
+            conv, fused = layer.convolution, None
+            if run.graph is not None:
+                conv, fused = run.graph[name].convolution, run.graph[name].experts
+            row = f"{name} {label}".rstrip()
+            if workload.form == "standard":
+                alike = None if fused is None else fused.in_any_layer()
+                row = first.setdefault((layer.shape, n, conv, alike), row)
+            if row not in rows:
+                rows[row] = replace(
+                    layer,
+                    name=row,
+                    tokens=(n,),
+                    convolution=conv,
+                    fused=fused,
+                    runs=0.0,
+                    in_pass=place,
+                    stands_for=(),
+                )
+                if workload.form == "standard":
+                    rows[row] = _drawn(rows[row], drawn)
+            rows[row] = replace(
+                rows[row],
+                runs=rows[row].runs + run.share * run.runs(name),
+                stands_for=(*rows[row].stands_for, name),
+            )
+    return rows
+
+
+def _drawn(row: WorkloadLayer, drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]]) -> WorkloadLayer:
+    """Return the row with fp16 weights that all rows of its shape share."""
+    if row.size > MOST_DRAWN:
+        raise BadInput(
+            f"{row.name}: random weights have at most {MOST_DRAWN} elements, got "
+            f"{row.shape[0]}x{row.shape[1]}"
+        )
+    if row.shape not in drawn:
+        drawn[row.shape] = cache(partial(heavy_tailed, row.shape, (0, len(drawn)), np.float16))
+    conv = row.convolution
+    filters = FilterShape(conv.channels, conv.kernel_h, conv.kernel_w) if conv else None
+    return replace(row, load=drawn[row.shape], filters=filters)
