@@ -8,8 +8,8 @@ from prunecast.errors import BadInput
 from prunecast.patterns import imbalance, parse_pattern, retained_importance
 from prunecast.patterns.adaptive_tile import UNBOUNDED, AdaptiveRule, prune_adaptive_tile
 from prunecast.patterns.tile_sums import CountRange, best_counts, count_range
-from prunecast.patterns.tile_wise import prune_tile_wise
-from prunecast.patterns.tile_wise_2d import prune_tile_wise_2d
+from prunecast.patterns.tile_wise import TileWisePattern
+from prunecast.patterns.tile_wise_2d import TileWise2DPattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import groups, importances, sparsities
 
@@ -40,7 +40,7 @@ def test_same_as_taking_away_the_worst_step_again_and_again(matrix, sparsity, he
 def test_without_an_interval_and_a_quantum_it_is_tile_wise(group, sparsity, height):
     rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, score="rms")
     masks = prune_adaptive_tile(group, sparsity, rule)
-    wanted = prune_tile_wise(group, sparsity, height=height)
+    wanted = TileWisePattern(height=height).masks(group, sparsity)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
 
@@ -49,7 +49,7 @@ def test_without_an_interval_and_a_quantum_it_is_tile_wise(group, sparsity, heig
 def test_with_rows_first_it_is_tile_wise_2d(group, sparsity, height):
     rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, rows_first=True, score="rms")
     masks = prune_adaptive_tile(group, sparsity, rule)
-    wanted = prune_tile_wise_2d(group, sparsity, height=height)
+    wanted = TileWise2DPattern(height=height).masks(group, sparsity)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.tile_wise import AprioriPattern, prune_tile_wise
+from prunecast.patterns.tile_wise import AprioriPattern, TileWisePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
@@ -17,7 +17,7 @@ def test_same_as_sorting_all_segments(group, sparsity, height, percent):
 @given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
 def test_deciding_nothing_is_tile_wise(group, sparsity, height):
     masks = AprioriPattern(height=height, percent=0).masks(group, sparsity)
-    wanted = prune_tile_wise(group, sparsity, height=height)
+    wanted = TileWisePattern(height=height).masks(group, sparsity)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
 

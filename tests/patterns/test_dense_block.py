@@ -16,8 +16,7 @@ masks = hnp.arrays(np.bool_, st.tuples(st.integers(1, 12), st.integers(1, 8)))
 
 
 def rows_of(blocks):
-    count = blocks.columns.shape[0]
-    return [np.flatnonzero(blocks.block_of_row == block).tolist() for block in range(count)]
+    return [rows.tolist() for rows in blocks.tiles.members]
 
 
 @given(mask=masks, clusters=st.integers(1, 4), fewest_rows=st.integers(1, 3))
@@ -33,7 +32,7 @@ def test_blocks_hold_all_rows_that_keep_anything_and_are_tall_enough(mask, clust
     heights = [len(rows) for rows in rows_of(blocks)]
     keeping = mask.any(axis=1)
     if keeping.sum() >= fewest_rows:
-        np.testing.assert_array_equal(blocks.block_of_row >= 0, keeping)
+        np.testing.assert_array_equal(np.sort(blocks.tiles.rows), np.flatnonzero(keeping))
         assert len(heights) <= clusters
         assert min(heights) >= fewest_rows
         assert max(heights) - min(heights) <= 1

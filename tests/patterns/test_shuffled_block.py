@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
-from prunecast.patterns.row_groups import assign_rows, cluster_rows, consecutive, group_sums, signatures
+from prunecast.patterns.row_groups import assign_rows, cluster_rows, consecutive, signatures
+from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.shuffled_block import exchange_rows, group_rows, prune_in_groups, retained_by_groups
-from prunecast.patterns.vector_wise import prune_vector_wise
+from prunecast.patterns.vector_wise import VectorWisePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
 
@@ -66,7 +67,7 @@ def test_every_row_is_in_one_group_of_the_wanted_size(matrix, sparsity, height):
 @given(matrix=importances(min_rows=2, most=12), sparsity=sparsities, height=st.integers(1, 5))
 def test_shuffling_never_retains_less_than_consecutive_rows(matrix, sparsity, height):
     shuffled = prune_in_groups(matrix, sparsity, group_rows(matrix, sparsity, height=height))
-    plain = prune_vector_wise(matrix, sparsity, height=height)
+    plain = VectorWisePattern(height=height).masks({"w": matrix}, sparsity)["w"]
     assert retained_importance(matrix, shuffled) >= retained_importance(matrix, plain)
 
 
@@ -77,7 +78,9 @@ def test_an_exchange_never_retains_less_and_keeps_the_sizes(matrix, data):
     count = data.draw(st.integers(0, matrix.shape[1]))
     after = exchange_rows(matrix, before, count)
     np.testing.assert_array_equal(np.bincount(after), np.bincount(before))
-    kept = [retained_by_groups(group_sums(matrix, groups), count).sum() for groups in (before, after)]
+    kept = [
+        retained_by_groups(RowTiles.of_groups(groups).sums(matrix), count).sum() for groups in (before, after)
+    ]
     assert kept[1] >= kept[0]
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.tile_wise_2d import prune_tile_wise_2d
+from prunecast.patterns.tile_wise_2d import TileWise2DPattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
 
@@ -14,14 +14,14 @@ from tests.patterns.matrices import as_lists, assert_masks, groups, sparsities
     height=st.integers(1, 4),
 )
 def test_same_as_two_full_sorts(group, sparsity, height):
-    masks = prune_tile_wise_2d(group, sparsity, height=height)
+    masks = TileWise2DPattern(height=height).masks(group, sparsity)
     wanted = naive.tile_wise_2d(as_lists(group), sparsity, height)
     assert_masks(masks, group, wanted)
 
 
 def test_three_quarters_are_half_of_the_rows_and_half_of_the_columns_of_each_tile():
     importance = np.outer([1, 5, 1, 5, 1, 5, 1, 5], [1, 2, 3, 4]).astype(np.float64)
-    mask = prune_tile_wise_2d({"w": importance}, 0.75, height=2)["w"]
+    mask = TileWise2DPattern(height=2).masks({"w": importance}, 0.75)["w"]
     np.testing.assert_array_equal(mask, np.outer([0, 1] * 4, [0, 0, 1, 1]).astype(bool))
 
 
@@ -42,7 +42,7 @@ def test_dead_rows_inside_a_tile_do_not_count():
     importance = np.full((8, 4), 1.0)
     importance[[1, 5]] = 10.0
     importance[[6, 7]] = 9.0
-    sane = prune_tile_wise_2d({"w": importance}, 0.75, height=2)["w"]
+    sane = TileWise2DPattern(height=2).masks({"w": importance}, 0.75)["w"]
     assert sane[[1, 5]].all()
     assert not sane[[6, 7]].any()
 

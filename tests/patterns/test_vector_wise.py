@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.vector_wise import prune_vector_wise
+from prunecast.patterns.vector_wise import VectorWisePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
 
@@ -15,14 +15,14 @@ from tests.patterns.matrices import importances, sparsities
 @given(matrix=importances(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
 def test_same_as_sorting_the_columns_of_each_group(matrix, sparsity, height):
     np.testing.assert_array_equal(
-        prune_vector_wise(matrix, sparsity, height=height),
+        VectorWisePattern(height=height).masks({"w": matrix}, sparsity)["w"],
         naive.vector_wise(matrix.tolist(), sparsity, height),
     )
 
 
 @given(matrix=importances(min_rows=3), levels=st.lists(sparsities, min_size=2, max_size=4))
 def test_a_higher_sparsity_only_takes_away(matrix, levels):
-    masks = [prune_vector_wise(matrix, level, height=3) for level in sorted(levels)]
+    masks = [VectorWisePattern(height=3).masks({"w": matrix}, level)["w"] for level in sorted(levels)]
     for lower, higher in itertools.pairwise(masks):
         assert not (higher & ~lower).any()
 

@@ -84,26 +84,30 @@ def prune_adaptive_tile(
     sparsity : fraction of all elements of the group of layers that is pruned at least
     rule : see `AdaptiveRule`
     """
-    masks = _masks(importances, sparsity, rule)
-    if not rule.shuffled:
-        return masks
-    plain = _masks(importances, sparsity, rule._replace(shuffled=False))
+    found = []
+    for own in (rule, rule._replace(shuffled=False)) if rule.shuffled else (rule,):
+        tiles = _tiles(importances, sparsity, own)
+        kept = nearly_equal(importances, tiles, sparsity, own)
+        found.append({name: tiles[name].spread(kept[name], len(x)) for name, x in importances.items()})
+    if len(found) == 1:
+        return found[0]
     return max(
-        (masks, plain),
-        key=lambda found: sum(retained_sum(scores, found[name]) for name, scores in importances.items()),
+        found,
+        key=lambda masks: sum(retained_sum(scores, masks[name]) for name, scores in importances.items()),
     )
 
 
-def _masks(
-    importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
+def nearly_equal(
+    importances: Mapping[str, ImportanceArray],
+    tiles: Mapping[str, RowTiles],
+    sparsity: float,
+    rule: AdaptiveRule,
 ) -> dict[str, MaskArray]:
-    """Return the masks for one kind of tiles: neighbouring rows only, or shuffled rows only."""
-    layers = _tiles(importances, sparsity, rule)
+    """Return flags (tiles, K) of the columns that tiles keep, in nearly equal numbers as the rule says."""
     score = RowTiles.root_mean_squares if rule.score == "rms" else RowTiles.sums
-    scored = {name: score(layer, importances[name]) for name, layer in layers.items()}
-    shares = _shares(scored, layers, missing_elements(importances, layers, sparsity), rule)
-    kept = {name: _even_out(scored[name], layers[name].heights, shares[name], rule) for name in importances}
-    return {name: layers[name].spread(kept[name], len(scores)) for name, scores in importances.items()}
+    scored = {name: score(own, importances[name]) for name, own in tiles.items()}
+    shares = _shares(scored, tiles, missing_elements(importances, tiles, sparsity), rule)
+    return {name: _even_out(scored[name], tiles[name].heights, shares[name], rule) for name in importances}
 
 
 def tile_orders(
@@ -122,7 +126,7 @@ def tile_orders(
 def _by_first_row(layer: RowTiles) -> RowTiles:
     """Return the tiles sorted by their first row, the order of tiles in the map of a mask."""
     order = np.argsort(layer.rows[layer.starts], kind="stable")
-    heights, tiles = layer.heights[order], np.split(layer.rows, layer.starts[1:])
+    heights, tiles = layer.heights[order], layer.members
     return RowTiles(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)
 
 

@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.plain import prune_unstructured
-from prunecast.patterns.row_groups import cluster_signatures, group_sums
+from prunecast.patterns.row_groups import cluster_signatures
+from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray
 
 CLUSTERS = 8
@@ -35,8 +36,8 @@ FEWEST_ROWS = 17
 class DenseBlocks(NamedTuple):
     """Blocks that have grown in a mask (M, K)."""
 
-    block_of_row: CountArray
-    """Block of each row, (M,); -1 for rows in no block."""
+    tiles: RowTiles
+    """Rows of each block; the other rows are in no tile."""
     columns: MaskArray
     """Flags of the columns of each block, (blocks, K)."""
 
@@ -53,11 +54,12 @@ def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int =
     if count:
         sizes = np.diff(np.arange(count + 1) * rows.size // count)
         block_of_row[rows] = cluster_signatures(mask[rows].astype(np.float32), sizes)
+    tiles = RowTiles.of_groups(block_of_row)
     for block in range(count):
         inside = mask[block_of_row == block]
         order = np.argsort(-np.count_nonzero(inside, axis=0), kind="stable")
         columns[block, order[: _grown_width(inside[:, order])]] = True
-    return DenseBlocks(block_of_row, columns)
+    return DenseBlocks(tiles, columns)
 
 
 def _grown_width(rows: MaskArray) -> int:
@@ -76,7 +78,8 @@ def prune_dense_block(
 ) -> MaskArray:
     """Return the mask (M, K) of dense blocks only; elements outside of the blocks are pruned."""
     blocks = wanted_blocks(scores, sparsity, clusters, fewest_rows)
-    return spread_blocks(blocks, columns_within(scores, blocks, elements_to_prune(sparsity, scores.size)))
+    kept = columns_within(scores, blocks, elements_to_prune(sparsity, scores.size))
+    return blocks.tiles.spread(kept, len(scores))
 
 
 def wanted_blocks(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows: int) -> DenseBlocks:
@@ -89,7 +92,7 @@ def columns_within(scores: ImportanceArray, blocks: DenseBlocks, to_prune: int) 
     """Return (blocks, K) flags of the columns that remain after pruning `to_prune` elements of the matrix."""
     if blocks.columns.shape[0] == 0:
         return blocks.columns
-    rows = _heights(blocks)[:, None]
+    rows = blocks.tiles.heights[:, None]
     outside = scores.size - int(rows.sum()) * scores.shape[1]
     return keep_highest({"": column_ranks(scores, blocks)}, {"": rows}, to_prune - outside)[""]
 
@@ -101,23 +104,9 @@ def column_ranks(scores: ImportanceArray, blocks: DenseBlocks) -> ImportanceArra
     """
     if blocks.columns.shape[0] == 0:
         return np.zeros(blocks.columns.shape)
-    inside = blocks.block_of_row >= 0
-    means = group_sums(scores[inside], blocks.block_of_row[inside]) / _heights(blocks)[:, None]
+    means = blocks.tiles.sums(scores) / blocks.tiles.heights[:, None]
     backwards = np.arange(means.size)[::-1]
     order = np.lexsort((backwards, means.ravel(), blocks.columns.ravel()))
     ranks = np.empty(means.size)
     ranks[order] = np.arange(means.size)
     return ranks.reshape(means.shape)
-
-
-def _heights(blocks: DenseBlocks) -> CountArray:
-    """Return the number of rows of each block, (blocks,)."""
-    return np.bincount(blocks.block_of_row[blocks.block_of_row >= 0])
-
-
-def spread_blocks(blocks: DenseBlocks, columns: MaskArray) -> MaskArray:
-    """Return the mask (M, K) of blocks that keep the given columns (blocks, K)."""
-    mask = np.zeros((blocks.block_of_row.size, columns.shape[1]), dtype=np.bool_)
-    inside = blocks.block_of_row >= 0
-    mask[inside] = columns[blocks.block_of_row[inside]]
-    return mask

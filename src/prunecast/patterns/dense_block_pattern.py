@@ -9,7 +9,8 @@ number of blocks and their share of the kept elements (`cheaper_parts`).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from itertools import chain
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from prunecast.patterns.dense_block import (
     column_ranks,
     columns_within,
     prune_dense_block,
-    spread_blocks,
     wanted_blocks,
 )
 from prunecast.patterns.element_map import element_map_from_mask, retained_importance
@@ -40,13 +40,6 @@ STEPS = (1, 16, 64)
 """Column counts of blocks are rounded down to multiples of these: 1, the K of a tensor-core instruction, and
 the k-step of most kernels.
 """
-
-
-class _Choice(NamedTuple):
-    """A candidate: retained importance per cost, and its two parts."""
-
-    worth: float
-    parts: TwoParts
 
 
 PartsCost = Callable[[TwoParts], float]
@@ -94,7 +87,7 @@ def _narrowed(scores: ImportanceArray, sparsity: float, blocks: DenseBlocks) -> 
     places = np.argsort(np.argsort(-np.where(columns, ranks, -1.0), axis=1), axis=1)
     counts = np.count_nonzero(columns, axis=1)[:, None]
     for step in STEPS:
-        yield spread_blocks(blocks, places < counts // step * step)
+        yield blocks.tiles.spread(places < counts // step * step, len(scores))
 
 
 def cheaper_parts(
@@ -118,24 +111,25 @@ def cheaper_parts(
     cost : see `PartsCost`; called once for each number of clusters and fraction
     counts : numbers of clusters
     """
-    found = [
-        choice for clusters in counts for choice in _choices(scores, sparsity, cost, clusters, fewest_rows)
-    ]
-    return max(found, key=lambda choice: choice.worth).parts
+
+    def worth(parts: TwoParts) -> float:
+        return retained_importance(scores, parts.tiles.mask() | parts.rest.mask()) / cost(parts)
+
+    mixes = (_mixes(scores, sparsity, clusters, fewest_rows) for clusters in counts)
+    return max(chain.from_iterable(mixes), key=worth)
 
 
-def _choices(
-    scores: ImportanceArray, sparsity: float, cost: PartsCost, clusters: int, fewest_rows: int
-) -> Iterator[_Choice]:
-    """Yield a candidate for each fraction of the kept elements in `clusters` blocks."""
+def _mixes(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows: int) -> Iterator[TwoParts]:
+    """Yield the parts for each fraction of the kept elements in `clusters` blocks."""
     blocks = wanted_blocks(scores, sparsity, clusters, fewest_rows)
     to_prune = elements_to_prune(sparsity, scores.size)
     for share in SHARES:
         left_over = int((1.0 - share) * (scores.size - to_prune))
-        tiled = spread_blocks(blocks, columns_within(scores, blocks, to_prune + left_over))
+        tiled = blocks.tiles.spread(columns_within(scores, blocks, to_prune + left_over), len(scores))
         rest = _best_outside(scores, tiled, to_prune if left_over else scores.size)
-        parts = _parts(blocks, tiled, rest, f"dense-block:{clusters}")
-        yield _Choice(retained_importance(scores, tiled | rest) / cost(parts), parts)
+        pattern = f"dense-block:{clusters}"
+        tiles = tile_map_of_groups(tiled, blocks.tiles.members, pattern)
+        yield TwoParts(tiles, element_map_from_mask(rest, pattern))
 
 
 def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> MaskArray:
@@ -146,12 +140,6 @@ def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> M
         one_each = {"": np.ones(1, dtype=np.int64)}
         mask[~taken] = keep_highest({"": free}, one_each, min(to_prune, free.size))[""]
     return mask
-
-
-def _parts(blocks: DenseBlocks, tiled: MaskArray, rest: MaskArray, pattern: str) -> TwoParts:
-    groups = [np.flatnonzero(blocks.block_of_row == block) for block in range(blocks.columns.shape[0])]
-    tiles = tile_map_of_groups(tiled, groups, pattern)
-    return TwoParts(tiles, element_map_from_mask(rest, pattern))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tile_sums import CountRange, step_edges, step_scores
-from prunecast.patterns.tile_wise import prune_tile_wise
+from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask
 
 TileSeconds = Callable[[TileMap], float]
@@ -64,7 +64,7 @@ def prune_guided(
     seconds : predicts the seconds of a layer with given tiles
     height, quantum : rows of a tile, step of the column counts
     """
-    tile_wise = prune_tile_wise(importances, sparsity, height=height)
+    tile_wise = TileWisePattern(height=height).masks(importances, sparsity)
     return {
         name: _fastest(scores, tile_wise[name], tilings[name], partial(seconds, name), height, quantum)
         for name, scores in importances.items()

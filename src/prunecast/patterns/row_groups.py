@@ -13,6 +13,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray
 
 SIGNATURE_DENSITY = 1.5
@@ -27,16 +28,6 @@ SignatureArray = npt.NDArray[np.float32]
 def consecutive(m: int, height: int) -> CountArray:
     """Return the group of each row, (M,) int64, for groups of `height` neighbours, the last maybe smaller."""
     return np.arange(m, dtype=np.int64) // height
-
-
-def group_sums(scores: ImportanceArray, group_of_row: CountArray) -> ImportanceArray:
-    """Return the importance of each column summed over the rows of a group, (groups, K) float64.
-
-    No group may be empty.
-    """
-    order = np.argsort(group_of_row, kind="stable")
-    groups = np.split(order, np.cumsum(np.bincount(group_of_row))[:-1])
-    return np.array([scores[rows].sum(axis=0, dtype=np.float64) for rows in groups])
 
 
 def cluster_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> CountArray:
@@ -58,7 +49,7 @@ def cluster_signatures(kept: SignatureArray, sizes: CountArray) -> CountArray:
         return np.zeros(kept.shape[0], dtype=np.int64)
     group_of_row = assign_rows(_similarity(kept, kept[_distant_rows(kept, sizes.size)]), sizes)
     for _ in range(ROUNDS):
-        centres = (group_sums(kept, group_of_row) / sizes[:, None]).astype(np.float32)
+        centres = (RowTiles.of_groups(group_of_row).sums(kept) / sizes[:, None]).astype(np.float32)
         moved = assign_rows(_similarity(kept, centres), sizes)
         if (moved == group_of_row).all():
             break

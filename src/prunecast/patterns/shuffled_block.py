@@ -22,13 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import CountArray, elements_to_prune, stated_masks
+from prunecast.patterns.cut import CountArray, stated_masks
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, Pattern
-from prunecast.patterns.row_groups import cluster_rows, consecutive, group_sums, tiles_of_alike_rows
+from prunecast.patterns.row_groups import cluster_rows, consecutive, tiles_of_alike_rows
+from prunecast.patterns.row_tiles import Masks, RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_of_groups
-from prunecast.patterns.vector_wise import check_equal_counts, highest_columns
+from prunecast.patterns.vector_wise import (
+    VectorWisePattern,
+    check_equal_counts,
+    columns_to_keep,
+    highest_of_each,
+)
 
 SEED = 0
 """Seed of the order in which rows are drawn."""
@@ -52,54 +57,56 @@ def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Coun
     A schedule that prunes gradually can compute the groups once and pass them to `prune_in_groups` at every
     step: the masks are then nested.
     """
-    count = _kept_columns(scores, sparsity)
+    count = columns_to_keep(scores.shape[1], sparsity)
     starts = (
         consecutive(scores.shape[0], height),
         cluster_rows(scores, sparsity, height=height),
     )
-    best = max(starts, key=lambda groups: retained_by_groups(group_sums(scores, groups), count).sum())
+    sums = (RowTiles.of_groups(groups).sums(scores) for groups in starts)
+    retained = [retained_by_groups(own, count).sum() for own in sums]
+    best = starts[int(np.argmax(retained))]
     return exchange_rows(scores, best, count)
 
 
 def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: CountArray) -> MaskArray:
     """Return a mask (M, K) without the lowest columns of each group; of equal sums the lower is kept."""
-    kept = highest_columns(group_sums(scores, group_of_row), _kept_columns(scores, sparsity))
-    mask: MaskArray = kept[group_of_row]
-    return mask
-
-
-def _kept_columns(scores: ImportanceArray | MaskArray, sparsity: float) -> int:
-    k: int = scores.shape[1]
-    return k - elements_to_prune(sparsity, k)
+    tiles = RowTiles.of_groups(group_of_row)
+    return tiles.spread(highest_of_each(scores, tiles, sparsity), len(scores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledBlockPattern(Pattern):
+class ShuffledBlockPattern(VectorWisePattern):
     """Groups of `height` rows from anywhere in the matrix."""
 
     family: ClassVar[str] = "shuffled-block"
     example: ClassVar[str] = "shuffled-block:64"
     meaning: ClassVar[str] = "as vector-wise, on groups of rows from anywhere in the matrix"
-    keeps: ClassVar[Kept] = "tiles"
-
-    height: int
 
     @property
     def seed(self) -> int:
         """Return the seed of the order in which rows are exchanged between groups."""
         return SEED
 
-    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Group the rows and prune each group; weights that already have this pattern keep their mask."""
-        stated = stated_masks({"": scores}, sparsity, lambda mask: self._check_counts(mask, sparsity))
-        if stated:
-            return stated[""]
-        return prune_in_groups(scores, sparsity, group_rows(scores, sparsity, height=self.height))
+    def group(self, importances: Scores, sparsity: float) -> dict[str, RowTiles]:
+        """Return tiles of the groups of `group_rows`."""
+        return {
+            name: RowTiles.of_groups(group_rows(scores, sparsity, height=self.height))
+            for name, scores in importances.items()
+        }
 
-    def _check_counts(self, mask: MaskArray, sparsity: float) -> None:
-        """Raise BadInput if the groups of a mask keep another number of columns than this sparsity leaves."""
-        if set(self.map(mask).kept_per_tile.tolist()) != {_kept_columns(mask, sparsity)}:
-            raise BadInput(f"{self.canonical} of another sparsity")
+    def masks(self, importances: Scores, sparsity: float) -> Masks:
+        """Prune groups of rows; weights that already have this pattern keep their mask."""
+
+        def check_counts(mask: MaskArray) -> None:
+            if set(self.map(mask).kept_per_tile.tolist()) != {columns_to_keep(mask.shape[1], sparsity)}:
+                raise BadInput(f"{self.canonical} of another sparsity")
+
+        found: dict[str, MaskArray] = {}
+        for name, scores in importances.items():
+            own = {name: scores}
+            stated = stated_masks(own, sparsity, check_counts)
+            found |= stated or VectorWisePattern.masks(self, own, sparsity)
+        return found
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""
@@ -157,7 +164,7 @@ class _State(NamedTuple):
     @staticmethod
     def of(scores: ImportanceArray, group_of_row: CountArray, count: int) -> "_State":
         members = [np.flatnonzero(group_of_row == group) for group in range(group_of_row.max() + 1)]
-        sums = group_sums(scores, group_of_row)
+        sums = RowTiles.of_groups(group_of_row).sums(scores)
         return _State(members, sums, retained_by_groups(sums, count))
 
 

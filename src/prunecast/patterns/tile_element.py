@@ -22,7 +22,7 @@ from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray, OfTiles, TileMap
-from prunecast.patterns.tile_wise import prune_tile_wise
+from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tiling import tile_map_from_mask
 
 PERCENT = 5
@@ -111,7 +111,7 @@ class TileElementPattern(Pattern):
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Prune tiles at the sparsity plus `percent`, then restore the most important pruned elements."""
-        tiled = prune_tile_wise(importances, sparsity + self.percent / 100, height=self.height)
+        tiled = TileWisePattern(height=self.height).masks(importances, sparsity + self.percent / 100)
         return _bring_back(importances, tiled, sparsity)
 
     def map(self, mask: MaskArray) -> ElementMap:

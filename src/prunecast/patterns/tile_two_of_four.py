@@ -18,32 +18,17 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.adaptive_tile import AdaptiveRule, prune_adaptive_tile
+from prunecast.patterns.adaptive_tile import AdaptiveRule, nearly_equal
 from prunecast.patterns.cut import CountArray, piece_starts, stated_masks
-from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_map
-from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.n_of_m import prune_n_of_m
+from prunecast.patterns.element_map import NestedMap, nested_map
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.row_tiles import Masks, RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
-from prunecast.patterns.tile_wise import prune_tile_wise
-
-
-def prune_inside_tiles(scores: ImportanceArray, columns: MaskArray, *, height: int) -> MaskArray:
-    """Return a mask (M, K) that keeps the best 2 of 4 neighbours in each tile's list `columns` (tiles, K).
-
-    A last group of fewer than four keeps half of its columns, halves rounded up, as in `n_of_m`: a row may
-    keep half an element more than the sparsity allows.
-    """
-    mask = np.zeros(scores.shape, dtype=np.bool_)
-    for tile, first in enumerate(piece_starts(scores.shape[0], height)):
-        rows, listed = slice(first, first + height), np.flatnonzero(columns[tile])
-        if listed.size:
-            mask[rows, listed] = prune_n_of_m(scores[rows, listed], n=2, m=4)
-    return mask
+from prunecast.patterns.tile_wise import TileWisePattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileTwoOfFourPattern(Pattern):
+class TileTwoOfFourPattern(TileWisePattern):
     """Tiles of `height` consecutive rows with 2:4 inside.
 
     The tiles of `tvw:HEIGHT:even` keep nearly equal numbers of columns, as those of `atp` do.
@@ -54,7 +39,6 @@ class TileTwoOfFourPattern(Pattern):
     meaning: ClassVar[str] = "as tile-wise, then 2:4 on the columns that are left in each tile"
     keeps: ClassVar[Kept] = "elements in tiles"
 
-    height: int
     even: bool = False
 
     @classmethod
@@ -83,22 +67,17 @@ class TileTwoOfFourPattern(Pattern):
             )
         return wanted
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `pruned`; weights that already have this pattern and sparsity keep their mask."""
-        return stated_masks(importances, sparsity, self.map) or self.pruned(importances, sparsity)
+    def masks(self, importances: Scores, sparsity: float) -> Masks:
+        """Prune tiles, then 2:4; weights that already have this pattern and sparsity keep their mask."""
+        stated = stated_masks(importances, sparsity, self.map)
+        return stated or TileWisePattern.masks(self, importances, sparsity)
 
-    def pruned(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune tiles at 1 - 2 (1 - sparsity), then keep the best 2 of 4 survivors of every row."""
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Cut at 1 - 2 (1 - sparsity), since each row then keeps 2 of 4 of the columns that are left."""
         of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
         if self.even:
-            rule = AdaptiveRule(height=self.height, flexible=True)
-            tiles = prune_adaptive_tile(importances, of_tiles, rule)
-        else:
-            tiles = prune_tile_wise(importances, of_tiles, height=self.height)
-        return {
-            name: prune_inside_tiles(scores, columns_of_tiles(tiles[name], self.height), height=self.height)
-            for name, scores in importances.items()
-        }
+            return nearly_equal(importances, tiles, of_tiles, AdaptiveRule(height=self.height, flexible=True))
+        return TileWisePattern.cut(self, importances, tiles, of_tiles)
 
     def map(self, mask: MaskArray) -> NestedMap:
         """Return tiles of `height` rows and the elements inside; `padded_columns` adds columns to them."""

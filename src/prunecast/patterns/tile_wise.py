@@ -19,48 +19,22 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, Pattern
 from prunecast.patterns.plain import prune_unstructured
-from prunecast.patterns.row_tiles import RowTiles, cut_columns
-from prunecast.patterns.tile_map import MaskArray, TileMap
-from prunecast.patterns.tiling import tile_map_from_mask
-
-
-def prune_tile_wise(
-    importances: Mapping[str, ImportanceArray], sparsity: float, *, height: int
-) -> dict[str, MaskArray]:
-    """Return masks (M, K) without the lowest segments of all tiles of the whole group of layers.
-
-    A tile is `height` consecutive rows; the last tile may have fewer. A segment is one column of a tile,
-    scored by the root mean square of its importance.
-    """
-    tiles = _tiles(importances, height)
-    scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
-    return cut_columns(importances, tiles, scored, sparsity)
-
-
-def _tiles(importances: Mapping[str, ImportanceArray], height: int) -> dict[str, RowTiles]:
-    return {name: RowTiles.of(np.arange(len(scores)), height) for name, scores in importances.items()}
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores, highest_of_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileWisePattern(Pattern):
-    """Tiles of `height` consecutive rows (TW-1D)."""
+class TileWisePattern(RowTilePattern):
+    """Tiles of `height` consecutive rows (TW-1D); the last tile may have fewer."""
 
     family: ClassVar[str] = "tile-wise"
     example: ClassVar[str] = "tile-wise:128"
     meaning: ClassVar[str] = "HEIGHT consecutive rows share their kept columns"
-    keeps: ClassVar[Kept] = "tiles"
 
-    height: int
-
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `prune_tile_wise`."""
-        return prune_tile_wise(importances, sparsity, height=self.height)
-
-    def map(self, mask: MaskArray) -> TileMap:
-        """Return tiles of `height` consecutive rows."""
-        return tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Remove the segments with the lowest root mean square in the whole group of layers."""
+        scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
+        return highest_of_all(importances, tiles, scored, sparsity)
 
 
 PERCENT = 5
@@ -102,7 +76,6 @@ class AprioriPattern(TileWisePattern):
     meaning: ClassVar[str] = (
         "as tile-wise; unstructured pruning decides about the clearest PERCENT of segments first"
     )
-    keeps: ClassVar[Kept] = "tiles"
 
     percent: int = PERCENT
 
@@ -110,14 +83,11 @@ class AprioriPattern(TileWisePattern):
         if self.percent > 50:
             raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune tiles; unstructured pruning decides about the clearest `percent` of segments at either
-        end.
-        """
-        tiles = _tiles(importances, self.height)
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Cut as `tile-wise`; unstructured pruning decides about the clearest `percent` at either end."""
         scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         shares = {
             name: tiles[name].sums(mask) / tiles[name].heights[:, None]
             for name, mask in prune_unstructured(importances, sparsity).items()
         }
-        return cut_columns(importances, tiles, _decided(scored, shares, self.percent), sparsity)
+        return highest_of_all(importances, tiles, _decided(scored, shares, self.percent), sparsity)

@@ -13,29 +13,13 @@ import numpy as np
 
 from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import Kept, Pattern
-from prunecast.patterns.row_tiles import RowTiles, cut_columns
+from prunecast.patterns.row_tiles import RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
+from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tiling import tile_map_from_mask
 
 ROWS_AT_ONCE = 64
 """Rows whose squares are in memory at the same time."""
-
-
-def prune_tile_wise_2d(
-    importances: Mapping[str, ImportanceArray],
-    sparsity: float,
-    *,
-    height: int,
-) -> dict[str, MaskArray]:
-    """Return masks (M, K) without the lowest rows, and without the lowest segments of the surviving rows.
-
-    The row step prunes at s' = 1 - sqrt(1 - sparsity). The segment step prunes what is missing to the
-    sparsity: s' of the survivors, except for rounding to whole rows. Thresholds hold for all layers.
-    """
-    tiles = surviving_tiles(importances, 1.0 - math.sqrt(1.0 - sparsity), height)
-    scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
-    return cut_columns(importances, tiles, scored, sparsity)
 
 
 def surviving_tiles(
@@ -58,19 +42,20 @@ def _row_scores(scores: ImportanceArray) -> ImportanceArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileWise2DPattern(Pattern):
-    """Tiles of `height` surviving rows (TW-2D)."""
+class TileWise2DPattern(TileWisePattern):
+    """Tiles of `height` surviving rows (TW-2D).
+
+    The row step prunes at s' = 1 - sqrt(1 - sparsity). The segment step prunes what is missing to the
+    sparsity: s' of the survivors, except for rounding to whole rows. Thresholds hold for all layers.
+    """
 
     family: ClassVar[str] = "tile-wise-2d"
     example: ClassVar[str] = "tile-wise-2d:128"
     meaning: ClassVar[str] = "whole rows go first, then as tile-wise on the rest"
-    keeps: ClassVar[Kept] = "tiles"
 
-    height: int
-
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `prune_tile_wise_2d`."""
-        return prune_tile_wise_2d(importances, sparsity, height=self.height)
+    def group(self, importances: Scores, sparsity: float) -> dict[str, RowTiles]:
+        """Return tiles of the rows that the row step leaves."""
+        return surviving_tiles(importances, 1.0 - math.sqrt(1.0 - sparsity), self.height)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return tiles of `height` surviving rows; a row that keeps nothing is in no tile."""

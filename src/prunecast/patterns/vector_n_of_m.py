@@ -7,19 +7,19 @@ lower column is kept, and a last window of fewer than M columns keeps a proporti
 up.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import piece_starts, row_sums
 from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_map
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows, kept_in_tail, kept_in_windows
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, check_sparsity, parse_sizes
+from prunecast.patterns.pattern import Kept, MatrixShape, check_sparsity, parse_sizes
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
-from prunecast.patterns.tile_two_of_four import prune_inside_tiles
 
 COLUMNS = 4
 """Columns of a window that a group of rows keeps: one group of the 2:4 inside."""
@@ -32,7 +32,7 @@ def _keep_columns(scores: ImportanceArray, m: int) -> MaskArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorNOfMPattern(Pattern):
+class VectorNOfMPattern(RowTilePattern):
     """Groups of `height` rows that share 4 of every `m` columns, of which each row keeps `n` = 2."""
 
     family: ClassVar[str] = "vnm"
@@ -40,7 +40,6 @@ class VectorNOfMPattern(Pattern):
     meaning: ClassVar[str] = "V:2:M: V rows share 4 of every M columns, and each of them keeps 2 of the 4"
     keeps: ClassVar[Kept] = "elements in tiles"
 
-    height: int
     n: int
     m: int
 
@@ -73,12 +72,9 @@ class VectorNOfMPattern(Pattern):
             )
         return own
 
-    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Keep the best 4 of every `m` columns per group of `height` rows, and the best 2 of these per
-        row.
-        """
-        sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=1)
-        return prune_inside_tiles(scores, _keep_columns(sums, self.m), height=self.height)
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Keep the best 4 of every `m` columns of each tile."""
+        return {name: _keep_columns(own.sums(importances[name]), self.m) for name, own in tiles.items()}
 
     def map(self, mask: MaskArray) -> NestedMap:
         """Return tiles that list 4 columns of every window, padded with the lowest columns that no row

@@ -6,30 +6,33 @@ importance. Our own choices: every group prunes the fewest columns that reach th
 have fewer rows, and of equal scores the lower column is kept.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, piece_sizes, piece_starts, row_sums
+from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows
-from prunecast.patterns.pattern import Kept, Pattern
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tiling import tile_map_from_mask
 
 
-def prune_vector_wise(scores: ImportanceArray, sparsity: float, *, height: int) -> MaskArray:
-    """Return a mask (M, K) without the lowest columns of each group of `height` consecutive rows."""
-    sums = row_sums(scores, piece_starts(scores.shape[0], height), power=1)
-    count = scores.shape[1] - elements_to_prune(sparsity, scores.shape[1])
-    return np.repeat(highest_columns(sums, count), piece_sizes(scores.shape[0], height), axis=0)
+def columns_to_keep(k: int, sparsity: float) -> int:
+    """Return the most of `k` columns that a tile can keep at this sparsity."""
+    return k - elements_to_prune(sparsity, k)
 
 
-def highest_columns(sums: ImportanceArray, count: int) -> MaskArray:
-    """Return (groups, K) flags of the `count` highest columns of each group; of equals the lower is kept."""
-    return keep_in_windows(sums, width=sums.shape[1], keep=count, keep_in_tail=0)
+def highest_of_each(scores: ImportanceArray, tiles: RowTiles, sparsity: float) -> MaskArray:
+    """Return (tiles, K) flags of the highest columns of each tile, equally many in all tiles.
+
+    Columns rank by the sum of their importance (M, K); of equal sums the lower column is kept.
+    """
+    k = scores.shape[1]
+    return keep_in_windows(tiles.sums(scores), width=k, keep=columns_to_keep(k, sparsity), keep_in_tail=0)
 
 
 def check_equal_counts(tiles: TileMap) -> None:
@@ -43,19 +46,16 @@ def check_equal_counts(tiles: TileMap) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorWisePattern(Pattern):
+class VectorWisePattern(RowTilePattern):
     """Groups of `height` consecutive rows with equal numbers of kept columns."""
 
     family: ClassVar[str] = "vector-wise"
     example: ClassVar[str] = "vector-wise:64"
     meaning: ClassVar[str] = "HEIGHT consecutive rows share their kept columns, equally many in every group"
-    keeps: ClassVar[Kept] = "tiles"
 
-    height: int
-
-    def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Prune with `prune_vector_wise`."""
-        return prune_vector_wise(scores, sparsity, height=self.height)
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Keep the highest columns of each tile with `highest_of_each`."""
+        return {name: highest_of_each(scores, tiles[name], sparsity) for name, scores in importances.items()}
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return tiles of `height` consecutive rows that keep equal numbers of columns."""
