@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 import prunecast
 from prunecast.cli.app import COMMANDS, flattened
 from prunecast.cli.guard import Reads, Writes, marks_of, option_name
-from prunecast.codesign.write_pruned import RECIPE, TILES, WEIGHTS
+from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS
 from prunecast.errors import BadInput
 from prunecast.files import OutputFile, OutputFolder, check_outputs
 from prunecast.hardware.load import spec_text

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from safetensors.numpy import load_file
 
 from prunecast.codesign.search import Targets, prune_model
-from prunecast.codesign.write_pruned import read_tile_maps, tiles_of, write_folder, write_tile_maps
+from prunecast.codesign.tile_maps import read_tile_maps, tiles_of, write_tile_maps
+from prunecast.codesign.write_pruned import write_folder
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Checkpoint

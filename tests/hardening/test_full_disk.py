@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from prunecast.codesign.sweep.cases import SweepStore
 from prunecast.codesign.sweep.pictures import write_pictures
-from prunecast.codesign.write_pruned import RECIPE
+from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.validation.records import Measurement, RunWriter

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prunecast.codesign.provenance import read_document
 from prunecast.codesign.sweep import SweepStore
-from prunecast.codesign.write_pruned import read_tile_maps, write_tile_maps
+from prunecast.codesign.tile_maps import read_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap

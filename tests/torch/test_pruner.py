@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from prunecast.codesign import predict  # noqa: E402
 from prunecast.codesign.schedule import gradual, one_shot, staged  # noqa: E402
-from prunecast.codesign.write_pruned import read_tile_maps  # noqa: E402
+from prunecast.codesign.tile_maps import read_tile_maps  # noqa: E402
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import Pruner  # noqa: E402

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 from prunecast.codesign.search.prune_model import prune_model
 from prunecast.codesign.search.targets import Targets
-from prunecast.codesign.write_pruned import read_tile_maps
+from prunecast.codesign.tile_maps import read_tile_maps
 from prunecast.errors import BadInput
 
 torch = pytest.importorskip("torch")

@@ -24,7 +24,10 @@ def _folders(what: str, value: str | Path, given: Given) -> list[Output]:
     from prunecast.codesign.search.solutions import numbered_folders
     from prunecast.codesign.write_pruned import pruned_folder
 
-    return [pruned_folder(folder, what) for folder in numbered_folders(Path(value), given["solutions"])]
+    return [
+        pruned_folder(folder, what, given["weights"])
+        for folder in numbered_folders(Path(value), given["solutions"])
+    ]
 
 
 def prune(
@@ -54,6 +57,8 @@ def prune(
 ) -> None:
     """Write pruned weights and their recipe. FOLDER/weights.safetensors is dense with zeros.
 
+    A Hugging Face folder gives another one, with its tokenizer and a model card: from_pretrained
+    loads it dense, and sparse after `import prunecast.torch.huggingface`.
     Weights of least magnitude go first; --calibrate counts their inputs too. With --latency or --speedup,
     WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
     name lists them. It gets random weights, its time counts every operator, and FOLDER gets the recipe alone.
@@ -121,7 +126,9 @@ def _show(recipe: "Recipe", page: "Page") -> None:
     page.say()
     for skipped in recipe.skipped:
         page.say(f"unchanged: {skipped.layer}: {skipped.reason}")
-    page.say(f"Wrote weights.safetensors ({recipe.pattern}) and recipe.json in {recipe.folder}.")
+    is_model = recipe.folder is not None and (recipe.folder / "config.json").is_file()
+    files = "all files of the model" if is_model else "weights.safetensors"
+    page.say(f"Wrote {files} ({recipe.pattern}) and recipe.json in {recipe.folder}.")
 
 
 def _prune_to_target(

@@ -23,7 +23,7 @@ SHOWN = 10
 def _folder(what: str, value: str | Path, given: Given) -> list[Output]:
     from prunecast.codesign.write_pruned import pruned_folder
 
-    return [pruned_folder(value, what)]
+    return [pruned_folder(value, what, given["weights"])]
 
 
 def _database(what: str, value: str | Path, given: Given) -> list[Output]:

@@ -94,7 +94,7 @@ def prune(
         skipped=loaded.skipped,
         criterion="magnitude" if calibrate is None else "inputs",
     )
-    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known))
+    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known), weights=weights)
     return recipe
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from prunecast.codesign.provenance import headed
-from prunecast.codesign.write_pruned import RECIPE, TILES, WEIGHTS, read_tile_maps
+from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, read_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
 from prunecast.patterns.importance import ImportanceArray

@@ -5,34 +5,37 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from prunecast.choice import PrunedMap
+from prunecast.codesign.model_folder import model_folder, write_model, written_names
 from prunecast.codesign.provenance import json_text
+from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.files import Output, OutputFolder, check_outputs, folder_aside
-from prunecast.patterns import NestedMap, TileMap
+from prunecast.patterns import TileMap
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.sources.checkpoint import MaskedTensors
-from prunecast.patterns.sources.read import file_tensors
-from prunecast.patterns.sources.safetensors import utf8_name
-from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.layers import Source, files_of, stored_arrays
 from prunecast.workload.workload import is_standard
 
-WEIGHTS = "weights.safetensors"
-RECIPE, TILES = "recipe.json", "tiles.npz"
-LONGEST_NAME = 60_000
-"""Bytes. A zip archive stores the length of a name, including the suffix that is added here, in 16 bits."""
-_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
+def pruned_folder(folder: str | Path, what: str = "out", weights: Source = "") -> OutputFolder:
+    """Return the folder as an output, for the guard; `what` begins its messages.
 
-def pruned_folder(folder: str | Path, what: str = "out") -> OutputFolder:
-    """Return the folder as an output, for the guard; `what` begins its messages."""
-    return OutputFolder(what=what, path=Path(folder), names=(WEIGHTS, RECIPE, TILES))
+    Raises
+    ------
+    BadInput : the folder of `weights` cannot be read, or `folder` holds weights under other names
+    """
+    source, path = model_folder(weights), Path(folder)
+    names = (WEIGHTS, RECIPE, TILES) if source is None else written_names(source)
+    is_model = path.is_dir() and (source is not None or (path / CONFIG).is_file())
+    # Readers of a model's folder take all weights in it, so that none of another model may be left there
+    present = sorted(path.glob("*.safetensors")) if is_model else []
+    other = next((file.name for file in present if file.name not in names), None)
+    if other is not None and not (source is not None and path.samefile(source)):
+        raise BadInput(f"{what} holds other weights, {other}: wanted another folder, got {folder}")
+    return OutputFolder(what=what, path=path, names=names)
 
 
 def check_folders(
@@ -56,7 +59,8 @@ def check_folders(
     """
     folders = list(folders)
     known = (path for path in reads if path is not None)
-    check_outputs([*map(pruned_folder, folders), *others], chain(files_of(weights), known))
+    written = [pruned_folder(folder, weights=weights) for folder in folders]
+    check_outputs([*written, *others], chain(files_of(weights), known))
     for folder in folders:
         if is_standard(weights) and (folder / WEIGHTS).exists():
             raise BadInput(f"out holds weights, but {weights} has none: wanted another folder, got {folder}")
@@ -67,6 +71,7 @@ def write_folder(
     recipe: Mapping[str, Any],
     pruned: Checkpoint | None = None,
     tiles: Mapping[str, TileMap] | None = None,
+    weights: Source = "",
 ) -> Path:
     """Write `recipe.json`, and if given the weights and `tiles.npz`; return the folder.
 
@@ -77,13 +82,14 @@ def write_folder(
     folder : created if it does not exist; its parent must exist
     pruned : all tensors, with zeros where they are pruned
     tiles : layer -> its tile map
+    weights : source of the tensors; a Hugging Face folder gives another one with all its files
 
     Raises
     ------
     BadInput : a folder that cannot be written; earlier files are still there
     """
     with folder_aside(Path(folder), last=RECIPE) as unfinished:
-        fill_folder(unfinished, recipe, pruned, tiles)
+        fill_folder(unfinished, recipe, pruned, tiles, weights)
     return Path(folder)
 
 
@@ -92,13 +98,17 @@ def fill_folder(
     recipe: Mapping[str, Any],
     pruned: Checkpoint | None = None,
     tiles: Mapping[str, TileMap] | None = None,
+    weights: Source = "",
 ) -> None:
     """Write the files of `write_folder` into a folder that `folder_aside` created."""
-    if pruned is not None:
+    source, recipe = model_folder(weights), {**recipe}
+    if pruned is not None and source is not None and isinstance(pruned.arrays, MaskedTensors):
+        recipe["weights"] = write_model(unfinished, source, pruned.arrays, recipe)
+    elif pruned is not None:
         write_weights(unfinished / WEIGHTS, pruned.arrays, pruned.metadata)
     if tiles:
         write_tile_maps(unfinished / TILES, tiles)
-    (unfinished / RECIPE).write_text(json_text({**recipe}), encoding="utf-8")
+    (unfinished / RECIPE).write_text(json_text(recipe), encoding="utf-8")
 
 
 def pruned_checkpoint(
@@ -113,68 +123,3 @@ def pruned_checkpoint(
         return masked_checkpoint(weights, masks, update)
     arrays = MaskedTensors(Path("weights"), stored_arrays(weights), masks, update)
     return Checkpoint(arrays=arrays, metadata={})
-
-
-def check_layer_names(names: Iterable[str]) -> None:
-    """Refuse names of layers that `tiles.npz` cannot hold: a zip archive ends names at a zero byte.
-
-    Raises
-    ------
-    BadInput : a name with a zero byte, or of more than 60,000 bytes
-    """
-    for name in names:
-        if "\0" in name or len(utf8_name(name).encode()) > LONGEST_NAME:
-            raise BadInput(
-                f"{TILES} cannot hold a layer whose name has a zero byte or more than {LONGEST_NAME} bytes, "
-                f"got {name[:80]!r}"
-            )
-
-
-def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
-    """Return the maps that are tiles, and the tiles around the elements of nested maps."""
-    found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
-    return {name: kept for name, kept in found.items() if isinstance(kept, TileMap)}
-
-
-def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
-    """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text.
-
-    Layers have the names that `weights.safetensors` uses.
-    """
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for layer, tiles in maps.items():
-        name = utf8_name(layer)
-        arrays |= {f"{name}/{column}": getattr(tiles, column) for column in _COLUMNS}
-        arrays[f"{name}/shape"] = np.array([tiles.m, tiles.k], dtype=np.int32)
-        arrays[f"{name}/pattern"] = np.array(tiles.pattern)
-    np.savez_compressed(path, allow_pickle=False, **arrays)
-
-
-def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
-    """Return layer -> tile map of a file that `write_tile_maps` wrote.
-
-    Raises
-    ------
-    BadInput : the file cannot be read, or does not hold tile maps
-    """
-    with failures_named(Path(path)):
-        stored = file_tensors(Path(path))
-        names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
-        if not names:
-            raise ValueError(f"wanted tile maps, got {', '.join(stored) or 'no arrays':.80}")
-        return {name: _tile_map(name, stored) for name in names}
-
-
-def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:
-    m, k = (int(size) for size in _int32(name, "shape", stored))
-    if m < 1 or k < 1 or m * k > LARGEST_MATRIX:
-        raise ValueError(f"{name}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {m}x{k}")
-    columns = {column: _int32(name, column, stored) for column in _COLUMNS}
-    return TileMap(m=m, k=k, pattern=str(stored[f"{name}/pattern"].load()), **columns)
-
-
-def _int32(name: str, column: str, stored: Mapping[str, StoredTensor]) -> npt.NDArray[np.int32]:
-    array = stored[f"{name}/{column}"].load()
-    if array.dtype != np.int32 or array.ndim != 1:
-        raise ValueError(f"{name}/{column} must be a list of int32, got {array.dtype} {array.shape}")
-    return array

@@ -5,27 +5,34 @@
     model.save_pretrained(folder)                  # dense tensors with zeros, and one block in config.json
     AutoModelForCausalLM.from_pretrained(folder, dtype="auto", device_map="cuda")
 
-A checkpoint keeps its original tensors, so that plain transformers without this package loads it as a dense
-model, with one warning about an unknown quantization type. The block is never named `sparsity_config`, which
-vLLM refuses.
+`prunecast prune FOLDER -o OUT` writes the same form. A checkpoint keeps its original tensors, so that plain
+transformers without this package loads it as a dense model, with one warning about an unknown quantization
+type. The block is never named `sparsity_config`, which vLLM refuses.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
+from transformers.utils.logging import get_logger
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from prunecast.codesign.recipe import Recipe, read_recipe
+from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import KERNELS
 from prunecast.torch.convert import Sparsified, sparsify
+from prunecast.torch.find import find_layers
 from prunecast.torch.layer_table import gpu_of
+from prunecast.workload.graph.config import METHOD
 
-METHOD = "prunecast"
+logger = get_logger(__name__)
 
 
 @register_quantization_config(METHOD)
@@ -70,16 +77,20 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
     requires_calibration = True  # loading does not prune: refuse a dense checkpoint
     requires_parameters_quantization = False
 
-    def _process_model_after_weight_loading(self, model: torch.nn.Module, **_: Any) -> torch.nn.Module:
+    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
         config: PrunecastConfig = self.quantization_config
-        device = next(model.parameters()).device
-        sparsify(
-            model,
-            config.recipe(),
-            gpu=config.gpu or gpu_of(device),
-            max_tokens=config.max_tokens,
-            few_tokens=config.few_tokens,
-        )
+        try:
+            gpu = load_gpu(config.gpu) if config.gpu else gpu_of(next(model.parameters()).device)
+        except BadInput as error:
+            if config.gpu:
+                raise BadInput(f"{model.name_or_path}: gpu in its quantization_config: {error}") from None
+            logger.warning(f"prunecast: the model stays dense: {error}")
+            return model
+        if all(gpu.compute_capability < entry.least for entry in KERNELS["stspmm"].compilers.values()):
+            logger.warning(f"prunecast: the model stays dense: no sparse kernel runs on {gpu.name}")
+            return model
+        recipe = _named_as_in(model, config.recipe())
+        sparsify(model, recipe, gpu=gpu, max_tokens=config.max_tokens, few_tokens=config.few_tokens)
         return model
 
     def is_serializable(self, *_: Any, **__: Any) -> bool:
@@ -95,6 +106,53 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
     def is_compileable(self) -> bool:
         """Whether torch.compile accepts the whole model: yes."""
         return True
+
+
+def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
+    """Return the recipe with the names of the model's linear layers in place of those of the checkpoint.
+
+    Pruned weights that are no linear layer here stay dense with their zeros, such as experts, which
+    transformers joins to one tensor; one warning counts them. Tiles come from the folder that the model was
+    loaded from, if `prunecast prune` wrote it.
+
+    Raises
+    ------
+    BadInput : no layer of the recipe is one of the model
+    """
+    state = model.state_dict()
+    # T5 computes some layers in fp32 although the model is fp16
+    found = {layer.name for layer in find_layers(model)[0] if layer.module.weight.dtype == model.dtype}
+    transforms = get_model_conversion_mapping(model)
+    renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
+    converters = [each for each in transforms if isinstance(each, WeightConverter)]
+    names = {}
+    for layer in recipe.layers:
+        key = f"{layer.module}.weight"
+        new, _ = rename_source_key(key, renamings, converters, model.base_model_prefix, state)
+        if new not in state:  # the checkpoint has names of this version already
+            new, _ = rename_source_key(key, [], [], model.base_model_prefix, state)
+        names[layer.module] = new.removesuffix(".weight")
+    left = [name for name, new in names.items() if new not in found]
+    if recipe.layers and len(left) == len(names):
+        raise BadInput(
+            f"{model.name_or_path}: a recipe of another model: it prunes {left[0]!r} and no linear layer of "
+            f"{type(model).__name__}"
+        )
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        why = f"no linear layer, or tied to another, or not in {model.dtype}"
+        logger.warning(f"prunecast: {left[0]}{more} stay dense: {why}")
+    folder = Path(model.name_or_path or "")
+    tiles = read_recipe(folder).tiles if (folder / RECIPE).is_file() else {}
+    return replace(
+        recipe,
+        layers=tuple(
+            replace(layer, layer=names[layer.module])
+            for layer in recipe.layers
+            if names[layer.module] in found
+        ),
+        tiles={names[name]: own for name, own in tiles.items() if name in names},
+    )
 
 
 def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
@@ -117,12 +175,20 @@ def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
     return done
 
 
-def load_pretrained(folder: str | Path, **options: Any) -> Any:
-    """Return the model of a folder that `save_pretrained` wrote, of the class that its
+def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: Any) -> Any:
+    """Return the model of a folder that `save_pretrained` or `prunecast prune` wrote, of the class that its
     configuration names.
+
+    Parameters
+    ----------
+    gpu : name of the GPU to plan for, in place of the one that the folder names or that holds the weights
+    options : of `from_pretrained`
     """
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder)
     names = config.architectures or ["AutoModel"]
-    return getattr(transformers, names[0]).from_pretrained(folder, **{"dtype": "auto", **options})
+    if gpu is not None:
+        config.quantization_config = {**config.quantization_config, "gpu": gpu}
+    options = {"dtype": "auto", "config": config, **options}
+    return getattr(transformers, names[0]).from_pretrained(folder, **options)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from prunecast.codesign.write_pruned import RECIPE
+from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.torch.convert import sparsify
 

@@ -11,7 +11,8 @@ from torch import nn
 from prunecast.choice import PrunedMap
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.recipe import PrunedLayer, Recipe
-from prunecast.codesign.write_pruned import TILES, tiles_of, write_folder
+from prunecast.codesign.tile_maps import TILES, tiles_of
+from prunecast.codesign.write_pruned import write_folder
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern
 from prunecast.patterns.importance import ImportanceArray

@@ -26,7 +26,7 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import listed, select_names
 from prunecast.workload.graph import WORKLOADS
-from prunecast.workload.graph.config import CONFIG
+from prunecast.workload.graph.config import CONFIG, check_readable, node_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,11 @@ dictionary of a torch module, the module, or one matrix, which gets the name `we
 refused with a TypeError: a masked weight may be pruned or unknown, and `array.filled(0)` decides this."""
 
 ONLY_LAYER = "weights"
+KEPT_DENSE = ("stem", "classifier", "head", "fc8")
+"""First and last layers of the standard models, which are customarily not pruned."""
+ROUTER = ".router"
+"""Suffix of the products that choose the experts of a token, which are not pruned either."""
+NAME_IT = "customarily not pruned: name it with target"
 
 
 class LoadedLayers(NamedTuple):
@@ -99,8 +104,24 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
         if not str(weights):
             raise BadInput("wanted a file of weights or the name of a standard model, got an empty name")
         _check_is_no_model_name(str(weights))
-        return _loaded(read_weights(weights, target, ignore))
+        has_model = (Path(weights) / CONFIG).is_file()
+        if has_model:
+            check_readable(Path(weights))
+        loaded = _loaded(read_weights(weights, target, ignore))
+        return _without_ends(loaded) if has_model and not target else loaded
     return _loaded(layers_among(path_of(weights) or Path("weights"), stored_arrays(weights), target, ignore))
+
+
+def is_pruned(name: str) -> bool:
+    """Return whether a product of a standard model is one that is customarily pruned."""
+    return name not in KEPT_DENSE and not name.endswith(ROUTER)
+
+
+def _without_ends(loaded: LoadedLayers) -> LoadedLayers:
+    """Return the layers of a model without those that are customarily not pruned, if others are left."""
+    layers = {name: layer for name, layer in loaded.layers.items() if is_pruned(node_of(name) or name)}
+    left = (Skipped(layer=name, kernel=None, reason=NAME_IT) for name in loaded.layers if name not in layers)
+    return LoadedLayers(layers, (*loaded.skipped, *left)) if layers else loaded
 
 
 def path_of(weights: Source) -> Path | None:

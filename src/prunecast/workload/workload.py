@@ -30,6 +30,7 @@ from prunecast.workload.graph.joins import joint_name, launched_together, togeth
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.workloads import transformer_graph
 from prunecast.workload.layers import (
+    NAME_IT,
     ConvSettings,
     LoadedLayers,
     Skipped,
@@ -37,6 +38,7 @@ from prunecast.workload.layers import (
     Transposed,
     conv_shapes,
     image_sizes,
+    is_pruned,
     load_layers,
     path_of,
 )
@@ -47,10 +49,6 @@ TOKENS = 4096
 """Default N of layers without a model graph."""
 BATCH = 8
 """Default number of images or sequences of a standard model."""
-KEPT_DENSE = ("stem", "classifier", "head", "fc8")
-"""First and last layers of the standard models, which are customarily not pruned."""
-ROUTER = ".router"
-"""Suffix of the products that choose the experts of a token, which are not pruned either."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Most elements of a model whose random weights are cached (half a gigabyte); larger
 models draw them again."""
@@ -248,11 +246,6 @@ def _check_no_input(source: Source, settings: ConvSettings) -> None:
         raise BadInput(f"{source} says the sizes of its inputs: leave out --input")
 
 
-def is_pruned(name: str) -> bool:
-    """Return whether a product of a standard model is one that is customarily pruned."""
-    return name not in KEPT_DENSE and not name.endswith(ROUTER)
-
-
 def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     """Return the graph of a pass of a standard model, by its name or its configuration.
 
@@ -289,11 +282,7 @@ def standard_workload(
             dtype="fp16",
             note=RANDOM,
         )
-    left = tuple(
-        Skipped(layer=name, kernel=None, reason="customarily not pruned: name it with target")
-        for name in selected
-        if name not in chosen
-    )
+    left = tuple(Skipped(layer=name, kernel=None, reason=NAME_IT) for name in selected if name not in chosen)
     return workload_in_graphs(layers, graphs, passes, skipped=left, form="standard")
 
 

@@ -13,16 +13,8 @@ from prunecast.codesign.provenance import headed
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
-from prunecast.codesign.write_pruned import (
-    RECIPE,
-    TILES,
-    WEIGHTS,
-    check_folders,
-    check_layer_names,
-    fill_folder,
-    pruned_checkpoint,
-    tiles_of,
-)
+from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
+from prunecast.codesign.write_pruned import check_folders, fill_folder, pruned_checkpoint
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
@@ -118,7 +110,7 @@ class PrunedModel:
             {name: parse_pattern(self._patterns[name]).map(mask) for name, mask in masks.items()}
         )
         known = search.workload.calibration
-        fill_folder(unfinished, document, pruned_checkpoint(weights, masks, known), tiles)
+        fill_folder(unfinished, document, pruned_checkpoint(weights, masks, known), tiles, weights)
 
     @property
     def _patterns(self) -> dict[str, str]:

@@ -32,7 +32,8 @@ from prunecast.codesign.study.storage import (
     seeded_sampler,
 )
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
-from prunecast.codesign.write_pruned import RECIPE, check_folders, check_layer_names
+from prunecast.codesign.tile_maps import RECIPE, check_layer_names
+from prunecast.codesign.write_pruned import check_folders
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec

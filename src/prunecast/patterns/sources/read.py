@@ -203,7 +203,7 @@ def files_read(path: Path) -> Iterator[Path]:
             folder = path if path.is_dir() else path.parent
             yield folder
             yield from sorted(folder.glob(f"*{INDEX}"))
-            yield from _files(path)
+            yield from files_of_folder(path)
         elif path.suffix.lower() == ".onnx":
             yield from external_files(path)
 
@@ -277,7 +277,7 @@ def _read_sharded(path: Path) -> dict[str, StoredTensor]:
     BadInput : no such files in the folder, an index that names others, or a tensor in two files
     """
     found: dict[str, StoredTensor] = {}
-    for file, wanted in _files(path).items():
+    for file, wanted in files_of_folder(path).items():
         tensors = file_tensors(file)
         missing = next((name for name in wanted or () if name not in tensors), None)
         if missing is not None:
@@ -289,14 +289,16 @@ def _read_sharded(path: Path) -> dict[str, StoredTensor]:
     return found
 
 
-def _files(path: Path) -> dict[Path, list[str] | None]:
-    """Return each file with the tensors that it must contain, or None without an index."""
+def files_of_folder(path: Path) -> dict[Path, list[str] | None]:
+    """Return the weight files of a folder or an index -> the tensors that each must contain (None: any)."""
     if not path.is_dir():
         return _indexed(path)
     indices = sorted(path.glob(f"*{INDEX}"))
     if len(indices) == 1:
         return _indexed(indices[0])
-    files = sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
+    whole = [file for file in (path / "model.safetensors", path / "pytorch_model.bin") if file.is_file()]
+    # Other files beside these, such as `consolidated.safetensors`, hold the same weights under other names
+    files = whole[:1] or sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
     if not files or indices:
         what = f"{len(indices)} files *{INDEX}" if indices else "no *.safetensors"
         raise BadInput(f"{path}: wanted a folder with a checkpoint in .safetensors, got one with {what}")

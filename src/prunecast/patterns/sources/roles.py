@@ -47,6 +47,8 @@ FUSED_QKV = re.compile(
     r"(^|[._])(c_attn|qkv|qkv_proj|query_key_value|Wqkv|in_proj|attn_qkv)([._]weight)?$", re.IGNORECASE
 )
 """Names of fused projections: GPT-2, ViT, Phi, Falcon, MPT, torch's MultiheadAttention, GGUF."""
+ADAPTER = re.compile(r"(^|\.)lora_(A|B|embedding_A|embedding_B)(\.|$)")
+"""Names of the low-rank factors of an adapter (PEFT)."""
 PARTS = (".compressed", ".bitmask", ".shape")
 """Suffixes of the tensors of a matrix packed by compressed-tensors (`sparse-24-bitmask`, `sparse-bitmask`):
 the kept values, row by row; one bit per element, lowest first; the shape.
@@ -152,8 +154,14 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    BadInput : a packed matrix whose parts do not fit each other, or a name that is no text
+    BadInput : a packed matrix whose parts do not fit each other, a name that is no text, or a LoRA adapter
     """
+    adapter = next(filter(ADAPTER.search, tensors), None)
+    if adapter is not None:
+        raise BadInput(
+            f"{path}: has a LoRA adapter, {adapter!r:.80}: wanted the merged weights: "
+            "model.merge_and_unload()"
+        )
     for name in tensors:
         try:
             # A file name may contain bytes that are no UTF-8, and a tensor may be named after its file

@@ -72,6 +72,11 @@ class Form(NamedTuple):
     dtype: npt.DTypeLike
     shape: tuple[int, ...]
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array in a file."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
 
 def write_safetensors(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], forms: Mapping[str, Form], texts: Mapping[str, str]
@@ -95,7 +100,7 @@ def write_safetensors(
         dtype, shape = np.dtype(forms[name].dtype), forms[name].shape
         if dtype.name not in CODES:
             raise ValueError(f"tensor {name!r} of dtype {dtype.name}")
-        end = place + math.prod(shape) * dtype.itemsize
+        end = place + forms[name].bytes
         header[utf8_name(name)] = {
             "dtype": CODES[dtype.name],
             "shape": [*shape],

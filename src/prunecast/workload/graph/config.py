@@ -20,6 +20,14 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 from prunecast.workload.graph.workloads import transformer_graph
 
 CONFIG = "config.json"
+QUANTIZED = "quantization_config"
+"""Entry of a configuration about weights that need a method to be loaded (transformers)."""
+METHOD = "prunecast"
+"""Method of folders that `prune` and `sparsify_pretrained` wrote: dense tensors with zeros."""
+READABLE = (METHOD, "compressed-tensors", "fp8", "fbgemm_fp8")
+"""Methods whose weights the readers of tensors unpack or widen."""
+MASKED_FORMATS = ("dense", "sparse-24-bitmask", "sparse-bitmask")
+"""Formats of compressed-tensors that hold pruned weights in full precision."""
 MOST = 2**20
 """Upper limit for the number of features, of heads, and of tokens of a vocabulary."""
 MOST_LAYERS = 1024
@@ -29,6 +37,43 @@ LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h)\.(\d+)\.(.+)\.weight$")
 EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)$")
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a `config.json`. Raise BadInput if it is none."""
+    try:
+        config = parse_json(read_bytes(path, "a config.json", most=MIB))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: wanted the JSON object of a model's configuration, but: {error}") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{path}: wanted the JSON object of a model's configuration")
+    if not isinstance(config.get(QUANTIZED) or {}, dict):
+        raise BadInput(f"{path}: {QUANTIZED} must be a JSON object, got {config[QUANTIZED]!r:.40}")
+    return config
+
+
+def check_readable(folder: Path, *, rewritten: bool = False) -> None:
+    """Refuse a folder whose weights are quantised: integers have no magnitudes to prune by.
+
+    Parameters
+    ----------
+    rewritten : the weights are written again as dense tensors, which fp8 with scales could not be loaded from
+
+    Raises
+    ------
+    BadInput : `quantization_config` names a method whose tensors are not read, or not written
+    """
+    entry = read_config(folder / CONFIG).get(QUANTIZED) or {}
+    method = entry.get("quant_method")
+    if method is None and any(entry.get(f"load_in_{bits}bit") for bits in (4, 8)):
+        method = "bitsandbytes"
+    known = (METHOD,) if rewritten and entry.get("format") not in MASKED_FORMATS else READABLE
+    if not entry or method in known:
+        return
+    bits = next((f", {entry[name]} bits" for name in ("bits", "w_bit") if name in entry), "")
+    raise BadInput(
+        f"{folder}: its weights are quantised ({method}{bits}): wanted the 16-bit checkpoint it was made of"
+    )
+
+
 def shape_of_config(path: Path) -> Transformer | None:
     """Return the architecture; None for an unknown type of model.
 
@@ -36,12 +81,7 @@ def shape_of_config(path: Path) -> Transformer | None:
     ------
     BadInput : the file cannot be read, or a number in it is out of range
     """
-    try:
-        config = parse_json(read_bytes(path, "a config.json", most=MIB))
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: wanted the JSON object of a model's configuration, but: {error}") from None
-    if not isinstance(config, dict):
-        raise BadInput(f"{path}: wanted the JSON object of a model's configuration")
+    config = read_config(path)
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in families():
         return None

@@ -1,0 +1,228 @@
+"""A pruned Hugging Face folder: shards like the source's, its small files, `config.json`, and a model card.
+
+The tensors stay dense, with zeros. `config.json` gets the entry `quantization_config` with the method
+`prunecast`: transformers loads the folder dense, with one warning about an unknown method, and with sparse
+layers after `import prunecast.torch.huggingface`.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from prunecast.codesign.recipe import read_recipe
+from prunecast.codesign.tile_maps import RECIPE, TILES
+from prunecast.files import MIB
+from prunecast.patterns.sources.checkpoint import MaskedTensors
+from prunecast.patterns.sources.read import INDEX, file_tensors, files_of_folder
+from prunecast.patterns.sources.safetensors import Form
+from prunecast.patterns.sources.weight_set import write_weights
+from prunecast.workload.graph.config import CONFIG, METHOD, QUANTIZED, check_readable, read_config
+from prunecast.workload.layers import Source, path_of
+
+CARD = "README.md"
+MOST_COPIED = 256 * MIB
+"""Bytes of the largest file that is copied; the tokenizer of a vocabulary of 262,144 has 33 MB."""
+MOST_TOKENS = 2048
+"""Tokens of one call that layers are packed for, the entry `max_tokens` of the method."""
+BINARY = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".gguf")
+"""Endings of files with weights, which are not copied."""
+_OWN = (CONFIG, CARD, RECIPE, TILES)
+
+
+def model_folder(weights: Source) -> Path | None:
+    """Return the Hugging Face folder that holds the weights; None for any other source."""
+    path = path_of(weights)
+    return path if path is not None and (path / CONFIG).is_file() else None
+
+
+def written_names(source: Path) -> tuple[str, ...]:
+    """Return the names of all files that `write_model` writes for a folder.
+
+    Raises
+    ------
+    BadInput : its index cannot be read, or its weights are quantised
+    """
+    check_readable(source, rewritten=True)
+    shards = [_shard_name(file) for file in files_of_folder(source)]
+    index = [f"model{INDEX}"] if len(shards) > 1 else []
+    return (*shards, *index, *_copied(source), *_OWN)
+
+
+def write_model(unfinished: Path, source: Path, arrays: MaskedTensors, recipe: Mapping[str, Any]) -> str:
+    """Write shards, index, `config.json`, card and small files; return the name of the shard or index.
+
+    Shards contain the tensors of the source's shards and are written tensor by tensor.
+
+    Parameters
+    ----------
+    unfinished : folder to write to
+    source : folder that the tensors are from
+    recipe : content of `recipe.json`
+
+    Raises
+    ------
+    BadInput : a tensor cannot be read, or `config.json` is not the configuration of a model
+    """
+    shards = _shards(source, arrays)
+    for name, tensors in shards.items():
+        write_weights(unfinished / name, _Shard(arrays, tensors), {"format": "pt"})
+    main = next(iter(shards))
+    if len(shards) > 1:
+        main = f"model{INDEX}"
+        forms = [arrays.form(name) for name in arrays]
+        size = sum(form.bytes for form in forms)
+        places = {tensor: name for name, tensors in shards.items() for tensor in tensors}
+        index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))}
+        (unfinished / main).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    config = {**read_config(source / CONFIG), QUANTIZED: method_entry(recipe)}
+    (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for name in _copied(source):
+        (unfinished / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(source / name, unfinished / name)
+    (unfinished / CARD).write_text(card(source, recipe), encoding="utf-8")
+    return main
+
+
+def method_entry(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry `quantization_config`: each pruned module with its pattern and sparsity."""
+    known = read_recipe(recipe)
+    layers = {
+        layer.module: {"pattern": known.pattern_of(layer.module), "sparsity": round(layer.sparsity, 6)}
+        for layer in known.layers
+        if layer.sparsity and known.pattern_of(layer.module) != "dense"
+    }
+    patterns = [layer["pattern"] for layer in layers.values()] or [known.pattern]
+    return {
+        "quant_method": METHOD,
+        "pattern": patterns[0],
+        "gpu": recipe.get("gpu"),
+        "max_tokens": MOST_TOKENS,
+        "layers": layers,
+        "few_tokens": True,
+    }
+
+
+def card(source: Path, recipe: Mapping[str, Any]) -> str:
+    """Return the model card: how the model was pruned, its predicted time, then the card of the source."""
+    settings, below = _card_of(source)
+    rows = read_recipe(recipe).layers
+    pruned = [row for row in rows if row.sparsity]
+    patterns = sorted({row.pattern or str(recipe.get("pattern")) for row in pruned})
+    shares = sorted(f"{row.sparsity:.0%}" for row in pruned)
+    classes = read_config(source / CONFIG).get("architectures") or ["AutoModel"]
+    facts = {
+        "Pruned from": source.resolve().name,
+        "Patterns": ", ".join(patterns),
+        "Layers": f"{len(pruned)}, of whose weights {' to '.join(sorted({shares[0], shares[-1]}))} are zero",
+        "Weights ranked by": f"{recipe.get('criterion', 'magnitude')}; accuracy was not measured",
+        "Predicted time": _time_words(recipe),
+        "Made by": f"`prunecast prune`, version {recipe.get('version')}; `{RECIPE}` has the rest",
+    }
+    table = [f"| {name} | {text} |" for name, text in facts.items() if text]
+    return "\n".join(
+        [
+            *settings,
+            f"# {source.resolve().name}, pruned",
+            "",
+            "| | |",
+            "| --- | --- |",
+            *table,
+            "",
+            "The tensors are dense, with zeros, and load without prunecast. Layers become sparse with",
+            "",
+            "```python",
+            "import prunecast.torch.huggingface",
+            f"from transformers import {classes[0]}",
+            "",
+            f'model = {classes[0]}.from_pretrained(FOLDER, dtype="auto", device_map="cuda")',
+            "```",
+            *(["", "## Card of the source", "", below] if below else []),
+            "",
+        ]
+    )
+
+
+class _Shard(Mapping[str, npt.NDArray[Any]]):
+    """Some of the tensors of a checkpoint, each computed on access."""
+
+    def __init__(self, arrays: MaskedTensors, names: Iterable[str]) -> None:
+        self._arrays, self._names = arrays, list(names)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def form(self, name: str) -> Form:
+        """Return number format and shape of a tensor."""
+        return self._arrays.form(name)
+
+
+def _shards(source: Path, arrays: Iterable[str]) -> dict[str, list[str]]:
+    """Return file to write -> its tensors. An unpacked tensor goes to the first file with a part of it."""
+    left = dict.fromkeys(arrays)
+    shards = {}
+    for file in files_of_folder(source):
+        stored = file_tensors(file)
+        parts = {name.rpartition(".")[0] for name in stored}
+        own = [name for name in left if name in stored or name.removesuffix(".weight") in parts]
+        for name in own:
+            del left[name]
+        if own:
+            shards[_shard_name(file)] = own
+    return shards
+
+
+def _shard_name(file: Path) -> str:
+    return f"{file.stem.replace('pytorch_model', 'model')}.safetensors"
+
+
+def _copied(source: Path) -> list[str]:
+    """Return the small files of a folder and of the folders in it: tokenizer, licence, settings."""
+    found = []
+    for path in sorted((*source.glob("*"), *source.glob("*/*"))):
+        name = path.relative_to(source)
+        if (
+            path.name.endswith((*BINARY, INDEX))
+            or str(name) in _OWN
+            or any(p.startswith(".") for p in name.parts)
+        ):
+            continue
+        if path.is_file() and path.stat().st_size <= MOST_COPIED:
+            found.append(str(name))
+    return found
+
+
+def _card_of(source: Path) -> tuple[list[str], str]:
+    """Return the settings (YAML lines) of the source's card with two more tags, and the text below them."""
+    file = source / CARD
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    lines = text.splitlines()
+    end = next((place for place, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)
+    has_settings = bool(end) and lines[0].strip() == "---"
+    settings = lines[1:end] if has_settings else []
+    tags = ["- prunecast", "- pruned"]
+    if "tags:" in settings:
+        place = settings.index("tags:") + 1
+        settings = [*settings[:place], *tags, *settings[place:]]
+    elif not any(line.startswith("tags:") for line in settings):
+        settings = [*settings, "tags:", *tags]
+    below = "\n".join(lines[end + 1 :] if has_settings else lines).strip()
+    return ["---", *settings, "---", ""], below
+
+
+def _time_words(recipe: Mapping[str, Any]) -> str:
+    if "seconds" not in recipe:
+        return ""
+    dense, pruned = recipe["dense_seconds"], recipe["seconds"]
+    run = recipe.get("workload") or "one pass"
+    times = f"{1e3 * dense:.3g} ms dense, {1e3 * pruned:.3g} ms pruned ({dense / pruned:.2f}x)"
+    return f"{times}: {recipe['gpu']}, {run}, runtime {recipe['runtime']}; predicted, not measured"

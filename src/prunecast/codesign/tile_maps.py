@@ -1,0 +1,86 @@
+"""Names of the files of a pruned folder, and `tiles.npz`, which holds the tile maps of its layers."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.choice import PrunedMap
+from prunecast.errors import BadInput
+from prunecast.patterns import NestedMap, TileMap
+from prunecast.patterns.sources.read import file_tensors
+from prunecast.patterns.sources.safetensors import utf8_name
+from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named
+
+WEIGHTS = "weights.safetensors"
+RECIPE, TILES = "recipe.json", "tiles.npz"
+LONGEST_NAME = 60_000
+"""Bytes. A zip archive stores the length of a name, including the suffix that is added here, in 16 bits."""
+_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
+
+
+def check_layer_names(names: Iterable[str]) -> None:
+    """Refuse names of layers that `tiles.npz` cannot hold: a zip archive ends names at a zero byte.
+
+    Raises
+    ------
+    BadInput : a name with a zero byte, or of more than 60,000 bytes
+    """
+    for name in names:
+        if "\0" in name or len(utf8_name(name).encode()) > LONGEST_NAME:
+            raise BadInput(
+                f"{TILES} cannot hold a layer whose name has a zero byte or more than {LONGEST_NAME} bytes, "
+                f"got {name[:80]!r}"
+            )
+
+
+def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
+    """Return the maps that are tiles, and the tiles around the elements of nested maps."""
+    found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
+    return {name: kept for name, kept in found.items() if isinstance(kept, TileMap)}
+
+
+def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
+    """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text.
+
+    Layers have the names that `weights.safetensors` uses.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for layer, tiles in maps.items():
+        name = utf8_name(layer)
+        arrays |= {f"{name}/{column}": getattr(tiles, column) for column in _COLUMNS}
+        arrays[f"{name}/shape"] = np.array([tiles.m, tiles.k], dtype=np.int32)
+        arrays[f"{name}/pattern"] = np.array(tiles.pattern)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
+    """Return layer -> tile map of a file that `write_tile_maps` wrote.
+
+    Raises
+    ------
+    BadInput : the file cannot be read, or does not hold tile maps
+    """
+    with failures_named(Path(path)):
+        stored = file_tensors(Path(path))
+        names = [key.removesuffix("/shape") for key in stored if key.endswith("/shape")]
+        if not names:
+            raise ValueError(f"wanted tile maps, got {', '.join(stored) or 'no arrays':.80}")
+        return {name: _tile_map(name, stored) for name in names}
+
+
+def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:
+    m, k = (int(size) for size in _int32(name, "shape", stored))
+    if m < 1 or k < 1 or m * k > LARGEST_MATRIX:
+        raise ValueError(f"{name}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {m}x{k}")
+    columns = {column: _int32(name, column, stored) for column in _COLUMNS}
+    return TileMap(m=m, k=k, pattern=str(stored[f"{name}/pattern"].load()), **columns)
+
+
+def _int32(name: str, column: str, stored: Mapping[str, StoredTensor]) -> npt.NDArray[np.int32]:
+    array = stored[f"{name}/{column}"].load()
+    if array.dtype != np.int32 or array.ndim != 1:
+        raise ValueError(f"{name}/{column} must be a list of int32, got {array.dtype} {array.shape}")
+    return array
