@@ -272,12 +272,6 @@ def strange_zeros():
     return plain
 
 
-def one_in_fp32():
-    plain = torch.nn.Sequential(Chain(GELU)).half()
-    plain[0].fc2.float()
-    return plain
-
-
 BAD = {
     "fp64": (lambda: model(torch.float64), PATTERN, {"sparsity": 0.5}, "cast the model first"),
     "no zeros": (model, PATTERN, {}, "no layer has enough zeros"),
@@ -315,7 +309,6 @@ BAD = {
     "sparsity": (model, PATTERN, {"sparsity": 1.5}, r"must be in \[0, 1\)"),
     "tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 0}, "a whole number from 1 to 1048576, got 0"),
     "too many tokens": (model, PATTERN, {"sparsity": 0.5, "max_tokens": 2**40}, "from 1 to 1048576"),
-    "one layer in fp32": (one_in_fp32, PATTERN, {"sparsity": 0.5}, "cast the model first"),
     "a sparsity in words": (
         model,
         {"pattern": PATTERN, "layers": [{"layer": "down_proj", "sparsity": "half"}]},

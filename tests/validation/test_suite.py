@@ -113,6 +113,8 @@ def test_parts_hold_every_case_once():
         (("m = 64\n", ""), "m is missing"),
         (("n = 32", 'n = "many"'), "n must be a whole number"),
         (('["stspmm"]', '["fastest"]'), "unknown kernel 'fastest'"),
+        (('["stspmm"]', '["cusparselt"]'), "no measured kernel 'cusparselt'; known: dense, tile-wise, "),
+        (('["stspmm"]', '["dense", "two-part"]'), "no measured kernel 'two-part'"),
         (("schema = 1", "schema = 1\nthreads = 4"), "unknown key 'threads'"),
         (('kernels = ["stspmm"]', 'kernels = ["stspmm"]\nstate = "idle"'), "state must be one of"),
         (('kernels = ["stspmm"]', 'kernels = ["stspmm"]\nuse = "both"'), "use must be one of"),

@@ -89,6 +89,9 @@ def choose_tiles(
         if layer.name not in in_recipe:
             left.append(f"{layer.name}: not in the recipe")
             continue
+        if sparsity is not None and not matrix_of(layer.module).any():
+            left.append(f"{layer.name}: all its weights are zero")
+            continue
         together = joint.get(layer.name)
         choice = (
             _choice(layer, recipe, sparsity, known, is_gated=layer.name in gated)

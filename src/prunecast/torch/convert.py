@@ -131,21 +131,27 @@ def sparsify(
         raise BadInput(
             f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
         )
-    kinds = {str(matrix_of(choice.layer.module).dtype) for choice in chosen}
-    if len(kinds) > 1:
-        raise BadInput(f"layers are {' and '.join(sorted(kinds))}: cast the model first")
     # The kernels of other GPUs and of fp32 write neither gated units nor residual sums
-    has_all_ends = spec.has_wgmma and kinds != {"torch.float32"}
+    plain = {
+        choice.layer.name
+        for choice in chosen
+        if not spec.has_wgmma or choice.layer.module.weight.dtype is torch.float32
+    }
     layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
     filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
     convs = sparse_convs(model, filters, spec, fuse=fuse)
     chosen = [choice for choice in chosen if choice.layer.name not in filters]
-    fused = _fusable([each for each in forwards if has_all_ends or not each.is_gated], chosen)
+    fused = _fusable([each for each in forwards if not (each.is_gated and plain & {*each.first})], chosen)
     groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
     few = few_tokens and not trainable
     products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
-    large = any(product.tiles.is_cuda and product.rows * max_tokens >= LEAST_ADDED for _, product in products)
-    if has_all_ends and large:
+    large = any(
+        product.tiles.is_cuda
+        and product.rows * max_tokens >= LEAST_ADDED
+        and launch.choices[0].layer.name not in plain
+        for launch, product in products
+    )
+    if large:
         import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
@@ -202,15 +208,17 @@ def _may_interleave(gate: TileMap, up: TileMap) -> bool:
 def _grouped(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
     """Return the launches in the order of the model. Layers that read the same x share a launch.
 
-    Layers in tiles and layers with 2:4 are launched separately.
+    Layers in tiles and layers with 2:4 are launched separately, and so are layers of different dtypes.
     """
     epilogues = {
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
         for forward in fused
     }
+    # T5 keeps some layers of an fp16 model in fp32
+    kinds = dict.fromkeys((c.halves is None, c.layer.module.weight.dtype) for c in chosen)
     launches = []
-    for whole in (True, False):
-        of_kind = {c.layer.name: c for c in chosen if (c.halves is None) is whole}
+    for kind in sorted(kinds, key=lambda each: not each[0]):
+        of_kind = {c.layer.name: c for c in chosen if (c.halves is None, c.layer.module.weight.dtype) == kind}
         groups = (
             [of_kind[layer.name] for layer in g if layer.name in of_kind] for g in sibling_groups(found)
         )
@@ -303,7 +311,8 @@ def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
     for forward in fused:
         module = model.get_submodule(forward.module)
         if forward.is_gated:
-            model.set_submodule(forward.module, GatedMlp(module))
+            names = tuple(name.rpartition(".")[2] for name in (*forward.first, forward.last))
+            model.set_submodule(forward.module, GatedMlp(module, names))
         else:
             setattr(module, forward.act, nn.Identity())
 

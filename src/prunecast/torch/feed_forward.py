@@ -1,25 +1,29 @@
 """Feed-forward layers of a model whose activation can be the epilogue of a product.
 
-    gated  down(act(gate(x)) * up(x)), in one module with `gate_proj`, `up_proj`, `down_proj` and `act_fn`
-    chain  last(act(first(x))): in one module (`fc1`, `fc2`; `c_fc`, `c_proj`), or in the two neighbouring
+    gated  down(act(gate(x)) * up(x)), in one module with the names of `GATED` and an activation
+    chain  last(act(first(x))): in one module, with or without other layers, or in the two neighbouring
            modules `intermediate` and `output` of BERT
 
-They are found by names and then tested: a module that computes anything else on random x is left unchanged.
+They are found by names of activations and by shapes, and then tested: a module that computes anything else on
+random x is left unchanged.
 """
 
+import inspect
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from prunecast.torch.epilogue import activation_of
 from prunecast.torch.find import Found, matrix_of
 
-GATED = ("gate_proj", "up_proj", "down_proj")
-CHAINS = (("fc1", "fc2"), ("c_fc", "c_proj"), ("lin1", "lin2"), ("dense_h_to_4h", "dense_4h_to_h"))
-ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation", "intermediate_act_fn")
+GATED = (("gate_proj", "up_proj", "down_proj"), ("wi_0", "wi_1", "wo"))
+ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation", "intermediate_act_fn", "gelu_impl")
 _TRIED_TOKENS = 2
+_TRIED_PIXELS = 4
 
 
 class FeedForward(NamedTuple):
@@ -44,18 +48,23 @@ class FeedForward(NamedTuple):
 class GatedMlp(nn.Module):  # type: ignore[misc]
     """Feed-forward with gate, up and down in two launches, with no kernel between them.
 
-    `gate_proj` and `up_proj` are parts of one product whose epilogue is the gated unit.
+    Gate and up are parts of one product whose epilogue is the gated unit.
     """
 
-    def __init__(self, replaced: nn.Module) -> None:
+    def __init__(self, replaced: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
-        for name in GATED:
+        for name in names:
             self.add_module(name, getattr(replaced, name))
+        self.first, self.last = names[0], names[-1]
+        gate, down = (getattr(self, name).product.images[0].dtype for name in (self.first, self.last))
+        self.casts = gate != down
+        """Whether x of the last layer is cast, as in a T5 whose last layer is fp32."""
         self.train(replaced.training)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y (..., features) of x (..., features)."""
-        y: torch.Tensor = self.down_proj(self.gate_proj.product(x))
+        gated, last = getattr(self, self.first).product(x), getattr(self, self.last)
+        y: torch.Tensor = last(gated.to(last.product.images[0].dtype) if self.casts else gated)
         return y
 
 
@@ -64,63 +73,140 @@ def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward
     layers = {layer.name: layer.module for layer in found}
     tried = []
     for name, module in model.named_modules():
-        for candidate in _candidates(name, module):
-            layers_of = [layers.get(each) for each in (*candidate.first, candidate.last)]
-            if None not in layers_of and _computes(module, candidate, layers_of):
+        for candidate in _candidates(name, module, layers):
+            test = _computes_gated if candidate.is_gated else _is_chain
+            if test(module, candidate, layers):
                 tried.append(candidate)
                 break
     return tried
 
 
-def _candidates(name: str, module: nn.Module) -> list[FeedForward]:
-    """Return the feed-forward layers that the names of the children of a module allow."""
+def _candidates(name: str, module: nn.Module, layers: dict[str, nn.Module]) -> list[FeedForward]:
+    """Return the feed-forward layers that the names and shapes of the children of a module allow."""
     before = f"{name}." if name else ""
     act = next((each for each in ACTIVATION_NAMES if callable(getattr(module, each, None))), None)
     activation = None if act is None else activation_of(getattr(module, act))
     if act is None or activation in (None, "none"):
         return []
-    children = dict(module.named_children())
-    found: list[tuple[tuple[str, ...], str]] = []
-    if name and all(each in children for each in GATED):  # the root module cannot be replaced
-        found.append((GATED[:2], GATED[2]))
-    found += [((first,), last) for first, last in CHAINS if first in children and last in children]
-    made = [
-        FeedForward(name, tuple(before + each for each in first), before + last, act, activation)
-        for first, last in found
-    ]
-    if "dense" in children and name.rpartition(".")[2] == "intermediate":
+    own = [before + child for child, _ in module.named_children() if before + child in layers]
+    # The root module cannot be replaced
+    gated = [tuple(before + each for each in names) for names in GATED] if name else []
+    found = [(names[:-1], names[-1]) for names in gated if set(names) <= set(own)]
+    shapes = {each: matrix_of(layers[each]).shape for each in own}
+    found += [((a,), b) for a, b in permutations(own, 2) if shapes[a][0] == shapes[b][1]]
+    if name.rpartition(".")[2] == "intermediate":
         beside = name.rpartition(".")[0]
         last = f"{beside}.output.dense" if beside else "output.dense"
-        made.append(FeedForward(name, (before + "dense",), last, act, activation))
-    return made
+        found += [((each,), last) for each in own if last in layers]
+    return [FeedForward(name, first, last, act, activation) for first, last in found]
 
 
-def _computes(module: nn.Module, candidate: FeedForward, layers: list[Any]) -> bool:
+def _random(shape: Any, like: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    own = torch.Generator().manual_seed(seed)  # do not change the user's random state
+    return torch.randn(shape, generator=own).to(like)
+
+
+def _computes_gated(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
     """Return whether the module computes, on random x, what its names imply."""
-    *first, last = layers
-    weight = matrix_of(first[0])
-    own = torch.Generator().manual_seed(0)  # do not change the user's random state
-    x = torch.randn(1, _TRIED_TOKENS, weight.shape[1], generator=own).to(weight)
+    gate, up, down = (layers[each] for each in (*candidate.first, candidate.last))
+    x = _random((1, _TRIED_TOKENS, matrix_of(gate).shape[1]), gate.weight)
     act = getattr(module, candidate.act)
-    ends_here = candidate.last.rpartition(".")[0] == candidate.module
 
     def as_named(x: torch.Tensor) -> torch.Tensor:
-        hidden = act(first[0](x))
-        if candidate.is_gated:
-            hidden = hidden * first[1](x)
-        wanted: torch.Tensor = last(hidden) if ends_here else hidden
+        gated: torch.Tensor = act(gate(x)) * up(x)
+        wanted: torch.Tensor = down(gated.to(down.weight.dtype))
         return wanted
 
     with torch.no_grad():
         wanted, y = _tried(as_named, x), _tried(module, x)
-    if wanted is None or y is None or y.shape != wanted.shape:
+    if not isinstance(y, torch.Tensor) or wanted is None or y.shape != wanted.shape:
         return False
     return bool(torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
 
 
-def _tried(module: Callable[[torch.Tensor], Any], x: torch.Tensor) -> torch.Tensor | None:
+class _Given(nn.Module):  # type: ignore[misc]
+    """An activation that returns the same random numbers at every call, and keeps what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.read.append(x)
+        return _random(x.shape, x)
+
+
+def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
+    """Return whether the output of the first layer is read by the activation only, once, and the result of
+    that by the last layer.
+
+    The module is run twice with given numbers in place of both outputs: what it returns must not depend on
+    those of the first layer.
+    """
+    first, last = layers[candidate.first[0]], layers[candidate.last]
+    call = _call_of(module, first)
+    if call is None:
+        return False
+    ends_here = candidate.last.rpartition(".")[0] == candidate.module
+    act, results = getattr(module, candidate.act), []
+    for seed in (1, 2):
+        given = _Given()
+        hidden: list[torch.Tensor] = []
+        read: list[torch.Tensor] = []
+
+        def replaced(_: Any, __: Any, y: torch.Tensor, seed: int = seed, to: Any = hidden) -> torch.Tensor:
+            to.append(_random(y.shape, y, seed))
+            return to[-1]
+
+        hooks = [
+            first.register_forward_hook(replaced),
+            last.register_forward_pre_hook(lambda _, x, to=read: to.append(x[0])),
+        ]
+        setattr(module, candidate.act, given)
+        try:
+            y = _tried(lambda _: call(), None)
+        finally:
+            if not isinstance(act, nn.Module):  # which cannot take the place of a module
+                delattr(module, candidate.act)
+            setattr(module, candidate.act, act)
+            for hook in hooks:
+                hook.remove()
+        if y is None or len(hidden) != 1 or len(given.read) != 1 or not torch.equal(*hidden, *given.read):
+            return False
+        wanted = _random(given.read[0].shape, given.read[0])
+        if ends_here and (len(read) != 1 or not torch.equal(read[0].to(wanted.dtype), wanted)):
+            return False
+        results.append([each for each in tree_leaves(y) if isinstance(each, torch.Tensor)])
+    return bool(results[0]) and all(torch.equal(*pair) for pair in zip(*results, strict=True))
+
+
+def _call_of(module: nn.Module, first: nn.Module) -> Callable[[], Any] | None:
+    """Return a call of the module that succeeds: with random tokens or pixels, and nothing or the same for
+    other arguments that it needs.
+    """
+    features = matrix_of(first).shape[1]
+    pixels = (1, features, _TRIED_PIXELS, _TRIED_PIXELS)
     try:
-        y = module(x)
+        parameters = list(inspect.signature(module.forward).parameters.values())[1:]
+    except ValueError:
+        return None
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    needed = sum(each.default is each.empty and each.kind in plain for each in parameters)
+    for shape in ((1, _TRIED_TOKENS, features), (_TRIED_TOKENS, features), pixels):
+        x = _random(shape, first.weight)
+        for others in [[None] * needed, [x] * needed][: 1 + bool(needed)]:
+
+            def call(x: torch.Tensor = x, others: Any = others) -> Any:
+                with torch.no_grad():
+                    return module(x, *others)
+
+            if _tried(lambda _: call(), x) is not None:
+                return call
+    return None
+
+
+def _tried(function: Callable[[Any], Any], x: Any) -> Any:
+    try:
+        return function(x)
     except Exception:  # needs other arguments than x
         return None
-    return y if isinstance(y, torch.Tensor) else None

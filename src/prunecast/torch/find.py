@@ -42,8 +42,12 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
     for name, module in model.named_modules():
         if hasattr(module, _ADAPTER):
             raise BadInput(f"{name} carries a LoRA adapter: merge it first, e.g. model.merge_and_unload()")
-        is_linear = type(module) is nn.Linear or is_transposed(module)
+        left += [f"{name}.{each}: {why}" for each, why in _other_matrices(module)]
+        is_linear = isinstance(module, nn.Linear) or is_transposed(module)
         if not (is_linear or (convolutions and is_convolution(module))):
+            continue
+        if type(module) is not nn.Linear and isinstance(module, nn.Linear) and not _multiplies(module):
+            left.append(f"{name}: {type(module).__name__} computes something else than nn.Linear")
             continue
         m, k = matrix_of(module).shape
         if id(module.weight) in tied:
@@ -88,6 +92,37 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
     sizes = (conv.kernel_size, conv.stride, conv.padding, conv.dilation)
     same = sizes == ((size, size), (stride, stride), (size // 2, size // 2), (1, 1))
     return same and size % 2 == 1 and conv.groups == 1 and conv.padding_mode == "zeros"
+
+
+def _multiplies(module: nn.Linear) -> bool:
+    """Return whether a subclass of `nn.Linear` computes its product, on random x.
+
+    `MultiheadAttention` reads the weights of its output layer instead of calling it.
+    """
+    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return False
+    own = torch.Generator().manual_seed(0)  # do not change the user's random state
+    try:
+        x = torch.randn(2, module.in_features, generator=own).to(module.weight)
+        with torch.no_grad():
+            y, wanted = module(x), nn.functional.linear(x, module.weight, module.bias)
+    except Exception:  # of packed weights, or with other arguments than x
+        return False
+    return bool(y.shape == wanted.shape and torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
+
+
+def _other_matrices(module: nn.Module) -> list[tuple[str, str]]:
+    """Return name and reason of matrices of the module that no linear layer multiplies."""
+    if isinstance(module, nn.MultiheadAttention):
+        return [("in_proj_weight", "MultiheadAttention reads its weights itself")]
+    if isinstance(module, nn.modules.conv._ConvNd | nn.utils.parametrize.ParametrizationList):
+        return []
+    stacks = [
+        name
+        for name, each in module._parameters.items()
+        if each is not None and each.dim() == 3 and len(each) > 1 and min(each.shape[1:]) >= _GROUP
+    ]
+    return [(name, "matrices of experts in one parameter are not converted") for name in stacks]
 
 
 def _tied(model: nn.Module) -> set[int]:

@@ -31,6 +31,12 @@ LARGEST_SUITE = 4 * MIB
 MOST_COMBINATIONS = 1_000_000
 LARGEST = 2**63
 """Upper limit of the numbers of a suite; it also excludes infinity and NaN."""
+MEASURED = tuple(
+    name
+    for name, kernel in KERNELS.items()
+    if name in ("dense", "csr") or not (kernel.library or kernel.parts)
+)
+"""Kernels that a suite may name: of the vendor's libraries, only cuBLAS and cuSPARSE are called on a GPU."""
 _ALLOWED = ("schema", "name", "title", "case", "product")
 _TYPES: dict[str, tuple[type, ...]] = {
     name: (list,) if get_origin(kind) is tuple else (int, float) if kind is float else (kind,)
@@ -179,9 +185,10 @@ def _case(values: dict[str, Any], where: str) -> Case:
             raise BadInput(f"{where}: {name} must be a sensible number, got {short_text(value)}")
     if not all(isinstance(kernel, str) for kernel in values["kernels"]):
         raise BadInput(f"{where}: kernels must be names, got {short_text(values['kernels'])}")
-    unknown = [kernel for kernel in values["kernels"] if kernel not in KERNELS or KERNELS[kernel].parts]
+    unknown = [kernel for kernel in values["kernels"] if kernel not in MEASURED]
     if unknown:
-        raise BadInput(f"{where}: unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
+        what = "no measured" if unknown[0] in KERNELS else "unknown"
+        raise BadInput(f"{where}: {what} kernel {unknown[0]!r}; known: {', '.join(MEASURED)}")
     kept = f"{values['dtype']} {values['pattern']} {values['sparsity']:g} {values['distribution']}"
     what = f"{kept} #{values['seed']}"
     name = values.get("name") or f"{values['m']}x{values['k']}x{values['n']} {what}"

@@ -56,6 +56,14 @@ def test_what_reads_something_else_or_is_not_there_makes_no_group(columns: dict[
     assert all(len(group) == 1 for group in sibling_groups(columns))
 
 
+@pytest.mark.parametrize(
+    "module", ["decoder.layers.0.encoder_attn.{}_proj", "cross_attn.{}_proj", "EncDecAttention.{}"]
+)
+def test_queries_of_cross_attention_are_apart(module: str) -> None:
+    names = [module.format(each) for each in "qkv"]
+    assert sibling_groups(dict.fromkeys(names, 8)) == [names[:1], names[1:]]
+
+
 def named_form() -> tuple[object, object]:
     """The products by matrix with names of a file, and the form that torch launches."""
     run, parts = (

@@ -185,7 +185,7 @@ def _runners(
         return dense_runners(inputs, bench.dense(case.dtype)), ""
     if kept is None:
         raise BadInput(f"{kernel} needs a pattern")
-    if record.library:
+    if kernel == "csr":
         return [csr_runner(kept, inputs, bench.stream)], ""
     plan = case_plan(case, kernel, kept, bench.gpu)
     return [own_runner(plan, inputs)], recorded_fingerprint(plan)

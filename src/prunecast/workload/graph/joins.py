@@ -12,9 +12,14 @@ from prunecast.workload.graph.model_graph import Member, ModelGraph, Operation, 
 SIBLINGS = (
     ("q_proj", "k_proj", "v_proj"),
     ("query", "key", "value"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("q", "k", "v"),
     ("gate_proj", "up_proj"),
+    ("wi_0", "wi_1"),
 )
 """Names of siblings in one module, in the order in which models call them."""
+CROSS_ATTENTION = ("cross", "encoder_attn", "encdec")
+"""Parts of the names of modules, in lower case, whose queries read another x than their keys and values."""
 WEIGHT = ".weight"
 ROWS = 64
 """Rows of the lowest tile of a joint product. M of every member must be a multiple; other members are
@@ -39,7 +44,10 @@ def sibling_groups(columns: Mapping[str, int]) -> list[list[str]]:
 def _group(name: str, columns: Mapping[str, int]) -> list[str]:
     end = WEIGHT if name.endswith(WEIGHT) else ""
     parent, dot, own = name.removesuffix(WEIGHT).rpartition(".")
+    reads_two = any(word in parent.lower() for word in CROSS_ATTENTION)
     for names in SIBLINGS:
+        if reads_two and len(names) == 3:
+            names = names[1:]
         group = [f"{parent}{dot}{each}{end}" for each in names]
         if own in names and len({columns.get(each) for each in group}) == 1:
             return group

@@ -1,0 +1,299 @@
+"""Architectures of transformers with random weights: pruned, saved, loaded, exported, compiled, generating.
+
+Tiny models on a CPU. Their weights are drawn so that every layer changes the result.
+"""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from prunecast.torch import sparsify  # noqa: E402
+from prunecast.torch.find import is_transposed  # noqa: E402
+from prunecast.torch.huggingface import load_pretrained, sparsify_pretrained  # noqa: E402
+from prunecast.torch.packed import PackedProduct  # noqa: E402
+from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
+
+# Inductor's own, and transformers' about tiny sizes
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+PATTERN = "tile-wise:16"
+OPTIONS = {"gpu": "h200-sxm", "max_tokens": 1024, "few_tokens": False, "quiet": True}
+LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 128}
+WORDS = {"vocab_size": 96}
+TEXT = {
+    **LAYERS,
+    **WORDS,
+    "max_position_embeddings": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+KEYS = {**TEXT, "num_key_value_heads": 2}
+HEADS = {**KEYS, "head_dim": 16}
+EXPERTS = {**HEADS, "num_experts_per_tok": 2}
+PIXELS = {**LAYERS, "image_size": 32, "patch_size": 16}
+BOTH = {
+    **WORDS,
+    "d_model": 64,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 3,
+}
+T5 = {**WORDS, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_heads": 4}
+T5 |= {"decoder_start_token_id": 0}
+SAM = {
+    "vision_config": {
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "image_size": 64,
+        "patch_size": 16,
+        "mlp_dim": 128,
+        "output_channels": 32,
+        "num_pos_feats": 16,
+        "global_attn_indexes": [0],
+    },
+    "prompt_encoder_config": {
+        "hidden_size": 32,
+        "image_size": 64,
+        "patch_size": 16,
+        "mask_input_channels": 4,
+    },
+    "mask_decoder_config": {
+        "hidden_size": 32,
+        "mlp_dim": 64,
+        "num_attention_heads": 4,
+        "iou_head_hidden_dim": 32,
+    },
+}
+GPT2 = {**WORDS, "n_embd": 64, "n_layer": 1, "n_head": 4, "n_positions": 64, "bos_token_id": 1}
+DISTIL = {**WORDS, "dim": 64, "hidden_dim": 128, "n_layers": 1, "n_heads": 4, "max_position_embeddings": 64}
+SPEECH = {
+    **LAYERS,
+    "vocab_size": 32,
+    "conv_dim": (32, 32),
+    "conv_kernel": (5, 3),
+    "conv_stride": (4, 2),
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+    "num_feat_extract_layers": 2,
+}
+SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 32, "depths": [1, 1], "num_heads": [2, 4]}
+CONVNEXT = {
+    "num_stages": 2,
+    "hidden_sizes": [32, 64],
+    "depths": [1, 1],
+    "image_size": 32,
+    "layer_scale_init_value": 1.0,
+}
+
+WRITERS = {
+    "llama": ("Llama", "ForCausalLM", KEYS),
+    "qwen2": ("Qwen2", "ForCausalLM", KEYS),
+    "qwen3": ("Qwen3", "ForCausalLM", HEADS),
+    "mistral": ("Mistral", "ForCausalLM", HEADS),
+    "gemma2": ("Gemma2", "ForCausalLM", HEADS),
+    "gemma3": ("Gemma3", "ForCausalLM", HEADS),
+    "phi": ("Phi", "ForCausalLM", TEXT),
+    "phi3": ("Phi3", "ForCausalLM", KEYS),
+    "olmo2": ("Olmo2", "ForCausalLM", KEYS),
+    "gpt2": ("GPT2", "LMHeadModel", {**GPT2, "eos_token_id": 2}),
+    "gpt_neox": ("GPTNeoX", "ForCausalLM", TEXT),
+    "opt": ("OPT", "ForCausalLM", {**TEXT, "ffn_dim": 128, "word_embed_proj_dim": 64}),
+    "bloom": ("Bloom", "ForCausalLM", {**WORDS, "hidden_size": 64, "n_layer": 1, "n_head": 4}),
+    "falcon": ("Falcon", "ForCausalLM", TEXT),
+    "mixtral": ("Mixtral", "ForCausalLM", {**KEYS, "num_local_experts": 4}),
+    "qwen3_moe": ("Qwen3Moe", "ForCausalLM", {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
+    "gpt_oss": ("GptOss", "ForCausalLM", {**EXPERTS, "num_local_experts": 4}),
+    "t5": ("T5", "ForConditionalGeneration", T5),
+    "flan_t5": ("T5", "ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu"}),
+    "bart": ("Bart", "ForConditionalGeneration", {**BOTH, "forced_eos_token_id": 2}),
+    "whisper": (
+        "Whisper",
+        "ForConditionalGeneration",
+        {**BOTH, "num_mel_bins": 16, "max_source_positions": 20, "max_target_positions": 32},
+    ),
+}
+READERS = {
+    "bert": ("Bert", "Model", TEXT),
+    "roberta": ("Roberta", "Model", TEXT),
+    "xlm_roberta": ("XLMRoberta", "Model", TEXT),
+    "distilbert": ("DistilBert", "Model", DISTIL),
+    "deberta_v2": (
+        "DebertaV2",
+        "Model",
+        {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    ),
+    "albert": ("Albert", "Model", {**TEXT, "num_hidden_layers": 2, "embedding_size": 32}),
+    "electra": ("Electra", "Model", {**TEXT, "embedding_size": 32}),
+    "modernbert": ("ModernBert", "Model", {**TEXT, "cls_token_id": 1, "sep_token_id": 2}),
+    "vit": ("ViT", "Model", PIXELS),
+    "deit": ("DeiT", "Model", PIXELS),
+    "dinov2": ("Dinov2", "Model", {**PIXELS, "mlp_ratio": 2}),
+    "clip": ("CLIP", "Model", {"text_config": TEXT, "vision_config": PIXELS, "projection_dim": 32}),
+    "siglip": ("Siglip", "Model", {"text_config": TEXT, "vision_config": PIXELS}),
+    "swin": ("Swin", "Model", {**SWIN, "window_size": 4}),
+    "convnext": ("ConvNext", "Model", CONVNEXT),
+    "sam": ("Sam", "Model", SAM),
+    "wav2vec2": ("Wav2Vec2", "Model", SPEECH),
+}
+ALL = WRITERS | READERS
+UNFUSED = {"phi3", "modernbert", "mixtral", "qwen3_moe", "gpt_oss", "clip"}
+"""Gate and up in one matrix, experts, and an activation that no kernel has."""
+CROSSED = {"bart": 11, "whisper": 11, "t5": 11, "flan_t5": 11}
+"""Launches of models with attention from one sequence to another: queries apart, keys and values as one."""
+
+IDS = torch.arange(3, 21).reshape(2, 9)
+
+
+def made(name):
+    kind, end, sizes = ALL[name]
+    torch.manual_seed(0)
+    text = "Text" if name == "gemma3" else ""
+    config = getattr(transformers, f"{kind}{text}Config")(**sizes)
+    model = getattr(transformers, kind + end)(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_().mul_(parameter.shape[-1] ** -0.5)
+    return model.half().eval()
+
+
+def given(name):
+    """Keyword arguments of a forward."""
+    own = torch.Generator().manual_seed(1)
+
+    def drawn(*shape):
+        return torch.randn(shape, generator=own).half()
+
+    picture = {"pixel_values": drawn(2, 3, 32, 32)}
+    if name in ("vit", "deit", "dinov2", "swin", "convnext"):
+        return picture
+    if name in ("clip", "siglip"):
+        return {"input_ids": IDS, **picture}
+    if name == "sam":
+        return {"pixel_values": drawn(2, 3, 64, 64), "input_points": 30 * drawn(2, 1, 2, 2).float().abs()}
+    if name == "wav2vec2":
+        return {"input_values": drawn(2, 400)}
+    if name == "whisper":
+        return {"input_features": drawn(2, 16, 40), "decoder_input_ids": IDS}
+    both = {"decoder_input_ids": IDS[:, :5]} if name in ("t5", "flan_t5", "bart") else {}
+    return {"input_ids": IDS, **both}
+
+
+def result(model, inputs):
+    with torch.no_grad():
+        values = model(**inputs, return_dict=True).to_tuple()
+    return next(value for value in values if isinstance(value, torch.Tensor)).float()
+
+
+def difference(y, wanted):
+    return float((y - wanted).norm() / wanted.norm())
+
+
+def pruned(name):
+    """A sparse model, the dense one with its zeros, and what was done."""
+    sparse, plain = made(name), made(name)
+    done = sparsify_pretrained(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    plain.load_state_dict(sparse.state_dict())
+    return sparse, plain, done
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_any_architecture_computes_what_its_dense_twin_does(name, tmp_path):
+    sparse, plain, done = pruned(name)
+    linear = {
+        each: module
+        for each, module in plain.named_modules()
+        if isinstance(module, torch.nn.Linear) or is_transposed(module)
+    }
+    reasons = [line.partition(": ")[0] for line in done.left]
+    assert set(linear) <= {*done.layers, *reasons}, "every layer is converted or named"
+    assert all(isinstance(sparse.get_submodule(each), SparseLinear) for each in done.layers)
+    assert all(float((linear[each].weight == 0).float().mean()) > 0.4 for each in done.layers)
+    products = {id(each): each for each in sparse.modules() if isinstance(each, PackedProduct)}.values()
+    assert any(each.epilogue.features_first for each in products) == (name not in UNFUSED)
+    assert done.launches == CROSSED.get(name, done.launches)
+    inputs = given(name)
+    y, wanted = result(sparse, inputs), result(plain, inputs)
+    # A rounding of fp16 is 2^-11 of a value; results pass a few layers
+    assert difference(y, wanted) < 3e-3
+    other = made(name)
+    assert difference(result(other, inputs), wanted) > 0.05, "zeros change the result"
+    sparse.save_pretrained(tmp_path)
+    loaded = load_pretrained(tmp_path)
+    assert isinstance(loaded.get_submodule(done.layers[-1]), SparseLinear)
+    # Rotary frequencies and T5's last layers are fp32 in what is loaded, fp16 after half()
+    assert difference(result(loaded, inputs), y) < 3e-3
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_any_architecture_generates_what_its_dense_twin_does(name):
+    sparse, plain, _ = pruned(name)
+    inputs = {"input_features": given(name)["input_features"]} if name == "whisper" else {"inputs": IDS}
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "disable_compile": True}
+    if name != "whisper":
+        options["attention_mask"] = torch.ones_like(IDS)
+    wanted = plain.generate(**inputs, **options)
+    assert torch.equal(sparse.generate(**inputs, **options), wanted)
+    assert torch.equal(sparse.generate(**inputs, **options, cache_implementation="static"), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "bert", "t5", "vit", "whisper"])
+def test_an_architecture_compiles_and_exports_whole(name):
+    sparse, plain, _ = pruned(name)
+    inputs, wanted = given(name), result(plain, given(name))
+    options = {"use_cache": False} if name in WRITERS else {}
+    torch._dynamo.reset()
+    with torch.no_grad():
+        found = torch.compile(sparse, fullgraph=True, backend="aot_eager")(**inputs, **options)[0]
+        exported = torch.export.export(sparse, (), {**inputs, **options}, strict=False)
+        again = exported.module()(**inputs, **options)[0]
+    for y in (found, again):
+        assert difference(y.float(), wanted) < 3e-3
+
+
+def test_layers_that_cannot_be_converted_are_named():
+    class Other(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Same(torch.nn.Linear):
+        def forward(self, x):
+            return x @ self.weight.T + self.bias
+
+    model = torch.nn.ModuleDict(
+        {
+            "other": Other(64, 64),
+            "same": Same(64, 64),
+            "zero": torch.nn.Linear(64, 64),
+            "attention": torch.nn.MultiheadAttention(64, 4),
+            "mixed": torch.nn.Linear(64, 64).bfloat16(),
+        }
+    )
+    torch.nn.init.zeros_(model["zero"].weight)
+    done = sparsify(model, PATTERN, sparsity=0.5, **OPTIONS)
+    assert done.layers == ("same", "mixed")
+    assert dict(line.split(": ") for line in done.left) == {
+        "other": "Other computes something else than nn.Linear",
+        "zero": "all its weights are zero",
+        "attention.in_proj_weight": "MultiheadAttention reads its weights itself",
+        "attention.out_proj": "NonDynamicallyQuantizableLinear computes something else than nn.Linear",
+    }
+    for name, dtype in (("same", torch.float32), ("mixed", torch.bfloat16)):
+        x = torch.randn(4, 64).to(dtype)
+        wanted = torch.nn.functional.linear(x, model[name].weight, model[name].bias)
+        assert torch.allclose(model[name](x), wanted, rtol=1e-2, atol=1e-2)
