@@ -9,7 +9,7 @@ from prunecast.codesign import prune
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.calibration import DAMPING, Calibration, damped, least_loss, updated_weights
-from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.readers import open_tensors
 from tests.naive.weight_update import rise_of_one, updated
 
 M, K = 12, 10

@@ -35,9 +35,9 @@ def models(incomplete: str) -> list[str]:
 
 def weights(incomplete: str) -> list[str]:
     """Files of weights and folders, and names of standard models."""
-    from prunecast.patterns.sources.read import READERS
+    from prunecast.patterns.sources.readers import READERS
 
-    return [*_files(incomplete, tuple(READERS)), *models(incomplete)]
+    return [*_files(incomplete, tuple(e for r in READERS for e in r.endings)), *models(incomplete)]
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
@@ -46,4 +46,4 @@ def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
 
 def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
     found = (Path(name) for name in glob(escape(incomplete) + "*"))
-    return sorted(f"{p}/" if p.is_dir() else f"{p}" for p in found if p.is_dir() or p.suffix in suffixes)
+    return sorted(f"{p}/" if p.is_dir() else f"{p}" for p in found if p.is_dir() or p.name.endswith(suffixes))

@@ -17,7 +17,7 @@ from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.tile_maps import RECIPE, TILES
 from prunecast.files import MIB
 from prunecast.patterns.sources.checkpoint import MaskedTensors
-from prunecast.patterns.sources.read import INDEX, file_tensors, files_of_folder
+from prunecast.patterns.sources.readers import INDEX, file_tensors, files_of_folder
 from prunecast.patterns.sources.safetensors import Form
 from prunecast.patterns.sources.weight_set import write_weights
 from prunecast.workload.graph.config import CONFIG, METHOD, QUANTIZED, check_readable, read_config

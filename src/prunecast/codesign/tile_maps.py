@@ -10,7 +10,7 @@ import numpy.typing as npt
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import NestedMap, TileMap
-from prunecast.patterns.sources.read import file_tensors
+from prunecast.patterns.sources.readers import file_tensors
 from prunecast.patterns.sources.safetensors import utf8_name
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named
 

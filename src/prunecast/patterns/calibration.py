@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray, checked_importance
-from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.readers import open_tensors
 from prunecast.patterns.sources.stored_tensor import failures_named
 from prunecast.patterns.tile_map import MaskArray
 

@@ -102,8 +102,6 @@ def column_ranks(scores: ImportanceArray, blocks: DenseBlocks) -> ImportanceArra
 
     Of equal means the earlier column ranks higher.
     """
-    if blocks.columns.shape[0] == 0:
-        return np.zeros(blocks.columns.shape)
     means = blocks.tiles.sums(scores) / blocks.tiles.heights[:, None]
     backwards = np.arange(means.size)[::-1]
     order = np.lexsort((backwards, means.ravel(), blocks.columns.ravel()))

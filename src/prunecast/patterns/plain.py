@@ -19,11 +19,11 @@ from prunecast.patterns.cut import (
     keep_highest,
     piece_sizes,
     piece_starts,
-    row_sums,
 )
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_from_mask
 
@@ -140,43 +140,30 @@ class ZeroTilesPattern(ZerosPattern):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockSparsePattern(Pattern):
+class BlockSparsePattern(RowTilePattern):
     """Aligned rectangles of `height` rows and `width` columns, smaller at the right and lower edge."""
 
     family: ClassVar[str] = "block"
     example: ClassVar[str] = "block:64x64"
     meaning: ClassVar[str] = "rectangles of HEIGHTxWIDTH stay or go as a whole"
-    keeps: ClassVar[Kept] = "tiles"
 
-    height: int
     width: int
 
-    def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Return masks without the lowest rectangles of the whole group of layers.
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Remove the lowest rectangles of the whole group of layers.
 
         The score of a rectangle is its L2 norm over the root of its number of elements, so that the smaller
         ones at the right and lower edge compete on equal terms.
         """
-        elements, scored = {}, {}
+        widths, elements, scored = {}, {}, {}
         for name, scores in importances.items():
-            rows, columns = (
-                piece_sizes(scores.shape[0], self.height),
-                piece_sizes(scores.shape[1], self.width),
-            )
-            elements[name] = np.outer(broadcast_sizes(rows), broadcast_sizes(columns))
-            sums = row_sums(scores, piece_starts(scores.shape[0], self.height), power=2)
-            means = column_sums(sums, self.width) / elements[name]
+            widths[name] = piece_sizes(scores.shape[1], self.width)
+            elements[name] = np.outer(broadcast_sizes(tiles[name].heights), broadcast_sizes(widths[name]))
+            means = column_sums(tiles[name].sums(scores, power=2), self.width) / elements[name]
             scored[name] = np.sqrt(means, out=means)
         total = sum(scores.size for scores in importances.values())
         kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
-        return {
-            name: np.repeat(
-                np.repeat(kept[name], piece_sizes(scores.shape[1], self.width), axis=1),
-                piece_sizes(scores.shape[0], self.height),
-                axis=0,
-            )
-            for name, scores in importances.items()
-        }
+        return {name: kept[name].repeat(widths[name], axis=1) for name in kept}
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return one tile per row of rectangles. Raises BadInput if a rectangle is kept in part."""

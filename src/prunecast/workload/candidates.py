@@ -90,7 +90,8 @@ def candidates(
     able = tuple(dict.fromkeys((*_DENSE, *kernels_of(pattern)))) if pattern else tuple(KERNELS)
     usual = able if pattern else tuple(kernel for kernel in able if not KERNELS[kernel].on_request)
     everything = tuple(kernel for kernel in usual if takes(kernel, tokens))
-    asked = everything if isinstance(kernels, str) and kernels == "all" else _asked(kernels)
+    names = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+    asked = everything if kernels == "all" else tuple(check_choice("kernel", name, KERNELS) for name in names)
     for kernel in asked:
         if KERNELS[kernel].prunes and kernel not in able:
             raise BadInput(
@@ -98,11 +99,6 @@ def candidates(
             )
     chosen = [KERNELS[kernel] for kernel in able if kernel in asked or not KERNELS[kernel].prunes]
     return tuple(Candidate(k.name, pattern if k.prunes and pattern else k.natural_pattern) for k in chosen)
-
-
-def _asked(kernels: Sequence[str] | str) -> tuple[str, ...]:
-    names = (kernels,) if isinstance(kernels, str) else tuple(kernels)
-    return tuple(check_choice("kernel", name, KERNELS) for name in names)
 
 
 FEWEST_ZEROS = 0.05

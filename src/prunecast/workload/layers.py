@@ -19,8 +19,9 @@ import numpy.typing as npt
 from prunecast.arguments import check_fields
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
-from prunecast.patterns.sources import Layer, WeightSet, read_weights
-from prunecast.patterns.sources.read import files_read, layers_among, open_tensors
+from prunecast.patterns.sources import Layer, WeightSet
+from prunecast.patterns.sources.read import layers_among
+from prunecast.patterns.sources.readers import files_read, open_tensors
 from prunecast.patterns.sources.roles import seen_as_products, transposed
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
@@ -87,10 +88,11 @@ NAME_IT = "customarily not pruned: name it with target"
 
 
 class LoadedLayers(NamedTuple):
-    """Layers by name, in order, and the tensors that were skipped."""
+    """Layers by name, in order, the tensors that were skipped, and all tensors of the source."""
 
     layers: dict[str, Layer]
     skipped: tuple[Skipped, ...]
+    stored: Mapping[str, StoredTensor]
 
 
 def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence[str] = ()) -> LoadedLayers:
@@ -100,16 +102,17 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     ------
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
+    path, has_model = path_of(weights), False
     if isinstance(weights, str | Path):
         if not str(weights):
             raise BadInput("wanted a file of weights or the name of a standard model, got an empty name")
         _check_is_no_model_name(str(weights))
-        has_model = (Path(weights) / CONFIG).is_file()
-        if has_model:
+        if (Path(weights) / CONFIG).is_file():
             check_readable(Path(weights))
-        loaded = _loaded(read_weights(weights, target, ignore))
-        return _without_ends(loaded) if has_model and not target else loaded
-    return _loaded(layers_among(path_of(weights) or Path("weights"), stored_arrays(weights), target, ignore))
+            has_model = not target
+    stored = stored_arrays(weights)
+    loaded = _loaded(layers_among(path or Path("weights"), stored, target, ignore), stored)
+    return _without_ends(loaded) if has_model else loaded
 
 
 def is_pruned(name: str) -> bool:
@@ -121,7 +124,7 @@ def _without_ends(loaded: LoadedLayers) -> LoadedLayers:
     """Return the layers of a model without those that are customarily not pruned, if others are left."""
     layers = {name: layer for name, layer in loaded.layers.items() if is_pruned(node_of(name) or name)}
     left = (Skipped(layer=name, kernel=None, reason=NAME_IT) for name in loaded.layers if name not in layers)
-    return LoadedLayers(layers, (*loaded.skipped, *left)) if layers else loaded
+    return LoadedLayers(layers, (*loaded.skipped, *left), loaded.stored) if layers else loaded
 
 
 def path_of(weights: Source) -> Path | None:
@@ -210,7 +213,7 @@ def _stored(name: str, given: Any) -> StoredTensor:
     return StoredTensor(shape=array.shape, dtype=array.dtype.name, load=lambda: array)
 
 
-def _loaded(found: WeightSet) -> LoadedLayers:
+def _loaded(found: WeightSet, stored: Mapping[str, StoredTensor]) -> LoadedLayers:
     skipped = [
         Skipped(layer=name, kernel=None, reason=reason, weights=found.skipped_weights[name])
         for name, reason in found.skipped.items()
@@ -219,14 +222,16 @@ def _loaded(found: WeightSet) -> LoadedLayers:
         Skipped(layer=name, kernel=None, reason="embedding: rows are looked up, nothing is multiplied")
         for name in found.lookups
     ]
-    return LoadedLayers(dict(found.layers), (*skipped, *lookups))
+    return LoadedLayers(dict(found.layers), (*skipped, *lookups), stored)
 
 
 def _check_is_no_model_name(weights: str) -> None:
     """Raise BadInput for the name of a standard model, which has no weight file, or a misspelling of one."""
     beginning = [name for name in WORKLOADS if name.startswith(weights) and len(weights) > 2]
     near = beginning or get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
-    if Path(weights).exists() or not (near or _is_word(weights)):
+    # Without folder and suffix, a text may be meant as the name of a model
+    is_word = Path(weights).name == weights and not Path(weights).suffix
+    if Path(weights).exists() or not (near or is_word):
         return
     if weights in WORKLOADS:
         raise BadInput(
@@ -237,11 +242,6 @@ def _check_is_no_model_name(weights: str) -> None:
         f"nearest standard model: {', '.join(near)}" if near else f"standard models: {', '.join(WORKLOADS)}"
     )
     raise BadInput(f"{weights}: no such file; {models}")
-
-
-def _is_word(weights: str) -> bool:
-    """Return whether this may be meant as the name of a model: it has no folder and no suffix."""
-    return Path(weights).name == weights and not Path(weights).suffix
 
 
 PRODUCTS = ("best", "implicit", "im2col")
@@ -280,14 +280,6 @@ class ConvSettings:
         check_choice("convolution", self.product, PRODUCTS)
 
 
-class _Said(NamedTuple):
-    """One value of an option, and the layers that it applies to."""
-
-    text: str
-    numbers: tuple[int, ...]
-    layers: frozenset[str]
-
-
 def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, ConvShape]:
     """Return layer -> convolution, for the layers of filters with a known input size.
 
@@ -296,17 +288,17 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
     BadInput : a value that cannot be parsed, a selector without a match, or filters larger than the input
     """
     names = [layer.name for layer in layers if layer.filters is not None]
-    sizes = [_said("input", text, r"(\d+)x(\d+)", names) for text in listed(settings.input_size)]
-    strides = [_said("stride", text, r"(\d+)", names) for text in listed(settings.stride)]
-    paddings = [_said("padding", text, r"(\d+)", names) for text in listed(settings.padding)]
+    sizes = _said("input", settings.input_size, r"(\d+)x(\d+)", names)
+    strides = _said("stride", settings.stride, r"(\d+)", names)
+    paddings = _said("padding", settings.padding, r"(\d+)", names)
     found = {}
     for layer in layers:
-        size = _last(sizes, layer.name)
+        size = sizes.get(layer.name)
         if layer.filters is None or size is None:
             continue
         kernel = layer.filters
-        (stride,) = _last(strides, layer.name) or (1,)
-        (padding,) = _last(paddings, layer.name) or (min(kernel.height, kernel.width) // 2,)
+        (stride,) = strides.get(layer.name, (1,))
+        (padding,) = paddings.get(layer.name, (min(kernel.height, kernel.width) // 2,))
         try:
             found[layer.name] = ConvShape(
                 channels=kernel.channels,
@@ -345,12 +337,20 @@ def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tupl
     return found
 
 
-def _said(option: str, text: str, grammar: str, names: list[str]) -> _Said:
-    selector, *numbers = _selector_and_numbers(option, text, grammar)
-    if not names:
-        raise BadInput(f"{option} {text!r}: no layer is a convolution, whose filters have four dimensions")
-    chosen = select_names(names, [selector] if selector else ())
-    return _Said(text, tuple(numbers), frozenset(chosen))
+def _said(
+    option: str, values: str | Sequence[str], grammar: str, names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return layer -> numbers of the last value of an option whose selector matches the layer."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in listed(values):
+        selector, *numbers = _selector_and_numbers(option, text, grammar)
+        if not names:
+            raise BadInput(
+                f"{option} {text!r}: no layer is a convolution, whose filters have four dimensions"
+            )
+        chosen = select_names(names, [selector] if selector else ())
+        found |= dict.fromkeys(chosen, tuple(numbers))
+    return found
 
 
 def _selector_and_numbers(option: str, text: str, grammar: str) -> tuple[Any, ...]:
@@ -361,7 +361,3 @@ def _selector_and_numbers(option: str, text: str, grammar: str) -> tuple[Any, ..
         wanted = "HxW" if "x" in grammar else "a whole number"
         raise BadInput(f"{option}: wanted {wanted} or SELECTOR={wanted}, got {text!r}")
     return (selector, *(int(number) for number in match.groups()))
-
-
-def _last(said: list[_Said], name: str) -> tuple[int, ...] | None:
-    return next((one.numbers for one in reversed(said) if name in one.layers), None)

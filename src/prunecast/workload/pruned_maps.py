@@ -29,8 +29,9 @@ def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
     """
     pattern = parse_pattern(text)
     sides = {"height": m, "width": k, "quantum": k}
+    # The largest power of two that is at most the side
     cut = {
-        name: _power_of_two_in(sides[name])
+        name: 1 << (sides[name].bit_length() - 1)
         for name, size in pattern.parameters.items()
         if size > sides.get(name, size)
     }
@@ -48,7 +49,8 @@ def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> flo
     The natural pattern of a kernel uses its fixed sparsity and ignores `asked`. A requested pattern receives
     `asked` and may refuse it.
     """
-    if _has_own_sparsity(pattern):
+    has_own = _accepts(pattern, None)
+    if has_own:
         return None if natural else asked
     return DEFAULT_SPARSITY if asked is None else asked
 
@@ -126,7 +128,9 @@ class MapMaker:
         """
         fitted = self.fit(name, wanted, natural=natural)
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
-        key = _Key(name, fitted.pattern, told, _kernel_of(guide, fitted.pattern))
+        # Only a map that is guided by time depends on the kernel
+        guided_by = guide.kernel if guide is not None and fitted.pattern.needs_times else ""
+        key = _Key(name, fitted.pattern, told, guided_by)
         if key not in self._made:
             masks = self._masks(wanted, key, guide, natural=natural)
             self._made = {
@@ -165,23 +169,9 @@ class MapMaker:
         return self._importance[key]
 
 
-def _kernel_of(guide: Guide | None, pattern: Pattern) -> str:
-    """Return the kernel on which a map depends, or empty."""
-    return guide.kernel if guide is not None and pattern.needs_times else ""
-
-
-def _has_own_sparsity(pattern: Pattern) -> bool:
-    return _accepts(pattern, None)
-
-
 def _accepts(pattern: Pattern, sparsity: float | None) -> bool:
     try:
         pattern.sparsity_to_prune(sparsity)
     except BadInput:
         return False
     return True
-
-
-def _power_of_two_in(limit: int) -> int:
-    """Return the largest power of two that is at most `limit`; `limit` is at least 1."""
-    return 1 << (limit.bit_length() - 1)

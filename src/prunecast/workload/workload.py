@@ -14,7 +14,7 @@ from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.importance import ImportanceArray, check_ranks, even_parts
 from prunecast.patterns.sources import Layer
-from prunecast.patterns.sources.read import matrix_sizes, open_tensors
+from prunecast.patterns.sources.read import matrix_sizes
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.workload.candidates import check_has_form
 from prunecast.workload.graph import WORKLOADS, ModelGraph, Pass, load_pass
@@ -337,7 +337,7 @@ def _of_checkpoint(
     shape = checkpoint_shape(source)
     if not isinstance(source, str | Path) or shape is None:
         return None
-    sizes, folder = matrix_sizes(open_tensors(Path(source))), Path(source).name
+    sizes, folder = matrix_sizes(loaded.stored), Path(source).name
     graphs = [graph_of_tensors(folder, shape, run, sizes, runtime) for run in passes]
     known = [graph for graph in graphs if graph is not None]
     if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():

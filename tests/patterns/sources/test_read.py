@@ -3,6 +3,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import read_weights
+from prunecast.patterns.sources.readers import READERS, files_read, reader_of
 
 
 @pytest.fixture
@@ -60,10 +61,20 @@ def test_files_that_are_not_there_or_no_files(tmp_path):
 @pytest.mark.parametrize(("name", "got"), [("m.onnx2", "'.onnx2'"), ("model", "'no suffix'")])
 def test_unknown_suffixes_list_the_known_ones(tmp_path, name, got):
     (tmp_path / name).touch()
-    known = ".safetensors, .npz, .npy, .mtx, .smtx, .onnx, .pt, .pth, .bin, .ckpt"
+    known = ".safetensors, .npz, .npy, .mtx, .smtx, .onnx, .pt, .pth, .bin, .ckpt, .safetensors.index.json"
     with pytest.raises(BadInput, match=f"wanted a file ending in {known}, got {got}"):
         read_weights(tmp_path / name)
 
 
 def test_suffixes_may_be_in_capitals(model):
     assert len(read_weights(model.rename(model.with_suffix(".NPZ"))).layers) == 4
+
+
+def test_every_ending_has_one_reader_and_unknown_files_read_nothing_else(tmp_path):
+    endings = [end for reader in READERS for end in reader.endings]
+    assert len(endings) == len(set(endings))
+    for reader in READERS:
+        assert all(reader_of(tmp_path / f"Model{end.upper()}") is reader for end in reader.endings)
+    table = tmp_path / "table.json"
+    table.write_text("{}")
+    assert list(files_read(table)) == [table]

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.readers import open_tensors, reader_of
 from prunecast.patterns.sources.roles import expert_names
-from prunecast.patterns.sources.safetensors import Form, safetensors_metadata
+from prunecast.patterns.sources.safetensors import Form
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
 
@@ -41,8 +41,8 @@ def masked_checkpoint(
     BadInput : unreadable file, a mask for a tensor that does not exist or has another shape
     """
     file = Path(path)
-    metadata = safetensors_metadata(file) if file.suffix.lower() == ".safetensors" else {}
-    return Checkpoint(arrays=MaskedTensors(file, open_tensors(file), masks, update), metadata=metadata)
+    arrays = MaskedTensors(file, open_tensors(file), masks, update)
+    return Checkpoint(arrays=arrays, metadata=reader_of(file).texts(file))
 
 
 class MaskedTensors(Mapping[str, npt.NDArray[Any]]):

@@ -127,7 +127,11 @@ def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
         use = _use(node, shapes)
         if use is None or use.constant in found:
             continue
-        name = use.constant if not use.constant.startswith(MADE_UP) else _readable(node, taken)
+        name = use.constant
+        if name.startswith(MADE_UP):
+            # The exporter lost the name of the weight: use that of the node, unless a weight has it
+            own = node.name.strip("/").replace("/", ".")
+            name = "" if own in taken else own
         taken.add(name)
         found[use.constant] = use._replace(name=name or use.constant)
     return list(found.values())
@@ -149,11 +153,6 @@ def _use(node: "onnx.NodeProto", ranks: dict[str, int]) -> WeightUse | None:
     if node.op_type == "Gemm" and by_left:
         return WeightUse("", left, is_transposed=turned.get("transA", False))
     return None
-
-
-def _readable(node: "onnx.NodeProto", taken: set[str]) -> str:
-    name = node.name.strip("/").replace("/", ".")
-    return name if name and name not in taken else ""
 
 
 def _constants(model: "onnx.ModelProto") -> Iterator["onnx.TensorProto"]:

@@ -1,11 +1,6 @@
-"""`read_weights`: read the prunable matrices of a file of any known format.
+"""`read_weights`: read the prunable matrices of a file of any known format."""
 
-A checkpoint in several `.safetensors` files is given by its folder or by its index,
-`model.safetensors.index.json`: the JSON object (Hugging Face) whose `weight_map` maps each tensor to the file
-in the same folder that contains it.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -14,10 +9,7 @@ import numpy as np
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput
-from prunecast.files import MIB, check_regular, parse_json, read_bytes
-from prunecast.patterns.sources.matrix_market import read_matrix_market, read_smtx
-from prunecast.patterns.sources.numpy_files import read_npy, read_npz
-from prunecast.patterns.sources.onnx_file import external_files, read_onnx
+from prunecast.patterns.sources.readers import open_tensors
 from prunecast.patterns.sources.roles import (
     ExpertLoader,
     expert_counts,
@@ -26,11 +18,8 @@ from prunecast.patterns.sources.roles import (
     fused_parts,
     is_lookup,
     is_sidecar,
-    seen_as_products,
 )
-from prunecast.patterns.sources.safetensors import read_safetensors
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named, shape_text
-from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
 from prunecast.patterns.sources.weight_set import (
     FilterShape,
     Layer,
@@ -42,24 +31,11 @@ from prunecast.patterns.sources.weight_set import (
 )
 from prunecast.patterns.tile_map import WeightArray
 
-READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
-    ".safetensors": read_safetensors,
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".mtx": read_matrix_market,
-    ".smtx": read_smtx,
-    ".onnx": read_onnx,
-    **dict.fromkeys(SUFFIXES, read_torch),
-}
-"""Suffix -> reader of the headers."""
-PICKLES = {".pkl", ".pickle", ".joblib"}
 LARGEST_COUNT = 2**63
 """Largest number of elements that messages print."""
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
 MOST_HELD = 2**30
 """Total elements of a checkpoint's matrices above which they are loaded one at a time, again on each use."""
-INDEX = ".safetensors.index.json"
-LARGEST_INDEX = 64 * MIB
 
 
 @checked
@@ -164,50 +140,6 @@ def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
     return found
 
 
-def open_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Open all tensors of a file or a folder by name, with weights as (M, K) matrices. Raises BadInput.
-
-    `load` of a tensor may raise any error of `DAMAGE`: call it inside `failures_named`.
-    """
-    with failures_named(path):
-        sharded = path.is_dir() or path.name.endswith(INDEX)
-        return seen_as_products(path, _read_sharded(path) if sharded else file_tensors(path))
-
-
-def file_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Open the tensors of one file as they are stored, by the reader of its suffix. Raises BadInput."""
-    suffix = path.suffix.lower()
-    if suffix in PICKLES:
-        raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
-    with failures_named(path):
-        if not path.exists():
-            raise BadInput(f"{path}: no such file")
-        if suffix not in READERS:
-            raise BadInput(
-                f"{path}: wanted a file ending in {', '.join(READERS)}, got {path.suffix or 'no suffix'!r}"
-            )
-        check_regular(path, "a file of weights")
-        return READERS[suffix](path)
-
-
-def files_read(path: Path) -> Iterator[Path]:
-    """Yield all files that reading tensors of `path` opens, and the folder of a checkpoint in several files.
-
-    Raises
-    ------
-    BadInput : as `open_tensors`, for an index or a model that cannot be read
-    """
-    yield path
-    with failures_named(path):
-        if path.is_dir() or path.name.endswith(INDEX):
-            folder = path if path.is_dir() else path.parent
-            yield folder
-            yield from sorted(folder.glob(f"*{INDEX}"))
-            yield from files_of_folder(path)
-        elif path.suffix.lower() == ".onnx":
-            yield from external_files(path)
-
-
 def _unusable(tensor: StoredTensor) -> str | None:
     """Return the reason why a tensor is no weight matrix, or None if it is one."""
     shape = shape_text(tensor.shape)
@@ -267,62 +199,3 @@ def _nothing(skipped: dict[str, str], vectors: int, lookups: list[str]) -> str:
             f"{len(lookups)} embeddings, which multiply nothing (name them with target): {lookups[0]}"
         )
     return "; ".join([f"{vectors} vectors and {len(skipped)} other tensors", *reasons])
-
-
-def _read_sharded(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of all files of a checkpoint.
-
-    Raises
-    ------
-    BadInput : no such files in the folder, an index that names others, or a tensor in two files
-    """
-    found: dict[str, StoredTensor] = {}
-    for file, wanted in files_of_folder(path).items():
-        tensors = file_tensors(file)
-        missing = next((name for name in wanted or () if name not in tensors), None)
-        if missing is not None:
-            raise BadInput(f"{file}: the index says that it has {missing!r}, it has not")
-        twice = next((name for name in tensors if name in found), None)
-        if twice is not None:
-            raise BadInput(f"{path}: two files have a tensor {twice!r}")
-        found |= tensors
-    return found
-
-
-def files_of_folder(path: Path) -> dict[Path, list[str] | None]:
-    """Return the weight files of a folder or an index -> the tensors that each must contain (None: any)."""
-    if not path.is_dir():
-        return _indexed(path)
-    indices = sorted(path.glob(f"*{INDEX}"))
-    if len(indices) == 1:
-        return _indexed(indices[0])
-    whole = [file for file in (path / "model.safetensors", path / "pytorch_model.bin") if file.is_file()]
-    # Other files beside these, such as `consolidated.safetensors`, hold the same weights under other names
-    files = whole[:1] or sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
-    if not files or indices:
-        what = f"{len(indices)} files *{INDEX}" if indices else "no *.safetensors"
-        raise BadInput(f"{path}: wanted a folder with a checkpoint in .safetensors, got one with {what}")
-    return dict.fromkeys(files)
-
-
-def _indexed(index: Path) -> dict[Path, list[str] | None]:
-    content = read_bytes(index, "an index of a checkpoint", most=LARGEST_INDEX)
-    try:
-        document = parse_json(content)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{index}: wanted an index of a checkpoint, but: {error}") from None
-    places = document.get("weight_map") if isinstance(document, dict) else None
-    if (
-        not isinstance(places, dict)
-        or not places
-        or not all(isinstance(name, str) for name in places.values())
-    ):
-        raise BadInput(f"{index}: wanted an index of a checkpoint with a weight_map of names to files")
-    files: dict[Path, list[str] | None] = {}
-    for tensor, name in sorted(places.items(), key=lambda place: place[1]):
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise BadInput(f"{index}: files must be .safetensors in the same folder, got {name!r:.80}")
-        wanted = files.setdefault(index.parent / name, [])
-        assert wanted is not None
-        wanted.append(tensor)
-    return files

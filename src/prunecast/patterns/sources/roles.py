@@ -137,16 +137,12 @@ def turned_names(tensors: Tensors) -> set[str]:
     """
     matrices = [name for name, tensor in tensors.items() if len(tensor.shape) == 2]
     kernels = {name for name in matrices if KERNEL.search(name)}
-    named = [name for name in matrices if CONV1D.search(name)]
-    if not any(_is_turned(name, tensors) for name in named):
-        return kernels
-    return kernels | set(named)
-
-
-def _is_turned(name: str, tensors: Tensors) -> bool:
-    rows, columns = tensors[name].shape
-    bias = tensors.get(name.removesuffix("weight") + "bias")
-    return bias is not None and rows != columns and bias.shape == (columns,)
+    named = {name: tensors[name].shape for name in matrices if CONV1D.search(name)}
+    for name, (rows, columns) in named.items():
+        bias = tensors.get(name.removesuffix("weight") + "bias")
+        if bias is not None and rows != columns and bias.shape == (columns,):
+            return kernels | set(named)
+    return kernels
 
 
 def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
