@@ -44,6 +44,7 @@ def test_prune_writes_a_folder_that_predict_reads(run, model, tmp_path):
     assert "[bold]a[/].weight" in out
     assert sorted(path.name for path in (tmp_path / "pruned").iterdir()) == [
         "recipe.json",
+        "tiles.npz",
         "weights.safetensors",
     ]
     code, out, _ = run("predict", "pruned/weights.safetensors", "--pattern", "zeros", *FAST, "--json")

@@ -67,7 +67,7 @@ def test_a_folder_gives_a_folder_with_all_its_files(source, tmp_path):
     prune(source, pattern=PATTERN, sparsity=0.5, out=out)
     written = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     kept = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
-    assert written == sorted([*(set(kept) - {"optimizer.pt", ".cache/lock"}), "recipe.json"])
+    assert written == sorted([*(set(kept) - {"optimizer.pt", ".cache/lock"}), "recipe.json", "tiles.npz"])
     for name in ("tokenizer.json", "templates/chat.jinja"):
         assert (out / name).read_bytes() == (source / name).read_bytes()
 
@@ -135,7 +135,7 @@ def test_one_file_stays_one_file(tmp_path):
     (source / "config.json").write_text(json.dumps(CONFIG))
     prune(source, pattern=PATTERN, out=tmp_path / "out")
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert files == {"model.safetensors", "config.json", "README.md", "recipe.json"}
+    assert files == {"model.safetensors", "config.json", "README.md", "recipe.json", "tiles.npz"}
 
 
 def entry(method, **others):

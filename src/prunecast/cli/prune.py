@@ -74,6 +74,8 @@ def prune(
         _prune_to_target(weights, output, budget, sparsity, to, solutions)
         return
     _check_no_budget(pattern or "tile-wise:128", budget, solutions)
+    if not pattern:
+        _check_not_pruned(weights)
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(
@@ -92,12 +94,21 @@ def prune(
     deliver(to, Report(recipe.document(), rows, lambda page: _show(recipe, page)))
 
 
+def _check_not_pruned(weights: str) -> None:
+    """Raise BadInput for a folder with a recipe: pruning it again must be requested."""
+    from prunecast.codesign.recipe_maps import recipe_of
+
+    recipe = recipe_of(weights)
+    if recipe is not None:
+        raise BadInput(f"{weights} is pruned already, {recipe.pattern}: give --pattern to prune it again")
+
+
 GUIDES = ("gpu", "tokens")
 """Options that matter without a budget where a pattern asks for times."""
 
 
 def _check_no_budget(pattern: str, budget: Budget, solutions: int) -> None:
-    """Refuse options that nothing would be done with. Raises BadInput."""
+    """Raise BadInput for options that nothing would be done with."""
     from prunecast.patterns import parse_pattern
 
     guides = GUIDES if parse_pattern(pattern).needs_times else ()

@@ -1,13 +1,14 @@
 """One layer with all its kernels: prune, plan and run."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.interval import Interval, guessed_share, interval_s
 from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
 from prunecast.kernels.table import zero_row_count
@@ -64,6 +65,8 @@ class LayerJob:
     tokens: int
     experts_per_token: int = 2
     holds_plans: bool = True
+    candidates_of: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
+    """Kernels of layers that a recipe has pruned, in place of `candidates`."""
 
     @property
     def engine(self) -> Engine:
@@ -107,18 +110,21 @@ def start_layer(
     BadInput : a kernel that must run cannot run the layer
     """
     runs: list[Callable[[float | None], Prediction] | BadInput] = []
-    for candidate in job.candidates:
+    candidates = job.candidates_of.get(layer.name, job.candidates)
+    if layer.name in job.launches.maker.given:
+        job.launches.maker.given[layer.name].make()  # weights that contradict the recipe skip no kernel
+    for candidate in candidates:
         try:
             runs.append(_start_kernel(job, layer, candidate))
         except BadInput as error:
             runs.append(error)
-    for candidate, run in zip(job.candidates, runs, strict=True):
+    for candidate, run in zip(candidates, runs, strict=True):
         if isinstance(run, BadInput) and job.must_run(candidate):
             raise _named(layer, run) from run
 
     def rows() -> LayerRows:
         found = LayerRows([], [])
-        for candidate, run in zip(job.candidates, runs, strict=True):
+        for candidate, run in zip(candidates, runs, strict=True):
             try:
                 if isinstance(run, BadInput):
                     raise run
@@ -226,11 +232,14 @@ def _note(
         got = f"{layer.n} of {job.tokens} tokens (--experts-per-token)"
         notes.append(f"each token goes to {shared}, evenly: {got}")
     is_dense = not kernel.prunes and candidate.pattern == "dense"
-    if is_dense and len(job.candidates) > 1:
+    given = job.launches.maker.given.get(layer.name)
+    if given is not None:
+        notes.append(f"pruned as {RECIPE} says, {given.pattern}: --pattern or --sparsity prunes it again")
+    elif is_dense and len(job.candidates) > 1:
         notes.append(zeros_note(layer))
     if kept is not None:
         notes.append(job.launches.maker.fit(layer.name, candidate.pattern, natural=job.launches.natural).note)
-        notes.append(_sparsity_note(job, kept))
+        notes.append(_sparsity_note(job, kept) if given is None else None)
         notes.append(remainder_note(launches, kept) if kernel.parts else None)
         notes.append(_padding_note(job, layer, candidate.kernel, kept, launches))
         if rows := zero_row_count(launches[0]):

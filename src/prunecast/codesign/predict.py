@@ -37,7 +37,8 @@ def predict(
         with only their kernels
     sparsity : share of weights to remove, 0 <= sparsity < 1; None for 0.75. Patterns with a fixed sparsity,
         such as 2:4, keep it
-    pattern : pattern for all kernels that can run it; None for each kernel's natural pattern
+    pattern : pattern for all kernels that can run it; None for each kernel's natural pattern. Without pattern
+        and sparsity, a folder that `prune` wrote is not pruned again: its recipe determines all patterns
     kernels : names, or `all`; dense is always included
     engine : `simulator` or `model`
     state : `burst` or `sustained`
@@ -58,7 +59,7 @@ def predict(
     scales : how an engine scales x in fp8: `tensor`, `static`, `token`, `block`, or `fused` if the kernel
         before it writes x in fp8; see `kernels.libraries.scaled.call`
     crossovers : also find the sparsity from which each kernel beats dense, which takes longer than the
-        prediction; None for layers without a model around them
+        prediction; None for layers without a model around them. Folders with a recipe have none
     progress : called with the progress
 
     Raises
@@ -83,7 +84,8 @@ def predict(
                 found.append(waiting.popleft()())
         in_model = loaded.form in ("standard", "checkpoint", "onnx")
         wanted = not in_model if crossovers is None else crossovers
-        crossed = _find_crossovers(job, progress) if wanted else ()
+        # Of weights that are pruned already, fewer cannot be found by their magnitudes
+        crossed = _find_crossovers(job, progress) if wanted and not job.candidates_of else ()
         found += [collect() for collect in waiting]
         predictions = tuple(row for part in found for row in part.predictions)
         whole = whole_model(job, said.passes(), predictions) if in_model else None

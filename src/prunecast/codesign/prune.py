@@ -12,6 +12,7 @@ from prunecast.arguments import checked
 from prunecast.choice import fastest_plan
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.recipe import PrunedLayer, Recipe
+from prunecast.codesign.tile_maps import check_layer_names, tiles_of
 from prunecast.codesign.write_pruned import check_folders, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.patterns import TileMap, parse_pattern
@@ -71,16 +72,21 @@ def prune(
     folder = Path(out)
     check_folders([folder], weights, reads=[calibrate, *spec_files(gpu)])
     loaded = load_layers(weights, target=target, ignore=ignore)
+    if rule.keeps == "tiles":
+        check_layer_names(loaded.layers)
     known = None if calibrate is None else read_calibration(calibrate)
     guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None
     timed = rule if guide is None else rule.timed_by(guide.seconds)
     masks, digest, rows = PackedMasks(), WeightsDigest(), []
+    tiles: dict[str, TileMap] = {}
     for names in [[name] for name in loaded.layers] if scope == "layer" else [list(loaded.layers)]:
         importances = {name: importance_of(loaded.layers[name], rule) for name in names}
         if known is not None:
             importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
         for name, mask in timed.prune(importances, told, scope).items():
             masks.put(name, mask)
+            if rule.keeps == "tiles":
+                tiles |= tiles_of({name: rule.map(mask)})
             digest.add(name, loaded.layers[name].weights)
             rows.append(PrunedLayer.of(name, importances[name], mask))
     recipe = Recipe(
@@ -93,8 +99,9 @@ def prune(
         layers=tuple(rows),
         skipped=loaded.skipped,
         criterion="magnitude" if calibrate is None else "inputs",
+        tiles={name.removesuffix(".weight"): kept for name, kept in tiles.items()},
     )
-    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known), weights=weights)
+    write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known), tiles, weights)
     return recipe
 
 

@@ -108,6 +108,7 @@ class Recipe:
             "weights_hash": self.weights_hash,
             **({} if self.guided_by is None else {"guided_by": self.guided_by}),
             "weights": WEIGHTS,
+            "tiles": TILES if self.tiles else None,
             "layers": [layer.row() for layer in self.layers],
             "skipped": [skipped.row() for skipped in self.skipped],
         }

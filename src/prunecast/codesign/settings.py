@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, Self, TypeVar
 from prunecast.arguments import check_fields
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.provenance import Provenance, WeightsDigest
+from prunecast.codesign.recipe import Recipe
+from prunecast.codesign.recipe_maps import RecipeLayers, left_dense, recipe_layers, recipe_of
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES
@@ -147,6 +149,8 @@ def layer_job(
     BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
     """
     pattern = None if settings.pattern is None else parse_pattern(settings.pattern)
+    is_asked = settings.pattern is not None or settings.sparsity is not None
+    recipe = None if is_asked else recipe_of(weights)
     least = min(run.columns for run in settings.passes())
     chosen = candidates(settings.kernels, None if pattern is None else pattern.canonical, least)
     if settings.pattern == "zeros" and settings.kernels == "all":
@@ -165,8 +169,15 @@ def layer_job(
         quick_lists=quick_lists,
         progress=progress,
     )
-    workload = workload_of(weights, settings)
+    workload = workload_of(weights, settings, recipe)
     rows = rows_of(workload)
+    known = RecipeLayers({}, {})
+    if recipe is not None:
+        asked = settings.kernels if settings.kernels == "all" else [one.kernel for one in chosen]
+        known = recipe_layers(recipe, rows, asked, least)
+        if settings.runtime == "torch":
+            in_torch = {row: run_in_torch(own, asked=asked != "all") for row, own in known.candidates.items()}
+            known = known._replace(candidates=in_torch)
     if pattern is not None:
         for layer in rows.values():
             _check_fits(pattern, layer)
@@ -176,8 +187,8 @@ def layer_job(
         engine=replace(engine, l2=l2),
         layers=rows,
         dtype=settings.dtype,
-        natural=pattern is None,
-        maker=MapMaker(rows, settings.scope),
+        natural=pattern is None and recipe is None,
+        maker=MapMaker(rows, settings.scope, given=known.maps),
         product=settings.convolutions.product,
         scales=settings.scales if settings.runtime == "engine" else None,
     )
@@ -185,6 +196,7 @@ def layer_job(
         workload=workload,
         launches=launches,
         candidates=chosen,
+        candidates_of=known.candidates,
         sparsity=settings.sparsity,
         strict=settings.kernels != "all",
         tokens=settings.columns,
@@ -193,8 +205,11 @@ def layer_job(
     )
 
 
-def workload_of(weights: Source, settings: Settings) -> Workload:
-    """Load the layers of weights for the passes of the settings. Raise BadInput as `load_workload`."""
+def workload_of(weights: Source, settings: Settings, recipe: Recipe | None = None) -> Workload:
+    """Load the layers of weights for the passes of the settings. Raise BadInput as `load_workload`.
+
+    Layers that a recipe left dense are launched separately from those that it pruned.
+    """
     convolutions = settings.convolutions
     passes = settings.passes()
     if is_onnx(weights):
@@ -216,6 +231,7 @@ def workload_of(weights: Source, settings: Settings) -> Workload:
         ignore=settings.ignore,
         convolutions=convolutions,
         experts_per_token=settings.experts_per_token,
+        apart=() if recipe is None else left_dense(recipe, weights),
     )
 
 

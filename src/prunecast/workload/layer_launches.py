@@ -144,7 +144,8 @@ class LayerLaunches:
         Dense blocks in two parts are pruned by predicted time.
         """
         pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
-        if not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
+        is_given = layer.name in maker.given
+        if is_given or not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
             guide = self._guide(candidate.kernel)
             return maker.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural, guide=guide)
         told = sparsity_for(pattern, sparsity, natural=self.natural)

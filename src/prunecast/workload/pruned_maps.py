@@ -1,6 +1,6 @@
 """The map of each layer under each pattern: weights -> importance -> mask -> map, each computed once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -91,6 +91,14 @@ class Guide(NamedTuple):
     seconds: LayerSeconds
 
 
+class GivenMap(NamedTuple):
+    """The map of a layer that is pruned already."""
+
+    pattern: str
+    """Canonical pattern string."""
+    make: Callable[[], PrunedMap]
+
+
 class MapMaker:
     """Prunes layers to patterns. It caches the last layer's importance and map, which several kernels use.
 
@@ -99,10 +107,19 @@ class MapMaker:
     layers : all layers, by name
     scope : `layer`, or `global` to rank all layers of a pattern together
     remember : also keep all tile maps, which are small
+    given : maps of layers that are pruned already, which no sparsity applies to
     """
 
-    def __init__(self, layers: Mapping[str, Layer], scope: str, *, remember: bool = False) -> None:
+    def __init__(
+        self,
+        layers: Mapping[str, Layer],
+        scope: str,
+        *,
+        remember: bool = False,
+        given: Mapping[str, GivenMap] | None = None,
+    ) -> None:
         self.layers = layers
+        self.given = given or {}
         self._scope = scope
         self._remember = remember
         self._importance: dict[tuple[str, bool], ImportanceArray] = {}
@@ -126,6 +143,8 @@ class MapMaker:
         ------
         BadInput : the pattern does not fit the layer, or cannot have the sparsity
         """
+        if name in self.given:
+            return self.given[name].make()
         fitted = self.fit(name, wanted, natural=natural)
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
         # Only a map that is guided by time depends on the kernel

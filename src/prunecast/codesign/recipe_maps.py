@@ -1,0 +1,116 @@
+"""Maps of weights that are pruned already: those of their recipe, in place of those of another pruning."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.choice import PrunedMap
+from prunecast.codesign.recipe import PrunedLayer, Recipe, read_recipe
+from prunecast.codesign.tile_maps import RECIPE, TILES
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern
+from prunecast.patterns.plain import ZeroTilesPattern
+from prunecast.patterns.sources import Layer
+from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.workload.candidates import Candidate, candidates
+from prunecast.workload.layers import Source, path_of
+from prunecast.workload.pruned_maps import GivenMap
+from prunecast.workload.workload import WorkloadLayer
+
+
+class RecipeLayers(NamedTuple):
+    """Rows of a table whose weights a recipe has pruned."""
+
+    maps: dict[str, GivenMap]
+    candidates: dict[str, tuple[Candidate, ...]]
+    """Kernels of each row, dense first; of a row that the recipe left dense only that."""
+
+
+def recipe_of(weights: Source) -> Recipe | None:
+    """Return the recipe in the folder of the weights; None for another source or a folder without one.
+
+    Raises
+    ------
+    BadInput : the recipe cannot be read
+    """
+    path = path_of(weights)
+    return read_recipe(path) if path is not None and (path / RECIPE).is_file() else None
+
+
+def pruned_modules(recipe: Recipe) -> dict[str, PrunedLayer]:
+    """Return module -> the layer of the recipe, without those that stayed dense."""
+    return {
+        layer.module: layer
+        for layer in recipe.layers
+        if layer.sparsity and recipe.pattern_of(layer.module) != "dense"
+    }
+
+
+def left_dense(recipe: Recipe, weights: Source) -> list[str]:
+    """Return the tensors of a folder that its recipe did not prune."""
+    pruned, path = pruned_modules(recipe), path_of(weights)
+    assert path is not None
+    return [name for name in open_tensors(path) if name.removesuffix(".weight") not in pruned]
+
+
+def recipe_layers(
+    recipe: Recipe, rows: Mapping[str, WorkloadLayer], kernels: Sequence[str] | str, tokens: int
+) -> RecipeLayers:
+    """Return the maps of all rows and the kernels that can run them.
+
+    Parameters
+    ----------
+    rows : row of a table -> its layer, whose weights have the zeros of the recipe
+    kernels, tokens : as of `candidates`
+
+    Raises
+    ------
+    BadInput : no row is a layer of the recipe, which is of another model
+    """
+    pruned, found = pruned_modules(recipe), RecipeLayers({}, {})
+    for row, layer in rows.items():
+        members = layer.members or (layer,)
+        names = [each.name for each in layer.members] or list(layer.stands_for)
+        modules = [name.removesuffix(".weight") for name in names]
+        own = [recipe.pattern_of(module) for module in modules if module in pruned]
+        if len(own) < len(modules):
+            found.candidates[row] = candidates((), None)
+            continue
+        made = cache(partial(_map, recipe, dict(zip(modules, members, strict=True)), own[0]))
+        found.maps[row] = GivenMap(own[0], made)
+        found.candidates[row] = candidates(kernels, own[0], tokens)
+    if not found.maps and pruned:
+        raise BadInput(
+            f"{RECIPE} is of another model: it prunes {next(iter(pruned))!r}, which is no layer here"
+        )
+    return found
+
+
+def _map(recipe: Recipe, layers: Mapping[str, Layer], pattern: str) -> PrunedMap:
+    """Return the map of one matrix, or of several that are stacked along M."""
+    rule = parse_pattern(pattern)
+    mask = np.concatenate([_mask(recipe, name, layer) for name, layer in layers.items()])
+    if rule.keeps == "tiles" and len(layers) == 1 and recipe.tiles.keys() >= layers.keys():
+        return recipe.tiles[next(iter(layers))]
+    try:
+        return rule.map(mask)
+    except BadInput:
+        if rule.keeps != "tiles":
+            raise
+        # A weight inside of a tile may be zero, and tiles may end within a matrix of the stack
+        heights = ZeroTilesPattern(height=rule.parameters.get("height", 64))
+        return heights.map(heights.mask(mask.astype(np.float32), 0.0))
+
+
+def _mask(recipe: Recipe, module: str, layer: Layer) -> MaskArray:
+    """Return the mask (M, K): stored tiles, or the weights that are not zero."""
+    tiles = recipe.tiles.get(module)
+    if tiles is None or parse_pattern(recipe.pattern_of(module)).keeps != "tiles":
+        return layer.kept
+    mask = tiles.mask()
+    if mask.shape != layer.shape or (layer.kept & ~mask).any():
+        raise BadInput(f"{layer.name}: {TILES} is of other weights: they are not zero outside of its tiles")
+    return mask
