@@ -13,7 +13,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.plain import ZeroTilesPattern
 from prunecast.patterns.sources import Layer
-from prunecast.patterns.sources.read import open_tensors
+from prunecast.patterns.sources.readers import open_tensors
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import Candidate, candidates
 from prunecast.workload.layers import Source, path_of
