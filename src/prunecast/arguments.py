@@ -55,10 +55,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             _plain_argument(function.__name__, name, value, kinds[name])
             for name, value in zip(places, args, strict=False)
         ]
-        named = {
-            name: _plain_argument(function.__name__, name, value, kinds[name]) if name in kinds else value
-            for name, value in kwargs.items()
-        }
+        known = {name: value for name, value in kwargs.items() if name in kinds}
+        named = {**kwargs, **checked_items(known, kinds, function.__name__)}
         return function(*given, *args[len(places) :], **named)  # type: ignore[arg-type]
 
     return call
@@ -67,10 +65,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def check_fields(record: Any, owner: str) -> None:
     """Check the fields of a frozen dataclass as `checked` checks arguments; `owner` begins the message."""
     kind: Any = type(record)
-    kinds = _kinds(kind)
-    for one in fields(record):
-        value = _plain_argument(owner, one.name, getattr(record, one.name), kinds[one.name])
-        object.__setattr__(record, one.name, value)
+    given = {one.name: getattr(record, one.name) for one in fields(record)}
+    for name, value in checked_items(given, _kinds(kind), owner).items():
+        object.__setattr__(record, name, value)
+
+
+def checked_items(given: Mapping[str, Any], kinds: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Return values by name, checked as `checked` checks arguments; `owner` begins the message."""
+    return {name: _plain_argument(owner, name, value, kinds[name]) for name, value in given.items()}
 
 
 @cache

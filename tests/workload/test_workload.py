@@ -6,7 +6,7 @@ import pytest
 
 from prunecast.codesign import predict
 from prunecast.codesign.search.prune_model import search_of
-from prunecast.codesign.settings import Settings, workload_of
+from prunecast.codesign.settings import settings_of, workload_of
 from prunecast.errors import BadInput
 from prunecast.workload import random_weights
 from prunecast.workload.graph import load_pass, parse_workload
@@ -175,12 +175,9 @@ def test_predict_and_prune_load_the_same_layers(tmp_path):
     for source, asked in sources.items():
         found = search_of(source, gpu="h200-sxm", engine="model", **asked).workload
         batch = asked.get("batch")
-        settings = Settings.of(
-            source,
-            gpu="h200-sxm",
-            **{name: value for name, value in asked.items() if name != "batch"},
-            convolutions=ConvSettings(batch=batch),
-        )
+        given = {name: value for name, value in asked.items() if name != "batch"}
+        convolutions = ConvSettings(batch=batch)
+        settings = settings_of(source, {"gpu": "h200-sxm", **given, "convolutions": convolutions})
         predicted = workload_of(source, settings)
         assert list(predicted.layers) == list(found.layers)
         for name, layer in predicted.layers.items():

@@ -10,6 +10,7 @@ from prunecast.cli import completion
 from prunecast.cli.guard import Reads, file_written, gpu_files, weight_files
 from prunecast.cli.output import Destination
 from prunecast.errors import BadInput
+from prunecast.settings import SETTINGS
 
 if TYPE_CHECKING:
     from prunecast.workload.layers import Source
@@ -25,65 +26,28 @@ Weights = Annotated[
     ),
     Reads(weight_files),
 ]
-Gpu = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        autocompletion=completion.gpus,
-        help="GPU name, see `prunecast gpus`, or path of a spec file.",
-    ),
-    Reads(gpu_files),
-]
-Sparsity = Annotated[
-    float | None,
-    typer.Option(metavar="SHARE", show_default="0.75, 2:4 always 0.5", help="Share of weights to remove."),
-]
-Scope = Annotated[
-    str,
-    typer.Option(
-        metavar="TEXT", help="layer: the same sparsity in each; global: the least important of all."
-    ),
-]
-Engine = Annotated[
-    str, typer.Option(metavar="TEXT", help="simulator, or model: closed form, faster, coarser.")
-]
-State = Annotated[
-    str,
-    typer.Option(
-        metavar="TEXT",
-        help="SM clock. burst: that of runs with rests; sustained: at the power limit, as in a busy server.",
-    ),
-]
-Launch = Annotated[
-    str, typer.Option(metavar="TEXT", help="How kernels are launched: graph (CUDA graph) or stream.")
-]
-Target = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", show_default="all", help="Layer to take, or re:REGEX; can be repeated."),
-]
-Ignore = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME", show_default="none", help="Layer to leave out, or re:REGEX; can be repeated."
-    ),
-]
-Workload = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        show_default=False,
-        help="In place of tokens and batch: prefill:2048, decode:16@4096, batch:8, or a mix like"
-        " prefill:2048=1,decode:16@4096=200.",
-    ),
-]
-Runtime = Annotated[
-    str,
-    typer.Option(
-        metavar="TEXT",
-        help="What runs a whole model: engine, operators fused around every kernel; or torch, as"
-        " torch.compile and prunecast.torch.sparsify run it.",
-    ),
-]
+
+
+def setting(name: str, *flags: str, is_repeated: bool = False, **more: Any) -> Any:
+    """The option of a setting of `predict`, described as there."""
+    one = SETTINGS[name]
+    what = f"{one.help[:-1]}; can be repeated." if is_repeated else one.help
+    return typer.Option(*flags, metavar=one.metavar, show_default=one.shown or True, help=what, **more)
+
+
+DEFAULTS: dict[str, Any] = {name: one.default or None for name, one in SETTINGS.items()}
+"""Values of settings that are not given; None for an option that can be repeated."""
+Gpu = Annotated[str, setting("gpu", autocompletion=completion.gpus), Reads(gpu_files)]
+Sparsity = Annotated[float | None, setting("sparsity")]
+Scope = Annotated[str, setting("scope")]
+Pattern = Annotated[str | None, setting("pattern", autocompletion=completion.patterns)]
+Engine = Annotated[str, setting("engine")]
+State = Annotated[str, setting("state")]
+Launch = Annotated[str, setting("launch")]
+Target = Annotated[list[str] | None, setting("target", is_repeated=True)]
+Ignore = Annotated[list[str] | None, setting("ignore", is_repeated=True)]
+Workload = Annotated[str | None, setting("workload")]
+Runtime = Annotated[str, setting("runtime")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,40 +105,16 @@ class Read:
 class Layer(Read):
     """What is predicted of a layer, whatever the kernel and the GPU."""
 
-    tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--tokens",
-            "-n",
-            metavar="N",
-            show_default="4096",
-            help="Tokens: columns of B (K, N) and C (M, N).",
-        ),
-    ] = None
-    workload: Workload = None
-    sparsity: Sparsity = None
-    pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            show_default="each kernel's own",
-            autocompletion=completion.patterns,
-            help="Pattern to prune to, see `prunecast patterns`.",
-        ),
-    ] = None
-    engine: Engine = "simulator"
-    state: State = "burst"
-    launch: Launch = "graph"
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            show_default="bf16 for bf16 weights, else fp16",
-            help="fp16, bf16, fp32 (CUDA cores) or tf32 (tensor cores); fp8, int8 for dense and cusparselt.",
-        ),
-    ] = None
-    target: Target = None
-    ignore: Ignore = None
+    tokens: Annotated[int | None, setting("tokens", "--tokens", "-n")] = DEFAULTS["tokens"]
+    workload: Workload = DEFAULTS["workload"]
+    sparsity: Sparsity = DEFAULTS["sparsity"]
+    pattern: Pattern = DEFAULTS["pattern"]
+    engine: Engine = DEFAULTS["engine"]
+    state: State = DEFAULTS["state"]
+    launch: Launch = DEFAULTS["launch"]
+    dtype: Annotated[str | None, setting("dtype")] = DEFAULTS["dtype"]
+    target: Target = DEFAULTS["target"]
+    ignore: Ignore = DEFAULTS["ignore"]
     input_size: Annotated[
         list[str] | None,
         typer.Option(
@@ -212,23 +152,9 @@ class Layer(Read):
             help="implicit: B is never written; im2col: it is, first; best: the faster one.",
         ),
     ] = "best"
-    experts_per_token: Annotated[
-        int, typer.Option(metavar="N", help="Experts per token, in layers of a mixture of experts.")
-    ] = 2
-    routing: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help="Tokens of each expert of a model: random, balanced, or like power-law:1.2.",
-        ),
-    ] = "power-law:1.01"
-    scales: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help="Scales of x in fp8: tensor, static, token, block; fused: x is written in fp8.",
-        ),
-    ] = "tensor"
+    experts_per_token: Annotated[int, setting("experts_per_token")] = DEFAULTS["experts_per_token"]
+    routing: Annotated[str, setting("routing")] = DEFAULTS["routing"]
+    scales: Annotated[str, setting("scales")] = DEFAULTS["scales"]
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.predict` or `codesign.explain` takes them."""
@@ -250,29 +176,9 @@ class Layers(Layer):
 
     kernel: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kernel",
-            metavar="NAME",
-            show_default="all",
-            autocompletion=completion.kernels,
-            help="Kernel to predict; can be repeated.",
-        ),
+        setting("kernels", "--kernel", is_repeated=True, autocompletion=completion.kernels),
     ] = None
-    scope: Scope = "layer"
-    runtime: Runtime = "engine"
-    l2: Annotated[
-        str | None,
-        typer.Option(
-            "--l2",
-            metavar="TEXT",
-            show_default="model with a workload or a model's graph, else cold",
-            help="cold: operands in DRAM; model: B in L2, weights too if all layers' fit; warm: all that"
-            " fits.",
-        ),
-    ] = None
-    power_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="W", show_default="the GPU's own", help="Power limit, as nvidia-smi -pl sets it."
-        ),
-    ] = None
+    scope: Scope = DEFAULTS["scope"]
+    runtime: Runtime = DEFAULTS["runtime"]
+    l2: Annotated[str | None, setting("l2", "--l2")] = DEFAULTS["l2"]
+    power_limit: Annotated[float | None, setting("power_limit")] = DEFAULTS["power_limit"]

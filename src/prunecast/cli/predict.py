@@ -17,7 +17,6 @@ from prunecast.text import Cells, microseconds, percent, table_text
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
     from prunecast.codesign import Prediction, PredictionTable
-    from prunecast.codesign.provenance import Provenance
     from prunecast.workload.layers import Skipped
 
 
@@ -96,7 +95,8 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
 
     first, origin = table[0], table.provenance
     what = origin.workload or f"{origin.tokens} tokens"
-    how = f"launched in a {origin.launch}{_found_there(origin)}"
+    limit = "" if origin.power_limit_w is None else f", {origin.power_limit_w:g} W"
+    how = f"launched in a {origin.launch}, {origin.l2.words}{limit}"
     page.say(f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}")
     _show_rows(table, page)
     if table.crossovers:
@@ -149,7 +149,9 @@ def _cells(row: "Prediction") -> Cells:
 
 def _crossovers(table: "PredictionTable") -> list[Cells]:
     kernels = list(dict.fromkeys(crossover.kernel for crossover in table.crossovers))
-    density = {(c.layer, c.kernel): _density(c.density) for c in table.crossovers}
+    density = {
+        (c.layer, c.kernel): "never" if c.density is None else f"{c.density:.0%}" for c in table.crossovers
+    }
     layers = dict.fromkeys(crossover.layer for crossover in table.crossovers)
     return [
         {
@@ -177,10 +179,6 @@ def _range(densities: Sequence[str]) -> str:
     """One density, or the lowest and the highest of several; `never` lies below all others."""
     known = sorted(set(densities), key=lambda text: (text.endswith("%"), text != "-", len(text), text))
     return known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
-
-
-def _density(density: float | None) -> str:
-    return "never" if density is None else f"{density:.0%}"
 
 
 def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator[str]:
@@ -224,12 +222,6 @@ def _verdict(table: "PredictionTable") -> Iterator[str]:
     if added and table.whole is None and table.provenance.runtime == "engine":
         times = f"{microseconds(best + added)} us, {dense / (best + added):.2f}x"
         yield f"In a token-major model, as in torch, with transposes of x and y: {times}."
-
-
-def _found_there(origin: "Provenance") -> str:
-    """What lies in L2, and the power limit where it is not the GPU's own."""
-    l2 = f", {origin.l2.words}"
-    return l2 if origin.power_limit_w is None else f"{l2}, {origin.power_limit_w:g} W"
 
 
 def _whose(kernel: str) -> str:

@@ -2,6 +2,7 @@
 model in PyTorch beside its prediction.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,7 +136,8 @@ def validate(
         if replay:
             paths = [path for one in replay for path in (bundled_records(gpu) if one == "bundled" else [one])]
         else:
-            out, chosen = _record_path(record), load_suite(suite)
+            out = record or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.csv")
+            chosen = load_suite(suite)
             record_suite(
                 chosen,
                 gpu=gpu or "h200-sxm",
@@ -177,12 +179,6 @@ def _part(text: str) -> tuple[int, int]:
     except ValueError:
         raise BadInput(f"part must be I/N, like 1/4, got {text!r}") from None
     return number, parts
-
-
-def _record_path(asked: Path | None) -> Path:
-    from datetime import UTC, datetime
-
-    return asked or Path(f"validation-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.csv")
 
 
 def _rows(count: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.interval import evidence_of
@@ -11,7 +11,9 @@ from prunecast.codesign.predict import predict
 from prunecast.codesign.provenance import headed, read_document
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput
+from prunecast.settings import LayerSettings
 from prunecast.text import Cells, table_html, table_text
+from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source
 
 if TYPE_CHECKING:
@@ -162,7 +164,9 @@ def _different(labels: Sequence[str]) -> list[str]:
 
 
 @checked
-def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Comparison:
+def compare_gpus(
+    weights: Source, *, gpus: Sequence[str], progress: Progress = silent, **options: Unpack[LayerSettings]
+) -> Comparison:
     """Predict the same layers on several GPUs; `options` are those of `predict`.
 
     Raises
@@ -171,7 +175,7 @@ def compare_gpus(weights: Source, *, gpus: Sequence[str], **options: Any) -> Com
     """
     if len(gpus) < 2:
         raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
-    tables = [predict(weights, gpu=gpu, crossovers=False, **options) for gpu in gpus]
+    tables = [predict(weights, gpu=gpu, crossovers=False, progress=progress, **options) for gpu in gpus]
     names = _different([table.provenance.gpu for table in tables])
     layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
     totals = [_gpu_row(name, table) for name, table in zip(names, tables, strict=True)]

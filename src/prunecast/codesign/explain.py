@@ -1,7 +1,7 @@
 """`explain`: where the time of one layer goes and what would reduce it, in the order of a GPU profiler."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, Case, advise
@@ -9,13 +9,14 @@ from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.settings import Settings, layer_job, provenance_of
+from prunecast.codesign.settings import layer_job, provenance_of, settings_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
+from prunecast.settings import LayerSettings
 from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
@@ -58,9 +59,8 @@ def explain(
     *,
     gpu: str | GpuSpec,
     kernel: str | None = None,
-    pattern: str | None = None,
     progress: Progress = silent,
-    **options: Any,
+    **options: Unpack[LayerSettings],
 ) -> Explanation:
     """Explain the predicted time of one layer and kernel. Other `options` are those of `predict`.
 
@@ -70,8 +70,12 @@ def explain(
     ------
     BadInput : as `predict`, or the weights hold more than one layer after `target` and `ignore`
     """
+    if "kernels" in options:
+        raise TypeError("explain: wanted one kernel as kernel=, got kernels=")
+    settings = settings_of(weights, {"gpu": gpu, **options})
+    pattern = settings["pattern"]
     first = TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
-    settings = Settings.of(weights, gpu=gpu, pattern=pattern, kernels=(kernel or first,), **options)
+    settings["kernels"] = (kernel or first,)
     job = layer_job(weights, settings, progress)
     layer, *others = job.launches.layers.values()
     if others:

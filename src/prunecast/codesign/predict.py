@@ -3,14 +3,15 @@
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
-from prunecast.codesign.settings import Settings, layer_job, provenance_of, with_settings
+from prunecast.codesign.settings import layer_job, passes_of, provenance_of, settings_of, with_settings
 from prunecast.codesign.table import PredictionTable
 from prunecast.codesign.whole_model import whole_model
+from prunecast.settings import PredictSettings
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
 
@@ -21,7 +22,11 @@ LAYERS_AHEAD = 2
 @with_settings
 @checked
 def predict(
-    weights: Source, *, crossovers: bool | None = None, progress: Progress = silent, **settings: Any
+    weights: Source,
+    *,
+    crossovers: bool | None = None,
+    progress: Progress = silent,
+    **settings: Unpack[PredictSettings],
 ) -> PredictionTable:
     """Predict every layer of a model, dense and pruned.
 
@@ -29,35 +34,7 @@ def predict(
     ----------
     weights : a file, one matrix (M, K), a mapping of names to such matrices, or one of `graph.WORKLOADS` with
         random weights; without a workload the latter runs 8 images, or 8 sequences of 512 tokens
-    gpu : a name of `gpu_names()`, the path of a spec file, or a spec
-    tokens : N, columns of B and C; None for 4096
-    workload : in place of tokens, such as `prefill:2048` or `decode:16@4096`, or a mix of them, whose times
-        are averaged; see `graph.parse_workload`
-    runtime : `engine`, or `torch`: the whole model as torch.compile and `prunecast.torch.sparsify` run it,
-        with only their kernels
-    sparsity : share of weights to remove, 0 <= sparsity < 1; None for 0.75. Patterns with a fixed sparsity,
-        such as 2:4, keep it
-    pattern : pattern for all kernels that can run it; None for each kernel's natural pattern. Without pattern
-        and sparsity, a folder that `prune` wrote is not pruned again: its recipe determines all patterns
-    kernels : names, or `all`; dense is always included
-    engine : `simulator` or `model`
-    state : `burst` or `sustained`
-    launch : `graph` or `stream`
-    l2 : `cold`: operands come from DRAM; `model`: the layer before has just written B, and weights are cold
-        unless those of all layers fit in L2; `warm`: the same product over and over. None: `model` for a
-        workload, an ONNX graph or a standard model with runtime `engine`, else `cold`
-    power_limit : of the GPU in W; None for its default
-    dtype : `fp16`, `bf16`, `fp32` on CUDA cores, or `tf32`; `fp8` and `int8` for `dense` and `cusparselt`;
-        None for bf16 of bf16 weights, else fp16
-    scope : `layer`, the same sparsity in each, or `global`, the least important weights of all
-    target, ignore : layers to include and to leave out, by name or `re:` and a regular expression
-    convolutions : sizes of inputs, strides, padding and batch, for weights that are filters; without them,
-        their products have `tokens` columns
-    experts_per_token : experts that each token is routed to, for layers that are experts
-    routing : tokens of each expert of a model: `power-law:A` with exponent A, `random` or `balanced`; see
-        `kernels.libraries.experts.routing`
-    scales : how an engine scales x in fp8: `tensor`, `static`, `token`, `block`, or `fused` if the kernel
-        before it writes x in fp8; see `kernels.libraries.scaled.call`
+    settings : see `PredictSettings`
     crossovers : also find the sparsity from which each kernel beats dense, which takes longer than the
         prediction; None for layers without a model around them. Folders with a recipe have none
     progress : called with the progress
@@ -66,7 +43,7 @@ def predict(
     ------
     BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
     """
-    said = Settings.of(weights, **settings)
+    said = settings_of(weights, settings)
     job = layer_job(weights, said, progress, quick_lists=True)
     layers, loaded = job.launches.layers, job.workload
     ticks = count(1)
@@ -88,10 +65,10 @@ def predict(
         crossed = _find_crossovers(job, progress) if wanted and not job.candidates_of else ()
         found += [collect() for collect in waiting]
         predictions = tuple(row for part in found for row in part.predictions)
-        whole = whole_model(job, said.passes(), predictions) if in_model else None
+        whole = whole_model(job, passes_of(said), predictions) if in_model else None
     finally:
         job.engine.stop()
-    counts = in_model or said.workload is not None
+    counts = in_model or said["workload"] is not None
     return PredictionTable(
         predictions=predictions,
         crossovers=crossed,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata, resources
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from markupsafe import Markup, escape
 
@@ -26,6 +26,7 @@ from prunecast.kernels import KERNELS
 from prunecast.report import pictures
 from prunecast.report.pictures import PAGE, MeasuredPoint, drawing, svg_text
 from prunecast.report.study import LayerStudy, chosen_layers, study
+from prunecast.settings import LayerSettings
 from prunecast.text import gigabytes, microseconds, milliseconds, percent, printable, significant
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.layers import Source, files_of
@@ -142,7 +143,9 @@ FILTERS: dict[str, Callable[..., str]] = {
 
 
 @checked
-def write_report(weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Any) -> PredictionTable:
+def write_report(
+    weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Unpack[LayerSettings]
+) -> PredictionTable:
     """Predict, write the page and return the table; `options` are those of `predict`. Raises BadInput."""
     check_outputs([OutputFile(what="path", path=Path(path))], chain(files_of(weights), spec_files(gpu)))
     table = predict(weights, gpu=gpu, **options)

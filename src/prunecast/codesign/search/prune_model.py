@@ -149,22 +149,12 @@ class PrunedModel:
         """Return the JSON object of `recipe.json`."""
         pruned = set(self._patterns.values()) - {"dense"}
         keeps_tiles = any(parse_pattern(each).keeps != "elements" for each in pruned)
-        settings = (
-            "gpu",
-            "spec_hash",
-            "engine",
-            "l2",
-            "dtype",
-            "criterion",
-            "offered",
-            "workload",
-            "runtime",
-        )
+        names = ("gpu", "spec_hash", "engine", "l2", "dtype", "criterion", "offered", "workload", "runtime")
         content = {
             "source": self.source,
             "weights": WEIGHTS if self.has_weights else None,
             "tiles": TILES if self.has_weights and keeps_tiles else None,
-            **{name: getattr(self, name) for name in settings},
+            **{name: getattr(self, name) for name in names},
             "targets": asdict(self.targets),
             **self.result.document(),
         }
