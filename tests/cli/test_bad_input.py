@@ -84,7 +84,7 @@ def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, m
         refused("predict", "bert-bse", *FAST) == "bert-bse: no such file; nearest standard model: bert-base"
     )
     line = refused("predict", "resnet", *FAST)
-    assert line == "resnet: no such file; nearest standard model: resnet18, resnet34, resnet50"
+    assert line == "resnet: no such file; nearest standard models: resnet18, resnet34, resnet50"
     assert "no such file; standard models: resnet18," in refused("predict", "mymodel", *FAST)
     assert "got an empty name" in refused("predict", "", *FAST)
     (tmp_path / "pruned").mkdir()

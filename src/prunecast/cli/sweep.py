@@ -131,9 +131,10 @@ def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
     if not workloads:
         return []
     from prunecast.workload.graph import WORKLOADS, Pass
+    from prunecast.workload.graph.names import known_name
     from prunecast.workload.workload import BATCH, load_workload
 
-    names = [check_choice("workload", name, WORKLOADS) for name in workloads]
+    names = [known_name(name) or check_choice("workload", name, WORKLOADS) for name in workloads]
     found = {
         (*layer.shape, layer.n): None
         for name in names

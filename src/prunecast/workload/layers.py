@@ -9,7 +9,6 @@ is set for all convolutions or for those that a selector names: `56x56`, `layer1
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -26,8 +25,8 @@ from prunecast.patterns.sources.roles import seen_as_products, transposed
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import listed, select_names
-from prunecast.workload.graph import WORKLOADS
 from prunecast.workload.graph.config import CONFIG, check_readable, node_of
+from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,20 +226,23 @@ def _loaded(found: WeightSet, stored: Mapping[str, StoredTensor]) -> LoadedLayer
 
 def _check_is_no_model_name(weights: str) -> None:
     """Raise BadInput for the name of a standard model, which has no weight file, or a misspelling of one."""
-    beginning = [name for name in WORKLOADS if name.startswith(weights) and len(weights) > 2]
-    near = beginning or get_close_matches(weights, WORKLOADS, n=1, cutoff=0.8)
+    if Path(weights).exists():
+        return
+    is_name, near, reason = known_name(weights) is not None, near_names(weights), why_uncounted(weights)
     # Without folder and suffix, a text may be meant as the name of a model
     is_word = Path(weights).name == weights and not Path(weights).suffix
-    if Path(weights).exists() or not (near or is_word):
+    if not (is_name or near or reason or is_word or is_hub_name(weights)):
         return
-    if weights in WORKLOADS:
+    if is_name:
         raise BadInput(
             f"wanted a file of weights, got the standard model {weights}: `prunecast predict {weights}`, "
             f"`prune {weights} --latency 75%` and `sweep --workload {weights}` take its name"
         )
-    models = (
-        f"nearest standard model: {', '.join(near)}" if near else f"standard models: {', '.join(WORKLOADS)}"
-    )
+    if reason:
+        raise BadInput(f"{weights}: no such file, and as a standard model not known: {reason}")
+    models = f"standard models: {', '.join(WORKLOADS)}"
+    if near:
+        models = f"nearest standard model{'s' if len(near) > 1 else ''}: {', '.join(near)}"
     raise BadInput(f"{weights}: no such file; {models}")
 
 

@@ -1,6 +1,6 @@
 """`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,17 +17,19 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.workload.candidates import check_has_form
-from prunecast.workload.graph import WORKLOADS, ModelGraph, Pass, load_pass
+from prunecast.workload.graph import ModelGraph, Pass, load_pass
 from prunecast.workload.graph.config import (
     CONFIG,
     checkpoint_shape,
     graph_of_tensors,
+    read_config,
     shape_of_config,
 )
 from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.families import families
 from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.model_time import LayerPass
+from prunecast.workload.graph.names import known_name
 from prunecast.workload.graph.workloads import transformer_graph
 from prunecast.workload.layers import (
     NAME_IT,
@@ -198,6 +200,7 @@ def load_workload(
         if known is None:
             check_has_form(runtime, source)
             known = _of_matrices(loaded, passes, settings, experts_per_token)
+            known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
         else:
             _check_no_input(source, settings)
         found = known
@@ -208,7 +211,7 @@ def is_standard(source: Source) -> bool:
     """Return whether this is the name of a standard model, or the configuration of one."""
     if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
         return True
-    return isinstance(source, str) and source in WORKLOADS and not Path(source).exists()
+    return isinstance(source, str) and not Path(source).exists() and known_name(source) is not None
 
 
 def is_onnx(source: Source) -> bool:
@@ -251,7 +254,7 @@ def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGra
 
     Raise BadInput for a configuration of unknown type.
     """
-    if name in WORKLOADS:
+    if known_name(name) is not None:
         return load_pass(name, run, runtime)
     shape = shape_of_config(Path(name))
     if shape is None:
@@ -343,6 +346,18 @@ def _of_checkpoint(
     if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
         return None
     return workload_in_graphs(loaded.layers, known, passes, skipped=loaded.skipped, form="checkpoint")
+
+
+def _uncounted(source: Source) -> Iterator[Skipped]:
+    """Yield a line for a Hugging Face folder whose model is not known: only its matrices are counted."""
+    if not isinstance(source, str | Path) or not (Path(source) / CONFIG).is_file():
+        return
+    kind = read_config(Path(source) / CONFIG).get("model_type")
+    why = f"model_type {kind!r:.40} is not known"
+    if kind in families():
+        why = f"other sizes than its matrices have, or parts that a {kind} has not"
+    missing = "only the matrices are counted, not attention, norms, embeddings and what is between them"
+    yield Skipped(layer=CONFIG, kernel=None, reason=f"{why}: {missing}")
 
 
 def workload_in_graphs(

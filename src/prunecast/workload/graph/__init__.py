@@ -12,9 +12,10 @@ Read first: `model_graph.py` (the records and the graph), `workloads.py` (the mo
 from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
 from prunecast.workload.graph.model_graph import KINDS, ModelGraph, Operation
 from prunecast.workload.graph.model_time import ModelTime, model_time
+from prunecast.workload.graph.names import WORKLOADS
 from prunecast.workload.graph.runtimes import RUNTIMES
 from prunecast.workload.graph.shapes import Pass, parse_workload
-from prunecast.workload.graph.workloads import WORKLOADS, load_model_graph, load_pass, transformer_graph
+from prunecast.workload.graph.workloads import load_model_graph, load_pass, transformer_graph
 
 __all__ = [
     "KINDS",

@@ -27,20 +27,24 @@ class UNet:
     Parameters
     ----------
     channels : of each resolution, the highest first; every next one has half the side
-    attends : for each resolution, whether its blocks have self-attention and attention to the text
-    heads : of every attention
+    depths : for each resolution, the transformers after each of its blocks, with self-attention and attention
+        to the text
+    middle : transformers in the middle
+    heads : of every attention; 0 for as many as have `head_width` features each
     text : features of a token of the text
     blocks : residual blocks of each resolution in the encoder; the decoder has one more
     side : pixels of the latents, which have `latent` channels
     """
 
     channels: Sequence[int]
-    attends: Sequence[bool]
-    heads: int
+    depths: Sequence[int]
+    middle: int
     text: int
     blocks: int
     side: int
     latent: int
+    heads: int = 0
+    head_width: int = 0
 
 
 @cache
@@ -163,19 +167,19 @@ def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
     skips = [(net.last, net.channels)]
     for level, channels in enumerate(shape.channels):
         for block in range(shape.blocks):
-            net.block(f"down{level}.{block}", channels, attends=shape.attends[level])
+            net.block(f"down{level}.{block}", channels, depth=shape.depths[level])
             skips.append((net.last, net.channels))
         if level + 1 < len(shape.channels):
             net.chain(f"down{level}.half", channels, 3, stride=2)
             skips.append((net.last, net.channels))
-    net.block("middle.0", shape.channels[-1], attends=True)
-    net.block("middle.1", shape.channels[-1], attends=False)
+    net.block("middle.0", shape.channels[-1], depth=shape.middle)
+    net.block("middle.1", shape.channels[-1], depth=0)
     for level in reversed(range(len(shape.channels))):
         for block in range(shape.blocks + 1):
             skip, channels = skips.pop()  # concatenation of channels: a copy
             net.channels += channels
             net.work(f"up{level}.{block}.join", "elementwise", 1, [net.last, skip])
-            net.block(f"up{level}.{block}", shape.channels[level], attends=shape.attends[level])
+            net.block(f"up{level}.{block}", shape.channels[level], depth=shape.depths[level])
         if level:  # nearest-neighbour upsampling by 2, then a convolution
             net.side *= 2
             net.work(f"up{level}.double.pixels", "elementwise", 1, [net.last])
@@ -194,8 +198,8 @@ class _Denoiser(_Chain):
         time = self.linear("time.1", wide, wide // 4, [self.input("time", shape.channels[0] * batch)], batch)
         self._time = self.linear("time.2", wide, wide, [time], batch)
 
-    def block(self, name: str, channels: int, *, attends: bool) -> None:
-        """Add a residual block, and a transformer after it if `attends`."""
+    def block(self, name: str, channels: int, *, depth: int) -> None:
+        """Add a residual block, and `depth` transformers after it, with one projection before and after."""
         before, came = self.last, self.channels
         self.work(f"{name}.norm1", "normalise", 1, [before])
         self.chain(f"{name}.conv1", channels, 3)
@@ -206,29 +210,34 @@ class _Denoiser(_Chain):
             self.move(before, came, self.side)
             before = self.chain(f"{name}.shortcut", channels, 1)
         self.work(f"{name}.sum", "elementwise", 2, [branch, before])
-        if attends:
-            self._transformer(f"{name}.transformer")
+        if not depth:
+            return
+        name, before = f"{name}.transformer", self.last
+        self.work(f"{name}.norm", "normalise", 1, [before])
+        stream = self.chain(f"{name}.in", channels, 1)
+        for place in range(depth):
+            stream = self._transformer(name if depth == 1 else f"{name}.{place}", stream)
+        self.move(stream, channels, self.side)
+        self.work(f"{name}.sum", "elementwise", 2, [self.chain(f"{name}.out", channels, 1), before])
 
-    def _transformer(self, name: str) -> None:
+    def _transformer(self, name: str, stream: str) -> str:
         """Add attention to all pixels, attention to the text, and a gated feed-forward part."""
-        before, width, tokens = self.last, self.channels, self.side**2
+        width, tokens = self.channels, self.side**2
         shape = Transformer(
             layers=1,
             hidden=width,
-            heads=self._shape.heads,
+            heads=self._shape.heads or width // self._shape.head_width,
             feed_forward=4 * width,
             gated=True,
             fused_gate=True,
             causal=False,
         )
         blocks = Blocks(self.model, shape, Pass(self.batch, tokens))
-        self.work(f"{name}.norm", "normalise", 1, [before])
-        stream = blocks.attention(name, self.chain(f"{name}.in", width, 1))
+        stream = blocks.attention(name, stream)
         columns = self.batch * TEXT_TOKENS
         keys = [
             self.linear(f"{name}.text.{part}", width, self._shape.text, [self._text], columns)
             for part in ("key", "value")
         ]
         stream = blocks.cross_attention(f"{name}.text", stream, keys, TEXT_TOKENS)
-        self.move(blocks.feed_forward(name, stream), width, self.side)
-        self.work(f"{name}.sum", "elementwise", 2, [self.chain(f"{name}.out", width, 1), before])
+        return blocks.feed_forward(name, stream)

@@ -12,8 +12,9 @@ from dataclasses import replace
 from prunecast.errors import BadInput, check_choice
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
-from prunecast.workload.graph.image_nets import PIXELS, build_image_net, image_nets
+from prunecast.workload.graph.image_nets import PIXELS, build_image_net
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
+from prunecast.workload.graph.names import WORKLOADS, known_name
 from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
 
@@ -131,10 +132,6 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
     }
 
 
-WORKLOADS = (*image_nets(), *transformers())
-"""Names that `load_model_graph` accepts."""
-
-
 def load_model_graph(
     name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
 ) -> ModelGraph:
@@ -142,7 +139,7 @@ def load_model_graph(
 
     Parameters
     ----------
-    name : one of `WORKLOADS`
+    name : one of `WORKLOADS`, in any case, or its identifier on a hub
     batch : images, latents or sequences
     sequence : new tokens of each sequence; ignored for images
     cached : tokens of each sequence whose keys and values are read from the cache
@@ -168,7 +165,7 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     ------
     BadInput : as `load_model_graph`, or a model whose form in torch is not known
     """
-    check_choice("workload", name, WORKLOADS)
+    name = known_name(name) or check_choice("workload", name, WORKLOADS)
     check_choice("runtime", runtime, RUNTIMES)
     if name in transformers():
         return transformer_graph(name, transformers()[name], run, runtime)

@@ -1,0 +1,64 @@
+"""Names of standard models as people write them: in any case, as identifiers of a hub, with their endings."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+
+from prunecast.workload.graph.image_nets import image_nets
+from prunecast.workload.graph.shapes import transformers
+
+WORKLOADS = (*image_nets(), *transformers())
+"""Names of the standard models."""
+_ENDING = re.compile(
+    r"-(hf|base|instruct|it|pt|chat|cased|uncased|original|bf16|fp16|v\d+(\.\d+)*|2[3-6](0[1-9]|1[0-2]))$"
+)
+"""Endings of identifiers whose models have the same shapes: tuned for chats, another training, a date."""
+_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@cache
+def _tables() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text(encoding="utf-8"))
+
+
+def plain_name(text: str) -> str:
+    """Return a name without organisation, in lower case."""
+    return text.rpartition("/")[2].lower().replace("_", "-").removeprefix("meta-")
+
+
+def known_name(text: str) -> str | None:
+    """Return the standard model that a name means, such as `llama-3.1-8b` for `meta-llama/Llama-3.1-8B`.
+
+    Return None for a name that means none.
+    """
+    if text in WORKLOADS:
+        return text
+    name = plain_name(text)
+    while name not in WORKLOADS and name not in _tables()["also"]:
+        shorter = _ENDING.sub("", name)
+        if shorter == name:
+            return None
+        name = shorter
+    return _tables()["also"].get(name, name)
+
+
+def is_hub_name(text: str) -> bool:
+    """Return whether a text has the form of an identifier, `organisation/model`."""
+    return _HUB.fullmatch(text) is not None
+
+
+def near_names(text: str) -> list[str]:
+    """Return the standard models whose names are most like a text, at most five."""
+    name = plain_name(text)
+    letters = name.replace("-", "")
+    beginning = [each for each in WORKLOADS if len(letters) > 2 and each.replace("-", "").startswith(letters)]
+    return (beginning or get_close_matches(name, WORKLOADS, n=3, cutoff=0.8))[:5]
+
+
+def why_uncounted(text: str) -> str:
+    """Return the reason why a model that people ask for has no graph, or an empty text."""
+    reasons = _tables()["uncounted"]
+    return next((reasons[name] for name in reasons if plain_name(text).startswith(name)), "")
