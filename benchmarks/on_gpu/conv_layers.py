@@ -85,7 +85,6 @@ class _Layer:
         source = planes_of(self.xs[0], case.batch, grid.border)
         shape = (operator.output.pixels, case.batch)
         y = torch.full(shape, torch.nan, dtype=torch.float16, device="cuda")
-        operator.clear(cp.from_dlpack(y))
         operator(source, out=y)
         wanted, bound = self._reference(plan)
         images = images_in(y, operator.output, case.batch)

@@ -85,9 +85,9 @@ def rows_read(plan: KernelPlan) -> RowsRead:
     element_bytes = DTYPE_BYTES[plan.dtype]
     if plan.source is None:
         return RowsRead(_different(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
-    taps, channels = plan.source.taps, plan.source.channels
-    used = _different(plan.tiles.column_index // taps, channels, plan)
-    return RowsRead(used, element_bytes * plan.source.source_ratio, taps)
+    source = plan.source
+    used = _different(source.channel_of(plan.tiles.column_index), source.channels, plan)
+    return RowsRead(used, element_bytes * source.source_ratio, source.taps)
 
 
 def _different(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:

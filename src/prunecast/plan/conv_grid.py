@@ -34,14 +34,20 @@ class ConvGrid:
     conv : its filters have an odd size, and half of it for padding
     border : zeros after a line, in pixels, and between planes, in lines, of input and output; the padding,
         or more for layers that read the output
+    border_out : the same of the output, None for `border`; another one needs a stride above 1
+    second : channels of a second input of the size of the output, each of which is one more row of B. With
+        an identity as their columns of A, the second input is added to the output (a residual)
 
     Raises
     ------
-    BadInput : the filter size is not 2 * padding + 1, or the border is smaller than the padding
+    BadInput : the filter size is not 2 * padding + 1, the border is smaller than the padding, or there is a
+        second input or another border of the output with a stride of more or less than it needs
     """
 
     conv: ConvShape
     border: int = 1
+    second: int = 0
+    border_out: int | None = None
 
     def __post_init__(self) -> None:
         conv, wanted = self.conv, 2 * self.conv.padding + 1
@@ -54,11 +60,18 @@ class ConvGrid:
             raise BadInput(
                 f"convolution: filters of {wanted}x{wanted} reach across a border of {self.border}"
             )
+        if conv.stride == 1 and self.output_border != self.border:
+            raise BadInput(
+                f"convolution: with a stride of 1 input and output have one border, got {self.border} and "
+                f"{self.border_out}"
+            )
+        if self.second and conv.stride != 1:
+            raise BadInput(f"convolution: a second input needs a stride of 1, got {conv.stride}")
 
     @property
     def channels(self) -> int:
-        """Number of input channels."""
-        return self.conv.channels
+        """Number of channels of all inputs."""
+        return self.conv.channels + self.second
 
     @property
     def taps(self) -> int:
@@ -68,7 +81,12 @@ class ConvGrid:
     @property
     def k(self) -> int:
         """Number of columns of A and rows of B."""
-        return self.conv.k
+        return self.conv.k + self.second
+
+    def channel_of(self, columns: IntArray) -> IntArray:
+        """Return the channel that each column of A reads; those of the second input follow the others."""
+        own = self.conv.channel_of(columns)
+        return np.where(columns < self.conv.k, own, columns - self.conv.k + self.conv.channels)
 
     @property
     def source(self) -> "PlaneLayout":
@@ -77,12 +95,17 @@ class ConvGrid:
 
     def output(self, filters: int) -> "PlaneLayout":
         """Return the layout of the output's pixels."""
-        return PlaneLayout(filters, self.conv.height_out, self.conv.width_out, self.border)
+        return PlaneLayout(filters, self.conv.height_out, self.conv.width_out, self.output_border)
+
+    @property
+    def output_border(self) -> int:
+        """Zeros around the images of the output."""
+        return self.border if self.border_out is None else self.border_out
 
     @property
     def line(self) -> int:
         """Pixels from one line of the output to the next."""
-        return self.conv.width_out + self.border
+        return self.conv.width_out + self.output_border
 
     @property
     def n(self) -> int:
@@ -95,11 +118,13 @@ class ConvGrid:
         return self.conv.source_tokens / self.n
 
     def offsets(self) -> IntArray:
-        """Return (K,) int32: the input pixel at which each row of B begins."""
+        """Return (K,) int32: the pixel of its input at which each row of B begins."""
         shift, source = np.arange(self.conv.kernel_h) - self.conv.padding, self.source
-        channel, y, x = np.ix_(np.arange(self.channels), shift, shift)
+        channel, y, x = np.ix_(np.arange(self.conv.channels), shift, shift)
         found = channel * source.plane + source.first + y * source.line + x
-        return found.reshape(-1).astype(np.int32)
+        second = self.output(self.second)
+        rows = second.first + second.plane * np.arange(self.second)
+        return np.concatenate((found.reshape(-1), rows)).astype(np.int32)
 
     def places(self) -> npt.NDArray[np.int64]:
         """Return (N / batch,) the pixel offset of each output pixel in a row of B; any value
@@ -114,16 +139,19 @@ class ConvGrid:
 
         Parameters
         ----------
-        source : input, (source.pixels, batch)
+        source : input, (source.pixels, batch), followed by the pixels of the second input if there is one
 
         Raises
         ------
         BadInput : `source` has another shape
         """
-        shape = (self.source.pixels, self.conv.batch)
+        more = self.output(self.second).pixels if self.second else 0
+        shape = (self.source.pixels + more, self.conv.batch)
         if source.shape != shape:
             raise BadInput(f"convolution: wanted an input of shape {shape}, got {source.shape}")
-        rows = source.astype(np.float64)[self.offsets()[:, None] + self.places()]
+        offsets = self.offsets()
+        offsets[self.conv.k :] += self.source.pixels
+        rows = source.astype(np.float64)[offsets[:, None] + self.places()]
         return np.asarray(rows.reshape(self.k, self.n))
 
 

@@ -115,6 +115,10 @@ class ConvShape:
         """Number of columns of A and rows of B."""
         return self.channels * self.taps
 
+    def channel_of(self, columns: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the channel that each column of A reads."""
+        return columns // self.taps
+
     @property
     def is_matrix(self) -> bool:
         """True if B equals the input in memory: 1x1 filters, stride 1, no padding."""

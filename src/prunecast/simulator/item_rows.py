@@ -93,4 +93,4 @@ def rows_of_source(plan: KernelPlan, block_k: int) -> IntArray:
     pixels, taps = pixels_per_output(plan), plan.source.taps
     if any(ins.op is Op.COPY_B for program in plan.programs for ins in program.step):
         return (columns // block_k * pixels // taps * block_k).astype(np.int32)
-    return (columns // taps * pixels).astype(np.int32)
+    return (plan.source.channel_of(columns) * pixels).astype(np.int32)

@@ -165,7 +165,7 @@ def _choice(
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
     array = weights.float().cpu().numpy()
-    pattern = parse_pattern(recipe.pattern_of(layer.name))
+    pattern = _fitting(recipe.pattern_of(layer.name), len(array))
     if sparsity is not None:
         mask = pattern.prune({layer.name: _weighed(layer.name, np.abs(array), known)}, sparsity)[layer.name]
         return _mapped(layer, pattern, mask)
@@ -177,9 +177,16 @@ def _choice(
     if layer.name in recipe.tiles and pattern.keeps == "tiles":
         tiles = _stored(layer.name, array, recipe.tiles[layer.name])
     else:
-        tiles = _tiles_of_zeros(layer.name, array, recipe.pattern_of(layer.name), is_gated=is_gated)
+        tiles = _tiles_of_zeros(layer.name, array, pattern.canonical, is_gated=is_gated)
     _check_said(layer.name, recipe, pattern, tiles.density)
     return Choice(layer, tiles)
+
+
+def _fitting(pattern: str, rows: int) -> Pattern:
+    """Return the pattern; tiles that are taller than the layer get its height."""
+    name, _, height = pattern.partition(":")
+    is_taller = name in ("tile-wise", "atp") and height.isdecimal() and int(height) > rows
+    return parse_pattern(f"{name}:{rows}" if is_taller else pattern)
 
 
 def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> None:

@@ -1,6 +1,7 @@
 """`SparseConv2d`: `torch.nn.Conv2d` with pruned filters, for inference.
 
-The kernel reads and writes planes of pixels (`planes.py`). The module moves data in these cases:
+The kernel reads and writes planes of pixels (`planes.py`). A network that `network.py` has rewritten hands
+`Planes` from module to module. Elsewhere the module moves data in these cases:
 
 * The input (batch, channels, height, width) may have any layout. One copy brings it into planes.
 * The output is a view of planes as (batch, filters, height, width), without a copy. The next module of this
@@ -10,7 +11,7 @@ The kernel reads and writes planes of pixels (`planes.py`). The module moves dat
 
 import warnings
 from collections.abc import Mapping
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from prunecast.kernels import KernelPlan, implicit_plan, plan_dense
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import Epilogue
-from prunecast.torch.find import GRID_FILTERS, is_convolution, runs_on_grid
+from prunecast.torch.find import GRID_FILTERS, runs_on_grid
 from prunecast.torch.forms import layout_of_plan, layouts_for
 from prunecast.torch.images import covering, layout_of
 from prunecast.torch.layer_table import DTYPES
@@ -31,6 +32,7 @@ from prunecast.torch.ops import conv as convolve
 from prunecast.torch.packed import PackedProduct, Rows
 from prunecast.torch.planes import (
     ConvCall,
+    Planes,
     images_in,
     in_planes,
     planes_behind,
@@ -56,22 +58,41 @@ _USUAL_PIXELS = 32 * 28 * 28
 where another height of blocks is faster."""
 
 
+MOST_SIZES = 8
+"""Sizes of images whose launches a module keeps. Kind: choice; a captured graph keeps its launches alive."""
+
+
+class Ends(NamedTuple):
+    """The work of a convolution's kernel after the products."""
+
+    activation: str = "none"
+    """Name of the activation, after bias and sum."""
+    adds: bool = False
+    """A second input of the size of the output is added before the activation."""
+    bias: torch.Tensor | None = None
+    """(filters,) the bias, where it is not that of the module: the shift of a folded norm."""
+
+
 class SparseConv2d(SparseLayer):
     """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
 
     For every shape of input, the first call plans, and warns if the layer is predicted to be slower than a
-    dense one.
+    dense one. The module of a rewritten network (`network.py`) reads and writes `Planes` only.
     """
 
+    in_network = False
+    """Whether the module is called by a rewritten network, which does parts of other modules in it."""
+
     def __init__(
-        self, product: PackedProduct, conv: torch.nn.Conv2d, pattern: str, *, activation: str, border: int
+        self, product: PackedProduct, conv: torch.nn.Conv2d, pattern: str, *, ends: Ends, border: int
     ) -> None:
         filters = Rows(0, conv.out_channels)
         super().__init__(product, filters, pattern, tuple(conv.weight.shape), has_bias=conv.bias is not None)
         self.size, self.stride = conv.kernel_size[0], conv.stride[0]
         self.out_channels, self.in_channels = conv.out_channels, conv.in_channels
-        self.activation, self.border = activation, border
-        self._planned: set[ConvCall] = set()
+        self.activation, self.adds, self.border = ends.activation, ends.adds, border
+        self._launches: dict[ConvCall, Any] = {}
+        """Sizes of a call -> its `ConvLaunch`, None on a CPU. The last `MOST_SIZES` are kept."""
 
     @classmethod
     def from_conv(
@@ -83,6 +104,7 @@ class SparseConv2d(SparseLayer):
         gpu: str | GpuSpec,
         activation: str = "none",
         border: int = 1,
+        ends: Ends | None = None,
     ) -> "SparseConv2d":
         """Return a sparse module with the kept weights of `conv`, in its dtype and on its device.
 
@@ -95,6 +117,7 @@ class SparseConv2d(SparseLayer):
         gpu : name of the GPU to plan for, or its spec
         activation : `none`, `relu` or `gelu`, after the bias
         border : zeros around images in memory, in pixels; equal in consecutive layers
+        ends : the work after the products, in the place of `activation`
 
         Raises
         ------
@@ -103,23 +126,37 @@ class SparseConv2d(SparseLayer):
         dtype = _check(conv, border)
         matrix, spec = conv.weight.detach().flatten(1), load_gpu(gpu) if isinstance(gpu, str) else gpu
         tiles = covering(tiles_of_weight(matrix, kept, pattern))
+        pattern, ends = tiles.pattern, ends or Ends(activation)
+        if ends.adds:  # the second input is the rest of B, and an identity is its part of A
+            eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+            matrix, tiles = torch.cat((matrix, eye), 1), _with_identity(tiles)
         product = PackedProduct(
             matrix,
             tiles,
-            conv.bias,
+            conv.bias if ends.bias is None else ends.bias,
             gpu=spec,
             max_tokens=_USUAL_PIXELS,
             layouts=layouts_for(tiles, dtype, spec, _USUAL_PIXELS, few_tokens=False),
-            epilogue=Epilogue(activation),
+            epilogue=Epilogue(ends.activation),
         )
-        own = cls(product, conv, tiles.pattern, activation=activation, border=border)
+        own = cls(product, conv, pattern, ends=ends, border=border)
         own.train(conv.training)
         return own
 
+    @property
+    def density(self) -> float:
+        """Share of the weights that its tiles keep."""
+        tiles = self.product.tile_map
+        kept = int(tiles.rows_per_tile.astype(np.int64) @ tiles.kept_per_tile)
+        added = self.out_channels if self.adds else 0
+        of_identity = int(tiles.rows_per_tile.astype(np.int64) @ tiles.rows_per_tile) if self.adds else 0
+        return (kept - of_identity) / float(self.out_channels * (tiles.k - added))
+
     def call(self, count: int, height: int, width: int) -> ConvCall:
         """Return the sizes of a call with `count` input images."""
-        batch = whole_batch(count)
-        return ConvCall(self.in_channels, height, width, self.size, self.stride, batch, self.border)
+        batch, second = whole_batch(count), self.out_channels if self.adds else 0
+        sizes = (self.in_channels, height, width, self.size, self.stride, batch)
+        return ConvCall(*sizes, max(self.border, self.size // 2), second, self.border)
 
     def plan(self, call: ConvCall) -> KernelPlan:
         """Return the plan that a call runs."""
@@ -127,54 +164,89 @@ class SparseConv2d(SparseLayer):
         dtype = DTYPES[product.images[0].dtype]
         return fastest_plan("stspmm", product.tile_map, call.grid.n, dtype, product.gpu, source=call.grid)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y (batch, filters, height, width) of x (batch, channels, height, width).
+    def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
+        """Return y (batch, filters, height, width) of x (batch, channels, height, width); planes of planes.
 
         Raises
         ------
-        BadInput : gradients are required; another number of channels, dtype or device
+        BadInput : gradients are required; another number of channels, dtype or device; images for a module
+            of a rewritten network
         """
+        if isinstance(x, Planes):
+            self._check_mode(x.data)
+            call = self.call(x.n_images, x.height, x.width)._replace(border=x.border)
+            added = None if second is None else self._added(second, call)
+            return x.after(self._convolved(x.data, call, added), call.grid.output(self.out_channels))
+        if self.in_network:
+            raise BadInput("this convolution is part of a rewritten network: call the whole model")
         self._check_input(x)
-        call, product = self.call(x.shape[0], *x.shape[2:]), self.product
+        call = self.call(x.shape[0], *x.shape[2:])
         if torch.compiler.is_compiling():
-            planes = planes_of(x, call.batch, self.border)
+            planes = planes_of(x, call.batch, call.border)
         else:
-            if call not in self._planned:
-                self._prepare(call)
-            planes = planes_behind(in_planes(x, self.border))
-        y = convolve(
-            planes,
-            product.images,
-            product.tiles,
-            product.fp32_bias,
-            list(call),
-            self.activation,
-            product.gpu.name,
-            product.plan,
-        )
-        return seen_in(y, call.grid.output(self.out_channels), x.shape[0])
+            planes = planes_behind(in_planes(x, call.border))
+        return seen_in(self._convolved(planes, call), call.grid.output(self.out_channels), x.shape[0])
 
-    def _prepare(self, call: ConvCall) -> None:
-        """Pack the filters for the plan of a new size of images; warn if cuDNN is predicted to be as fast."""
-        if self.product.tiles.is_cuda and torch.cuda.is_current_stream_capturing():
-            return  # the operator refuses what was not called before
-        plan, conv, gpu = self.plan(call), call.grid.conv, self.product.gpu
+    def _convolved(
+        self, planes: torch.Tensor, call: ConvCall, second: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the output planes: by the operator in traced graphs, else by a launch that is kept."""
+        product = self.product
+        if not torch.compiler.is_compiling():
+            launch = self._launches[call] if call in self._launches else self._prepare(call, planes)
+            if launch is not None:
+                found: torch.Tensor = launch(planes, second)
+                return found
+        tensors = (product.images, product.tiles, product.fp32_bias)
+        names = (product.gpu.name, product.plan)
+        return convolve(planes, *tensors, list(call), self.activation, *names, second)
+
+    def _added(self, second: Planes, call: ConvCall) -> torch.Tensor:
+        """Return the planes that are added. BadInput : they have another size than the output."""
+        output = call.grid.output(self.out_channels)
+        if (second.channels, second.height, second.width) != output[:3]:
+            got = (second.channels, second.height, second.width)
+            raise BadInput(f"a sum after a convolution: wanted a second input of {output[:3]}, got {got}")
+        return second.data
+
+    def _prepare(self, call: ConvCall, planes: torch.Tensor) -> Any:
+        """Pack the filters for the plan of a new size of images, and return its launch, None on a CPU.
+
+        Outside of a rewritten network this warns if cuDNN is predicted to be as fast.
+        """
+        product = self.product
+        if planes.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise BadInput(f"nothing is prepared for {call}: call the model once before it is captured")
+        plan, conv, gpu = self.plan(call), call.grid.conv, product.gpu
         layout = layout_of_plan(plan, gpu)
-        if layout not in [layout_of(image) for image in self.product.images]:
-            self.product.add_image(layout)
-        product = plan_dense(plan.m, conv.k, conv.n, plan.dtype, gpu)
-        own, dense = (1e6 * estimate(each, gpu).seconds for each in (plan, implicit_plan(product, conv)))
-        if own >= dense:
-            sizes = f"{call.batch} images of {call.channels} x {call.height} x {call.width}"
-            said = (
-                f"{self.density:.0%} kept: predicted {own:.1f} us, dense {dense:.1f}: leave this layer dense"
-            )
-            warnings.warn(f"SparseConv2d: {sizes}, {said}", stacklevel=3)
-        self._planned.add(call)
+        if layout not in [layout_of(image) for image in product.images]:
+            product.add_image(layout)
+        if not self.in_network:
+            dense_product = plan_dense(plan.m, conv.k, conv.n, plan.dtype, gpu)
+            plans = (plan, implicit_plan(dense_product, conv))
+            own, dense = (1e6 * estimate(each, gpu).seconds for each in plans)
+            if own >= dense:
+                sizes = f"{call.batch} images of {call.channels} x {call.height} x {call.width}"
+                said = f"predicted {own:.1f} us, dense {dense:.1f}: leave this layer dense"
+                warnings.warn(f"SparseConv2d: {sizes}, {self.density:.0%} kept: {said}", stacklevel=4)
+        launch = None
+        if planes.is_cuda:
+            from prunecast.torch.cuda.launches import LayerTensors
+            from prunecast.torch.cuda.planes import ConvLaunch
 
-    def _check_input(self, x: torch.Tensor) -> None:
+            tensors = LayerTensors(product.images, product.tiles, product.fp32_bias, gpu.name)
+            launch = ConvLaunch.of(call.grid, product.plan, tensors, self.activation, planes)
+        while len(self._launches) >= MOST_SIZES:
+            del self._launches[next(iter(self._launches))]
+        self._launches[call] = launch
+        return launch
+
+    def _check_mode(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
             raise BadInput("SparseConv2d has no gradients: call eval() and use torch.no_grad()")
+
+    def _check_input(self, x: torch.Tensor) -> None:
+        self._check_mode(x)
         if x.dim() != 4 or x.shape[1] != self.in_channels or not x.numel():
             raise BadInput(
                 f"x must be (batch, {self.in_channels} channels, height, width), got {tuple(x.shape)}"
@@ -185,9 +257,12 @@ class SparseConv2d(SparseLayer):
             raise BadInput(f"x must be {wanted}, got {x.dtype} on {x.device}")
 
     def _apply(self, fn: Any, recurse: bool = True) -> "SparseConv2d":
-        self._planned = set()
+        self._launches = {}
         found: SparseConv2d = super()._apply(fn, recurse)
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_launches": {}}
 
     def extra_repr(self) -> str:
         """Return the text that `print(model)` shows for the module."""
@@ -208,47 +283,41 @@ def _check(conv: torch.nn.Conv2d, border: int) -> str:
         raise BadInput(f"SparseConv2d runs fp16 and bf16 weights, got {conv.weight.dtype}: cast the layer")
     if not runs_on_grid(conv):
         raise BadInput(f"wanted {GRID_FILTERS}; got {conv}")
-    if border < conv.padding[0]:
+    if border < conv.padding[0] and conv.stride[0] == 1:
         raise BadInput(
             f"filters of {conv.kernel_size[0]}x{conv.kernel_size[1]} reach across a border of {border}"
         )
     return dtype
 
 
+def _with_identity(tiles: TileMap) -> TileMap:
+    """Return the map with as many more columns as rows, of which each tile keeps those of its rows."""
+    rows = np.split(tiles.row_index, tiles.row_start[1:-1])
+    columns = np.split(tiles.column_index, tiles.column_start[1:-1])
+    both = [np.concatenate((kept, np.sort(own) + tiles.k)) for kept, own in zip(columns, rows, strict=True)]
+    return replace(
+        tiles,
+        k=tiles.k + tiles.m,
+        column_start=(tiles.column_start + tiles.row_start).astype(np.int32),
+        column_index=np.concatenate(both).astype(np.int32),
+    )
+
+
 class SparseConv(NamedTuple):
     """A module and its name in the model."""
 
     name: str
-    module: torch.nn.Module
+    module: SparseConv2d
 
 
 def sparse_convs(
-    model: torch.nn.Module, kept: Mapping[str, TileMap], gpu: GpuSpec, *, fuse: bool
+    model: torch.nn.Module, kept: Mapping[str, TileMap], gpu: GpuSpec, ends: Mapping[str, Ends], border: int
 ) -> list[SparseConv]:
-    """Return the sparse modules of convolutions. With `fuse`, a ReLU that follows in a
-    `Sequential` is fused.
-    """
+    """Return the sparse modules of convolutions, with one border around the images that they write."""
     convs = {name: model.get_submodule(name) for name in kept}
-    border = max([1, *(conv.padding[0] for conv in convs.values())])
-    follows = _relus(model) if fuse else {}
-    found = []
-    for name, conv in convs.items():
-        relu = follows.get(name)
-        activation = "none" if relu is None else "relu"
-        sparse = SparseConv2d.from_conv(conv, kept[name], gpu=gpu, activation=activation, border=border)
-        found.append(SparseConv(name, sparse))
-        if relu is not None:
-            found.append(SparseConv(relu, torch.nn.Identity()))
-    return found
-
-
-def _relus(model: torch.nn.Module) -> dict[str, str]:
-    """Return name of a convolution -> name of the ReLU after it in a `Sequential`."""
-    found = {}
-    for name, parent in model.named_modules():
-        if type(parent) is not torch.nn.Sequential:
-            continue
-        for (own, module), (after, behind) in pairwise(parent.named_children()):
-            if is_convolution(module) and type(behind) is torch.nn.ReLU:
-                found[f"{name}.{own}".lstrip(".")] = f"{name}.{after}".lstrip(".")
-    return found
+    return [
+        SparseConv(
+            name, SparseConv2d.from_conv(conv, kept[name], gpu=gpu, ends=ends.get(name), border=border)
+        )
+        for name, conv in convs.items()
+    ]

@@ -30,6 +30,7 @@ from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwar
 from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
+from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.ops import LEAST_ADDED
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
 from prunecast.torch.sparse_linear import SparseLinear
@@ -119,32 +120,38 @@ def sparsify(
     spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
     _check(max_tokens, sparsity)
     found, left = find_layers(model, convolutions=convolutions)
-    if sparsity is not None and not target:
-        found, heads = _without_head(model, found)
-        left += heads
-    names = select_names([layer.name for layer in found], target, ignore)
-    _check_devices(found, spec)
-    forwards = find_feed_forwards(model, found) if fuse and not trainable else []
-    chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards, squares)
-    halved = [choice.layer.name for choice in chosen if choice.halves is not None]
-    if trainable and halved:
-        raise BadInput(
-            f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
-        )
-    # The kernels of other GPUs and of fp32 write neither gated units nor residual sums
-    plain = {
-        choice.layer.name
-        for choice in chosen
-        if not spec.has_wgmma or choice.layer.module.weight.dtype is torch.float32
-    }
-    layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
-    filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
-    convs = sparse_convs(model, filters, spec, fuse=fuse)
-    chosen = [choice for choice in chosen if choice.layer.name not in filters]
-    fused = _fusable([each for each in forwards if not (each.is_gated and plain & {*each.first})], chosen)
-    groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
-    few = few_tokens and not trainable
-    products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
+    network = trace(model) if convolutions and fuse else Traced()
+    if network.why:
+        left.append(f"the network as a whole: {network.why}; convolutions are converted one by one")
+    with folded_norms(model, folds_of(network.sites)):  # undone if the model cannot be converted
+        if sparsity is not None and not target:
+            found, heads = _without_head(model, found)
+            left += heads
+        names = select_names([layer.name for layer in found], target, ignore)
+        _check_devices(found, spec)
+        forwards = find_feed_forwards(model, found) if fuse and not trainable else []
+        chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards, squares)
+        halved = [choice.layer.name for choice in chosen if choice.halves is not None]
+        if trainable and halved:
+            raise BadInput(
+                f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
+            )
+        # The kernels of other GPUs and of fp32 write neither gated units nor residual sums
+        plain = {
+            choice.layer.name
+            for choice in chosen
+            if not spec.has_wgmma or choice.layer.module.weight.dtype is torch.float32
+        }
+        layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
+        filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
+        border = max([1, *(model.get_submodule(name).padding[0] for name in filters)])
+        more = dense_in_planes(model, network, filters, border) if filters else {}
+        convs = sparse_convs(model, {**filters, **more}, spec, ends_of(model, network.sites), border)
+        chosen = [choice for choice in chosen if choice.layer.name not in filters]
+        fused = _fusable([each for each in forwards if not (each.is_gated and plain & {*each.first})], chosen)
+        groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
+        few = few_tokens and not trainable
+        products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
     large = any(
         product.tiles.is_cuda
         and product.rows * max_tokens >= LEAST_ADDED
@@ -156,7 +163,9 @@ def sparsify(
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
     _leave_out_activations(model, fused)
-    for name, module in convs:
+    if network.sites:
+        rewrite(model, convs)
+    for name, module in [] if network.sites else convs:
         model.set_submodule(name, module)
     left, launches = [*left, *more_left], len(products) + len(filters)
     seconds = time.monotonic() - start

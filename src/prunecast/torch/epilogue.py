@@ -53,7 +53,7 @@ def activation_of(function: Any) -> str | None:
     x = torch.linspace(-6.0, 6.0, 97)
     try:
         with torch.no_grad():
-            y = function(x)
+            y = function(x.clone())  # it may work in place
     except Exception:  # not a function of one tensor
         return None
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:

@@ -14,7 +14,7 @@ adds that product to y, in place, in the epilogue. `residual.py` inserts it into
 follows a product. The product is rounded, then the sum, as by the two operators that it replaces.
 
     dense_weight(image, tiles, gpu, plan) -> A (M, K)
-    conv(planes, images, tiles, bias, shape, activation, gpu, plan) -> planes; see `planes.py`
+    conv, into_planes, between_planes: see `planes.py`
 
     images  packed weights, each for other numbers of tokens; see `images.py`
     tiles   the tile map, from which all other data of the layer can be restored
@@ -32,7 +32,17 @@ from prunecast.errors import BadInput
 from prunecast.torch.epilogue import PLAIN, LinearCall, activated
 from prunecast.torch.images import layout_of, pack, unpack
 from prunecast.torch.layer_table import known_layer
-from prunecast.torch.planes import conv_on_cpu, conv_on_cuda, fake_conv
+from prunecast.torch.planes import (
+    between_planes_on_cpu,
+    between_planes_on_cuda,
+    conv_on_cpu,
+    conv_on_cuda,
+    fake_between_planes,
+    fake_conv,
+    fake_into_planes,
+    into_planes_on_cpu,
+    into_planes_on_cuda,
+)
 
 COLUMN_GROUP = 8
 """Tokens per row of x_t are a multiple of this, or a single token."""
@@ -71,8 +81,10 @@ _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.ne
 _LIBRARY.define("dense_weight(Tensor image, Tensor tiles, str gpu, int plan) -> Tensor")
 _LIBRARY.define(
     "conv(Tensor planes, Tensor[] images, Tensor tiles, Tensor? bias, int[] shape, str activation, str gpu, "
-    "int plan) -> Tensor"
+    "int plan, Tensor? second) -> Tensor"
 )
+_LIBRARY.define("into_planes(Tensor x, int batch, int border, bool relu, int[] window) -> Tensor")
+_LIBRARY.define("between_planes(Tensor planes, int[] layout, str mode, int[] window) -> Tensor")
 
 
 def linear(*arguments: Any) -> torch.Tensor:
@@ -219,8 +231,14 @@ _LIBRARY.impl("dense_weight", _dense_weight, "CPU")
 _LIBRARY.impl("dense_weight", _dense_weight, "CUDA")
 _LIBRARY.impl("conv", conv_on_cpu, "CPU")
 _LIBRARY.impl("conv", conv_on_cuda, "CUDA")
+_LIBRARY.impl("into_planes", into_planes_on_cpu, "CPU")
+_LIBRARY.impl("into_planes", into_planes_on_cuda, "CUDA")
+_LIBRARY.impl("between_planes", between_planes_on_cpu, "CPU")
+_LIBRARY.impl("between_planes", between_planes_on_cuda, "CUDA")
 torch.library.register_fake("prunecast::dense_weight", _fake_dense_weight, lib=_LIBRARY)
 torch.library.register_fake("prunecast::conv", fake_conv, lib=_LIBRARY)
+torch.library.register_fake("prunecast::into_planes", fake_into_planes, lib=_LIBRARY)
+torch.library.register_fake("prunecast::between_planes", fake_between_planes, lib=_LIBRARY)
 _LIBRARY.impl("columns", _columns_on_cpu, "CPU")
 _LIBRARY.impl("columns", _columns_on_cuda, "CUDA")
 torch.library.register_fake("prunecast::linear", _fake_linear, lib=_LIBRARY)

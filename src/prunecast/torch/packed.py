@@ -177,7 +177,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self._eager = None
 
     def set_weight(self, weight: torch.Tensor, rows: "Rows") -> None:
-        """Replace the values of some rows.
+        """Replace the values of some rows, of their first columns if there are fewer than the product has.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """
         whole = self.dense_weight()
         own = rows.of(whole)
-        own.copy_(weight.reshape(own.shape))
+        own[..., : weight.shape[-1]].copy_(weight.reshape(*own.shape[:-1], -1))
         images = [pack(whole, self.tile_map, layout_of(image)) for image in self.images]
         lost = int(torch.count_nonzero(whole)) - int(torch.count_nonzero(unpack(images[0], self.tile_map)))
         if lost:

@@ -1,19 +1,22 @@
-"""Images as the convolution kernels read and write them, and `prunecast::conv` on such images.
+"""Images as the convolution kernels read and write them, and the operators on such images.
 
-    conv(planes, images, tiles, bias, shape, activation, gpu, plan) -> planes
+    conv(planes, images, tiles, bias, shape, activation, gpu, plan, second) -> planes
+    into_planes(images, batch, border, relu, window) -> planes
+    between_planes(planes, layout, mode, window) -> planes
 
 Planes (pixels, batch) have the batch innermost and zeros around every image (`prunecast.plan.conv_grid`).
-`shape` are the fields of `ConvCall`; the other arguments are those of `prunecast::linear`. A batch is padded
-to a multiple of 8. On a CPU the operator unpacks the weights and convolves in fp32.
+`shape` are the fields of `ConvCall`; `images` to `plan` are those of `prunecast::linear`, and `second` are
+the planes that columns of A after the filters read. A batch is padded to a multiple of 8. `layout` are the
+fields of `PlaneLayout`, `window` the last three of `Window`. On a CPU the operators compute in fp32.
 """
 
 from typing import NamedTuple
 
 import torch
 
-from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.kernels.device.conv_input import CHUNK
+from prunecast.kernels.device.planes.planes import Window
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.images import unpack
@@ -21,8 +24,6 @@ from prunecast.torch.layer_table import known_layer
 
 _PLANES = "_prunecast_planes"
 """Attribute of images that are a view of planes: the planes (pixels, batch), contiguous."""
-_WORD_BYTES = 8
-"""Bytes of the words with which borders are cleared. Kind: choice, a pixel is whole groups of 8 images."""
 
 
 class ConvCall(NamedTuple):
@@ -36,7 +37,11 @@ class ConvCall(NamedTuple):
     batch: int
     """Images, a multiple of 8."""
     border: int
-    """Zeros around images in memory, in pixels; equal for input and output."""
+    """Zeros around images in memory, in pixels."""
+    second: int
+    """Channels of a second input; 0 for none."""
+    border_out: int
+    """Zeros around images of the output."""
 
     @property
     def grid(self) -> ConvGrid:
@@ -51,7 +56,28 @@ class ConvCall(NamedTuple):
             padding=self.size // 2,
             batch=self.batch,
         )
-        return ConvGrid(conv=shape, border=self.border)
+        return ConvGrid(conv=shape, border=self.border, second=self.second, border_out=self.border_out)
+
+
+class Planes(NamedTuple):
+    """Images in planes, between the modules of a rewritten network."""
+
+    data: torch.Tensor
+    """(pixels, batch)."""
+    channels: int
+    height: int
+    width: int
+    border: int
+    n_images: int
+    """The batch has up to 7 more."""
+
+    def after(self, data: torch.Tensor, layout: PlaneLayout) -> "Planes":
+        """Return other planes of as many images."""
+        return Planes(data, *layout, self.n_images)
+
+    def images(self) -> torch.Tensor:
+        """Return images (n_images, channels, height, width), a view."""
+        return images_in(self.data, PlaneLayout(*self[1:5]), self.n_images)
 
 
 def whole_batch(count: int) -> int:
@@ -59,28 +85,16 @@ def whole_batch(count: int) -> int:
     return -(-count // CHUNK) * CHUNK
 
 
-def planes_of(x: torch.Tensor, batch: int, border: int) -> torch.Tensor:
-    """Copy images (N, channels, height, width) into planes (pixels, batch), with N up to the batch."""
-    channels, height, width = x.shape[1:]
-    layout = PlaneLayout(channels, height, width, border)
-    planes = x.new_zeros((layout.pixels, batch))
-    body = planes[layout.first : layout.first + layout.planes * layout.plane]
-    lines = body.view(layout.planes, layout.height + border, layout.line, batch)
-    lines[:, : layout.height, : layout.width] = _batch_last(x, batch)
-    return planes
+def planes_of(
+    x: torch.Tensor, batch: int, border: int, window: Window | None = None, *, relu: bool = False
+) -> torch.Tensor:
+    """Copy images (N, channels, height, width), with N up to the batch, into planes.
 
-
-def _batch_last(x: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return images (channels, height, width, batch), with zeros after the last image.
-
-    A dedicated kernel transposes them as a matrix of N rows at memory speed, also in compiled graphs. Torch's
-    copies of permuted images, including Inductor's, read one element per L2 line at a time.
+    The largest pixel of each window is copied, and with `relu` zero in the place of what is below.
     """
-    columns = torch.ops.prunecast.columns.default
-    if x.is_contiguous(memory_format=torch.channels_last):
-        rows = x.permute(0, 2, 3, 1)
-        return columns(rows.flatten(1), batch).unflatten(0, rows.shape[1:]).permute(2, 0, 1, 3)
-    return columns(x.flatten(1), batch).unflatten(0, x.shape[1:])
+    sizes = list((window or Window())[1:])
+    found: torch.Tensor = torch.ops.prunecast.into_planes.default(x, batch, border, relu, sizes)
+    return found
 
 
 def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:
@@ -128,6 +142,82 @@ def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: 
     return bool(x.data_ptr() == made.data_ptr() and x.stride() == made.stride())
 
 
+def _layout_of_images(x: torch.Tensor, border: int, window: list[int]) -> PlaneLayout:
+    return PlaneLayout(x.shape[1], *Window("max", *window).sides(x.shape[2], x.shape[3]), border)
+
+
+def fake_into_planes(x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]) -> torch.Tensor:
+    """Return uninitialised planes."""
+    return x.new_empty((_layout_of_images(x, border, window).pixels, batch))
+
+
+def into_planes_on_cpu(
+    x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]
+) -> torch.Tensor:
+    """Return the planes of images, computed by torch."""
+    layout = _layout_of_images(x, border, window)
+    if window != [1, 1, 0]:
+        x = torch.nn.functional.max_pool2d(x.float(), *window).to(x.dtype)
+    found = x.new_zeros((layout.pixels, batch))
+    images_in(found, layout, x.shape[0]).copy_(torch.relu(x) if relu else x)
+    return found
+
+
+def into_planes_on_cuda(
+    x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]
+) -> torch.Tensor:
+    """Return the planes of images, written by one launch."""
+    from prunecast.torch.cuda.planes import into_planes
+
+    found = fake_into_planes(x, batch, border, relu, window)
+    into_planes(x, found, _layout_of_images(x, border, window), Window("max", *window), relu=relu)
+    return found
+
+
+def between_planes(planes: torch.Tensor, layout: PlaneLayout, window: Window) -> torch.Tensor:
+    """Call `prunecast::between_planes`: pool or upsample."""
+    arguments = (list(layout), window.mode, list(window[1:]))
+    found: torch.Tensor = torch.ops.prunecast.between_planes.default(planes, *arguments)
+    return found
+
+
+def _layout_after(layout: list[int], mode: str, window: list[int]) -> PlaneLayout:
+    channels, height, width, border = layout
+    return PlaneLayout(channels, *Window(mode, *window).sides(height, width), border)
+
+
+def fake_between_planes(
+    planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
+) -> torch.Tensor:
+    """Return uninitialised planes."""
+    return planes.new_empty((_layout_after(layout, mode, window).pixels, planes.shape[1]))
+
+
+def between_planes_on_cpu(
+    planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
+) -> torch.Tensor:
+    """Return the planes that torch computes."""
+    x = images_in(planes, PlaneLayout(*layout), planes.shape[1]).float()
+    size, stride, padding = window
+    if mode == "nearest":
+        y = torch.nn.functional.interpolate(x, scale_factor=size, mode="nearest")
+    else:
+        pool = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
+        y = pool(x, size, stride, padding)
+    return into_planes_on_cpu(y.to(planes.dtype), planes.shape[1], layout[3], False, [1, 1, 0])
+
+
+def between_planes_on_cuda(
+    planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
+) -> torch.Tensor:
+    """Return the planes, written by one launch."""
+    from prunecast.torch.cuda.planes import between_planes as launch
+
+    found = fake_between_planes(planes, layout, mode, window)
+    launch(planes, PlaneLayout(*layout), found, _layout_after(layout, mode, window), Window(mode, *window))
+    return found
+
+
 def fake_conv(
     planes: torch.Tensor,
     images: list[torch.Tensor],
@@ -137,6 +227,7 @@ def fake_conv(
     activation: str,
     gpu: str,
     plan: int,
+    second: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return an uninitialised output."""
     call, layer = ConvCall(*shape), known_layer(plan, tiles, planes.dtype, gpu)
@@ -152,13 +243,18 @@ def conv_on_cpu(
     activation: str,
     gpu: str,
     plan: int,
+    second: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the output planes, computed by torch in fp32."""
     call, layer = ConvCall(*shape), known_layer(plan, tiles, planes.dtype, gpu)
-    filters = unpack(images[0], layer.tiles).float().view(-1, call.channels, call.size, call.size)
-    x = images_in(planes, call.grid.source, call.batch).float()
+    weights, grid = unpack(images[0], layer.tiles).float(), call.grid
+    filters = weights[:, : grid.conv.k].reshape(-1, call.channels, call.size, call.size)
+    x = images_in(planes, grid.source, call.batch).float()
     sums = torch.nn.functional.conv2d(x, filters, bias, stride=call.stride, padding=call.size // 2)
-    return planes_of(activated(sums, Epilogue(activation)).to(planes.dtype), call.batch, call.border)
+    if second is not None:
+        added = images_in(second, grid.output(call.second), call.batch).float()
+        sums += torch.nn.functional.conv2d(added, weights[:, grid.conv.k :, None, None])
+    return planes_of(activated(sums, Epilogue(activation)).to(planes.dtype), call.batch, call.border_out)
 
 
 def conv_on_cuda(
@@ -170,31 +266,13 @@ def conv_on_cuda(
     activation: str,
     gpu: str,
     plan: int,
+    second: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the output planes, written by the kernel, and zeros between them."""
-    from prunecast.kernels.device.operator import Call
-    from prunecast.torch.cuda.launches import LayerTensors, prepared_launch, stream_of
+    """Return the output planes, written by the kernel."""
+    from prunecast.torch.cuda.launches import LayerTensors
+    from prunecast.torch.cuda.planes import ConvLaunch
 
-    call, tensors = ConvCall(*shape), LayerTensors(images, tiles, bias, gpu)
-    if planes.shape != (call.grid.source.pixels, call.batch) or not planes.is_contiguous():
-        raise BadInput(f"wanted contiguous planes of {call}, got {tuple(planes.shape)}")
-    prepared = prepared_launch(plan, call.grid, Epilogue(activation), planes, tensors)
-    filters = prepared.operator.plan.m
-    output = call.grid.output(filters)
-    out = planes.new_empty((output.pixels, call.batch))
-    pixel = call.batch * planes.element_size()
-    words = out.view(torch.int64)
-    step = (output.plane * pixel // _WORD_BYTES, 1)
-    words.as_strided((filters + 1, output.first * pixel // _WORD_BYTES), step).zero_()
-    bias_at = 0 if bias is None else bias.data_ptr()
-    launch = Call(
-        images[prepared.image].data_ptr(),
-        bias_at,
-        b_row_bytes=pixel,
-        c_row_bytes=output.plane * pixel,
-        tokens=call.grid.n,
+    launch = ConvLaunch.of(
+        ConvCall(*shape).grid, plan, LayerTensors(images, tiles, bias, gpu), activation, planes
     )
-    with torch.cuda.device(planes.device):
-        first = out.data_ptr() + output.first * pixel
-        prepared.operator.at(launch, planes.data_ptr(), first, stream_of(planes.device.index))
-    return out
+    return launch(planes, second)

@@ -4,6 +4,7 @@ The state dict holds dense tensors with zeros under the names of `nn.Linear`, so
 and without this package. `fuse_dense` joins layers that stay dense in the same way.
 """
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -72,6 +73,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
     def _of_product(self, whole: torch.Tensor) -> torch.Tensor:
         own = self.rows.of(whole).reshape(self.rows.size, -1)
+        own = own[:, : math.prod(self.weight_shape) // self.rows.size]  # without those of a second input
         own = own.t() if self.transposed else own.reshape(self.weight_shape)
         return own.clone(memory_format=torch.contiguous_format)
 

@@ -25,6 +25,14 @@ def test_forms_of_wgmma(form: tuple[int, int], stride: int) -> None:
     assert (kernel.registers, kernel.spill_bytes) == (168, 0)
 
 
+@pytest.mark.parametrize("form", [(128, 256), (128, 192), (128, 64), (64, 256), (256, 128)])
+def test_forms_of_wgmma_with_a_second_input(form: tuple[int, int]) -> None:
+    grid = grid_of(second=24)
+    plan = replace(plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, *form), source=grid)
+    kernel = TileOperator.form(plan, activation="relu", bias=True).build()
+    assert (kernel.registers, kernel.spill_bytes) == (168, 0)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(
     ("arch", "gpu", "form"),

@@ -76,12 +76,12 @@ class CompiledPlan:
         """
         return multiply(self._wanted, self._rooms, b, out, self.enqueue)
 
-    def enqueue(self, b: Place, c: Place, stream: int) -> None:
+    def enqueue(self, b: Place, c: Place, stream: int, *, second: int = 0) -> None:
         """Enqueue only the launches; see `prunecast.kernels.compile.Operator`."""
         call = self._call
         if (call.b_row_bytes, call.c_row_bytes) != (b.row_bytes, c.row_bytes):
             self._call = call = call._replace(b_row_bytes=b.row_bytes, c_row_bytes=c.row_bytes)
-        self.operator.at(call, b.pointer, c.pointer, stream)
+        self.operator.at(call, b.pointer, c.pointer, stream, second)
 
 
 def compile_plan(

@@ -18,9 +18,10 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 CHUNK = 8
 """Number of tokens per chunk: zeros and starts of rows of B are aligned to chunks. Kind: CUDA source,
 `border.cuh`."""
-_WORD_BYTES = 8
-"""Bytes of the words with which borders are cleared. Kind: choice, a pixel is whole groups of 8 images of 2
-bytes."""
+SECOND_SOURCE = 1 << 30
+"""Bit of a row of B that is one of the second input. Kind: CUDA source, `border.cuh`."""
+PLANE_FIELDS = [("strides", "i4", (4,)), ("gaps", "i4", (4,)), ("second", "i8")]
+"""Fields of a launch argument that only convolutions read. Kind: CUDA source, `tile_args.cuh`."""
 
 
 def grid_of(plan: KernelPlan) -> ConvGrid | None:
@@ -48,20 +49,23 @@ def conv_defines(plan: KernelPlan) -> dict[str, int]:
     grid = grid_of(plan)
     if grid is None:
         return {}
-    strided = grid.conv.stride > 1
-    return {**({"BORDER": 1} if grid.border or strided else {}), **({"STRIDED": 1} if strided else {})}
+    strided, second = grid.conv.stride > 1, grid.second > 0
+    names = {"BORDER": grid.output_border or strided or second, "STRIDED": strided, "SECOND": second}
+    return {name: 1 for name, is_set in names.items() if is_set}
 
 
 def rows_of_b(plan: KernelPlan, columns: IntArray) -> IntArray:
-    """Return the rows of B of column indices: pixels of the input of a convolution; -1 stays -1."""
+    """Return the rows of B of column indices: pixels of the inputs of a convolution; -1 stays -1."""
     grid = grid_of(plan)
     if grid is None:
         return columns
-    return np.ascontiguousarray(np.append(grid.offsets(), np.int32(-1))[columns])
+    rows = grid.offsets()
+    rows[grid.conv.k :] |= SECOND_SOURCE
+    return np.ascontiguousarray(np.append(rows, np.int32(-1))[columns])
 
 
 def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
-    """Write line sizes, pixel counts and strides into the launch argument; nothing for a matrix product."""
+    """Write sizes of lines, pixels and borders into the launch argument; nothing for a matrix product."""
     grid = grid_of(plan)
     if grid is None:
         return
@@ -70,6 +74,8 @@ def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
     args["line_chunks"], args["pixel_chunks"] = grid.line * chunks, conv.width_out * chunks
     step = conv.stride * pixel_bytes
     args["strides"] = (chunks, step, step * grid.source.line, 0)
+    border = grid.output_border
+    args["gaps"] = (border * grid.line * chunks, border * chunks, plan.m - 1, 0)
 
 
 class ConvOperator:
@@ -84,15 +90,17 @@ class ConvOperator:
 
     def __init__(self, operator: Any, grid: ConvGrid) -> None:
         self._operator, self.grid, self.plan, self.clock = operator, grid, operator.plan, operator.clock
-        self.output = grid.output(self.plan.m)
+        self.output, self.more = grid.output(self.plan.m), grid.output(grid.second)
         self._pixel = grid.conv.batch * DTYPE_BYTES[self.plan.dtype]
         self._first, self._plane = self.output.first * self._pixel, self.output.plane * self._pixel
 
-    def __call__(self, b: Any, out: Any = None) -> Any:
+    def __call__(self, b: Any, out: Any = None, *, second: Any = None) -> Any:
         """Return C (output.pixels, batch) for B (grid.source.pixels, batch): CuPy arrays or torch tensors.
 
-        The launch is enqueued on the current stream of the framework of `b`. If `out` is given, it must
-        already have zeros between its planes, for example because it is an earlier output.
+        `second` (output.pixels, batch) is the second input of a grid that has one.
+
+        The launch is enqueued on the current stream of the framework of `b`, and writes all of C, with zeros
+        between its planes.
 
         Raises
         ------
@@ -100,25 +108,27 @@ class ConvOperator:
         """
         framework = framework_of("B", b)
         read = self._place("B", framework, b, self.grid.source.pixels)
+        if (second is None) != (self.grid.second == 0):
+            raise BadInput(f"convolution: wanted a second input of {self.grid.second} channels")
+        added = None if second is None else self._place("second", framework, second, self.more.pixels)
         c = framework.empty(b, self.output.pixels, self.grid.conv.batch) if out is None else out
         written = self._place("C", framework, c, self.output.pixels)
         import cupy as cp
 
         with framework.stream(b):
-            if out is None:
-                self.clear(framework.view(c))
-            self.enqueue(read, written, int(cp.cuda.get_current_stream().ptr))
+            self.enqueue(read, written, int(cp.cuda.get_current_stream().ptr), added)
         return c
 
-    def enqueue(self, b: Place, c: Place, stream: int) -> None:
-        """Enqueue only the launch: nothing is checked, and borders between planes of C are not written.
+    def enqueue(self, b: Place, c: Place, stream: int, second: Place | None = None) -> None:
+        """Enqueue only the launch: nothing is checked.
 
         Parameters
         ----------
-        b, c : input and output; `row_bytes` is the bytes of a pixel
+        b, c, second : inputs and output; `row_bytes` is the bytes of a pixel
         stream : handle
         """
-        self._operator.enqueue(b, Place(c.pointer + self._first, self._plane), stream)
+        written = Place(c.pointer + self._first, self._plane)
+        self._operator.enqueue(b, written, stream, second=0 if second is None else second.pointer)
 
     def copy(self) -> "ConvOperator":
         """Return a copy with its own device memory, to be used on another stream."""
@@ -131,13 +141,3 @@ class ConvOperator:
         if given.strides[0] != self._pixel or given.pointer % wanted.align_bytes:
             raise BadInput(f"{name} must lie without gaps from a multiple of {wanted.align_bytes} bytes on")
         return Place(given.pointer, self._pixel)
-
-    def clear(self, c: Any) -> None:
-        """Write zeros between the planes of C, a CuPy array.
-
-        Words of 8 bytes are faster: CuPy stores one element per thread, whatever its size.
-        """
-        import cupy as cp
-
-        shape = (self.plan.m + 1, self._first // _WORD_BYTES)
-        cp.ndarray(shape, "u8", c.data, (self._plane, _WORD_BYTES))[...] = 0

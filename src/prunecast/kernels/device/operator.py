@@ -131,7 +131,9 @@ class Operator:
         # Words of a buffer: NumPy needs six times as long to set a field of a record
         fields: Any = self._args.dtype.fields
         self._words: Any = self._args.view(np.uint64).data
-        self._b, self._c = (fields[name][1] // WORD_BYTES for name in ("b", "c"))
+        self._b, self._c, self._second = (
+            fields[name][1] // WORD_BYTES if name in fields else 0 for name in ("b", "c", "second")
+        )
         self._call: Call | None = None
         self._lock = Lock()
         arguments = [self._args.ctypes.data, *[0] * self.maps]
@@ -159,8 +161,14 @@ class Operator:
             load_function(cubin, "fill_rows", 0, self.device), rows.pointer, packed.unwritten.size
         )
 
-    def at(self, call: Call, b: int, c: int, stream: int) -> None:
-        """Enqueue the launches with the addresses of B and C on a stream, given by its handle."""
+    def at(self, call: Call, b: int, c: int, stream: int, second: int = 0) -> None:
+        """Enqueue the launches on a stream, given by its handle.
+
+        Parameters
+        ----------
+        b, c : addresses of B and C
+        second : address of a convolution's second input
+        """
         # Other threads must not change the argument before the driver has copied it
         with self._lock:
             if call is not self._call and call != self._call:
@@ -168,6 +176,8 @@ class Operator:
                 self._call = call
             if self._has_blocks:
                 self.place(b, c)
+                if second:
+                    self._words[self._second] = (second - b) % (1 << 64)
                 self._launch(stream)
             if self._fill is not None:
                 self._fill(Place(c, call.c_row_bytes), call.bias, call.tokens, stream)

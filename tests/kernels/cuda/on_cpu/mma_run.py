@@ -63,6 +63,8 @@ def run_mma(
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
     args["c"], args["c_row_bytes"] = operands.c.address, operands.c.row_bytes
+    if operands.second is not None:
+        args["second"] = operands.second.address - operands.b.address
     resources = plan.resources
     grid = Grid(
         records.blocks,
@@ -72,6 +74,6 @@ def run_mma(
         backwards=backwards,
         seed=seed,
     )
-    run_on_cpu(kernel, grid, [args], [*arrays.values(), operands.b.whole, operands.c.whole])
+    run_on_cpu(kernel, grid, [args], [*arrays.values(), *operands.inputs, operands.c.whole])
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
     assert (arrays["clock"] > 0).all(), "the clock was not written"

@@ -58,6 +58,13 @@ class Operands:
     c: Rows
     """Poisoned."""
     bias: npt.NDArray[np.float32] | None
+    second: Rows | None = None
+    """Second input of a convolution."""
+
+    @property
+    def inputs(self) -> list[npt.NDArray[Any]]:
+        """Arrays that the product reads."""
+        return [self.b.whole] if self.second is None else [self.b.whole, self.second.whole]
 
 
 def rows_of(values: npt.NDArray[Any], *, apart: int, shift: int = 0) -> Rows:

@@ -76,6 +76,8 @@ def run_tiles(
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
+    if operands.second is not None:
+        args["second"] = operands.second.address - operands.b.address
     c = gated or token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
@@ -95,7 +97,7 @@ def run_tiles(
         kernel,
         grid,
         [args, _map_of_c(plan, c, gated=gated is not None) if token_major is None else _token_map(plan, c)],
-        [*arrays.values(), operands.b.whole, c.whole],
+        [*arrays.values(), *operands.inputs, c.whole],
     )
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
 

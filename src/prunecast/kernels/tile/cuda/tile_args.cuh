@@ -33,12 +33,16 @@ struct TileArgs {
   int pixel_chunks;
   int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
   int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
-#if STRIDED
+#if BORDER
   Strides strides;
+  Gaps gaps;
+  i64 second;  // with SECOND: bytes from B to the second input, of pixels like those of B
+  i64 reserved;
 #endif
 };
 
-static_assert(sizeof(TileArgs) == 3344 + 16 * STRIDED, "TILE_ARGS in arguments.py has the same bytes");
+static_assert(BORDER || !(STRIDED || SECOND), "what convolutions need stands with the border");
+static_assert(sizeof(TileArgs) == 3344 + 48 * BORDER, "TILE_ARGS in arguments.py has the same bytes");
 
 using Args = TileArgs;  // for the headers that the sparse kernel shares
 

@@ -160,6 +160,9 @@ __device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c
     } else {
       me.outgoing.flush(args);
       me.outgoing.take(sums, ending);
+#if BORDER
+      me.outgoing.clear(args);
+#endif
     }
     item = next;
   }

@@ -163,6 +163,15 @@ struct Outgoing {
     fill_staging();
   }
 
+#if BORDER
+  // This item's part of the zeros after its rows.
+  __device__ __forceinline__ void clear(const TileArgs& args) const {
+    const int parts = (args.tokens + PART_TOKENS - 1) / PART_TOKENS;
+    clear_gaps(args.c, args.c_row_bytes, args.tokens, args.gaps, row, token / PART_TOKENS, parts,
+               lane / CHUNK_ROWS, 32 / CHUNK_ROWS);
+  }
+#endif
+
   // Stores one chunk, if there is one.
   __device__ __forceinline__ void store(const TileArgs& args) {
     if (left == 0) return;

@@ -13,21 +13,22 @@ struct Gather {
 #if STRIDED
   u32 at[BLOCK_N / 64];       // in a row, of this thread's chunk of each 64 tokens
 #endif
+  const Args* args;           // the bytes to a second input would need registers here
 
-  __device__ __forceinline__ Gather(const Args& args, int first_token, int chunk) {
+  __device__ __forceinline__ Gather(const Args& tile_args, int first_token, int chunk) : args(&tile_args) {
     const int token = first_token + 8 * chunk;
 #if STRIDED
-    from = args.b;
+    from = args->b;
 #pragma unroll
     for (int b = 0; b < BLOCK_N / 64; ++b) {
-      at[b] = source_of(min(token + b * 64, args.tokens - 8), args.line_chunks, args.pixel_chunks, args.strides);
+      at[b] = source_of(min(token + b * 64, args->tokens - 8), args->line_chunks, args->pixel_chunks, args->strides);
     }
 #else
-    from = args.b + 2ll * min(token, args.tokens - 8);
+    from = args->b + 2ll * min(token, args->tokens - 8);
 #endif
-    row_bytes = static_cast<u32>(args.b_row_bytes);
-    tokens_left = args.tokens - token;
-    inside = first_token + BLOCK_N <= args.tokens;
+    row_bytes = static_cast<u32>(args->b_row_bytes);
+    tokens_left = args->tokens - token;
+    inside = first_token + BLOCK_N <= args->tokens;
   }
 
   __device__ __forceinline__ void stage(u32 to, int4 columns) const {
@@ -47,7 +48,8 @@ struct Gather {
   }
 
   __device__ __forceinline__ void copy_row(u32 to, int column, int block) const {
-    const unsigned char* row = from + static_cast<u64>(static_cast<u32>(column)) * row_bytes;
+    const unsigned char* row = from + static_cast<u64>(static_cast<u32>(row_of_source(column))) * row_bytes;
+    row += source_offset(*args, column);
 #if STRIDED
     copy_16_unless(to + block * TOKEN_BLOCK_BYTES, row + at[block], column < 0);
 #else

@@ -3,6 +3,7 @@
 // Two consumer warpgroups share the block's tile of C: 64 rows each with 128 rows of weights, half of the
 // tokens each with 64.
 #pragma once
+#include "border.cuh"
 
 #ifndef PDL
 #define PDL 1
@@ -17,7 +18,7 @@ constexpr int WARPGROUP = 128;
 constexpr int THREADS = 3 * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = 56;
 constexpr int CONSUMER_REGISTERS = 224;
-constexpr bool HOLDS_RANGE = true;
+constexpr bool HOLDS_RANGE = !BORDER;  // convolutions have no register for it
 constexpr int CONSUMER_WARPS = 8;
 
 constexpr int WEIGHT_BYTES = BLOCK_M * 128;

@@ -194,6 +194,17 @@ struct Outgoing {
     fill_staging();
   }
 
+#if BORDER
+  // This item's part of the zeros after its rows.
+  __device__ __forceinline__ void clear(const TileArgs& args) const {
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+      clear_gaps(args.c, args.c_row_bytes, args.tokens, args.gaps, half == 0 ? row : next_row, token / 64,
+                 (args.tokens + 63) / 64, 0, 1);
+    }
+  }
+#endif
+
   // Stores one half, if there is one and it is time.
   __device__ __forceinline__ void store(const TileArgs& args) {
     if (left == 0) return;

@@ -12,17 +12,18 @@
 struct Gather {
   const unsigned char* from[2];
   int row_bytes;
+  const TileArgs* args;  // the bytes to a second input would need registers here
 
-  __device__ __forceinline__ Gather(const TileArgs& args, int first_token, int chunk)
-      : row_bytes(static_cast<int>(args.b_row_bytes)) {
+  __device__ __forceinline__ Gather(const TileArgs& tile_args, int first_token, int chunk)
+      : row_bytes(static_cast<int>(tile_args.b_row_bytes)), args(&tile_args) {
     const int token = first_token + 8 * chunk;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const int first = min(token + 64 * block, args.tokens - 8);
+      const int first = min(token + 64 * block, args->tokens - 8);
 #if STRIDED
-      from[block] = args.b + source_of(first, args.line_chunks, args.pixel_chunks, args.strides);
+      from[block] = args->b + source_of(first, args->line_chunks, args->pixel_chunks, args->strides);
 #else
-      from[block] = args.b + 2ll * first;
+      from[block] = args->b + 2ll * first;
 #endif
     }
   }
@@ -35,7 +36,8 @@ struct Gather {
   }
 
   __device__ __forceinline__ void row(u32 to, int column) const {
-    copy_16_of_row(to, from[0], column, row_bytes);
-    copy_16_of_row(to + TOKEN_BLOCK_BYTES, from[1], column, row_bytes);
+    const i64 more = source_offset(*args, column);
+    copy_16_of_row(to, from[0] + more, row_of_source(column), row_bytes);
+    copy_16_of_row(to + TOKEN_BLOCK_BYTES, from[1] + more, row_of_source(column), row_bytes);
   }
 };

@@ -4,13 +4,13 @@ The work list has two records of four numbers per item.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.conv_input import rows_of_b, write_grid
+from prunecast.kernels.device.conv_input import PLANE_FIELDS, rows_of_b, write_grid
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
     ItemColumns,
@@ -106,7 +106,7 @@ _LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCK
 """Lists in the argument of a kernel. Kind: definition, `TileArgs` of tile_args.cuh."""
 
 
-def list_record(pointers: str, numbers: str, *behind: tuple[str, str, tuple[int]]) -> np.dtype[np.void]:
+def list_record(pointers: str, numbers: str, *behind: Any) -> np.dtype[np.void]:
     """Return the argument dtype of a kernel that processes lists of items.
 
     Its fields are the pointers, the row strides of B and C, the 4-byte numbers, the lists, and the fields
@@ -120,10 +120,11 @@ def list_record(pointers: str, numbers: str, *behind: tuple[str, str, tuple[int]
 TILE_ARGS = list_record(
     "weights columns items splits rows b c bias partials counters clock",
     "tokens null_stage blocks_in_args c_tokens line_chunks pixel_chunks",
-    ("strides", "i4", (4,)),
+    *PLANE_FIELDS,
+    ("reserved", "u8"),
 )
-"""Layout of `TileArgs`; `first` is 16-byte aligned in C++, and `strides` is read only by strided
-convolutions. Kind: CUDA source, `tile_args.cuh`."""
+"""Layout of `TileArgs`; `first` is 16-byte aligned in C++, and the fields after the lists are read only
+by convolutions. Kind: CUDA source, `tile_args.cuh`."""
 
 
 STAGE_COLUMNS = 64

@@ -36,14 +36,14 @@ struct MmaArgs {
 #if BORDER
   int line_chunks;  // as in `border.cuh`
   int pixel_chunks;
-#endif
-#if STRIDED
   Strides strides;
+  Gaps gaps;
+  i64 second;  // with SECOND: bytes from B to the second input, of pixels like those of B
 #endif
 };
 
-static_assert(sizeof(MmaArgs) == 3736 + 8 * BORDER + 16 * STRIDED, "MMA_ARGS in records.py has the same bytes");
-static_assert(BORDER || !STRIDED, "what strides need stands with the border");
+static_assert(sizeof(MmaArgs) == 3736 + 48 * BORDER, "MMA_ARGS in records.py has the same bytes");
+static_assert(BORDER || !(STRIDED || SECOND), "what convolutions need stands with the border");
 
 // Bytes from the beginning of a row of B to a chunk of its tokens.
 __device__ __forceinline__ i64 place_in_row(const MmaArgs& args, int token) {

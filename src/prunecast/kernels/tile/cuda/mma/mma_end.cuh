@@ -144,4 +144,12 @@ __device__ __forceinline__ void finish(const MmaArgs& args, Sums& sums, const Ro
     take_over(partials, sums, split.y, counter, me.lane);
   }
   store_rows(args, sums, rows, token, me);
+#if BORDER
+#pragma unroll
+  for (int i = 0; i < (PART_M + 31) / 32; ++i) {
+    constexpr int LANES = PART_M < 32 ? 32 / PART_M : 1;  // of a row
+    clear_gaps(args.c, args.c_row_bytes, args.tokens, args.gaps, rows.held[i], (token + me.token) / PART_N,
+               (args.tokens + PART_N - 1) / PART_N, me.lane / (32 / LANES), LANES);
+  }
+#endif
 }

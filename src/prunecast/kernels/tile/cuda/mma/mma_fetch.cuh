@@ -130,8 +130,9 @@ struct Fetcher {
     to += row * ROW_BYTES + (chunk ^ row % SWIZZLED_ROWS) * 16;
 #pragma unroll
     for (int q = 0; q < ROWS_A_PIECE; ++q) {
-      copy_16_of_row_if(more, to + (first + q) * ROWS_AT_ONCE * ROW_BYTES, from, inside ? column[q] : -1,
-                        static_cast<int>(args.b_row_bytes));
+      const unsigned char* source = from + source_offset(args, column[q]);
+      copy_16_of_row_if(more, to + (first + q) * ROWS_AT_ONCE * ROW_BYTES, source,
+                        inside ? row_of_source(column[q]) : -1, static_cast<int>(args.b_row_bytes));
     }
   }
 

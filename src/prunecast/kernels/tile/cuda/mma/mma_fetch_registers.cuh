@@ -81,7 +81,8 @@ struct Fetcher {
 #pragma unroll
     for (int q = 0; q < ROW_COPIES; ++q) {
       tokens[q] = make_uint4(0, 0, 0, 0);
-      if (inside && column[q] >= 0) tokens[q] = load_early_16(first + column[q] * args.b_row_bytes);
+      if (!inside || column[q] < 0) continue;
+      tokens[q] = load_early_16(first + source_offset(args, column[q]) + row_of_source(column[q]) * args.b_row_bytes);
     }
   }
 };

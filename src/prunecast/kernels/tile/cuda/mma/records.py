@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.conv_input import rows_of_b, write_grid
+from prunecast.kernels.device.conv_input import PLANE_FIELDS, rows_of_b, write_grid
 from prunecast.kernels.device.tile_stages import (
     ItemColumns,
     Packed,
@@ -36,9 +36,9 @@ MMA_ARGS = np.dtype(
     + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
     + [(name, "i4") for name in ("tokens", "blocks_in_args")]
     + [("first", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
-    + [("line_chunks", "i4"), ("pixel_chunks", "i4"), ("strides", "i4", (4,))]
+    + [("line_chunks", "i4"), ("pixel_chunks", "i4"), *PLANE_FIELDS]
 )
-"""Layout of `MmaArgs`; a form without border and strides does not read the fields after `first`. Kind: CUDA
+"""Layout of `MmaArgs`; only convolutions read the fields after `first`. Kind: CUDA
 source, `mma_args.cuh`."""
 
 

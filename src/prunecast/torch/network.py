@@ -1,0 +1,377 @@
+"""A convolutional network in planes, from the first convolution of our kernels to the last.
+
+`trace` makes a graph of the model with torch.fx and finds its convolutions. `folded_norms` folds batch norms
+into the convolutions before them, `ends_of` returns activations and residual sums for the epilogues of
+convolutions, and `rewrite` replaces the model's `forward` by code in which images stay in planes:
+
+    conv -> norm -> relu                       becomes  conv (epilogue)
+    conv -> norm -> sum with x -> relu         becomes  conv (x is its second input; epilogue)
+    relu -> max pool of images                 becomes  part of the copy into planes
+    pool, upsample, concatenate, elementwise   become   passes over planes
+
+Everything else reads and writes images. The submodules stay where they are, so that names, `state_dict` and
+hooks stay; submodules whose work is part of another one are no longer called.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx, nn
+
+from prunecast.patterns import TileMap
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.torch.conv import Ends, SparseConv, SparseConv2d
+from prunecast.torch.epilogue import activation_of
+from prunecast.torch.find import is_convolution, matrix_of, runs_on_grid
+from prunecast.torch.passes import SUMS, NodeOfPass, as_images, into_planes, pass_of, window_of
+
+FUSED = ("relu", "gelu", "silu", "gelu-tanh")
+"""Activations that are fused into the epilogue of a convolution."""
+_DENSE_HEIGHT = 128
+"""Rows of the tiles of dense convolutions in planes. Kind: choice, the height that most plans have."""
+_ONE = 2.0**-11
+"""Largest difference from 1 of a scale that is one. Kind: definition, half of the spacing of fp16 there."""
+
+
+class Site(NamedTuple):
+    """A call of a convolution, with the nodes whose work its kernel does."""
+
+    name: str
+    conv: fx.Node
+    norm: str | None
+    """Name of the batch norm after it."""
+    other: fx.Node | None
+    """The other operand of a sum after it."""
+    activation: str
+    end: fx.Node
+    """The node whose value the kernel writes."""
+
+    @property
+    def fused(self) -> tuple[str | None, bool, str]:
+        """What must be the same at all calls of a module."""
+        return self.norm, self.other is not None, self.activation
+
+    def before_end(self) -> Iterator[fx.Node]:
+        """Yield the convolution and the nodes after it, without the last one."""
+        node = self.conv
+        while node is not self.end:
+            yield node
+            node = next(iter(node.users))
+
+
+class _Tracer(fx.Tracer):  # type: ignore[misc]
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        """Return whether a module is one node: those of torch and of this package are."""
+        return module.__module__.startswith("prunecast.") or bool(super().is_leaf_module(module, name))
+
+
+class Traced(NamedTuple):
+    """The graph of a model and its convolutions; or why it has none."""
+
+    graph: fx.Graph | None = None
+    sites: tuple[Site, ...] = ()
+    why: str = ""
+
+
+def trace(model: nn.Module) -> Traced:
+    """Return the graph of a model in which convolutions and what follows them are found."""
+    if model.training:
+        return Traced(why="it is in training mode, call eval() first")
+    try:
+        graph = _Tracer().trace(model)
+    except Exception as error:  # control flow that depends on data; anything that a model may do
+        said = [*str(error).splitlines(), ""][0]
+        return Traced(why=f"torch.fx cannot trace it ({type(error).__name__}: {said:.80})")
+    return Traced(graph, tuple(sites_of(graph, model)))
+
+
+def sites_of(graph: fx.Graph, model: nn.Module) -> list[Site]:
+    """Return all calls of convolutions with what follows them.
+
+    Modules that are called several times must be followed by the same work everywhere, or nothing is fused.
+    """
+    modules = dict(model.named_modules())
+    place = {node: number for number, node in enumerate(graph.nodes)}
+    taken: set[fx.Node] = set()
+    found: list[Site] = []
+    for node in reversed(graph.nodes):  # the later one of two convolutions adds the other
+        if node.op == "call_module" and is_convolution(modules[node.target]):
+            site = _site(node, modules, place, taken)
+            taken |= {*site.before_end(), site.end}
+            found.append(site)
+    kinds, norms = Counter(site.name for site in found), Counter(site.norm for site in found)
+    same = Counter((site.name, site.fused) for site in found)
+    calls = Counter(node.target for node in graph.nodes if node.op == "call_module")
+    return [
+        site
+        if same[site.name, site.fused] == kinds[site.name]
+        and (site.norm is None or norms[site.norm] == calls[site.norm] == kinds[site.name])
+        else Site(site.name, site.conv, None, None, "none", site.conv)
+        for site in reversed(found)
+    ]
+
+
+def _site(
+    conv: fx.Node, modules: Mapping[str, nn.Module], place: Mapping[fx.Node, int], taken: set[fx.Node]
+) -> Site:
+    end, norm, other, activation = conv, None, None, "none"
+    module = modules[conv.target]
+    if (
+        (after := _only_user(end)) is not None
+        and _is_folded(after, modules)
+        and module.padding_mode == "zeros"
+    ):
+        end, norm = after, str(after.target)
+    after = _only_user(end)
+    if after is not None and after not in taken and module.stride == (1, 1) and after.target in SUMS:
+        operands = [each for each in after.args if isinstance(each, fx.Node)]
+        if len(operands) == len(after.args) == 2 and operands[0] is not operands[1] and not after.kwargs:
+            end, other = after, operands[1] if operands[0] is end else operands[0]
+    if (after := _only_user(end)) is not None:
+        name = activation_of_node(after, modules)
+        if name is not None and name in FUSED:
+            end, activation = after, name
+    return Site(str(conv.target), conv, norm, other, activation, end)
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _is_folded(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
+    """Return whether the node is a batch norm with fixed statistics, weight and bias."""
+    norm: Any = modules.get(str(node.target)) if node.op == "call_module" else None
+    return (
+        type(norm) is nn.BatchNorm2d and norm.running_mean is not None and norm.affine and not norm.training
+    )
+
+
+def activation_of_node(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
+    """Return the name of the activation that a node computes, None for another operation."""
+    if node.op == "call_module":
+        module = modules[node.target]
+        plain = type(module).__module__ == "torch.nn.modules.activation"
+        return activation_of(module) if plain else None
+    if node.op == "call_method" and str(node.target).rstrip("_") == "relu":
+        return "relu"
+    if node.op == "call_function" and set(node.kwargs) <= {"inplace"} and len(node.args) == 1:
+        known = {torch.relu: "relu", nn.functional.relu: "relu", nn.functional.silu: "silu"}
+        known |= {torch.relu_: "relu", nn.functional.gelu: "gelu"}
+        return known.get(node.target)
+    return None
+
+
+# ---- batch norms
+
+
+class Folded(NamedTuple):
+    """A convolution and the batch norm that is folded into it, by their names."""
+
+    conv: str
+    norm: str
+
+
+def folds_of(sites: Sequence[Site]) -> list[Folded]:
+    """Return the batch norms that can be folded."""
+    return list(dict.fromkeys(Folded(site.name, site.norm) for site in sites if site.norm is not None))
+
+
+@contextmanager
+def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[None]:
+    """Fold batch norms, and undo it if the block raises.
+
+    The norm keeps only a shift, and none if the convolution has a bias. A dense copy of the model that loads
+    the state computes the same.
+    """
+    touched = [model.get_submodule(name) for fold in folds for name in fold]
+    before = [{key: value.clone() for key, value in each.state_dict().items()} for each in touched]
+    try:
+        fold_again(model, folds)
+        yield
+    except BaseException:
+        for module, state in zip(touched, before, strict=True):
+            module.load_state_dict(state)
+        raise
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def fold_again(model: nn.Module, folds: list[Folded]) -> None:
+    """Fold batch norms, also after a state was loaded: a norm that was folded before changes nothing."""
+    for conv, norm in ((model.get_submodule(a), model.get_submodule(b)) for a, b in folds):
+        scale = (norm.running_var.float() + norm.eps).rsqrt() * norm.weight.float()
+        shift = norm.bias.float() - norm.running_mean.float() * scale
+        bias = shift if conv.bias is None else shift + conv.bias.float() * scale
+        if not torch.allclose(scale, torch.ones_like(scale), rtol=0.0, atol=_ONE):
+            weight = conv.weight.flatten(1) if is_convolution(conv) else conv.dense_weight().flatten(1)
+            scaled = (weight.float() * scale[:, None]).to(weight.dtype)
+            if is_convolution(conv):
+                conv.weight.copy_(scaled.view_as(conv.weight))
+            else:
+                conv.product.set_weight(scaled, conv.rows)
+        if conv.bias is not None and is_convolution(conv):
+            conv.bias.copy_(bias)
+        if not is_convolution(conv):
+            conv.product.fp32_bias.copy_(bias)
+        norm.running_var.fill_(1.0 - norm.eps)
+        norm.running_mean.zero_()
+        norm.weight.fill_(1.0)
+        norm.bias.copy_(torch.zeros_like(shift) if conv.bias is not None else shift)
+
+
+# ---- the rewrite
+
+
+def ends_of(model: nn.Module, sites: Sequence[Site]) -> dict[str, Ends]:
+    """Return name of a convolution -> what its kernel does after the products."""
+    found = {}
+    for site in sites:
+        is_shifted = site.norm is not None and model.get_submodule(site.name).bias is None
+        bias = model.get_submodule(site.norm).bias.detach() if is_shifted else None
+        found[site.name] = Ends(site.activation, site.other is not None, bias)
+    return found
+
+
+def dense_in_planes(
+    model: nn.Module, network: Traced, sparse: Mapping[str, TileMap], border: int
+) -> dict[str, TileMap]:
+    """Return dense convolutions that run as dense tiles of our kernel, between convolutions in planes.
+
+    A dense convolution of cuDNN there costs two copies of images. Filters that reach further than `border`
+    run here only if they read the image, as the first ones of a ResNet: it is copied with their border.
+    """
+    modules = dict(model.named_modules())
+    found: dict[str, TileMap] = {}
+    starts = {site.conv for site in network.sites if site.name in sparse}
+    for site in reversed(network.sites):
+        conv = modules[site.name]
+        if site.name in sparse or not runs_on_grid(conv) or conv.out_channels % 8:
+            continue
+        is_first = site.conv.args[0].op == "placeholder" and conv.stride[0] > 1
+        if conv.padding[0] > border and not is_first:
+            continue
+        if _is_read_in_planes(site.end, starts, modules):
+            m, k = matrix_of(conv).shape
+            found[site.name] = dense_tile_map(m, k, min(m, _DENSE_HEIGHT))
+            starts.add(site.conv)
+    return found
+
+
+def _is_read_in_planes(node: fx.Node, starts: set[fx.Node], modules: Mapping[str, nn.Module]) -> bool:
+    """Return whether a convolution of ours reads a value, at once or after passes."""
+    return any(
+        user in starts or (pass_of(user, modules) is not None and _is_read_in_planes(user, starts, modules))
+        for user in node.users
+    )
+
+
+def rewrite(model: nn.Module, convs: Sequence[SparseConv]) -> None:
+    """Put sparse convolutions into a model, and replace its `forward`, in place.
+
+    The model gets a subclass of its class. It is traced here again, with the linear layers that it has now.
+    """
+    network = trace(model)
+    assert network.graph is not None
+    for name, module in convs:
+        model.set_submodule(name, module)
+        module.in_network = True
+    border = convs[0].module.border if convs else 1
+    new = _Rewriter(network, dict(model.named_modules()), border).rewritten()
+    own = type(model)
+    forward = type(fx.GraphModule(model, new)).forward
+    members = {"forward": forward, "__module__": own.__module__, "planes_graph": new}
+    model.__class__ = type(own.__name__, (own,), members)
+    folds = folds_of(network.sites)
+    if folds:
+        model.register_load_state_dict_post_hook(lambda loaded, _: fold_again(loaded, folds))
+
+
+class _Rewriter:
+    """Copies a graph, with values in planes where their makers and readers are."""
+
+    def __init__(self, network: Traced, modules: Mapping[str, nn.Module], border: int) -> None:
+        self._graph, self._modules, self._border = network.graph, modules, border
+        sites = [self._in_kernel(site) for site in network.sites]
+        self._of_end = {site.end: site for site in sites}
+        self._skipped = {node for site in sites for node in site.before_end()}
+        self._new = fx.Graph()
+        self._images: dict[fx.Node, fx.Node] = {}
+        self._planes: dict[fx.Node, fx.Node] = {}
+        self._copied: list[fx.Node] = []
+        """New nodes whose work a copy into planes does, in order."""
+
+    def _in_kernel(self, site: Site) -> Site:
+        """Return the site with the work that is done in the kernel: of a dense one, only the norm."""
+        if isinstance(self._modules[site.name], SparseConv2d):
+            return site
+        end = site.conv if site.norm is None else next(iter(site.conv.users))
+        return site._replace(other=None, activation="none", end=end)
+
+    def rewritten(self) -> fx.Graph:
+        """Return the new graph, without nodes that nothing reads any more."""
+        for node in self._graph.nodes if self._graph is not None else []:
+            if node in self._skipped:
+                continue
+            if (site := self._of_end.get(node)) is not None:
+                self._convolve(site)
+            elif not self._passed(node):
+                self._images[node] = self._new.node_copy(node, self._as_images)
+        for node in reversed(self._copied):
+            if not node.users:
+                self._new.erase_node(node)
+        self._new.lint()
+        return self._new
+
+    def _convolve(self, site: Site) -> None:
+        module = self._modules[site.name]
+        if not isinstance(module, SparseConv2d):
+            self._images[site.end] = self._dense(site, module)
+            return
+        x = self._as_planes(site.conv.args[0], max(self._border, module.size // 2))
+        added = () if site.other is None else (self._as_planes(site.other, self._border),)
+        self._planes[site.end] = self._new.call_module(site.name, (x, *added))
+
+    def _dense(self, site: Site, conv: nn.Conv2d) -> fx.Node:
+        """Add a dense convolution, whose bias is the shift of its norm."""
+        x = self._as_images(site.conv.args[0])
+        if site.norm is None or conv.bias is not None:
+            return self._new.call_module(site.name, (x,))
+        weight, bias = (self._new.get_attr(name) for name in (f"{site.name}.weight", f"{site.norm}.bias"))
+        sizes = (conv.stride, conv.padding, conv.dilation, conv.groups)
+        return self._new.call_function(nn.functional.conv2d, (x, weight, bias, *sizes))
+
+    def _passed(self, node: fx.Node) -> bool:
+        """Add a pass over planes for a node that reads planes, if there is one."""
+        if not node.all_input_nodes or node.all_input_nodes[0] not in self._planes:
+            return False
+        add = pass_of(node, self._modules)
+        made = None if add is None else add(NodeOfPass(self._new, self._planes, node, self._as_images))
+        if made is None:
+            return False
+        (self._planes if made.is_planes else self._images)[node] = made.node
+        return True
+
+    def _as_images(self, node: fx.Node) -> fx.Node:
+        if node not in self._images:
+            self._images[node] = self._new.call_function(as_images, (self._planes[node],))
+        return self._images[node]
+
+    def _as_planes(self, node: fx.Node, border: int) -> fx.Node:
+        """Return a value in planes; a ReLU and a max pool before it are part of the copy."""
+        if border == self._border and node in self._planes:
+            return self._planes[node]
+        pooled, window = window_of(node, self._modules)
+        source = node if window is None else pooled
+        before = source.all_input_nodes
+        relu = activation_of_node(source, self._modules) == "relu" and _only_user(source) is not None
+        relu = relu and len(before[0].users) == 1  # it may work in place
+        done = [source] * relu + [node] * (window is not None)
+        self._copied += [self._images[each] for each in done if each in self._images]
+        source = before[0] if relu else source
+        arguments = (self._as_images(source), border, relu, *(window or (1, 1, 0)))
+        found = self._new.call_function(into_planes, arguments)
+        if border == self._border:
+            self._planes[node] = found
+        return found

@@ -1,0 +1,317 @@
+"""Whole convolutional networks in planes, without a GPU: what is rewritten, and that it computes the same."""
+
+import copy
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from prunecast.errors import BadInput  # noqa: E402
+from prunecast.torch import SparseConv2d, sparsify  # noqa: E402
+
+GPU = "h200-sxm"
+
+
+class Block(nn.Module):
+    """A residual block of two 3x3 convolutions."""
+
+    def __init__(self, channels, filters, stride=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, filters, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(filters)
+        self.conv2 = nn.Conv2d(filters, filters, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(filters)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or channels != filters:
+            conv = nn.Conv2d(channels, filters, 1, stride, bias=False)
+            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(filters))
+
+    def forward(self, x):
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)
+
+
+class Bottleneck(nn.Module):
+    """A residual block of 1x1, 3x3 and 1x1 convolutions."""
+
+    def __init__(self, channels, filters, out, stride=1):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(channels, filters, 1, bias=False), nn.BatchNorm2d(filters)
+        self.conv2 = nn.Conv2d(filters, filters, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(filters)
+        self.conv3, self.bn3 = nn.Conv2d(filters, out, 1, bias=False), nn.BatchNorm2d(out)
+        self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = functional.relu(self.bn1(self.conv1(x)))
+        y = functional.relu(self.bn2(self.conv2(y)))
+        return functional.relu(self.bn3(self.conv3(y)) + self.downsample(x))
+
+
+class ResNet(nn.Module):
+    """The stem of a ResNet, two blocks and the classifier."""
+
+    def __init__(self, *blocks):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32)
+        self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        self.blocks = nn.Sequential(*blocks)
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(64, 16)
+
+    def forward(self, x):
+        x = self.blocks(self.maxpool(self.relu(self.bn1(self.conv1(x)))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+def vgg():
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(True), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(True)]
+    layers += [nn.MaxPool2d(2, 2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(True), nn.AdaptiveAvgPool2d(4)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, 32), nn.ReLU(True), nn.Dropout())
+
+
+class UNet(nn.Module):
+    """Down, up, and a concatenation between them; SiLU and average pools."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.down = nn.Conv2d(8, 16, 3, padding=1), nn.AvgPool2d(2)
+        self.middle, self.last = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(48, 8, 3, padding=1)
+        self.up = nn.Upsample(scale_factor=2)
+
+    def forward(self, x):
+        first = functional.silu(self.first(x))
+        middle = functional.silu(self.middle(self.down(first))) * 0.5
+        up = functional.interpolate(middle, scale_factor=2.0, mode="nearest")
+        return torch.sigmoid(self.last(torch.cat([first, up], 1)))
+
+
+class Mixer(nn.Module):
+    """As ConvNeXt: a depthwise convolution that stays dense, and two 1x1 convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.depthwise = nn.Conv2d(8, 16, 1), nn.Conv2d(16, 16, 7, padding=3, groups=16)
+        self.wide, self.narrow = nn.Conv2d(16, 64, 1), nn.Conv2d(64, 16, 1)
+        self.scale = nn.Parameter(torch.randn(16, 1, 1))
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.narrow(functional.gelu(self.wide(self.depthwise(x))))
+        return (x + self.scale * y).mean((2, 3))
+
+
+class Pyramid(nn.Module):
+    """As a feature pyramid: sums with upsampled maps, of the size of another one; a head that is shared."""
+
+    def __init__(self):
+        super().__init__()
+        self.low, self.high = nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(16, 16, 3, 2, 1)
+        self.inner_low, self.inner_high = nn.Conv2d(16, 16, 1), nn.Conv2d(16, 16, 1)
+        self.head = nn.Conv2d(16, 8, 3, padding=1)
+
+    def forward(self, x):
+        low = functional.relu(self.low(x))
+        high = functional.relu6(self.high(low))
+        top, side = self.inner_high(high), self.inner_low(low)
+        inner = side + functional.interpolate(top, size=side.shape[-2:], mode="nearest")
+        return {"low": self.head(inner), "high": functional.relu(self.head(top))}
+
+
+def ready(model, seed=0):
+    """The model in fp16, with norms that do something."""
+    torch.manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0.0, 0.1)
+            module.running_var.uniform_(0.5, 2.0)
+            module.weight.data.uniform_(0.5, 1.5)
+            module.bias.data.normal_(0.0, 0.1)
+    return model.eval().half()
+
+
+def converted(model, ignore=(), **options):
+    """The sparse model, and a dense copy with the weights that it keeps."""
+    dense = copy.deepcopy(model)
+    options = {"sparsity": 0.5, "gpu": GPU, "max_tokens": 64, "ignore": ignore, "quiet": True} | options
+    done = sparsify(model, "tile-wise:32", convolutions=True, **options)
+    dense.load_state_dict(model.state_dict())
+    return model, dense.float(), done
+
+
+def same(model, dense, *shapes):
+    """Both compute the same for images of all shapes and layouts."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shape in shapes:
+            x = torch.randn(shape).half()
+            wanted = dense(x.float())
+            strided = torch.randn(*shape[:3], 2 * shape[3]).half()[..., ::2].copy_(x)
+            for lies in (x, x.to(memory_format=torch.channels_last), strided):
+                found = model(lies)
+                pairs = (
+                    [(found, wanted)]
+                    if torch.is_tensor(found)
+                    else zip(found.values(), wanted.values(), strict=True)
+                )
+                for own, exact in pairs:
+                    torch.testing.assert_close(own.float(), exact, rtol=4e-3, atol=4e-3)
+
+
+def calls(model):
+    """Names of the functions and modules that the new code calls."""
+    return [getattr(node.target, "__name__", node.target) for node in model.planes_graph.nodes][1:-1]
+
+
+def resnet(*blocks):
+    return ready(ResNet(*blocks)), ["conv1", "fc"]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        lambda: (Block(32, 64), Block(64, 64, 2)),
+        lambda: (Bottleneck(32, 16, 64), Bottleneck(64, 32, 64, 2)),
+    ],
+)
+def test_a_resnet_is_copied_into_planes_once(blocks):
+    model, ignore = resnet(*blocks())
+    model, dense, _ = converted(model, ignore)
+    names = calls(model)
+    assert names[:3] == ["into_planes", "conv1", "pooled"]
+    convs = [name for name, module in model.named_modules() if isinstance(module, SparseConv2d)]
+    copies = {"into_planes": 1, "pooled": 1, "mean_as_images": 1, "flatten": 1, "fc": 1}
+    assert {name: names.count(name) for name in copies} == copies
+    assert sorted(set(names) - set(copies)) == sorted(convs)
+    assert sum(model.get_submodule(name).adds for name in convs) == 2
+    same(model, dense, (3, 3, 40, 48), (9, 3, 32, 32))
+
+
+def test_a_vgg_stays_in_planes_from_the_image_on():
+    model, dense, done = converted(ready(vgg()), ["0"])
+    assert calls(model)[:6] == ["into_planes", "0", "2", "pooled", "5", "averaged_to"]
+    assert model[0].density == 1.0
+    assert "0" not in done.layers
+    same(model, dense, (3, 3, 16, 16), (1, 3, 8, 8))
+
+
+def test_a_unet_pools_upsamples_and_concatenates_in_planes():
+    model, dense, _ = converted(ready(UNet()))
+    names = calls(model)
+    assert (names.count("into_planes"), names.count("as_images"), names.count("pooled")) == (1, 1, 2)
+    same(model, dense, (5, 8, 12, 8))
+
+
+def test_what_is_not_in_planes_costs_a_copy():
+    model, dense, _ = converted(ready(Mixer()))
+    assert calls(model).count("into_planes") == 2
+    assert type(model.depthwise) is nn.Conv2d
+    same(model, dense, (5, 8, 9, 7))
+
+
+def test_a_pyramid_with_a_shared_head():
+    model, dense, _ = converted(ready(Pyramid()))
+    assert model.head.activation == "none"
+    same(model, dense, (5, 8, 12, 8), (5, 8, 7, 9))
+
+
+def test_norms_that_are_loaded_later_are_folded_again():
+    model, ignore = resnet(Block(32, 64))
+    model, dense, _ = converted(model, ignore)
+    torch.manual_seed(5)
+    state = {
+        name: torch.rand_like(value.float()).add(0.5).to(value.dtype)
+        if ".bn" in name or "bn1" in name
+        else value
+        for name, value in dense.half().state_dict().items()
+    }
+    dense.load_state_dict(state)
+    model.load_state_dict(state)
+    same(model, dense.float(), (2, 3, 32, 32))
+    same(copy.deepcopy(model), dense, (2, 3, 32, 32))
+
+
+def test_hooks_of_convolutions_see_their_images():
+    model, _, _ = converted(ready(vgg()), ["0"])
+    shapes = []
+    model[2].register_forward_hook(
+        lambda _, given, y: shapes.append((given[0].images().shape, y.images().shape))
+    )
+    with torch.no_grad():
+        model(torch.randn(3, 3, 8, 8).half())
+    assert shapes == [((3, 16, 8, 8), (3, 16, 8, 8))]
+
+
+def test_the_last_sizes_are_kept():
+    model, _, _ = converted(ready(vgg()), ["0"])
+    with torch.no_grad():
+        for side in range(8, 30, 2):
+            model(torch.randn(1, 3, side, 8).half())
+    assert [call.height for call in model[2]._launches] == list(range(14, 30, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["compile", "export"])
+def test_the_network_is_ordinary_operators(how):
+    model, ignore = resnet(Bottleneck(32, 16, 64))
+    model, _, _ = converted(model, ignore)
+    x = torch.randn(3, 3, 32, 32).half()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        wanted = model(x)
+        if how == "compile":
+            found = torch.compile(model, fullgraph=True, backend="aot_eager")(x)
+        else:
+            found = torch.export.export(model, (x,)).module()(x)
+    assert torch.equal(found, wanted)
+
+
+def test_a_part_of_a_network_is_not_called_alone():
+    model, _, _ = converted(ready(vgg()), ["0"])
+    with pytest.raises(BadInput, match="part of a rewritten network: call the whole model"):
+        model[2](torch.zeros(1, 16, 8, 8).half())
+    with pytest.raises(BadInput, match=r"no gradients: call eval\(\)"):
+        model.train()(torch.zeros(1, 3, 8, 8).half())
+
+
+def test_norms_come_back_if_the_model_cannot_be_converted():
+    model, _ = resnet(Block(32, 64))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(BadInput):
+        sparsify(
+            model, "tile-wise:nothing", gpu=GPU, max_tokens=64, sparsity=0.5, convolutions=True, quiet=True
+        )
+    with pytest.raises(BadInput, match="no layer has enough zeros"):
+        sparsify(model, "tile-wise:32", gpu=GPU, max_tokens=64, convolutions=True, quiet=True)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Branches(nn.Module):
+    """Its code depends on data."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x) if x.sum() > 0 else self.conv(-x)
+
+
+@pytest.mark.parametrize(
+    ("trains", "why"), [(False, "torch.fx cannot trace it"), (True, "it is in training mode")]
+)
+def test_a_network_without_a_graph_is_converted_as_before(trains, why):
+    model = ready(Branches()).train(trains)
+    model, dense, done = converted(model)
+    assert any(why in line for line in done.left)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = torch.randn(2, 8, 6, 6).half()
+        with torch.no_grad():
+            found = model.eval()(x)
+            torch.testing.assert_close(found.float(), dense.eval()(x.float()), rtol=4e-3, atol=4e-3)
