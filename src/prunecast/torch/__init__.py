@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from prunecast.torch.attention import PreparedAttention, attention_kernels, prepare_attention
     from prunecast.torch.calibrate import input_moments, input_squares, layer_costs, update_weights
     from prunecast.torch.conv import SparseConv2d, TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
@@ -20,22 +21,28 @@ if TYPE_CHECKING:
     from prunecast.torch.sparse_linear import SparseLinear, TileSparseLinear, fuse_dense
 
 __all__ = [
+    "PreparedAttention",
     "Pruner",
     "SparseConv2d",
     "SparseLinear",
     "Sparsified",
     "TileSparseConv2d",
     "TileSparseLinear",
+    "attention_kernels",
     "fuse_dense",
     "input_moments",
     "input_squares",
     "layer_costs",
     "load",
+    "prepare_attention",
     "sparsify",
     "update_weights",
 ]
 
 _HOME = {
+    "PreparedAttention": "prunecast.torch.attention",
+    "attention_kernels": "prunecast.torch.attention",
+    "prepare_attention": "prunecast.torch.attention",
     "Sparsified": "prunecast.torch.convert",
     "SparseLinear": "prunecast.torch.sparse_linear",
     "fuse_dense": "prunecast.torch.sparse_linear",

@@ -1,0 +1,170 @@
+"""`prepare_attention`: fused attention kernels for models of transformers, dense or sparse.
+
+While a graph is traced or captured, transformers cannot read a mask and passes one to every layer, also
+if no mask was given. Kernels with a mask are slower. The mask that stands for no mask and the position biases
+of T5 have strides that no fused kernel accepts: torch then multiplies in fp32. A caller who knows the padding
+of the inputs needs fewer masks.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from prunecast.arguments import checked
+from prunecast.errors import BadInput, check_choice
+
+PADDINGS = ("none", "right", "any")
+_KERNELS = {0: "fp32 products", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
+"""Number of `torch.nn.attention.SDPBackend` -> its kernel."""
+
+
+class PreparedAttention(NamedTuple):
+    """The result of `prepare_attention`."""
+
+    implementation: str
+    """Name of the attention in transformers."""
+    kernels: Mapping[str, str]
+    """Module -> its kernel for the example; empty without an example."""
+
+    def __str__(self) -> str:
+        found = Counter(self.kernels.values())
+        what = ", ".join(f"{count} layers {kernel}" for kernel, count in found.items())
+        return f"attention {self.implementation}: {what or 'give an example to see the kernels'}"
+
+
+@checked
+def prepare_attention(
+    model: nn.Module, *, padding: str = "any", example: Mapping[str, Any] | None = None
+) -> PreparedAttention:
+    """Let a model of transformers run fused attention kernels, without the masks that its inputs do not need.
+
+    For dense and sparse models, before torch.compile and before graphs are captured.
+
+    Parameters
+    ----------
+    model : of transformers, with attention by `scaled_dot_product_attention`
+    padding : of the inputs. `none`: `attention_mask` has no zeros and is not read. `right`: padding follows
+        the last token, so that causal attention needs no mask. `any`: masks are read. Eager calls check it,
+        graphs cannot
+    example : arguments of a forward, with which the model is run once to see the kernels
+
+    Raises
+    ------
+    BadInput : a model whose attention cannot be exchanged, or an unknown padding
+    """
+    check_choice("padding", padding, PADDINGS)
+    name, kind = f"prunecast_{padding}", type(model).__name__
+    if not hasattr(model, "set_attn_implementation"):
+        raise BadInput(f"attention is prepared for models of transformers, got {kind}")
+    _register(name, padding)
+    text = getattr(model.config, "get_text_config", lambda: model.config)()
+    if getattr(text, "attn_logit_softcapping", None) is not None:
+        raise BadInput(f"{kind} caps attention scores, which no fused kernel of torch does")
+    try:
+        model.set_attn_implementation(name)
+    except (ValueError, ImportError) as error:
+        raise BadInput(f"{kind} has no attention that can be exchanged: {error}"[:200]) from None
+    if model.config._attn_implementation != name:
+        raise BadInput(f"{kind} has no attention that can be exchanged")
+    return PreparedAttention(name, {} if example is None else attention_kernels(model, example))
+
+
+def attention_kernels(model: nn.Module, example: Mapping[str, Any]) -> dict[str, str]:
+    """Return the kernel that torch chooses for each attention of a model, which is run once.
+
+    Module -> e.g. `cuDNN, causal`. Modules that do not call `scaled_dot_product_attention` are not listed.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    running: list[str] = []
+    found: dict[str, str] = {}
+
+    def recorded(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *others: Any, **options: Any
+    ) -> Any:
+        given = (query, key, value, attn_mask, *others)
+        kernel = _KERNELS.get(int(torch._fused_sdp_choice(*given, **options)), "another")
+        is_causal = options.get("is_causal", len(others) > 1 and others[1])
+        reads = "mask" if attn_mask is not None else "causal" if is_causal else "no mask"
+        found[running[-1]] = f"{kernel}, {reads}"
+        return attend(*given, **options)
+
+    attend = nn.functional.scaled_dot_product_attention
+    hooks = (
+        register_module_forward_pre_hook(lambda module, _: running.append(names.get(id(module), ""))),
+        register_module_forward_hook(lambda *_: running.pop() and None),
+    )
+    nn.functional.scaled_dot_product_attention = recorded
+    try:
+        with torch.no_grad():
+            model(**example)
+    finally:
+        nn.functional.scaled_dot_product_attention = attend
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _register(name: str, padding: str) -> None:
+    """Register attention and its mask in transformers under such a name."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    def mask(**given: Any) -> torch.Tensor | None:
+        """Return the mask of a layer, or None if it needs none."""
+        read = _mask_to_read(padding, given)
+        if read is None and _needs_none(given):
+            return None
+        made: torch.Tensor | None = sdpa_mask(**{**given, "attention_mask": read})
+        return made
+
+    def attention(
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **options: Any,
+    ) -> Any:
+        """Call the attention of transformers with masks and biases that fused kernels accept."""
+        bias = options.get("position_bias")
+        if bias is not None and bias.stride(-1) != 1:
+            options["position_bias"] = bias.contiguous()
+        if attention_mask is not None and attention_mask.stride(-1) != 1:
+            attention_mask = attention_mask.contiguous()
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask)
+
+
+def _mask_to_read(padding: str, given: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return the padding mask (batch, keys) if the mask of a layer depends on it."""
+    read: torch.Tensor | None = given.get("attention_mask")
+    if (
+        read is None
+        or padding == "any"
+        or (padding == "right" and not given.get("allow_is_causal_skip", True))
+    ):
+        return read
+    if not (torch.compiler.is_compiling() or (read.is_cuda and torch.cuda.is_current_stream_capturing())):
+        is_as_said = read.all() if padding == "none" else (read[:, 1:] <= read[:, :-1]).all()
+        if not is_as_said:
+            raise BadInput(f"attention is prepared for padding={padding!r}, got a mask of another padding")
+    return None
+
+
+def _needs_none(given: Mapping[str, Any]) -> bool:
+    """Return whether attention without a padding mask reads no mask: all keys, or is causal from the first
+    token on.
+    """
+    queries, keys, local = given["q_length"], given["kv_length"], given.get("local_size")
+    if local is not None and keys >= local:
+        return False
+    if given.get("allow_is_bidirectional_skip", False):
+        return True
+    return bool(given.get("allow_is_causal_skip", True)) and queries == keys

@@ -1,0 +1,179 @@
+"""`prepare_attention` on tiny models of transformers: same results, fewer masks."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from prunecast.errors import BadInput  # noqa: E402
+from prunecast.torch import attention_kernels, prepare_attention  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+SIZES = {"vocab_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+SIZES |= {"intermediate_size": 128, "max_position_embeddings": 64}
+T5 = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+MODELS = {
+    "bert": ("BertModel", "BertConfig", SIZES),
+    "llama": ("LlamaModel", "LlamaConfig", {**SIZES, "num_key_value_heads": 2}),
+    "mistral, short window": (
+        "MistralModel",
+        "MistralConfig",
+        {**SIZES, "sliding_window": 4, "num_key_value_heads": 4},
+    ),
+    "mistral": ("MistralModel", "MistralConfig", {**SIZES, "sliding_window": 40, "num_key_value_heads": 2}),
+    "modernbert": ("ModernBertModel", "ModernBertConfig", {**SIZES, "pad_token_id": 0, "local_attention": 4}),
+    "t5": ("T5EncoderModel", "T5Config", T5),
+    "roberta": ("RobertaModel", "RobertaConfig", SIZES),
+}
+IDS = torch.arange(3, 39).reshape(3, 12)
+ONES = torch.ones_like(IDS)
+RIGHT = (torch.arange(12) < torch.tensor([[12], [7], [3]])).long()
+LEFT = RIGHT.flip(1)
+
+
+def made(name):
+    kind, config, sizes = MODELS[name]
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(getattr(transformers, config)(**sizes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_().mul_(2 * parameter.shape[-1] ** -0.5)
+    return model
+
+
+def states(model, mask):
+    with torch.no_grad():
+        return model(input_ids=IDS, **({} if mask is None else {"attention_mask": mask})).last_hidden_state
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("padding", "mask"),
+    [("none", None), ("none", ONES), ("right", RIGHT), ("any", RIGHT), ("any", LEFT), ("any", None)],
+)
+def test_prepared_attention_computes_the_same_of_all_tokens(name, padding, mask):
+    plain, prepared = made(name), made(name)
+    prepare_attention(prepared, padding=padding)
+    real = (ONES if mask is None else mask).bool()
+    y, wanted = states(prepared, mask)[real], states(plain, mask)[real]
+    assert torch.allclose(y, wanted, rtol=1e-4, atol=1e-4)
+    is_causal = name not in ("bert", "roberta", "t5", "modernbert")
+    if mask is LEFT or (mask is RIGHT and not is_causal):
+        assert not torch.allclose(states(plain, ONES)[real], wanted, atol=1e-2), "the mask matters"
+
+
+@pytest.mark.parametrize(
+    ("name", "padding", "mask", "kernels"),
+    [
+        ("bert", "none", ONES, {"no mask"}),
+        ("bert", "right", RIGHT, {"mask"}),
+        ("llama", "none", ONES, {"causal"}),
+        ("llama", "right", RIGHT, {"causal"}),
+        ("llama", "any", RIGHT, {"mask"}),
+        ("mistral", "none", None, {"causal"}),
+        ("mistral, short window", "none", None, {"mask"}),
+        ("modernbert", "none", None, {"no mask", "mask"}),
+        ("t5", "none", None, {"mask"}),
+    ],
+)
+def test_masks_are_read_only_where_they_are_needed(name, padding, mask, kernels):
+    given = {"input_ids": IDS, **({} if mask is None else {"attention_mask": mask})}
+    found = prepare_attention(made(name), padding=padding, example=given)
+    assert {kernel.partition(", ")[2] for kernel in found.kernels.values()} == kernels
+    assert len(found.kernels) == 2 or name == "modernbert"
+    assert all("attention" in module.lower() or "attn" in module for module in found.kernels)
+    assert f"attention prunecast_{padding}: " in str(found)
+
+
+def masks_of(model, given):
+    """Masks and biases of attention in the graph that torch.compile traces."""
+    masks = []
+
+    def backend(graph, _):
+        masks.extend(
+            node.kwargs.get("attn_mask")
+            for node in graph.graph.nodes
+            if "scaled_dot_product_attention" in str(node.target)
+        )
+        return graph.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(model, backend=backend)(**given)
+    return masks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "padding"), [("bert", "none"), ("llama", "none"), ("llama", "right")])
+def test_traced_graphs_have_no_masks(name, padding):
+    model = made(name)
+    given = {"input_ids": IDS, "attention_mask": RIGHT if padding == "right" else ONES}
+    if name == "llama":
+        given["use_cache"] = False
+    assert [each is None for each in masks_of(model, given)] == [False, False]
+    prepare_attention(model, padding=padding)
+    assert masks_of(model, given) == [None, None]
+
+
+def test_biases_and_masks_have_strides_that_fused_kernels_accept(monkeypatch):
+    from transformers.integrations import sdpa_attention
+
+    seen = []
+    whole = sdpa_attention.sdpa_attention_forward
+
+    def recorded(module, query, key, value, attention_mask, **options):
+        seen.append((attention_mask, options.get("position_bias")))
+        return whole(module, query, key, value, attention_mask, **options)
+
+    monkeypatch.setattr(sdpa_attention, "sdpa_attention_forward", recorded)
+    model = made("t5")
+    prepare_attention(model, padding="any")
+    states(model, RIGHT)
+    assert len(seen) == 2
+    assert all(mask.stride(-1) == 1 and bias.stride(-1) == 1 for mask, bias in seen)
+
+
+@pytest.mark.parametrize(("padding", "mask"), [("none", RIGHT), ("right", LEFT)])
+def test_a_mask_of_another_padding_is_refused(padding, mask):
+    model = made("llama")
+    prepare_attention(model, padding=padding)
+    with pytest.raises(BadInput, match=f"prepared for padding='{padding}', got a mask of another"):
+        states(model, mask)
+
+
+def test_text_is_generated_with_any_cache():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**SIZES, num_key_value_heads=2, bos_token_id=1, eos_token_id=2)
+    plain = transformers.LlamaForCausalLM(config).eval()
+    prepared = copy.deepcopy(plain)
+    prepare_attention(prepared, padding="none")
+    options = {"max_new_tokens": 5, "do_sample": False, "attention_mask": ONES, "pad_token_id": 0}
+    options["disable_compile"] = True
+    wanted = plain.generate(IDS, **options)
+    assert torch.equal(prepared.generate(IDS, **options), wanted)
+    assert torch.equal(prepared.generate(IDS, **options, cache_implementation="static"), wanted)
+
+
+def test_models_whose_attention_cannot_be_prepared_are_refused():
+    with pytest.raises(BadInput, match="models of transformers, got Linear"):
+        prepare_attention(torch.nn.Linear(8, 8))
+    gemma = transformers.Gemma2Model(transformers.Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=16))
+    with pytest.raises(BadInput, match="Gemma2Model caps attention scores"):
+        prepare_attention(gemma)
+    with pytest.raises(BadInput, match="padding must be one of none, right, any, got 'left'"):
+        prepare_attention(made("bert"), padding="left")
+
+
+def test_kernels_of_any_module_are_found():
+    model = torch.nn.MultiheadAttention(16, 2, batch_first=True).eval().train()
+    x = torch.randn(2, 5, 16)
+    found = attention_kernels(model, {"query": x, "key": x, "value": x, "need_weights": False})
+    assert set(found) == {""}
+    assert "no mask" in found[""]
