@@ -27,6 +27,8 @@ from benchmarks.published.products import bounds
 from benchmarks.published.tables import gpu_of_file
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.hardware.costs import read_costs
+from prunecast.kernels.libraries.collectives.call import collective
+from prunecast.validation.case import use_by_rule
 
 Row = Mapping[str, str]
 Numbers = Mapping[str, float]
@@ -45,6 +47,17 @@ class Reader(NamedTuple):
     seconds: Callable[[Row, GpuSpec, Numbers], float]
     measured: Callable[[Row], float]
     is_fit: Callable[[Row], bool]
+
+
+FORMS_OF = {"nccl": ("NCCL, low latency", "NCCL"), "one-shot": ("one-shot",), "two-shot": ("two-shot",)}
+"""Kind of a measured sum over GPUs -> forms that may run it."""
+
+
+def _collective_seconds(row: Row, gpu: GpuSpec, numbers: Numbers) -> float:
+    """Return the predicted seconds of a row of `benchmarks.pytorch.all_reduce`."""
+    forms = FORMS_OF[row["kind"]]
+    call = collective("all reduce", float(row["bytes"]), int(row["gpus"]), gpu, forms=forms, costs=numbers)
+    return call.seconds
 
 
 READERS: Mapping[str, Reader] = {
@@ -79,6 +92,14 @@ READERS: Mapping[str, Reader] = {
         lambda row, gpu, numbers: scaled.alone_call_of(row, gpu, numbers).seconds,
         scaled.alone_measured_of,
         scaled.alone_is_fit,
+    ),
+    "collectives": Reader(
+        "collectives",
+        ("one_shot", "two_shot", "nccl"),
+        lambda row: f'"all reduce, {row["gpus"]} GPUs"',
+        _collective_seconds,
+        lambda row: float(row["seconds"]),
+        lambda row: use_by_rule(int(row["bytes"]), int(row["gpus"]), 1, "all reduce") == "fit",
     ),
 }
 """What is fitted -> reader."""

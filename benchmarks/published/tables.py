@@ -158,6 +158,7 @@ SAME_CHIPS = {"h800": "h100-sxm", "h800-sxm": "h100-sxm"}
 
 def gpu_of_file(name: str) -> str:
     """Return the spec that a file name ends with: `gemm_bf16_b300.csv` is `b300`, `..._h100.csv` `h100-sxm`.
+    Names of our own records begin with it.
 
     Of several specs that begin with these words it is the one for SXM sockets, and then the one with most
     memory.
@@ -166,6 +167,9 @@ def gpu_of_file(name: str) -> str:
     ------
     BadInput : no spec has such a name
     """
+    own = [gpu for gpu in gpu_names() if name.startswith(f"{gpu}-")]
+    if own:
+        return max(own, key=len)
     words = name.removesuffix(".csv").replace("_", "-").lower().split("-")
     for first in range(1, len(words)):
         wanted = "-".join(words[first:])

@@ -113,6 +113,10 @@ class LayerSettings(TypedDict, total=False):
         str,
         Setting("Scales of x in fp8: tensor, static, token, block; fused: x is written in fp8.", "tensor"),
     ]
+    tensor_parallel: Annotated[
+        int,
+        Setting("GPUs of a node that share each layer of a model by name: 2, 4 or 8.", 1, metavar="GPUS"),
+    ]
 
 
 class PredictSettings(LayerSettings):

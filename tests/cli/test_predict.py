@@ -197,17 +197,20 @@ def test_a_model_by_name_leads_with_the_whole(run):
     assert lines[0] == "llama-3.2-1b on h200-sxm: next token of 4 sequences, 512 cached tokens each"
     assert lines[1].startswith("dense ")
     assert "tokens/s" in lines[2]
-    assert "largest batch" in lines[3]
-    assert lines[4].strip().startswith("of it")
-    assert lines[5].strip().startswith("by kind")
-    assert len(lines) < 20
+    assert "a sequence" in lines[2]
+    assert "largest batch" in lines[4]
+    assert lines[5].strip().startswith("of it")
+    assert lines[6].strip().startswith("energy")
+    assert lines[7].strip().startswith("by kind")
+    assert len(lines) <= 22
+    assert all(len(line) <= 80 for line in lines[:10])
     assert all(len(line) <= 100 for line in lines if not line.startswith(("note", "skipped")))
     assert "Density below which" not in out
     _, detailed, _ = run(
         *("predict", "llama-3.2-1b", "--workload", "decode:4@512", "--engine", "model"),
         *("--details", "--no-crossovers"),
     )
-    assert detailed.splitlines()[:6] == lines[:6]
+    assert detailed.splitlines()[:8] == lines[:8]
     assert "(low - high)" in detailed
 
 

@@ -10,7 +10,7 @@ from prunecast.cli.guard import Reads, gpu_files, weight_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
-from prunecast.text import Cells, gigabytes, microseconds, milliseconds
+from prunecast.text import Cells, gigabytes, microseconds, milliseconds, significant
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MOST_UNMATCHED = 6
 EVIDENCE_WORDS = (
     "Evidence: kernels measured by this project, dense times published by others, or a guess from the",
-    "specification of the GPU. Per second: tokens or images of the pruned model.",
+    "specification of the GPU. Per second, J (energy) and price of a million: tokens or images of the",
+    "pruned model.",
 )
 
 
@@ -37,6 +38,14 @@ def compare(
         list[str] | None,
         typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS."),
         Reads(gpu_files),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=X",
+            show_default="none",
+            help="Price of an hour of a GPU, for the cost of a million tokens; can be repeated.",
+        ),
     ] = None,
     details: Annotated[
         bool, typer.Option("--details", help="With several GPUs, also print every kernel of every layer.")
@@ -56,7 +65,11 @@ def compare(
 
         with ProgressLines() as progress:
             comparison = compare_gpus(
-                options.source(paths[0]), gpus=gpus, **options.arguments(), progress=progress
+                options.source(paths[0]),
+                gpus=gpus,
+                prices=_prices(price or []),
+                **options.arguments(),
+                progress=progress,
             )
     else:
         raise BadInput(
@@ -65,6 +78,20 @@ def compare(
         )
     shown = partial(_show, comparison, details=details)
     deliver(to, Report(comparison.document(), _rows(comparison), shown))
+
+
+def _prices(texts: list[str]) -> dict[str, float]:
+    """Return GPU -> price of an hour."""
+    prices = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        try:
+            if not equals:
+                raise ValueError(text)
+            prices[name] = float(number)
+        except ValueError:
+            raise BadInput(f"price must be like h200-sxm=3.5, got {text!r:.80}") from None
+    return prices
 
 
 def _rows(comparison: "Comparison") -> list[Row]:
@@ -84,7 +111,9 @@ def _rows(comparison: "Comparison") -> list[Row]:
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     """Print a row for each GPU; the layers of two files, or with `details`."""
     if comparison.gpus:
-        page.table([_gpu_cells(row) for row in comparison.gpus], words=("GPU", "fits", "evidence"))
+        has_prices = any(row.cost_per_million is not None for row in comparison.gpus)
+        cells = [_gpu_cells(row, has_prices=has_prices) for row in comparison.gpus]
+        page.table(cells, words=("GPU", "fits", "evidence"))
         page.say("", *EVIDENCE_WORDS)
         if not details:
             page.say("Every kernel of every layer: --details")
@@ -93,7 +122,7 @@ def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     _show_layers(comparison, page)
 
 
-def _gpu_cells(row: "GpuRow") -> Cells:
+def _gpu_cells(row: "GpuRow", *, has_prices: bool) -> Cells:
     model = {}
     if row.memory_bytes is not None:
         model = {
@@ -107,6 +136,8 @@ def _gpu_cells(row: "GpuRow") -> Cells:
         "(low - high)": f"({milliseconds(row.seconds_low)} - {milliseconds(row.seconds_high)})",
         "speedup": f"{row.speedup:.2f}x",
         **({} if row.per_s is None else {"per second": f"{row.per_s:,.0f}"}),
+        **({} if row.joules is None else {"J": significant(row.joules)}),
+        **({"a million": significant(row.cost_per_million or "")} if has_prices else {}),
         **model,
         "evidence": row.evidence,
     }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from prunecast.text import Cells, gigabytes, microseconds, milliseconds, shortened, significant, table_text
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from prunecast.codesign import Prediction, PredictionTable
     from prunecast.codesign.whole_model import Phase, WholeModel
 
+LABEL, WIDTH = 10, 80
+"""Characters of the labels of a model's facts, and of a line."""
+INDENT = " " * (LABEL + 3)
 LONGEST_NAME = 30
 """Characters of a layer's name in the table, which then fits 80 columns."""
 SHOWN_BYTES = 5e6
@@ -29,12 +33,13 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
     """Print the model first, then a line for each shape of its layers."""
     origin, first = table.provenance, table[0]
     name = origin.source or "model"
+    on = origin.gpu if whole.gpus == 1 else f"{whole.gpus} x {origin.gpu}"
     for phase in whole.phases:
         share = "" if len(whole.phases) == 1 else f", {100 * phase.run.share:.3g} % of the passes"
-        page.say(f"{name} on {origin.gpu}: {phase.words}{share}", *_misfit(phase, whole))
+        page.say(f"{name} on {on}: {phase.words}{share}", *_misfit(phase, whole))
         page.say(_verdict(table, phase), style="bold")
         for label, text in _facts(phase, whole):
-            page.say(f"  {label:<10}{text}")
+            page.say(*wrap(text, WIDTH, initial_indent=f"  {label:<{LABEL}} ", subsequent_indent=INDENT))
     if len(whole.phases) > 1:
         dense, best = milliseconds(whole.dense.seconds), milliseconds(whole.best.seconds)
         page.say(f"mean pass: dense {dense} ms, pruned {best} ms: {whole.speedup:.2f}x", style="bold")
@@ -72,29 +77,42 @@ def _verdict(table: "PredictionTable", phase: "Phase") -> str:
 def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each line below the verdict, dense -> pruned."""
     times = [phase.dense.time, phase.best.time]
-    rates = " -> ".join(f"{phase.tokens_per_pass / time.seconds:,.0f}" for time in times)
-    unit = "images/s" if phase.has_images else "tokens/s"
-    latency = {True: "time per output token", False: "time to first token"}
-    yield (
-        "rate",
-        f"{rates} {unit}"
-        + (
-            ""
-            if phase.has_images or not phase.generates
-            else f"; the pass is the {latency[phase.run.is_decode]}"
-        ),
-    )
+    rates = {"images/s" if phase.has_images else "tokens/s": 1}
+    if phase.run.is_decode and phase.run.batch > 1:
+        rates["a sequence"] = phase.run.batch
+    if whole.gpus > 1:
+        rates["a GPU"] = whole.gpus
+    shown = [
+        f"{' -> '.join(f'{phase.tokens_per_pass / count / time.seconds:,.0f}' for time in times)} {name}"
+        for name, count in rates.items()
+    ]
+    of_pass = {
+        True: "; the pass is the time per output token",
+        False: "; the pass is the time to first token",
+    }
+    yield "rate", ", ".join(shown) + (of_pass[phase.run.is_decode] if phase.generates else "")
     dense, best = phase.dense.memory, phase.best.memory
     has = whole.gpu.dram_bytes
     parts = {"cache": best.cache, "activations": best.activations}
     others = "".join(f", {name} {gigabytes(size)}" for name, size in parts.items() if size > SHOWN_BYTES)
     batches = " -> ".join(f"{memory.largest_batch(has):,}" for memory in (dense, best))
     totals = f"{gigabytes(dense.total)} -> {gigabytes(best.total)} of {gigabytes(has)} GB"
-    yield "memory", f"{totals}; largest batch {batches}"
+    each = "" if whole.gpus == 1 else " on each GPU"
+    yield "memory", f"{totals}{each}; largest batch {batches}"
     yield "of it", f"weights {gigabytes(dense.weights)} -> {gigabytes(best.weights)}{others} GB"
+    powers = [phase.dense.power, phase.best.power]
+    joules = " -> ".join(significant(whole.gpus * p.joules / phase.tokens_per_pass) for p in powers)
+    watts = " -> ".join(f"{p.watts:.0f}" for p in powers)
+    unit = "an image" if phase.has_images else "a token"
+    yield "energy", f"{joules} J {unit}, {watts} W{each} when repeated for seconds"
+    if whole.price is not None:
+        costs = " -> ".join(significant(phase.cost(side, whole.price)) for side in (phase.dense, phase.best))
+        unit = "images" if phase.has_images else "tokens"
+        yield "cost", f"{costs} for a million {unit}, at {whole.price:g} an hour for each GPU"
     yield "by kind", f"{', '.join(_kinds(phase))} ms"
-    for kind, names in phase.best.time.kernels_by_kind.items():
-        yield kind, f"by {' and '.join(names)}"
+    kernels = phase.best.time.kernels_by_kind.items()
+    if kernels:
+        yield "libraries", ", ".join(f"{kind} by {' and '.join(names)}" for kind, names in kernels)
 
 
 def _kinds(phase: "Phase") -> Iterator[str]:

@@ -155,6 +155,7 @@ class Layer(Read):
     experts_per_token: Annotated[int, setting("experts_per_token")] = DEFAULTS["experts_per_token"]
     routing: Annotated[str, setting("routing")] = DEFAULTS["routing"]
     scales: Annotated[str, setting("scales")] = DEFAULTS["scales"]
+    tensor_parallel: Annotated[int, setting("tensor_parallel")] = DEFAULTS["tensor_parallel"]
 
     def arguments(self) -> dict[str, Any]:
         """The options as `codesign.predict` or `codesign.explain` takes them."""

@@ -35,6 +35,14 @@ def predict(
             help="Also find the density below which each kernel wins.",
         ),
     ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            show_default="none",
+            help="Price of an hour of one GPU, for the cost of a million tokens of a whole model.",
+        ),
+    ] = None,
     min_speedup: Annotated[
         float | None,
         typer.Option(
@@ -55,6 +63,7 @@ def predict(
             gpu=gpu,
             **options.arguments(),
             crossovers=True if details and crossovers is None else crossovers,
+            price=price,
             progress=progress,
         )
     shown = partial(_show_predictions, table, details=details)

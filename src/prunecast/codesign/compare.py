@@ -1,6 +1,6 @@
 """Comparison of predictions: of two files, or of one model on several GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -10,7 +10,7 @@ from prunecast.codesign.interval import evidence_of
 from prunecast.codesign.predict import predict
 from prunecast.codesign.provenance import headed, read_document
 from prunecast.codesign.table import PredictionTable, fastest
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, check_choice
 from prunecast.settings import LayerSettings
 from prunecast.text import Cells, table_html, table_text
 from prunecast.workload.engines import Progress, silent
@@ -53,6 +53,8 @@ class GpuRow:
     memory_bytes : weights, cache and activations of the largest pass; None without a model
     gpu_bytes : memory of the GPU
     fits : the pruned model fits; None without a model
+    joules : of a token or image with the fastest kernels; None as `per_s`
+    cost_per_million : price of a million tokens or images of the pruned model; None without a price
     evidence : what the interval rests on: `measured`, `published` or `guess`
     """
 
@@ -65,6 +67,8 @@ class GpuRow:
     memory_bytes: float | None
     gpu_bytes: int
     fits: bool | None
+    joules: float | None
+    cost_per_million: float | None
     evidence: str
 
     @property
@@ -165,17 +169,34 @@ def _different(labels: Sequence[str]) -> list[str]:
 
 @checked
 def compare_gpus(
-    weights: Source, *, gpus: Sequence[str], progress: Progress = silent, **options: Unpack[LayerSettings]
+    weights: Source,
+    *,
+    gpus: Sequence[str],
+    prices: Mapping[str, float] | None = None,
+    progress: Progress = silent,
+    **options: Unpack[LayerSettings],
 ) -> Comparison:
-    """Predict the same layers on several GPUs; `options` are those of `predict`.
+    """Predict the same layers on several GPUs.
+
+    Parameters
+    ----------
+    gpus : names or files of two or more GPUs
+    prices : GPU -> price of an hour, in any currency, for the cost of a million tokens
+    options : as those of `predict`
 
     Raises
     ------
-    BadInput : as `predict`, or fewer than two GPUs
+    BadInput : as `predict`, fewer than two GPUs, or the price of another GPU
     """
+    prices = prices or {}
+    for name in prices:
+        check_choice("GPU of a price", name, gpus)
     if len(gpus) < 2:
         raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
-    tables = [predict(weights, gpu=gpu, crossovers=False, progress=progress, **options) for gpu in gpus]
+    tables = [
+        predict(weights, gpu=gpu, crossovers=False, price=prices.get(gpu), progress=progress, **options)
+        for gpu in gpus
+    ]
     names = _different([table.provenance.gpu for table in tables])
     layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
     totals = [_gpu_row(name, table) for name, table in zip(names, tables, strict=True)]
@@ -192,13 +213,17 @@ def _gpu_row(name: str, table: PredictionTable) -> GpuRow:
         times = [(table.runs.get(r.layer, 1), r.seconds, r.seconds_low, r.seconds_high) for r in best]
     seconds, low, high = (sum(one[0] * one[place] for one in times) for place in (1, 2, 3))
     memories = [phase.best.memory for phase in phases]
+    only = phases[0] if len(phases) == 1 else None
+    price = None if whole is None else whole.price
     return GpuRow(
         gpu=name,
         dense_seconds=table.dense_seconds if whole is None else whole.dense.seconds,
         seconds=seconds,
         seconds_low=low,
         seconds_high=high,
-        per_s=phases[0].tokens_per_pass / seconds if len(phases) == 1 else None,
+        per_s=None if only is None else only.tokens_per_pass / seconds,
+        joules=None if only is None else only.run.gpus * only.best.power.joules / only.tokens_per_pass,
+        cost_per_million=None if only is None or price is None else only.cost(only.best, price),
         memory_bytes=max((memory.total for memory in memories), default=None),
         gpu_bytes=gpu.dram_bytes,
         fits=all(memory.fits(gpu.dram_bytes) for memory in memories) if memories else None,

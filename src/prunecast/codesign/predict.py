@@ -11,10 +11,13 @@ from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
 from prunecast.codesign.settings import layer_job, passes_of, provenance_of, settings_of, with_settings
 from prunecast.codesign.table import PredictionTable
 from prunecast.codesign.whole_model import whole_model
+from prunecast.errors import BadInput
 from prunecast.settings import PredictSettings
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
 
+LARGEST_PRICE = 1e9
+"""Kind: choice, above any currency's price of a GPU hour."""
 LAYERS_AHEAD = 2
 """Layers of a large checkpoint that are planned before the results of earlier ones are collected."""
 
@@ -25,6 +28,7 @@ def predict(
     weights: Source,
     *,
     crossovers: bool | None = None,
+    price: float | None = None,
     progress: Progress = silent,
     **settings: Unpack[PredictSettings],
 ) -> PredictionTable:
@@ -37,12 +41,15 @@ def predict(
     settings : see `PredictSettings`
     crossovers : also find the sparsity from which each kernel beats dense, which takes longer than the
         prediction; None for layers without a model around them. Folders with a recipe have none
+    price : of an hour of one GPU, in any currency, for the cost of a million tokens of a whole model
     progress : called with the progress
 
     Raises
     ------
     BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
     """
+    if price is not None and not 0.0 < price < LARGEST_PRICE:
+        raise BadInput(f"price must be above 0, got {price}")
     said = settings_of(weights, settings)
     job = layer_job(weights, said, progress, quick_lists=True)
     layers, loaded = job.launches.layers, job.workload
@@ -65,7 +72,7 @@ def predict(
         crossed = _find_crossovers(job, progress) if wanted and not job.candidates_of else ()
         found += [collect() for collect in waiting]
         predictions = tuple(row for part in found for row in part.predictions)
-        whole = whole_model(job, passes_of(said), predictions) if in_model else None
+        whole = whole_model(job, passes_of(said), predictions, price) if in_model else None
     finally:
         job.engine.stop()
     counts = in_model or said["workload"] is not None

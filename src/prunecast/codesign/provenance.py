@@ -70,6 +70,7 @@ class Provenance:
     power_limit_w : power limit in W if it is not the default of the GPU, else None
     pattern, sparsity, scope, workload : the requested values; None where defaults were used
     runtime : runtime of a whole model
+    tensor_parallel : GPUs that share the model
     source : name of the standard model, of the file or of the folder; empty for arrays
     """
 
@@ -83,6 +84,7 @@ class Provenance:
     scope: str
     workload: str | None = None
     runtime: str = "engine"
+    tensor_parallel: int = 1
     source: str = ""
     l2: CacheState = COLD
     power_limit_w: float | None = None
@@ -105,6 +107,7 @@ class Provenance:
                 "scope": self.scope,
                 **({} if self.workload is None else {"workload": self.workload}),
                 **({} if self.runtime == "engine" else {"runtime": self.runtime}),
+                **({} if self.tensor_parallel == 1 else {"tensor_parallel": self.tensor_parallel}),
             },
             "interval": INTERVAL_KIND,
         }

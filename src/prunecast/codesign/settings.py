@@ -13,6 +13,7 @@ from prunecast.codesign.recipe_maps import RecipeLayers, left_dense, recipe_laye
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import DTYPE_BYTES
+from prunecast.kernels.libraries.collectives.call import check_gpus
 from prunecast.kernels.libraries.experts.routing import check_routing
 from prunecast.kernels.libraries.scaled.call import SCALES
 from prunecast.launch import L2_STATES
@@ -116,10 +117,10 @@ def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
 
 def passes_of(settings: PredictSettings) -> tuple[Pass, ...]:
     """Return the forward passes (prefill, decode) with their token counts."""
-    workload, routing = settings["workload"], settings["routing"]
+    workload, routing, gpus = settings["workload"], settings["routing"], settings["tensor_parallel"]
     if workload is None:
-        return (Pass(1, columns_of(settings), routing=routing),)
-    return tuple(run._replace(routing=routing) for run in parse_workload(workload))
+        return (Pass(1, columns_of(settings), routing=routing, gpus=gpus),)
+    return tuple(run._replace(routing=routing, gpus=gpus) for run in parse_workload(workload))
 
 
 def columns_of(settings: PredictSettings) -> int:
@@ -153,6 +154,8 @@ def layer_job(
         check_rows_stay(pattern)
         chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
     gpu = load_gpu(settings["gpu"]) if isinstance(settings["gpu"], str) else settings["gpu"]
+    if settings["tensor_parallel"] != 1:
+        check_gpus(settings["tensor_parallel"], gpu)
     if settings["power_limit"] is not None:
         gpu = at_power_limit(gpu, settings["power_limit"])
     engine = Engine(
@@ -209,7 +212,7 @@ def workload_of(weights: Source, settings: PredictSettings, recipe: Recipe | Non
     if is_onnx(weights):
         if settings["workload"] is not None:
             raise BadInput(f"{weights}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
-        passes = (Pass(convolutions.batch or 1, columns_of(settings)),)
+        passes = (Pass(convolutions.batch or 1, columns_of(settings), gpus=settings["tensor_parallel"]),)
     if settings["workload"] is not None and convolutions.input_size and not is_standard(weights):
         raise BadInput(
             f"input sizes and a workload exclude each other, got {convolutions.input_size[0]} and "
@@ -235,7 +238,13 @@ def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) 
         return load_layers(weights, target=names).layers
     has_model = is_standard(weights) or checkpoint_shape(weights) is not None
     target = () if has_model or origin.workload is not None else names
-    given = {"gpu": "", "workload": origin.workload, "runtime": origin.runtime, "target": target}
+    given: dict[str, Any] = {
+        "gpu": "",
+        "workload": origin.workload,
+        "runtime": origin.runtime,
+        "target": target,
+        "tensor_parallel": origin.tensor_parallel,
+    }
     return rows_of(workload_of(weights, checked_settings(given)))
 
 
@@ -266,6 +275,7 @@ def provenance_of(job: LayerJob, settings: PredictSettings, source: str) -> Prov
         power_limit_w=settings["power_limit"],
         workload=settings["workload"],
         runtime=settings["runtime"],
+        tensor_parallel=settings["tensor_parallel"],
         source=source,
         pattern=settings["pattern"],
         sparsity=settings["sparsity"],

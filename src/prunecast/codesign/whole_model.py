@@ -7,23 +7,30 @@ from typing import Any, NamedTuple
 from prunecast.codesign.layer_job import LayerJob, kernel_interval
 from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec
+from prunecast.hardware.power import LaunchPower
 from prunecast.kernels import DTYPE_BYTES, KERNELS, plan_dense
 from prunecast.models import packed_bytes
 from prunecast.workload.dense_calls import dense_call
+from prunecast.workload.energy import activity_seconds, pass_power, plan_activity
 from prunecast.workload.graph import ModelTime, Pass, model_time
+from prunecast.workload.graph.model_graph import COLLECTIVES
 from prunecast.workload.graph.model_time import mixed_time
 from prunecast.workload.memory import PassMemory, pass_memory
 from prunecast.workload.workload import experts_of
 
 DENSE = "dense"
 """Name of the dense kernel in `KERNELS`."""
-
+HOUR_S = 3600.0
+"""Kind: definition."""
+PRICED_TOKENS = 1e6
+"""Tokens that a price is for. Kind: definition."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("gemm",),
     "attention": ("attention",),
     "norms": ("normalise", "rms norm"),
     "transposes": ("transpose", "transpose epilogue"),
+    "sums over GPUs": COLLECTIVES,
 }
 """Part of a pass -> kinds of operations in it; all others are `other`."""
 
@@ -36,6 +43,8 @@ class PassOutcome(NamedTuple):
     high_s: float
     """Bounds of the seconds: intervals of products and attention; the rest of the pass counts as it is."""
     memory: PassMemory
+    power: LaunchPower
+    """Mean power of a GPU, and seconds of the pass, when it is repeated back to back for seconds."""
 
     @property
     def seconds_by_part(self) -> dict[str, float]:
@@ -68,8 +77,19 @@ class Phase(NamedTuple):
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens (or images) that are done with when the pass ends."""
+        """Tokens (or images) that are done with when the pass ends, on all GPUs together."""
         return self.run.batch if self.has_images or self.run.is_decode else self.run.columns
+
+    def cost(self, outcome: "PassOutcome", price_per_hour: float) -> float:
+        """Return the price of a million tokens (or images).
+
+        Parameters
+        ----------
+        outcome : `dense` or `best`
+        price_per_hour : of one GPU
+        """
+        gpu_hours = self.run.gpus * outcome.time.seconds / HOUR_S
+        return price_per_hour * gpu_hours * PRICED_TOKENS / self.tokens_per_pass
 
 
 class WholeModel(NamedTuple):
@@ -77,6 +97,13 @@ class WholeModel(NamedTuple):
 
     phases: tuple[Phase, ...]
     gpu: GpuSpec
+    price: float | None = None
+    """Price of an hour of one GPU, if it is known."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that share the model; times and memory are those of each."""
+        return self.phases[0].run.gpus
 
     @property
     def dense(self) -> ModelTime:
@@ -106,16 +133,18 @@ class WholeModel(NamedTuple):
                     **phase.run._asdict(),
                     "has_images": phase.has_images,
                     "generates": phase.generates,
-                    "dense": self._outcome(phase.dense),
-                    "best": self._outcome(phase.best),
+                    "dense": self._outcome(phase, phase.dense),
+                    "best": self._outcome(phase, phase.best),
                 }
                 for phase in self.phases
             ],
         }
 
-    def _outcome(self, outcome: PassOutcome) -> dict[str, Any]:
+    def _outcome(self, phase: Phase, outcome: PassOutcome) -> dict[str, Any]:
         memory = outcome.memory
+        cost = {} if self.price is None else {"cost_per_million": phase.cost(outcome, self.price)}
         return {
+            **cost,
             "seconds": outcome.time.seconds,
             "seconds_low": outcome.low_s,
             "seconds_high": outcome.high_s,
@@ -126,6 +155,7 @@ class WholeModel(NamedTuple):
                 "cache": memory.cache,
                 "activations": memory.activations,
             },
+            "power": {"watts": outcome.power.watts, "seconds": outcome.power.seconds},
             "fits": memory.fits(self.gpu.dram_bytes),
             "largest_batch": memory.largest_batch(self.gpu.dram_bytes),
         }
@@ -140,6 +170,8 @@ class _Product(NamedTuple):
     kernel: str
     packed_bytes: float
     """Bytes of its weights as the kernel reads them."""
+    activity_s: float
+    """Activity times seconds, for its power."""
 
     @property
     def is_sparse(self) -> bool:
@@ -147,13 +179,19 @@ class _Product(NamedTuple):
         return KERNELS[self.kernel].prunes
 
 
-def whole_model(job: LayerJob, passes: Sequence[Pass], predictions: Sequence[Prediction]) -> WholeModel:
+def whole_model(
+    job: LayerJob,
+    passes: Sequence[Pass],
+    predictions: Sequence[Prediction],
+    price: float | None = None,
+) -> WholeModel:
     """Return the end-to-end times and the memory of the model of a job.
 
     Parameters
     ----------
     passes : those of the job's workload, in order
     predictions : rows of all layers and kernels
+    price : of an hour of one GPU, in any currency
     """
     dense = {row.layer: row for row in predictions if not KERNELS[row.kernel].prunes}
     best: dict[str, Prediction] = {}
@@ -170,7 +208,7 @@ def whole_model(job: LayerJob, passes: Sequence[Pass], predictions: Sequence[Pre
         not run.all_logits and any(o.attention is not None and o.attention.is_causal for o in graph)
         for run, graph in zip(passes, graphs, strict=True)
     ]
-    return WholeModel(tuple(map(Phase, passes, *outcomes, images, generates)), job.engine.gpu)
+    return WholeModel(tuple(map(Phase, passes, *outcomes, images, generates)), job.engine.gpu, price)
 
 
 def _products(
@@ -181,11 +219,13 @@ def _products(
 ) -> dict[str, _Product]:
     """Return the products of a pass: those of a row of the table, and the dense ones that are in no row."""
     found: dict[str, _Product] = {}
+    gpu, dtype = job.engine.gpu, job.launches.dtype or "fp16"
     for layer in job.launches.layers.values():
         if layer.in_pass == place:
             row = row_of_layer[layer.name]
             sizes = packed_bytes(row.plan) if KERNELS[row.kernel].prunes else _dense_bytes(job, row.m, row.k)
-            one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes)
+            activity_s = row.seconds * plan_activity(row.result, gpu, dtype)
+            one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes, activity_s)
             found |= dict.fromkeys(layer.stands_for, one)
     graph = job.workload.passes[place].graph
     assert graph is not None
@@ -198,11 +238,14 @@ def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
     part, scales = experts_of(job.workload).get((m, k, n)), job.launches.scales
     call = dense_call(m, k, n, dtype, engine.gpu, state=engine.state, fused=part, scales=scales)
     if call is not None:
-        return _Product(call.seconds, call.low_s, call.high_s, DENSE, size)
+        moved = size + DTYPE_BYTES[dtype] * n * (m + k)
+        activity_s = activity_seconds(2.0 * m * k * n, moved, engine.gpu, dtype)
+        return _Product(call.seconds, call.low_s, call.high_s, DENSE, size, activity_s)
     plan = plan_dense(m, k, n, dtype, engine.gpu)
-    seconds = engine.run(plan).seconds
-    interval = kernel_interval(engine, DENSE, seconds, (plan,))
-    return _Product(seconds, interval.low_s, interval.high_s, DENSE, size)
+    outcome = engine.run(plan)
+    interval = kernel_interval(engine, DENSE, outcome.seconds, (plan,))
+    activity_s = outcome.seconds * plan_activity(outcome, engine.gpu, dtype)
+    return _Product(outcome.seconds, interval.low_s, interval.high_s, DENSE, size, activity_s)
 
 
 def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
@@ -242,6 +285,9 @@ def _outcomes(
         higher = sum(
             (graph[name].runs * (one.high_s - one.seconds) for name, one in of_pass.items()), time.above_s
         )
-        memory = pass_memory(graph, run.batch, DTYPE_BYTES[job.launches.dtype or "fp16"], resident)
-        outcomes.append(PassOutcome(time, time.seconds - lower, time.seconds + higher, memory))
+        dtype = job.launches.dtype or "fp16"
+        memory = pass_memory(graph, run.batch, DTYPE_BYTES[dtype], resident)
+        activities = {name: graph[name].runs * one.activity_s for name, one in of_pass.items()}
+        power = pass_power(graph, time, activities, job.engine.gpu, dtype)
+        outcomes.append(PassOutcome(time, time.seconds - lower, time.seconds + higher, memory, power))
     return outcomes

@@ -22,6 +22,7 @@ MAY_BE_ZERO = frozenset(
         "tensor_fp8_fma_per_clk_per_sm",
         "tensor_int8_fma_per_clk_per_sm",
         "sparse_tensor_factor",
+        "link_bytes_per_s",
         "clock_activity_per_l2_byte_per_clk",
         "clock_activity_per_dram_byte_per_clk",
         "l2_line_cycles",

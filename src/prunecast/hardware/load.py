@@ -40,9 +40,10 @@ IN_PROPORTION = {
     "clock_burst_hz": ("max_clock_hz",),
     "clock_sustained_hz": ("max_clock_hz",),
     "clock_activity": ("power_limit_w", "1 / sm_count", "1 / max_clock_hz"),
+    "link_bytes_per_s": (),
 }
 """Quantity -> the quantities it is scaled with if a file omits it. The activity at which clocks fall scales
-with the power per SM cycle.
+with the power per SM cycle. Boards with one chip have different links, so that these are a guess.
 """
 
 

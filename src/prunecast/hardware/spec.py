@@ -157,6 +157,11 @@ class GpuSpec:
     order.
     """
 
+    # Links
+    link_bytes_per_s: float = _quantity("byte/s", optional=True)
+    """Peak rate at which a GPU sends to the others of its node, in one direction; 0 for a system of one GPU.
+    """
+
     # Waiting and starting
     barrier_latency_cycles: int = _quantity("cycle")
     """Cycles from the last arrival at a barrier to the first issue of a warp that waited on it."""

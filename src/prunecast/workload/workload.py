@@ -42,6 +42,7 @@ from prunecast.workload.layers import (
     image_sizes,
     is_pruned,
     load_layers,
+    name_of,
     path_of,
 )
 from prunecast.workload.onnx_model.read_model import read_onnx_model
@@ -191,6 +192,11 @@ def load_workload(
         _check_no_input(source, settings)
         graphs = [graph_of_standard(f"{source}", run, runtime) for run in passes]
         found = standard_workload(graphs, passes, target=target, ignore=ignore, seed=seed)
+    elif passes[0].gpus > 1:
+        raise BadInput(
+            f"tensor-parallel {passes[0].gpus} is of a model by name or by its {CONFIG}, whose weights are "
+            f"drawn, got {name_of(source) or 'matrices'}"
+        )
     elif is_onnx(source):
         check_has_form(runtime, source)
         found = _of_onnx(source, passes, stated or {}, settings, target, ignore)

@@ -210,6 +210,7 @@ class Blocks:
         It reads two tensors and writes the norm. If parts begin with their norm, it also writes the sum.
         """
         each = self._shape.hidden * self._run.columns
+        branch = self.summed_over_gpus(branch, each)
         tensors = 2 if self._shape.norm_first else 1
         return self._add(
             name,
@@ -219,6 +220,21 @@ class Blocks:
             elements_out=tensors * each,
             tensors_out=tensors,
         )
+
+    def summed_over_gpus(self, name: str, elements: int) -> str:
+        """Add the sum of a tensor over the GPUs that share the model, and return its name."""
+        gpus = self._run.gpus
+        if gpus == 1:
+            return name
+        sizes = {"elements_in": elements, "elements_out": elements, "gpus": gpus}
+        return self._add(f"{name}.all_reduce", "all reduce", [name], **sizes)
+
+    def gathered_over_gpus(self, name: str, elements: int) -> None:
+        """Add the gathering of the `elements` of each GPU that shares the model."""
+        gpus = self._run.gpus
+        if gpus > 1:
+            sizes = {"elements_in": elements, "elements_out": gpus * elements, "gpus": gpus}
+            self._add(f"{name}.all_gather", "all gather", [name], **sizes)
 
     def _add(
         self,

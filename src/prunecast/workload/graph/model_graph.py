@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
+COLLECTIVES = ("all reduce", "all gather")
+"""Kinds of operations that combine a tensor over the GPUs that share a model."""
 KINDS = (
     *("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown"),
+    *COLLECTIVES,
     *("rms norm", "activation", "gated unit", "rotary", "cache", "relu"),
     *("patches", "transpose", "transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
 )
 """Kinds of operations. `gemm` multiplies with a weight matrix; `unknown` is costed as memory traffic. The
-kinds in the second line are fused or timed separately by runtimes; `relu` is a bias and ReLU after a
-convolution. The kinds in the third line are produced by rewrites: `patches` is a convolution without overlap,
+kinds after `COLLECTIVES` are fused or timed separately by runtimes; `relu` is a bias and ReLU after a
+convolution. The kinds in the last line are produced by rewrites: `patches` is a convolution without overlap,
 which no sparse kernel runs, `transpose` is a change of layout, and the others are work in the epilogue of the
 product before it."""
 
@@ -88,6 +91,7 @@ class Operation:
     experts : the part of a fused layer of experts that it is; None outside of experts
     is_sparse : a sparse kernel runs the product
     gates : its kernel supports a gated unit as epilogue
+    gpus : GPUs whose tensors a collective combines
 
     Raises
     ------
@@ -114,6 +118,7 @@ class Operation:
     experts: ExpertPart | None = None
     is_sparse: bool = False
     gates: bool = True
+    gpus: int = 1
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

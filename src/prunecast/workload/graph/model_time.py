@@ -22,7 +22,7 @@ from prunecast.workload.graph.rewrites import (
     sums_after,
     transpose_for,
 )
-from prunecast.workload.graph.runtimes import RUNTIMES, call_of, moved_seconds, with_sparse
+from prunecast.workload.graph.runtimes import RUNTIMES, call_of, is_call, moved_seconds, with_sparse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class ModelTime:
     turning_seconds : writer of such a tensor -> seconds of its transpose, which all readers share
     critical_path : the longest path of dependent operations
     critical_seconds : its time, a lower bound for any number of streams
-    kernels_by_kind : kind -> names of the library kernels that are assumed for it, for fused attention
+    kernels_by_kind : kind -> names of the library kernels that are assumed for it, for fused attention and
+        collectives
     below_s, above_s : seconds by which calls of these kernels may be shorter, and longer, by their bounds
     """
 
@@ -117,8 +118,10 @@ def model_time(
         (source,) = launched.graph.predecessors(o.name)
         turning[source] = own
         changed += [Transpose(source, reader, o.elements_in) for reader in launched.graph.successors(o.name)]
-    calls = [(o.runs, call_of(o, gpu, launch_s, model.runtime)) for o in model if o.attention is not None]
-    kernels = dict.fromkeys(call.kernel for _, call in calls)
+    calls = [(o, call_of(o, gpu, launch_s, model.runtime)) for o in model if is_call(o)]
+    kernels: dict[str, tuple[str, ...]] = {}
+    for o, call in calls:
+        kernels[o.kind] = tuple(dict.fromkeys((*kernels.get(o.kind, ()), call.kernel)))
     path = _longest_path(model, seconds)
     return ModelTime(
         seconds_of=seconds,
@@ -127,9 +130,9 @@ def model_time(
         turning_seconds=turning,
         critical_path=path,
         critical_seconds=sum(seconds[name] for name in path),
-        kernels_by_kind={"attention": tuple(kernels)} if kernels else {},
-        below_s=sum(runs * (call.seconds - call.seconds_low) for runs, call in calls),
-        above_s=sum(runs * (call.seconds_high - call.seconds) for runs, call in calls),
+        kernels_by_kind=kernels,
+        below_s=sum(o.runs * (call.seconds - call.seconds_low) for o, call in calls),
+        above_s=sum(o.runs * (call.seconds_high - call.seconds) for o, call in calls),
     )
 
 

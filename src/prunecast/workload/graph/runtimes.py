@@ -15,8 +15,9 @@ from prunecast.hardware import Costs, GpuSpec, MemoryPass, load_costs, sm_clock_
 from prunecast.hardware.spec import SECTOR_BYTES
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.call import LibraryCall
+from prunecast.kernels.libraries.collectives.call import collective
 from prunecast.workload.graph import rewrites
-from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
+from prunecast.workload.graph.model_graph import COLLECTIVES, ModelGraph, Moved, Operation
 
 ELEMENT_BYTES = 2
 """Bytes per element: tensors of whole models have half precision."""
@@ -71,11 +72,11 @@ def with_sparse(
 def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     """Return seconds by general rules: the longer of traffic and arithmetic, with one launch per copy.
 
-    Fused attention is a call of the library that an engine runs on the GPU.
+    Fused attention and collectives are calls of the libraries that an engine runs on the GPU.
     """
     if o.kind == "input":
         return 0.0
-    if o.attention is not None:
+    if is_call(o):
         return o.runs * call_of(o, gpu, launch_s, "engine").seconds
     work = MemoryPass(
         copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
@@ -86,12 +87,18 @@ def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     return o.runs * work.seconds(gpu)
 
 
+def is_call(o: Operation) -> bool:
+    """Return whether a library runs an operation: fused attention, or a tensor of several GPUs."""
+    return o.attention is not None or o.kind in COLLECTIVES
+
+
 def call_of(o: Operation, gpu: GpuSpec, launch_s: float, runtime: str) -> LibraryCall:
-    """Return one call of the kernel that a runtime runs for an operation of fused attention.
+    """Return one call of the library that runs an operation.
 
     Keys and values of earlier tokens are in DRAM: the caches of all layers exceed L2.
     """
-    assert o.attention is not None
+    if o.attention is None:
+        return collective(o.kind, float(ELEMENT_BYTES * o.elements_out), o.gpus, gpu)
     launch = "stream" if launch_s == gpu.stream_launch_s else "graph"
     return attention_call(o.attention, gpu, runtime=runtime, launch=launch)
 

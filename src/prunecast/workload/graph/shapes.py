@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -39,6 +39,8 @@ class Pass(NamedTuple):
     label: str = ""
     routing: str = DEFAULT_ROUTING
     """Tokens of each expert, see `kernels.libraries.experts.routing`."""
+    gpus: int = 1
+    """GPUs that share each product (tensor parallelism), see `Transformer.share`."""
 
     @property
     def columns(self) -> int:
@@ -177,6 +179,38 @@ class Transformer:
     def embedding_rows(self) -> int:
         """Rows of the embedding table that are stored besides the head, 0 for images and for a tied head."""
         return 0 if self.patch or self.tied_head else self.vocabulary or self.head
+
+    def share(self, gpus: int) -> "Transformer":
+        """Return the sizes of one GPU's share of the model, with tensor parallelism over `gpus` GPUs.
+
+        A GPU has some of the heads, of the features between the products of a feed-forward part (or of each
+        expert), and of the rows of the last product and of the embedding table. Fewer key heads than GPUs are
+        stored several times.
+
+        Raises
+        ------
+        BadInput : the GPUs do not divide the heads or the features
+        """
+        if gpus == 1:
+            return self
+        key_heads = self.key_heads or self.heads
+        wrong = {
+            f"{self.heads} heads": self.heads % gpus,
+            f"{key_heads} key heads": key_heads % gpus and gpus % key_heads,
+            f"{self.feed_forward} features of the feed-forward part": self.feed_forward % gpus,
+        }
+        for what, rest in wrong.items():
+            if rest:
+                raise BadInput(f"tensor-parallel must divide the {what}, got {gpus}")
+        return replace(
+            self,
+            heads=self.heads // gpus,
+            key_heads=max(key_heads // gpus, 1),
+            head_width=self.width // self.heads,
+            feed_forward=self.feed_forward // gpus,
+            head=-(-self.head // gpus),
+            vocabulary=-(-self.vocabulary // gpus),
+        )
 
     def window_of(self, layer: int) -> int:
         """Return the number of tokens that a layer attends to, 0 for all."""

@@ -38,6 +38,9 @@ def transformer_graph(
     BadInput : a decode where no text is generated, or a model whose launches in torch are not known
     """
     check_phase(name, shape, run.cached)
+    if runtime == "torch" and run.gpus > 1:
+        raise BadInput(f"tensor-parallel {run.gpus} is of --runtime engine: torch runs a model on one GPU")
+    shape = shape.share(run.gpus)
     if runtime == "torch" and (shape.experts or shape.mels or shape.window):
         what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
         raise BadInput(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
@@ -53,7 +56,7 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
     if shape.patch:
         run = run._replace(tokens=(PIXELS // shape.patch) ** 2 + 1, all_logits=False)
     blocks = Blocks(model, shape, run)
-    stream = _patches(model, shape, run) if shape.patch else _input(model, "embedding", shape, run)
+    stream = _patches(model, shape, run) if shape.patch else _input(blocks, model, shape, run)
     if shape.norm_first:
         stream = blocks.first_norm(stream)
     for layer, copies, window in _layers(shape, apart=apart):
@@ -63,13 +66,13 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
     return model
 
 
-def _input(model: ModelGraph, name: str, shape: Transformer, run: Pass) -> str:
+def _input(blocks: Blocks, model: ModelGraph, shape: Transformer, run: Pass) -> str:
+    """Add the embeddings of the tokens. A GPU with a part of the table has zeros for all other tokens."""
     elements = shape.hidden * run.columns
     rows = shape.embedding_rows
-    table = (rows, shape.hidden) if rows else (0, 0)
-    return model.add(
-        Operation(name=name, kind="input", m=table[0], k=table[1], elements_out=elements, layout="tokens")
-    )
+    m, k = (rows, shape.hidden) if rows else (0, 0)
+    found = Operation(name="embedding", kind="input", m=m, k=k, elements_out=elements, layout="tokens")
+    return blocks.summed_over_gpus(model.add(found), elements)
 
 
 def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:
@@ -83,8 +86,11 @@ def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]
 
 
 def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
-    if shape.head:
-        blocks.product("head", shape.head, shape.hidden, [stream], n=0 if run.all_logits else run.batch)
+    if not shape.head:
+        return
+    tokens = run.columns if run.all_logits else run.batch
+    logits = blocks.product("head", shape.head, shape.hidden, [stream], n=tokens)
+    blocks.gathered_over_gpus(logits, shape.head * tokens)
 
 
 def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
@@ -101,7 +107,7 @@ def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
     """
     keys = {} if run.cached else _hear(model, shape, run)
     blocks = Blocks(model, shape, run)
-    stream = _input(model, "embedding", shape, run)
+    stream = _input(blocks, model, shape, run)
     for layer in range(shape.layers):
         name = f"decoder.{layer}"
         stream = blocks.attention(name, stream)
@@ -171,6 +177,8 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
         return transformer_graph(name, transformers()[name], run, runtime)
     if runtime == "torch":
         raise BadInput(f"{name} is no transformer, of which alone the form in torch is known")
+    if run.gpus > 1:
+        raise BadInput(f"tensor-parallel is of transformers, got {run.gpus} for {name}")
     if run.cached:
         raise BadInput(
             f"{name} generates no tokens one by one: wanted batch:B, got {run.label or 'a decode'}"

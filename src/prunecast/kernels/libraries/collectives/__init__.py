@@ -1,0 +1,3 @@
+"""Sums and gathers of a tensor over the GPUs of a node. Read first: `call.py`."""
+
+__all__: list[str] = []

@@ -1,0 +1,133 @@
+"""`collective`: the time in which the GPUs of a node combine a tensor, which tensor parallelism needs.
+
+`all reduce`: each GPU gets the sum of the tensors of all GPUs. `all gather`: each GPU gets the parts of all.
+With b bytes of the result on G GPUs, a GPU sends over its links
+
+    one-shot            (G - 1) b          it sends its tensor to each other GPU
+    two-shot, NCCL      2 (G - 1) / G b    it sums its part of all tensors, and sends the sum to all
+    all gather          (G - 1) / G b
+
+    t = start + (G - 2) hop + sent / (share * link rate)
+
+One-shot and two-shot kernels read the memory of other GPUs directly, over NVLink. NCCL has a protocol of low
+latency and one of high bandwidth. The fastest form is taken: engines switch by size. The numbers are in
+`costs/sm_*.toml`. Launches of a pass begin at the same time on all GPUs; nothing else is overlapped.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+from prunecast.errors import BadInput, check_choice
+from prunecast.hardware.costs import Costs, load_costs
+from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.libraries.call import LibraryCall, call_error
+
+MOST_GPUS = 8
+"""GPUs of a node. Kind: definition, HGX boards have eight."""
+MOST_DIRECT = 64 << 20
+"""Bytes up to which engines use one-shot and two-shot kernels. Kind: definition, the buffers that they keep
+are no larger."""
+MOST_PCIE = 64e9
+"""Bytes per second of the fastest PCIe link, over which no kernel reads the memory of another GPU. Kind:
+definition, PCIe 5.0 x16."""
+
+
+class Form(NamedTuple):
+    """A kernel that combines a tensor."""
+
+    kind: str
+    """`all reduce` or `all gather`."""
+    costs: str
+    """Beginning of the names of its numbers."""
+    rounds: int
+    """1 or 2 for parts of 1 / G of the tensor, sent to each other GPU so many times; 0 for whole tensors."""
+    is_direct: bool
+
+    def sent(self, size: float, gpus: int) -> float:
+        """Return the bytes that a GPU sends for `size` bytes of the result."""
+        return (gpus - 1) * size * (self.rounds / gpus if self.rounds else 1.0)
+
+    def parts(
+        self, size: float, gpus: int, link_rate: float, numbers: Costs | Mapping[str, float]
+    ) -> dict[str, float]:
+        """Return the seconds of the start and of the transfer."""
+        hops = (gpus - 2) * numbers[f"{self.costs}_hop_s"]
+        return {
+            "launch": numbers[f"{self.costs}_start_s"] + hops,
+            "link": self.sent(size, gpus) / (numbers[f"{self.costs}_share"] * link_rate),
+        }
+
+
+FORMS: Mapping[str, Form] = {
+    "one-shot": Form("all reduce", "one_shot", 0, is_direct=True),
+    "two-shot": Form("all reduce", "two_shot", 2, is_direct=True),
+    "NCCL, low latency": Form("all reduce", "nccl_latency", 2, is_direct=False),
+    "NCCL": Form("all reduce", "nccl", 2, is_direct=False),
+    "NCCL gather": Form("all gather", "gather", 1, is_direct=False),
+}
+"""Name -> form. Kind: definition, the rounds that each algorithm has."""
+KINDS = tuple(dict.fromkeys(form.kind for form in FORMS.values()))
+
+
+def check_gpus(gpus: int, gpu: GpuSpec) -> None:
+    """Raise BadInput for a number of GPUs that are not in one node, or a GPU without links."""
+    if not 1 <= gpus <= MOST_GPUS or gpus & (gpus - 1):
+        raise BadInput(f"tensor-parallel must be 1, 2, 4 or 8 GPUs of a node, got {gpus}")
+    if gpus > 1 and not gpu.link_bytes_per_s:
+        raise BadInput(
+            f"tensor-parallel must be 1 on {gpu.name}, which has no link to another GPU, got {gpus}"
+        )
+
+
+def collective(
+    kind: str,
+    size: float,
+    gpus: int,
+    gpu: GpuSpec,
+    *,
+    forms: tuple[str, ...] = tuple(FORMS),
+    costs: Costs | Mapping[str, float] | None = None,
+) -> LibraryCall:
+    """Return the call that combines a tensor of `size` bytes over `gpus` GPUs.
+
+    Parameters
+    ----------
+    kind : one of `KINDS`
+    size : bytes of the result on each GPU
+    gpus : 2, 4 or 8
+    forms : the forms to choose from, names of `FORMS`
+    costs : the numbers of all forms; None for those of the GPU's architecture
+
+    Raises
+    ------
+    BadInput : an unknown kind, or a number of GPUs that are not linked
+    """
+    check_choice("collective", kind, KINDS)
+    check_gpus(gpus, gpu)
+    numbers = costs if costs is not None else collective_costs(gpu.compute_capability)
+    may_read_others = gpu.link_bytes_per_s > MOST_PCIE and size <= MOST_DIRECT
+    parts_of = {
+        name: FORMS[name].parts(size, gpus, gpu.link_bytes_per_s, numbers)
+        for name in forms
+        if FORMS[name].kind == kind and (may_read_others or not FORMS[name].is_direct)
+    }
+    name = min(parts_of, key=lambda one: sum(parts_of[one].values()))
+    parts = parts_of[name]
+    bounds = call_error("collectives", f"{kind}, {gpus} GPUs", gpu.name, f"sm_{gpu.compute_capability}")
+    seconds = sum(parts.values())
+    return LibraryCall(
+        library="collectives",
+        kernel=name,
+        parts=parts,
+        bound="link" if parts["link"] > parts["launch"] else "latency",
+        seconds_low=seconds * bounds.low,
+        seconds_high=seconds * bounds.high,
+        evidence=bounds.evidence,
+    )
+
+
+@cache
+def collective_costs(compute_capability: int) -> Costs:
+    """Return the fitted numbers of collectives, `costs/sm_*.toml`."""
+    return load_costs(__package__, compute_capability)

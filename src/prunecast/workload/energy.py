@@ -1,0 +1,68 @@
+"""Board power and energy of a pass that repeats back to back for seconds.
+
+The power law of `hardware.power` needs the mean activity over time. The activity of a launch adds tensor
+duty, L2 traffic and DRAM traffic (`hardware.clock.activity_of`); that of a pass is the mean of its launches,
+weighted by their seconds. Launches of plans have the counts of the engine that ran them. For other launches
+they follow from operations and from elements read and written, each of which moves once through L2 and DRAM.
+
+The law was fitted to dense products of one H200. Sums over GPUs count as idle time of the tensor cores.
+"""
+
+from collections.abc import Mapping
+
+from prunecast.hardware import GpuSpec
+from prunecast.hardware.clock import activity_of
+from prunecast.hardware.power import LaunchPower, launch_power
+from prunecast.simulator import SimResult
+from prunecast.workload.engines import Outcome
+from prunecast.workload.graph.model_graph import ModelGraph
+from prunecast.workload.graph.model_time import ModelTime
+from prunecast.workload.graph.runtimes import ELEMENT_BYTES
+
+
+def plan_activity(outcome: Outcome, gpu: GpuSpec, dtype: str) -> float:
+    """Return the mean activity of a launch over its seconds, its launch overhead included."""
+    cycles = outcome.seconds * outcome.clock_hz
+    if isinstance(outcome, SimResult):
+        tensor_cycles = outcome.utilisation["tensor"] * outcome.cycles
+        l2_bytes, dram_bytes = float(outcome.l2_bytes), float(outcome.dram_bytes)
+    else:
+        bounds = {level: cycles / outcome.clock_hz for level, cycles in outcome.bound_cycles.items()}
+        tensor_cycles = outcome.balance * outcome.bound_cycles["tensor"]
+        l2_bytes, dram_bytes = bounds["l2"] * gpu.l2_bytes_per_s, bounds["dram"] * gpu.dram_bytes_per_s
+    of_all = cycles * gpu.sm_count
+    return activity_of(gpu, tensor_cycles / cycles, l2_bytes / of_all, dram_bytes / of_all, dtype)
+
+
+def activity_seconds(operations: float, moved_bytes: float, gpu: GpuSpec, dtype: str) -> float:
+    """Return activity times seconds of other launches.
+
+    Parameters
+    ----------
+    operations : tensor-core floating-point operations
+    moved_bytes : bytes read and written
+    """
+    clock_hz = gpu.clock_burst_hz[0]
+    of_all = clock_hz * gpu.sm_count
+    tensor_s = operations / (2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * of_all) if operations else 0.0
+    return activity_of(gpu, tensor_s, moved_bytes / of_all, moved_bytes / of_all, dtype)
+
+
+def pass_power(
+    graph: ModelGraph, time: ModelTime, of_products: Mapping[str, float], gpu: GpuSpec, dtype: str
+) -> LaunchPower:
+    """Return the mean power of a pass, and its seconds when it is repeated for several seconds.
+
+    Parameters
+    ----------
+    of_products : product -> activity times seconds, of all copies that run
+    """
+    operations = sum(o.runs * o.flops for o in graph)
+    elements = sum(
+        o.runs * (o.elements_in + o.elements_cached + o.elements_out)
+        for o in graph
+        if o.name not in of_products and o.kind != "input"
+    )
+    elements += 2 * sum(change.elements for change in time.transposes)
+    others = activity_seconds(operations, float(ELEMENT_BYTES * elements), gpu, dtype)
+    return launch_power(gpu, time.seconds, (sum(of_products.values()) + others) / time.seconds)
