@@ -21,14 +21,17 @@ def count_dense(row_start, column_index, m, window, window_count, rest, dense):
 
 
 @njit()
-def write_records(row_start, column_index, weights, window, window_count, rest, column_bytes, start, words):
-    """Fill `words` (n, 4) uint32, where the record of (group, window) begins at start[group, window]."""
-    m = weights.shape[0]
+def write_records(
+    row_start, column_index, m, window, window_count, rest, column_bytes, start, words, rows, columns
+):
+    """Fill records of (group, window), which begin at word start[group, window], from what is all padding.
+
+    `words` (n, 4) uint32 get the positions; `rows` and `columns` (n, 4) the element of A at each value.
+    """
     masks = np.zeros(window_count * window, np.uint16)
     chosen = np.zeros(window, np.bool_)
     left = np.zeros(GROUP_ROWS, np.int64)
     place = np.zeros(GROUP_ROWS, np.int64)
-    floats = words.view(np.float32)
     for group in range(start.shape[0]):
         _gather(row_start, column_index, m, group, masks)
         for w in range(window_count):
@@ -43,7 +46,6 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
             for i in range((pairs + 3) // 4 * 8):
                 _write_column(words, columns_at, i, padding)
             for i in range(GROUP_ROWS * rest):
-                words[rest_at + i // 4, i % 4] = 0
                 _write_column(words, places_at, i, padding)
             place[:] = 0
             i = 0
@@ -53,9 +55,9 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
                 column = w * window + j
                 if chosen[j]:
                     for r in range(GROUP_ROWS):
-                        kept = (own[j] >> r) & 1
-                        value = weights[group * GROUP_ROWS + r, column] if kept else np.float32(0)
-                        floats[first + (i * GROUP_ROWS + r) // 4, r % 4] = value
+                        if (own[j] >> r) & 1:
+                            at = first + (i * GROUP_ROWS + r) // 4
+                            rows[at, r % 4], columns[at, r % 4] = group * GROUP_ROWS + r, column
                     _write_column(words, columns_at, i, np.uint32(j * column_bytes))
                     i += 1
                     continue
@@ -64,12 +66,10 @@ def write_records(row_start, column_index, weights, window, window_count, rest, 
                         e = place[r]
                         # [row of the quarter][pair][quarter][element of the pair]
                         at = 8 * ((r % 4) * (rest // 2) + e // 2) + 2 * (r // 4) + e % 2
-                        floats[rest_at + at // 4, at % 4] = weights[group * GROUP_ROWS + r, column]
+                        word = rest_at + at // 4
+                        rows[word, at % 4], columns[word, at % 4] = group * GROUP_ROWS + r, column
                         _write_column(words, places_at, at, np.uint32(j * column_bytes))
                         place[r] = e + 1
-            if count % 2:
-                for r in range(GROUP_ROWS):
-                    floats[first + (count * GROUP_ROWS + r) // 4, r % 4] = 0
 
 
 @inner()

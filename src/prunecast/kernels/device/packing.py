@@ -72,6 +72,15 @@ class PackingMap(NamedTuple):
         rows, columns = np.where(rows < 0, m, rows)[:, :, None], np.where(columns < 0, k, columns)[:, None]
         return cls(rows, columns, *slab, None if slab.codes is None else _TWO_OF_FOUR)
 
+    @classmethod
+    def of_places(cls, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> "PackingMap":
+        """Return the map of a kernel whose places follow no slab: row and column of each place; M and K for
+        none.
+        """
+        stages, *shape = rows.shape
+        order = np.arange(prod(shape))
+        return cls(rows.reshape(stages, -1), columns.reshape(stages, -1), order, tuple(shape), None, None)
+
     def on(self, moved: Callable[[npt.NDArray[Any]], Any]) -> "PackingMap":
         """Return the map with its arrays in another framework."""
         return PackingMap(*(moved(each) if isinstance(each, np.ndarray) else each for each in self))

@@ -3,24 +3,28 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.balanced.cuda.operator import _PackedMatrix, _PackedVector
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout
 
 Floats = npt.NDArray[np.float64]
 
 
-def run_matrix(packed: _PackedMatrix, layout: BalancedLayout, m: int, b: Floats, column_bytes: int) -> Floats:
+def run_matrix(packed: dict, layout: BalancedLayout, m: int, b: Floats, column_bytes: int) -> Floats:
     """C (M, N): every record of every group, as `multiply_window` reads it."""
-    groups, windows, _ = packed.windows.shape
+    groups, windows, _ = packed["windows"].shape
     sums = np.zeros((16 * groups, b.shape[1]))
     for group in range(groups):
         for w in range(windows):
-            first, pairs = packed.windows[group, w]
+            first, pairs = packed["windows"][group, w]
             own = np.zeros((layout.window + 1, b.shape[1]))  # a window, and the zeros behind it
             rows = b[w * layout.window : (w + 1) * layout.window]
             own[: rows.shape[0]] = rows
             _add_record(
-                sums[16 * group : 16 * group + 16], packed.records[first:], pairs, layout, own, column_bytes
+                sums[16 * group : 16 * group + 16],
+                packed["records"][first:],
+                pairs,
+                layout,
+                own,
+                column_bytes,
             )
     return sums[:m]
 
@@ -38,7 +42,7 @@ def _add_record(sums, words, pairs, layout, own, column_bytes):
         sums[4 * quarter + r] += values[r, j, quarter, e] * own[places[r, j, quarter, e] // column_bytes]
 
 
-def run_vector(packed: _PackedVector, layout: VectorLayout, m: int, b: Floats) -> Floats:
+def run_vector(packed: dict, layout: VectorLayout, m: int, b: Floats) -> Floats:
     """C (M, 1), lane by lane from the banks."""
     rounds = layout.places // layout.segment
     padded = np.zeros(rounds * 32 * layout.segment)
@@ -46,5 +50,5 @@ def run_vector(packed: _PackedVector, layout: VectorLayout, m: int, b: Floats) -
     banks = padded.reshape(rounds, 32, layout.segment).transpose(1, 0, 2).reshape(32, -1)
     banks = np.concatenate((banks, np.zeros((32, 1))), axis=1)
     lane = np.arange(32)[:, None]
-    products = packed.values.astype(np.float64) * banks[lane, packed.indices]
+    products = packed["values"].astype(np.float64) * banks[lane, packed["indices"]]
     return products.sum(axis=(1, 3, 4)).reshape(-1, 1)[:m]

@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.cuda.operator import _form_of, _pack_matrix, _pack_vector, rounded
+from prunecast.kernels.balanced.cuda.operator import _form_of, matrix_arrays, rounded, vector_arrays
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.n_of_m import prune_balanced
@@ -25,9 +25,9 @@ def ragged(m: int, k: int) -> ElementMap:
     return element_map_from_mask(mask, "unstructured")
 
 
-def operands(elements: ElementMap, n: int):
+def operands(elements: ElementMap, n: int, dtype: str):
     rng = np.random.default_rng(1)
-    a = rng.standard_normal((elements.m, elements.k)).astype(np.float32)
+    a = rounded(rng.standard_normal((elements.m, elements.k)).astype(np.float32), dtype)
     b = rng.standard_normal((elements.k, n))
     return a, b, (a * elements.mask()).astype(np.float64) @ b
 
@@ -44,18 +44,18 @@ CASES = [
 @pytest.mark.parametrize("window", [16, 32, 64])
 @pytest.mark.parametrize(("elements", "dtype"), CASES)
 def test_records_mean_a(elements, dtype, window, rest):
-    a, b, wanted = operands(elements, 8)
+    a, b, wanted = operands(elements, 8, dtype)
     layout = balanced_layout(elements, window, rest)
-    packed = _pack_matrix(elements, layout, a, dtype)
+    packed = matrix_arrays(elements, layout, a, dtype)
     c = run_matrix(packed, layout, elements.m, b, 64 * (4 if dtype == "fp32" else 2))
     np.testing.assert_allclose(c, wanted, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize(("elements", "dtype"), CASES)
 def test_chunks_mean_a(elements, dtype):
-    a, b, wanted = operands(elements, 1)
+    a, b, wanted = operands(elements, 1, dtype)
     layout = vector_layout(elements)
-    packed = _pack_vector(elements, layout, 3, a, "fp32")
+    packed = vector_arrays(elements, layout, 3, a, "fp32")
     np.testing.assert_allclose(run_vector(packed, layout, elements.m, b), wanted, rtol=1e-6, atol=1e-5)
 
 
@@ -63,7 +63,7 @@ def test_elements_that_are_not_kept_are_not_read():
     elements = balanced(32, 128, 0.75)
     a = np.where(elements.mask(), 1.0, np.nan).astype(np.float32)
     layout = balanced_layout(elements, 64, 4)
-    packed = _pack_matrix(elements, layout, a, "fp32")
+    packed = matrix_arrays(elements, layout, a, "fp32")
     c = run_matrix(packed, layout, 32, np.ones((128, 1)), 256)
     assert (c == 32).all()
 

@@ -24,9 +24,9 @@ from prunecast.kernels.balanced.layout import (
 from prunecast.kernels.device.arrays import Wanted
 from prunecast.kernels.device.form import Form, FormOptions, end_defines
 from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.packing import PackingMap, gather, to_bits
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 SOURCES = Path(__file__).parent
@@ -91,90 +91,17 @@ VECTOR_ARGS = np.dtype(
     + [(name, "i4") for name in ("m", "k", "chunks", "places")]
 )
 """Layout of `VectorArgs` in vector.cu."""
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating[Any]]
 
 
-def _vector_images(
-    plan: KernelPlan, elements: ElementMap, layout: VectorLayout, weights: npt.NDArray[np.float32]
-) -> Packed:
-    packed = _pack_vector(elements, layout, plan.shape.block_m // WARPS, weights, plan.dtype)
-    args = np.zeros(1, VECTOR_ARGS)
-    args["m"], args["k"] = plan.m, plan.k
-    args["chunks"], args["places"] = layout.chunks, layout.places
-    return Packed({"values": packed.values, "indices": packed.indices}, args, plan.item_count)
-
-
-def _matrix_images(
-    plan: KernelPlan, elements: ElementMap, form: _BalancedForm, weights: npt.NDArray[np.float32]
-) -> Packed:
-    layout = balanced_layout(elements, form.window, form.rest)
-    records, windows = _pack_matrix(elements, layout, weights, plan.dtype)
-    args = np.zeros(1, MATRIX_ARGS)
-    args["m"], args["k"] = plan.m, plan.k
-    args["tokens"] = Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
-    args["window_count"] = windows.shape[1]
-    args["split_windows"] = -(-windows.shape[1] // form.splits)
-    args["slot_words"] = int(layout.words.max())
-    return Packed({"records": records, "windows": windows}, args, plan.item_count)
-
-
-class _PackedMatrix(NamedTuple):
-    """Records of `matrix.cu`, one for each group of 16 rows and window.
-
-    A record is a sequence of 16-byte words. First are 8 words of values for each pair of dense columns, rows
-    ascending. Next are the values of the rest: for each row of a quarter of the warp and each pair of
-    elements, the pair's values, quarter by quarter. Then follow the positions of the rest in the same order,
-    16 bits each, and the positions of the dense columns. Positions are byte offsets from the start of the
-    window in shared memory. Padding has the value 0 and the position of the zeros after the window.
-    """
-
-    records: npt.NDArray[np.uint32]
-    """(words, 4) records."""
-    windows: IntArray
-    """(groups, windows, 2): first word, number of pairs of dense columns."""
-
-
-class _PackedVector(NamedTuple):
-    """Chunks of `vector.cu`: [rows of a warp][chunk][row][lane][4]; padding has value 0 and points
-    to zeros.
-    """
-
-    values: npt.NDArray[Any]
-    indices: npt.NDArray[Any]
-    """uint8 or uint16: position in the lane's bank."""
-
-
-def rounded(weights: npt.NDArray[np.floating[Any]], dtype: str) -> Floats:
-    """Return `weights` rounded to the plan's dtype, in fp32."""
-    if dtype == "fp32":
-        return np.ascontiguousarray(weights, np.float32)
-    if dtype == "fp16":
-        return weights.astype(np.float16).astype(np.float32)
-    import ml_dtypes
-
-    return weights.astype(ml_dtypes.bfloat16).astype(np.float32)
-
-
-def _pack_matrix(elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str) -> _PackedMatrix:
-    """Return the records of `weights` (M, K), already rounded; weights that `elements` does not keep are not
-    read.
-    """
-    from prunecast.kernels.balanced.loops import write_records
-
-    words = layout.words.astype(np.int64)
-    start = (np.cumsum(words) - words.ravel()).reshape(words.shape)
-    records = np.zeros((int(words.sum()), 4), np.uint32)
-    column_bytes = TOKENS * DTYPE_BYTES[dtype]
-    columns = (elements.row_start, elements.column_index)
-    write_records(*columns, weights, layout.window, words.shape[1], layout.rest, column_bytes, start, records)
-    windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
-    return _PackedMatrix(records, np.ascontiguousarray(windows))
-
-
-def _pack_vector(
+def vector_arrays(
     elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
-) -> _PackedVector:
-    """Return the chunks of `weights` (M, K), already rounded, for warps of `rows` rows."""
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the chunks of `vector.cu` for warps of `rows` rows: [rows of a warp][chunk][row][lane][4].
+
+    `indices` are positions in the lane's bank, as uint8 or uint16. Padding has the value 0 and points to
+    zeros. Weights that `elements` does not keep are not read.
+    """
     column = elements.column_index.astype(np.int64)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     lane = column // layout.segment % LANES
@@ -184,22 +111,54 @@ def _pack_vector(
     slot = row * LANES + lane
     counts = np.bincount(slot, minlength=elements.m * LANES)
     in_slot = np.arange(slot.size) - (np.cumsum(counts) - counts)[slot]
-    groups = -(-elements.m // rows)
-    shape = (groups, layout.chunks, rows, LANES, 4)
-    values = np.zeros(shape, np.float32)
+    shape = (-(-elements.m // rows), layout.chunks, rows, LANES, 4)
     indices = np.full(shape, layout.places, np.uint8 if layout.places < 256 else np.uint16)
+    rows_of, columns_of = np.full(shape, elements.m), np.full(shape, elements.k)
     at = (row // rows, in_slot // 4, row % rows, lane, in_slot % 4)
-    values[at] = weights[row, column]
-    indices[at] = place
-    return _PackedVector(_stored(values, dtype), indices)
+    indices[at], rows_of[at], columns_of[at] = place, row, column
+    places = PackingMap.of_places(rows_of, columns_of)
+    values = gather(np.pad(to_bits(weights, dtype), (0, 1)), places, np)
+    # NumPy's indexing may order the axes of a result in memory otherwise
+    return {"values": np.ascontiguousarray(values), "indices": indices}
 
 
-def _stored(values: Floats, dtype: str) -> npt.NDArray[Any]:
-    if dtype == "fp16":
-        return values.astype(np.float16)
+def matrix_arrays(
+    elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the records of `matrix.cu`, (words, 4), one for each group of 16 rows and window.
+
+    A record is a sequence of 16-byte words. First are 8 words of values for each pair of dense columns, rows
+    ascending. Next are the values of the rest: for each row of a quarter of the warp and each pair of
+    elements, the pair's values, quarter by quarter. Then follow the positions of the rest in the same order,
+    16 bits each, and the positions of the dense columns. Positions are byte offsets from the start of the
+    window in shared memory. Padding has the value 0 and the position of the zeros after the window.
+
+    `windows` are (groups, windows, 2): first word, number of pairs of dense columns. Values are fp32, rounded
+    to the dtype. Weights that `elements` does not keep are not read.
+    """
+    from prunecast.kernels.balanced.loops import write_records
+
+    words = layout.words.astype(np.int64)
+    start = (np.cumsum(words) - words.ravel()).reshape(words.shape)
+    positions = np.zeros((int(words.sum()), 4), np.uint32)
+    rows_of, columns_of = np.full(positions.shape, elements.m), np.full(positions.shape, elements.k)
+    column_bytes = TOKENS * DTYPE_BYTES[dtype]
+    kept, sizes = (elements.row_start, elements.column_index, elements.m), (layout.window, words.shape[1])
+    write_records(*kept, *sizes, layout.rest, column_bytes, start, positions, rows_of, columns_of)
+    places = PackingMap.of_places(rows_of, columns_of)
+    values = gather(np.pad(rounded(weights, dtype), (0, 1)), places, np)
+    windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
+    # A value and a position never share a word, and +0 has no bits
+    records = np.ascontiguousarray(values).view(np.uint32) | positions
+    return {"records": records, "windows": np.ascontiguousarray(windows)}
+
+
+def rounded(weights: Floats, dtype: str) -> Floats:
+    """Return `weights` rounded to the plan's dtype, in fp32."""
+    bits = to_bits(weights, dtype)
     if dtype == "bf16":
-        return (values.view(np.uint32) >> 16).astype(np.uint16)
-    return values
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return bits.view(np.float16 if dtype == "fp16" else np.float32).astype(np.float32)
 
 
 class BalancedOperator(Operator):
@@ -219,7 +178,7 @@ class BalancedOperator(Operator):
         return Form(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
 
     @staticmethod
-    def pack(plan: KernelPlan, weights: npt.NDArray[np.floating[Any]]) -> Packed:
+    def pack(plan: KernelPlan, weights: Floats) -> Packed:
         """Pack `weights` (M, K), rounded to the plan's dtype.
 
         Raises
@@ -228,10 +187,21 @@ class BalancedOperator(Operator):
         """
         if plan.inner is None:
             raise BadInput("the balanced kernel needs a plan with elements")
-        form, values = _form_of(plan), rounded(weights, plan.dtype)
+        form = _form_of(plan)
+        args = np.zeros(1, MATRIX_ARGS if form.vector is None else VECTOR_ARGS)
+        args["m"], args["k"] = plan.m, plan.k
         if form.vector is not None:
-            return _vector_images(plan, plan.inner, form.vector, values)
-        return _matrix_images(plan, plan.inner, form, values)
+            args["chunks"], args["places"] = form.vector.chunks, form.vector.places
+            rows = plan.shape.block_m // WARPS
+            arrays = vector_arrays(plan.inner, form.vector, rows, weights, plan.dtype)
+            return Packed(arrays, args, plan.item_count)
+        layout = balanced_layout(plan.inner, form.window, form.rest)
+        arrays = matrix_arrays(plan.inner, layout, weights, plan.dtype)
+        windows = arrays["windows"].shape[1]
+        args["tokens"] = Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
+        args["window_count"], args["split_windows"] = windows, -(-windows // form.splits)
+        args["slot_words"] = int(layout.words.max())
+        return Packed(arrays, args, plan.item_count)
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
