@@ -88,7 +88,7 @@ def test_reads_that_go_with_the_work_take_least(ends, dram, even, work, reads):
 
 
 def test_shares_of_waves():
-    waves = WaveReads(np.array([0, 1, 0]), np.array([30.0, 10.0]))
+    waves = WaveReads(np.array([0, 1, 0]), np.array([30.0, 10.0]), np.zeros(3))
     shares = _wave_shares(waves, lambda: np.array([1.0, 2.0, 5.0]))
     np.testing.assert_allclose(shares.work, [0.75, 0.25])
     np.testing.assert_allclose(shares.reads, [0.75, 0.25])

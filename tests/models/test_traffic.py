@@ -1,5 +1,8 @@
 """Bytes of hand-made plans."""
 
+from dataclasses import replace
+
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,7 +11,9 @@ from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import plan_traffic
-from tests.models.hand_plans import hand_plan
+from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.program import Instruction, Op
+from tests.models.hand_plans import hand_plan, two_role_programs
 from tests.toy_gpu import toy_gpu
 
 KIB = 1024
@@ -71,6 +76,49 @@ def test_the_first_wave_reads_b_and_later_ones_find_it():
     waves = traffic_of(hand_plan([256] * 2, 192), resident_blocks=2).waves
     assert waves.of_item.tolist() == [0, 0, 1, 1, 2, 2]
     assert waves.read_bytes.tolist() == [3 * 32 * KIB, 32 * KIB, 32 * KIB]
+
+
+def in_slices(plan, slices):
+    """Cut every item of a plan of one token range into slices of its tile, all tiles' first slices first."""
+    work, count = plan.work, plan.item_count
+    step = work.k_stop // slices
+    part = np.repeat(np.arange(slices), count)
+    columns = {name: np.tile(column, slices) for name, column in work._asdict().items()}
+    columns |= {"k_start": np.tile(step, slices) * part, "k_stop": np.tile(step, slices) * (part + 1)}
+    columns |= {"part": part, "parts": np.full(part.size, slices), "owner": part == slices - 1}
+    columns |= {"group": np.tile(np.arange(count), slices), "block_start": np.arange(part.size + 1)}
+    return replace(plan, work=WorkList(**columns), blocks=part.size)
+
+
+def test_slices_of_two_tiles_that_begin_at_one_column_share_rows_of_b():
+    # Two full tiles in two slices of 16 KiB of A and of B each, L2 holds 60 KiB or, of all rows, a half
+    plan = in_slices(hand_plan([256] * 2, 64), 2)
+    for resident_blocks, room in ((4, 60), (4, 20), (2, 60), (2, 20)):
+        traffic = traffic_of(plan, resident_blocks, l2_usable_bytes=room * KIB)
+        assert traffic.read_again_bytes == 0
+
+
+def test_slices_at_other_columns_read_rows_of_their_own():
+    # One wave for each slice: a slice of B is in L2 where the wave before has read the same columns only
+    plan = in_slices(hand_plan([256] * 2, 64), 2)
+    waves = traffic_of(plan, resident_blocks=1, l2_usable_bytes=60 * KIB).waves
+    assert waves.read_bytes.tolist() == [32 * KIB, 16 * KIB, 32 * KIB, 16 * KIB]
+
+
+def test_indices_are_read_with_the_weights_of_their_tile():
+    (producer, consumer) = two_role_programs()
+    reading = replace(producer, step=(*producer.step, Instruction(Op.LOAD_INDEX, 256)))
+    plain, indexed = (hand_plan([256] * 4, 64, programs=(each, consumer)) for each in (producer, reading))
+    with_none, with_indices = (
+        traffic_of(plan, resident_blocks=2).waves.read_bytes for plan in (plain, indexed)
+    )
+    assert (with_indices - with_none).tolist() == [2 * 4 * 256] * 2
+
+
+def test_rows_are_in_l2_for_items_of_which_others_have_read_weights_and_rows_before():
+    # Three items at once: both tiles for the first range, the first tile for the second; then the last one
+    waves = traffic_of(hand_plan([256] * 2, 128), resident_blocks=3).waves
+    assert waves.in_l2.tolist() == [0.0, 0.0, 0.0, 1.0]
 
 
 @settings(deadline=None)  # the first example may compile

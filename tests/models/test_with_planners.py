@@ -11,6 +11,7 @@ from prunecast.kernels import KERNELS
 from prunecast.models import Quantity, bound_cycles, estimate, plan_amounts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
+from prunecast.simulator import simulate
 from tests.kernels.layouts import PLANNED
 from tests.toy_gpu import toy_gpu
 
@@ -113,3 +114,13 @@ def test_everything_public_is_there():
     assert len(set(prunecast.models.__all__)) == len(prunecast.models.__all__)
     for name in prunecast.models.__all__:
         assert hasattr(prunecast.models, name)
+
+
+def test_all_steps_that_a_block_reads_at_its_begin_are_sampled():
+    # One token: warps read the whole column of B before their first step, in 16 steps of 128 rows. Steps
+    # beyond those that were sampled would each be taken for one that reads.
+    place = np.random.default_rng(5).random((512, 32, 64)).argsort(axis=2)
+    kept = element_map_from_mask((place < 32).reshape(512, -1), "balanced:64")
+    gpu = load_gpu("h100-sxm")
+    plan = fastest_plan("balanced", kept, 1, "fp16", gpu)
+    assert estimate(plan, gpu).seconds == pytest.approx(simulate(plan, gpu).seconds, rel=0.1)

@@ -33,11 +33,16 @@ class RowsRead(NamedTuple):
     columns_per_row: int
     """Columns of A that read the same row or channel."""
 
-    def share(self, columns: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return the fraction of the rows that each item reads, (items,), for columns drawn at random."""
-        if self.columns_per_row == 1:
-            return columns / max(self.rows, 1)
-        return np.asarray(1.0 - (1.0 - 1.0 / max(self.rows, 1)) ** columns)
+    def share(
+        self, columns: npt.NDArray[np.integer] | npt.NDArray[np.float64], segments: int = 1
+    ) -> npt.NDArray[np.float64]:
+        """Return the fraction of the rows that each item reads, (items,), for columns drawn at random.
+
+        With several segments: of the rows of one of so many equal parts, if all columns are in that part.
+        """
+        rows = max(self.rows / segments, 1.0)
+        found = columns / rows if self.columns_per_row == 1 else 1.0 - (1.0 - 1.0 / rows) ** columns
+        return np.asarray(found, np.float64)
 
 
 class MemoryRules(NamedTuple):

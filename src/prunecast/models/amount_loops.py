@@ -6,6 +6,7 @@ NumPy took a quarter of an estimate for terms: twenty of a few kinds, ten calls 
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.jit import inner, njit
 from prunecast.models.terms import Clip, FloatArray, Section, Unit
@@ -13,6 +14,7 @@ from prunecast.plan.program import When
 
 START, BEGIN, FILL = int(Section.START), int(Section.BEGIN), int(Section.FILL)
 END, FINISH = int(Section.END), int(Section.FINISH)
+IntArray = npt.NDArray[np.int64]
 ONCE, COLUMNS = int(Unit.ONCE), int(Unit.COLUMNS)
 TOKENS, AREA, AREA_OF_PARTS = int(Clip.TOKENS), int(Clip.AREA), int(Clip.AREA_OF_PARTS)
 PARTS = int(Clip.PARTS)
@@ -111,49 +113,55 @@ def _up_to(step, unit, sizes, j, block_k):
     return min(step * groups_per_step, groups)
 
 
+class RowsOfItems(NamedTuple):
+    """Rows of B that items read, with the columns of A cut into segments of equal length."""
+
+    key: IntArray
+    """(items,): range of tokens, 0 <= key < keys."""
+    size: FloatArray
+    """(items,): bytes of the range, all rows."""
+    start: FloatArray
+    """(items,): first column, in segments."""
+    stop: FloatArray
+    density: FloatArray
+    """(items,): share of the rows of a segment that the tile reads."""
+    abreast: IntArray
+    """(items,): 0 <= group < items: items of a token range that share what they read in a wave; others of
+    the range find nothing there of what these have read."""
+    segments: int
+    keys: int
+
+
 @njit()
-def fetch_again(
-    order,
-    wave,
-    a_key,
-    b_key,
-    abreast,
-    a_bytes,
-    b_bytes,
-    c_bytes,
-    b_share,
-    is_slice,
-    capacity,
-    a_keys,
-    b_keys,
-    out_read,
-):
+def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_read, out_in_l2):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
 
-    `out_read` (waves,), all zero, becomes the bytes of A and B that DRAM reads in each wave.
+    `out_read` (waves,), all zero, becomes the bytes of A and B that DRAM reads in each wave; `out_in_l2`
+    (items,) the share of an item's rows of B that L2 has when its wave begins, 0 if DRAM delivers its A.
 
     order, wave : (items,) int64, items in the order they run, and the wave each runs in, ascending
-    a_key, b_key : (items,) int64, 0 <= key < a_keys or b_keys: the piece of A and the token range of B
+    a_key : (items,) int64, 0 <= key < a_keys: the piece of A
     a_bytes : (items,) float64, size of the piece of A
-    b_bytes : (items,) float64, size of the token range of B, all columns
+    b : `RowsOfItems`
     c_bytes : (items,) float64, what the item writes
-    b_share : (items,) float64, share of the columns that the item reads
-    abreast : (items,) int64, 0 <= key < items: items of a token range that share what they read in a wave;
-        others of the range find nothing there of what these have read
-    is_slice : (items,) bool, whether columns of the tile lie before the item's: slices of a tile have none in
-        common, while tiles have as many as chance gives them
     """
-    a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b_keys, -1, np.int64)
+    a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b.keys, -1, np.int64)
     # What had been touched when the wave of the last use began: two uses lie that far apart, as every item
     # of a wave uses its pieces from the wave's begin to its end.
-    a_mark, b_mark = np.zeros(a_keys), np.zeros(b_keys)
-    in_wave, in_cache, ever = np.zeros(b_keys), np.zeros(b_keys), np.zeros(b_keys)
-    lead = np.full(b_keys, -1, np.int64)
-    group_wave, of_group = np.full(order.size, -1, np.int64), np.zeros(order.size)
+    a_mark, b_mark = np.zeros(a_keys), np.zeros(b.keys)
+    segments = (b.keys, b.segments)
+    in_wave, in_cache, ever, at_wave = (
+        np.zeros(segments),
+        np.zeros(segments),
+        np.zeros(segments),
+        np.zeros(segments),
+    )
+    lead, a_fetched = np.full(b.keys, -1, np.int64), np.full(a_keys, -1, np.int64)
+    group_wave, of_group = np.full(order.size, -1, np.int64), np.zeros((order.size, b.segments))
     touched, at_begin, again = 0.0, 0.0, 0.0
     this_wave = np.int64(-1)
     for i in order:
-        a, b, w = a_key[i], b_key[i], wave[i]
+        a, key, w = a_key[i], b.key[i], wave[i]
         if w != this_wave:
             this_wave = w
             at_begin = touched
@@ -163,32 +171,40 @@ def fetch_again(
                 again += a_bytes[i]
             if lost or a_wave[a] < 0:
                 out_read[w] += a_bytes[i]
+                a_fetched[a] = w
             a_wave[a] = w
             a_mark[a] = at_begin
             touched += a_bytes[i]
-        if b_wave[b] != w:
-            if at_begin - b_mark[b] > capacity:
-                in_cache[b] = 0.0
-            b_wave[b] = w
-            b_mark[b] = at_begin
-            in_wave[b] = 0.0
-            lead[b] = abreast[i]
-        group = abreast[i]
+        group = b.abreast[i]
+        if b_wave[key] != w:
+            if at_begin - b_mark[key] > capacity:
+                in_cache[key] = 0.0
+            b_wave[key] = w
+            b_mark[key] = at_begin
+            in_wave[key] = 0.0
+            at_wave[key] = in_cache[key]
+            lead[key] = group
         if group_wave[group] != w:
             group_wave[group] = w
             of_group[group] = 0.0
-        fetched = (1.0 - in_cache[b]) * b_share[i]
-        if group != lead[b]:
-            fetched = (1.0 - of_group[group]) * b_share[i]
-        of_group[group] += (1.0 - of_group[group]) * b_share[i]
-        first = (1.0 - ever[b]) * b_share[i]
-        if is_slice[i]:
-            first = min(1.0 - ever[b], b_share[i])
-        new_in_wave = (1.0 - in_wave[b]) * b_share[i]
-        again += (fetched - first) * b_bytes[i]
-        out_read[w] += fetched * b_bytes[i]
-        touched += new_in_wave * b_bytes[i] + c_bytes[i]
-        in_cache[b] += (1.0 - in_cache[b]) * b_share[i]
-        ever[b] += first
-        in_wave[b] += new_in_wave
+        there, size = 0.0, b.size[i] / b.segments
+        for s in range(int(b.start[i]), int(np.ceil(b.stop[i]))):
+            covered = min(b.stop[i], s + 1.0) - max(b.start[i], float(s))
+            share = covered * b.density[i]
+            there += covered * at_wave[key, s]
+            fetched = (1.0 - in_cache[key, s]) * share
+            if group != lead[key]:
+                fetched = (1.0 - of_group[group, s]) * share
+            of_group[group, s] += (1.0 - of_group[group, s]) * share
+            first = (1.0 - ever[key, s]) * share
+            new_in_wave = (1.0 - in_wave[key, s]) * share
+            again += (fetched - first) * size
+            out_read[w] += fetched * size
+            touched += new_in_wave * size
+            in_cache[key, s] += (1.0 - in_cache[key, s]) * share
+            ever[key, s] += first
+            in_wave[key, s] += new_in_wave
+        touched += c_bytes[i]
+        if a_fetched[a] != w:
+            out_in_l2[i] = there / max(b.stop[i] - b.start[i], 1e-9)
     return again

@@ -95,7 +95,7 @@ def _sampled(case: Case) -> _Blocks:
     """Return the block of a launch as it is sampled.
 
     Rings hide how late data from DRAM are, once they are filled; `chip.py` counts DRAM's bytes. Copies
-    through registers wait as often as DRAM has their data. Blocks of co-resident launches read their
+    through registers wait in steps of which DRAM has data. Blocks of co-resident launches read their
     weights once, from DRAM, and rows of B that others may have read before.
     """
     context, plan, gpu = case.context, case.plan, case.gpu
@@ -120,9 +120,17 @@ def _sampled(case: Case) -> _Blocks:
     near = far._replace(read_latency=gpu.l2_latency_cycles)
     if context.b_in_l2:
         return _Blocks(near, far, 1.0, _ring(far))
-    return _Blocks(
-        near, far, case.traffic.miss_share if copies_through_registers(programs) else 0.0, _ring(far)
-    )
+    return _Blocks(near, far, _missing_steps(case) if copies_through_registers(programs) else 0.0, _ring(far))
+
+
+def _missing_steps(case: Case) -> float:
+    """Return the share of k-steps of which DRAM delivers a row of B or the weights.
+
+    Items of a wave run in step: those that do not read a row first wait for it too.
+    """
+    columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
+    missing = 1.0 - case.traffic.waves.in_l2**case.plan.shape.block_k
+    return float(columns @ missing / max(columns.sum(), 1.0))
 
 
 def _first_reads(case: Case) -> float:
@@ -251,10 +259,11 @@ def _pace(block: SampledBlock, item: SampledItem, run: SampledRun) -> float:
     return (long - short) / (2 * ring)
 
 
+@lru_cache(maxsize=4096)
 def _ring(block: SampledBlock) -> int:
-    """Return the steps after which a block's steps are alike: those that it asks ahead."""
-    ahead = max((i.ahead for program in block.programs for i in program.step), default=0)
-    return max(block.stages, ahead + 1, 2)
+    """Return the steps after which a block's steps are alike: those that it reads ahead or at its begin."""
+    code = (i for program in block.programs for i in (*program.begin, *program.step))
+    return max(block.stages, max((i.ahead for i in code), default=0) + 1, 2)
 
 
 @lru_cache(maxsize=4096)

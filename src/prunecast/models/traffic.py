@@ -8,11 +8,14 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
-from prunecast.models.amount_loops import fetch_again
+from prunecast.models.amount_loops import RowsOfItems, fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 from prunecast.plan.misaligned import store_cost
+
+SEGMENTS, MOST_SEGMENTS = 4, 64
+"""Parts of A's columns for each k-slice of a tile, and at most. Kind: choice."""
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -23,7 +26,9 @@ class WaveReads(NamedTuple):
     of_item: _Int64Array
     """(items,): the wave of each item."""
     read_bytes: FloatArray
-    """(waves,): of A and B."""
+    """(waves,): of A with its indices and of B."""
+    in_l2: FloatArray
+    """(items,): share of the rows of B that L2 has when the wave begins, 0 if DRAM delivers A in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,7 @@ class Traffic:
     read_again_bytes : A and B that DRAM delivers again because L2 has lost them
     merged_bytes : of sectors of C that are written in parts, which L2 fetches
     l2_bytes : through L2, reads and writes, a multicast counted once
-    waves : when A and B are read
+    waves : when A and B are read, and what of them L2 has
     """
 
     flops: float
@@ -120,8 +125,9 @@ def _wave_reads(
     kept rows of B for one range of tokens. Two uses lie as far apart as what all waves from the first to
     before the second read and write; a slice is lost if that is more than `l2_usable_bytes`. Tiles that keep
     the share s of the columns are taken as independent: of a range of B of which the share c is there, each
-    new tile brings in s * (1 - c). Left out: blocks of a wave that drift apart because DRAM serves one
-    sooner, and lines kept by luck (near the limit it is all or nothing).
+    new tile brings in s * (1 - c), in each segment of the columns that the item reads. Left out: blocks of a
+    wave that drift apart because DRAM serves one sooner, and lines kept by luck (near the limit it is all or
+    nothing).
     """
     plan, gpu = context.plan, context.gpu
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
@@ -129,8 +135,11 @@ def _wave_reads(
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
     c_bytes = _written_bytes(plan)
     order = _run_order(plan, resident_blocks)
-    waves = WaveReads(order.wave, np.zeros(int(order.wave.max(initial=0)) + 1))
-    footprint = whole[:, Quantity.A] @ weight + plan.n * bytes_per_token + c_bytes.sum()
+    count = int(order.wave.max(initial=0)) + 1
+    waves = WaveReads(order.wave, np.zeros(count), np.zeros(order.wave.size))
+    # Indices of a tile are read with its weights, and lost with them
+    weights = whole[:, Quantity.A] + whole[:, Quantity.INDEX]
+    footprint = weights @ weight + plan.n * bytes_per_token + c_bytes.sum()
     capacity = float(gpu.l2_usable_bytes)
     if footprint <= capacity:
         capacity = np.inf
@@ -138,24 +147,44 @@ def _wave_reads(
             return 0.0, waves
     a_key = _pieces_of_a(plan)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
-    a_bytes, b_bytes = whole[kinds.of_item, Quantity.A], bytes_per_token * amounts.tokens[kinds.of_item]
+    a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
+    abreast = _abreast(plan, order, b_key, a_bytes, b_bytes, capacity)
     again = fetch_again(
         order.order,
         order.wave,
         a_key,
-        b_key,
-        _abreast(plan, order, b_key, a_bytes, b_bytes, capacity),
         a_bytes,
-        b_bytes,
+        _rows_of_items(plan, read, b_key, b_bytes, abreast),
         c_bytes,
-        read.share(work.k_stop - work.k_start),
-        work.k_start > 0,
         capacity,
         int(a_key.max()) + 1,
-        int(b_key.max()) + 1,
         waves.read_bytes,
+        waves.in_l2,
     )
     return float(again), waves
+
+
+def _rows_of_items(
+    plan: KernelPlan, read: RowsRead, token_range: _Int64Array, b_bytes: FloatArray, abreast: _Int64Array
+) -> RowsOfItems:
+    """Rows of B by segment of A's columns: one of unsplit tiles, whose items read all that a tile keeps.
+
+    The k-th of a tile's K' columns is taken to lie at k / K' of A's: slices of two tiles that begin there
+    read rows of the same segments.
+    """
+    work, kept = plan.work, np.maximum(plan.tiles.kept_per_tile, 1)[plan.work.tile].astype(np.float64)
+    parts = int(work.parts.max(initial=1))
+    segments = min(SEGMENTS * parts, MOST_SEGMENTS) if parts > 1 else 1
+    return RowsOfItems(
+        key=token_range,
+        size=b_bytes,
+        start=segments * work.k_start / kept,
+        stop=segments * work.k_stop / kept,
+        density=np.minimum(read.share(kept / segments, segments), 1.0),
+        abreast=abreast,
+        segments=segments,
+        keys=int(token_range.max()) + 1,
+    )
 
 
 def _abreast(
