@@ -192,7 +192,8 @@ def _demand(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> Fl
     """(items,) cycles of an SM for an item among as many others as it holds."""
     context, plan, crowd = case.context, case.plan, case.context.crowd
     one_wave = SampledRun(crowd, crowd)
-    if context.co_resident:
+    several = plan.item_count > crowd * case.gpu.sm_count
+    if context.co_resident and not several:
         return np.asarray(_cycles(blocks, item, steps, one_wave) / crowd)
     found = blocks if blocks.far_share else blocks._replace(far=blocks.near)
     together = _cycles(found, item, steps, one_wave)
