@@ -75,6 +75,7 @@ _VALUES: dict[str, Any] = {
     "dram_bytes": KIB * KIB * KIB,
     "dram_peak_bytes_per_s": 120e9,
     "dram_bytes_per_s": 100e9,
+    "link_bytes_per_s": 0.0,
     "dram_write_bytes_per_s": 100e9,
     "dram_copy_bytes_per_s": 100e9,
     "dram_latency_cycles": 500,
