@@ -120,17 +120,13 @@ def _sampled(case: Case) -> _Blocks:
     near = far._replace(read_latency=gpu.l2_latency_cycles)
     if context.b_in_l2:
         return _Blocks(near, far, 1.0, _ring(far))
-    return _Blocks(near, far, _missing_steps(case) if copies_through_registers(programs) else 0.0, _ring(far))
-
-
-def _missing_steps(case: Case) -> float:
-    """Return the share of k-steps of which DRAM delivers a row of B or the weights.
-
-    Items of a wave run in step: those that do not read a row first wait for it too.
-    """
-    columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
-    missing = 1.0 - case.traffic.waves.in_l2**case.plan.shape.block_k
-    return float(columns @ missing / max(columns.sum(), 1.0))
+    far_share = 0.0
+    if copies_through_registers(programs):
+        # Items of a wave run in step: those that do not read a row first wait for it too
+        columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
+        missing = 1.0 - case.traffic.waves.in_l2**plan.shape.block_k
+        far_share = float(columns @ missing / max(columns.sum(), 1.0))
+    return _Blocks(near, far, far_share, _ring(far))
 
 
 def _first_reads(case: Case) -> float:

@@ -178,5 +178,7 @@ def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:
     cycles = {level: resident * float(c) for level, c in sm_level_cycles(step, case.rates).items()}
     l2_bytes = resident * min(case.plan.blocks, gpu.sm_count) * float(step[Quantity.L2])
     cycles["l2"] = l2_bytes / (gpu.l2_bytes_per_s / clock_hz)
-    cycles["dram"] = case.traffic.miss_share * l2_bytes / (gpu.dram_bytes_per_s / clock_hz)
+    traffic = case.traffic
+    missing = min(1.0, traffic.dram_bytes / traffic.l2_bytes) if traffic.l2_bytes else 0.0
+    cycles["dram"] = missing * l2_bytes / (gpu.dram_bytes_per_s / clock_hz)
     return {level: cycles[level] for level in LEVELS}

@@ -80,11 +80,6 @@ class Traffic:
         """Share of what DRAM moves that is read, 0 to 1."""
         return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
-    @property
-    def miss_share(self) -> float:
-        """Share of the bytes through L2 that DRAM moves too, 0 to 1."""
-        return min(1.0, self.dram_bytes / self.l2_bytes) if self.l2_bytes else 0.0
-
 
 def plan_traffic(
     context: LaunchContext, rules: MemoryRules, amounts: Amounts, resident_blocks: int
@@ -133,7 +128,8 @@ def _wave_reads(
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
     weight = kinds.members * amounts.tokens / plan.n
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
-    c_bytes = _written_bytes(plan)
+    written = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
+    c_bytes = OUTPUT_BYTES[plan.dtype] * written * work.owner
     order = _run_order(plan, resident_blocks)
     count = int(order.wave.max(initial=0)) + 1
     waves = WaveReads(order.wave, np.zeros(count), np.zeros(order.wave.size))
@@ -222,13 +218,6 @@ def _abreast(
     group = np.empty(place.size, np.int64)
     group[place] = np.concatenate(([0], np.cumsum(apart)))
     return group
-
-
-def _written_bytes(plan: KernelPlan) -> npt.NDArray[np.float64]:
-    """(items,): bytes of C that each item writes."""
-    work = plan.work
-    elements = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
-    return np.asarray(OUTPUT_BYTES[plan.dtype] * elements * work.owner, np.float64)
 
 
 class _RunOrder(NamedTuple):
