@@ -8,6 +8,7 @@ from functorch.compile import make_boxed_func  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._inductor import config  # noqa: E402
+from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.utils import run_and_get_code  # noqa: E402
 
 from prunecast.torch import ops, residual, sparsify  # noqa: E402
@@ -164,3 +165,99 @@ def test_a_pass_of_the_user_stays():
     with config.patch(post_grad_custom_post_pass=mine):
         residual.register()
         assert config.post_grad_custom_post_pass is mine
+
+
+class Normed(nn.Module):
+    """A norm before a sparse layer, as `said` uses them."""
+
+    def __init__(self, norm, said):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.layer, self.said = norm, nn.Linear(K, K), said
+        with torch.no_grad():
+            for parameter in norm.parameters():
+                parameter.normal_()
+
+    def forward(self, x):
+        return self.said(self, x.sin())
+
+
+def norms():
+    transformers = pytest.importorskip("transformers")
+    models = transformers.models
+    return {
+        "layer norm": nn.LayerNorm(K),
+        "layer norm without bias": nn.LayerNorm(K, bias=False),
+        "layer norm without parameters": nn.LayerNorm(K, elementwise_affine=False),
+        "rms norm of torch": nn.RMSNorm(K),
+        "rms norm of Llama": models.llama.modeling_llama.LlamaRMSNorm(K),
+        "rms norm of T5": models.t5.modeling_t5.T5LayerNorm(K),
+        "rms norm of Qwen3": models.qwen3.modeling_qwen3.Qwen3RMSNorm(K),
+    }
+
+
+NAMES = ("layer norm", "layer norm without bias", "layer norm without parameters", "rms norm of torch")
+NAMES += ("rms norm of Llama", "rms norm of T5", "rms norm of Qwen3")
+
+
+@torch.no_grad()
+def compiled(model, x):
+    """What the model gives, what its graph gives after the pass, and how often it has each transpose."""
+    counts = {}
+
+    def through(made, _):
+        residual.AddInEpilogue()(made.graph)
+        targets = [str(node.target) for node in made.graph.nodes]
+        counts["apart"] = targets.count("prunecast.columns.default")
+        counts["normed"] = targets.count("prunecast.norm_columns.default")
+        made.graph.lint()
+        made.recompile()
+        return make_boxed_func(made)
+
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=through, decompositions=select_decomp_table())
+    return model(x), torch.compile(model, fullgraph=True, backend=backend)(x), counts
+
+
+@pytest.fixture
+def _transposed_apart(monkeypatch):
+    monkeypatch.setattr(ops, "LEAST_TURNED_APART", 0)
+
+
+@pytest.mark.usefixtures("_transposed_apart")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_norm_that_only_products_read_is_left_to_the_transpose(name, dtype):
+    model = Normed(norms()[name], lambda m, x: (x + m.layer(m.norm(x)), x)).to(dtype).eval()
+    sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
+    x = 3 * torch.randn(2, 35, K).to(dtype)
+    eager, found, counts = compiled(model, x)
+    assert counts == {"apart": 0, "normed": 1}
+    for one, other in zip(eager, found, strict=True):
+        # Sums in another order, and then a rounding of each product's input
+        step = 2.0**-8 if dtype is torch.bfloat16 else 2.0**-11
+        assert (one - other).float().norm() <= 2 * step * one.float().norm()
+
+
+KEPT = {
+    "its result is a residual": lambda m, x: (y := m.norm(x)) + m.layer(y),
+    "something is between": lambda m, x: m.layer(m.norm(x) * 2),
+    "no norm": lambda m, x: m.layer(x * x),
+}
+
+
+@pytest.mark.usefixtures("_transposed_apart")
+@pytest.mark.parametrize("case", KEPT)
+def test_other_transposes_stay(case):
+    model = Normed(nn.LayerNorm(K), KEPT[case]).half().eval()
+    sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
+    eager, found, counts = compiled(model, torch.randn(2, 35, K).half())
+    assert counts == {"apart": 1, "normed": 0}
+    assert torch.allclose(eager, found, rtol=2**-8, atol=2**-8)
+
+
+def test_a_small_x_is_not_normalised_by_the_transpose():
+    model = Normed(nn.LayerNorm(K), lambda m, x: m.layer(m.norm(x))).half().eval()
+    sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
+    *_, counts = compiled(model, torch.randn(60, K).half())
+    assert counts == {"apart": 1, "normed": 0}

@@ -31,7 +31,7 @@ from prunecast.torch.find import Found, find_layers, is_convolution, is_transpos
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
-from prunecast.torch.ops import LEAST_ADDED
+from prunecast.torch.ops import LEAST_ADDED, LEAST_TURNED_APART
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
 from prunecast.torch.sparse_linear import SparseLinear
 
@@ -154,7 +154,7 @@ def sparsify(
         products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
     large = any(
         product.tiles.is_cuda
-        and product.rows * max_tokens >= LEAST_ADDED
+        and (product.rows * max_tokens >= LEAST_ADDED or product.features * max_tokens >= LEAST_TURNED_APART)
         and launch.choices[0].layer.name not in plain
         for launch, product in products
     )

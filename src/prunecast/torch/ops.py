@@ -13,6 +13,11 @@ transposes x at memory speed.
 adds that product to y, in place, in the epilogue. `residual.py` inserts it into graphs where a residual add
 follows a product. The product is rounded, then the sum, as by the two operators that it replaces.
 
+    norm_columns(x, shift, scale, weight, bias, rounds, tokens) -> x_t
+
+is `columns` of ((x - shift) * scale) * weight + bias, with shift and scale (tokens, 1) fp32: a normalisation
+that `residual.py` leaves to the transpose, so that its result is not written twice.
+
     dense_weight(image, tiles, gpu, plan) -> A (M, K)
     conv, into_planes, between_planes: see `planes.py`
 
@@ -76,6 +81,11 @@ _LIBRARY.define(
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
 _LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
+_LIBRARY.define(
+    "norm_columns(Tensor x, Tensor? shift, Tensor scale, Tensor? weight, Tensor? bias, bool rounds, "
+    "SymInt tokens) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
 
 
 _LIBRARY.define("dense_weight(Tensor image, Tensor tiles, str gpu, int plan) -> Tensor")
@@ -156,6 +166,27 @@ def _columns_on_cuda(x: torch.Tensor, tokens: int) -> torch.Tensor:
     from prunecast.torch.cuda.transpose import turned
 
     return turned(x, tokens)
+
+
+def _norm_columns(
+    x: torch.Tensor,
+    shift: torch.Tensor | None,
+    scale: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    rounds: bool,
+    tokens: int,
+) -> torch.Tensor:
+    if x.is_cuda:
+        from prunecast.torch.cuda.transpose import normed
+
+        x_t = normed(x, shift, scale, weight, bias, rounds=rounds, tokens=tokens)
+        if x_t is not None:
+            return x_t
+    y = (x.float() if shift is None else x.float() - shift) * scale
+    y = y.to(x.dtype).float() if rounds else y
+    y = y if weight is None else y * weight.float()
+    return _columns_on_cpu((y if bias is None else y + bias.float()).to(x.dtype), tokens)
 
 
 def _fake_columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -241,9 +272,14 @@ torch.library.register_fake("prunecast::into_planes", fake_into_planes, lib=_LIB
 torch.library.register_fake("prunecast::between_planes", fake_between_planes, lib=_LIBRARY)
 _LIBRARY.impl("columns", _columns_on_cpu, "CPU")
 _LIBRARY.impl("columns", _columns_on_cuda, "CUDA")
+_LIBRARY.impl("norm_columns", _norm_columns, "CPU")
+_LIBRARY.impl("norm_columns", _norm_columns, "CUDA")
 torch.library.register_fake("prunecast::linear", _fake_linear, lib=_LIBRARY)
 torch.library.register_fake("prunecast::linear_add_", lambda *_: None, lib=_LIBRARY)
 torch.library.register_fake("prunecast::columns", _fake_columns, lib=_LIBRARY)
+torch.library.register_fake(
+    "prunecast::norm_columns", lambda x, *given: _fake_columns(x, given[-1]), lib=_LIBRARY
+)
 
 
 # ---- gradients: dense products with unpacked weights; gradients of kept values are packed like the weights

@@ -7,6 +7,7 @@ from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.transpose.transpose import (
     SHARED_BYTES,
     THREADS,
+    Norm,
     Rows,
     build_transpose,
     may_transpose,
@@ -60,7 +61,39 @@ def test_what_the_kernel_cannot_turn_is_not_given_to_it():
     assert not may_transpose(x, b._replace(rows=72))
 
 
+@pytest.mark.parametrize("norm", [None, Norm(16, 16, 16, 16, False, False), Norm(0, 16, 16, 0, True, True)])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_it_compiles(arch):
+def test_it_compiles(arch, norm):
     pytest.importorskip("cuda.bindings.nvrtc")
-    assert build_transpose(arch).cubin.stat().st_size > 0
+    assert build_transpose(arch, () if norm is None else norm.changes).cubin.stat().st_size > 0
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("parts", "rounds"), [("shift weight bias", False), ("weight", True), ("weight", False), ("", False)]
+)
+def test_a_normalised_x_is_transposed(dtype, parts, rounds, cubins):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    number = np.dtype(np.float16 if dtype == "fp16" else ml_dtypes.bfloat16)
+    tokens, features, padded = 70, 136, 72
+    rng = np.random.default_rng(0)
+    x = (3 * rng.standard_normal((tokens, features)) + 1).astype(number)
+    shift, scale = x.astype(np.float32).mean(1), 1 / x.astype(np.float32).std(1)
+    weight, bias = (rng.standard_normal(features).astype(number) for _ in range(2))
+    own = {"shift": shift, "weight": weight, "bias": bias}
+    pointers = [own[name].ctypes.data if name in parts else 0 for name in own]
+    norm = Norm(pointers[0], scale.ctypes.data, *pointers[1:], rounds, dtype == "bf16")
+    b = np.full((features, padded), np.nan, number)
+    given, made = (Rows(each.ctypes.data, each.strides[0], *each.shape) for each in (x, b))
+    args, blocks = transpose_args(given, made, norm)
+    source = SOURCES / "transpose" / "transpose_rows.cu"
+    kernel = build_on_cpu(source, "transpose_rows", dict(norm.changes), cubins)
+    run_on_cpu(kernel, Grid(blocks, THREADS, SHARED_BYTES), [args], [x, b, scale, *own.values()])
+    wanted = (x.astype(np.float64) - (shift[:, None] if "shift" in parts else 0)) * scale[:, None]
+    wanted = wanted.astype(number).astype(np.float64) if rounds else wanted
+    wanted = wanted * (weight.astype(np.float64) if "weight" in parts else 1)
+    wanted = wanted + (bias.astype(np.float64) if "bias" in parts else 0)
+    # One rounding of the result, and where it is rounded before the weight, one more
+    step = 2.0**-8 if dtype == "bf16" else 2.0**-11
+    np.testing.assert_allclose(b[:, :tokens].T.astype(np.float64), wanted, rtol=2.5 * step, atol=2.5 * step)
+    assert not b[:, tokens:].any()

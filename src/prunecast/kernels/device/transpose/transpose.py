@@ -32,6 +32,38 @@ TRANSPOSE_ARGS = np.dtype(
 """Layout of `TransposeArgs`."""
 
 
+NORM_ARGS = np.dtype(
+    [*TRANSPOSE_ARGS.descr, ("shift", "u8"), ("scale", "u8"), ("weight", "u8"), ("bias", "u8")]
+)
+"""Layout of `TransposeArgs` of a normalisation."""
+
+
+class Norm(NamedTuple):
+    """Values by which X is normalised while it is transposed: ((X - shift) * scale) * weight + bias.
+
+    Pointers; 0 for those that there are not.
+    """
+
+    shift: int
+    """(tokens,) fp32."""
+    scale: int
+    """(tokens,) fp32."""
+    weight: int
+    """(features,) in the format of X."""
+    bias: int
+    """(features,) in the format of X."""
+    rounds: bool
+    """Whether values are rounded before the product with the weight."""
+    is_bf16: bool
+
+    @property
+    def changes(self) -> tuple[tuple[str, int], ...]:
+        """Preprocessor macros of the kernel."""
+        parts = {"SHIFT": self.shift, "WEIGHT": self.weight, "BIAS": self.bias, "ROUNDS": self.rounds}
+        found = {"NORMED": 1, **{name: int(bool(each)) for name, each in parts.items()}}
+        return tuple((found | ({"BF16": 1} if self.is_bf16 else {})).items())
+
+
 class Rows(NamedTuple):
     """A row-major matrix of 2-byte elements."""
 
@@ -54,10 +86,13 @@ def may_transpose(x: Rows, b: Rows) -> bool:
     return x.aligned and b.aligned and x.columns == b.rows and b.columns >= x.rows
 
 
-def transpose_args(x: Rows, b: Rows) -> tuple[np.ndarray[Any, Any], int]:
+def transpose_args(x: Rows, b: Rows, norm: Norm | None = None) -> tuple[np.ndarray[Any, Any], int]:
     """Return the argument record of the kernel, and the number of blocks."""
     across, down = -(-x.columns // EDGE), -(-b.columns // EDGE)
-    args = np.zeros(1, TRANSPOSE_ARGS)
+    args = np.zeros(1, TRANSPOSE_ARGS if norm is None else NORM_ARGS)
+    if norm is not None:
+        for name in ("shift", "scale", "weight", "bias"):
+            args[name] = getattr(norm, name)
     args["x"], args["b"] = x.pointer, b.pointer
     args["x_row_bytes"], args["b_row_bytes"] = x.row_bytes, b.row_bytes
     args["tokens"], args["padded"], args["features"] = x.rows, b.columns, x.columns
@@ -65,10 +100,15 @@ def transpose_args(x: Rows, b: Rows) -> tuple[np.ndarray[Any, Any], int]:
     return args, across * down
 
 
-def transpose_launch(args: np.ndarray[Any, Any], blocks: int, device: int) -> PreparedLaunch:
+def transpose_launch(
+    args: np.ndarray[Any, Any], blocks: int, device: int, norm: Norm | None = None
+) -> PreparedLaunch:
     """Return a launch with the arguments of `transpose_args`, which the caller must keep alive."""
+    changes = () if norm is None else norm.changes
     return PreparedLaunch(
-        load_function(build_transpose(arch_of(device)).cubin, "transpose_rows", SHARED_BYTES, device),
+        load_function(
+            build_transpose(arch_of(device), changes).cubin, "transpose_rows", SHARED_BYTES, device
+        ),
         [args.ctypes.data],
         blocks=blocks,
         threads=THREADS,
@@ -78,6 +118,6 @@ def transpose_launch(args: np.ndarray[Any, Any], blocks: int, device: int) -> Pr
 
 
 @cache
-def build_transpose(arch: str) -> CompiledKernel:
-    """Compile the kernel for an architecture such as `sm_90`."""
-    return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, {})
+def build_transpose(arch: str, changes: tuple[tuple[str, int], ...] = ()) -> CompiledKernel:
+    """Compile the kernel for an architecture such as `sm_90`, with the macros of `Norm.changes`."""
+    return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, dict(changes))

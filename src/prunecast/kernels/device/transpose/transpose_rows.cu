@@ -4,7 +4,16 @@
 // and of B begin at multiples of 16 bytes, `features` and `padded` are multiples of 8; tokens of B from `tokens` to
 // `padded` become zero. Reads and writes whole 128-byte lines. Runs on every architecture;
 // from 9.0 on it may start before the launch that writes X has ended.
+//
+// NORMED 1: B holds ((X - shift) * scale) * weight + bias instead, which is a normalisation if shift and scale are each
+// token's mean and inverse deviation. SHIFT, WEIGHT, BIAS 0 or 1: those that there are. ROUNDS 1: rounded before the
+// product with the weight. Sums are fp32; fp16, or BF16. Weights and biases begin at multiples of 16 bytes.
+#include "activation.cuh"
 #include "ptx.cuh"
+
+#ifndef NORMED
+#define NORMED 0
+#endif
 
 struct TransposeArgs {
   const unsigned char* x;
@@ -15,6 +24,12 @@ struct TransposeArgs {
   int padded;
   int features;
   int blocks_across;  // squares beside one another, along the features
+#if NORMED
+  const float* shift;
+  const float* scale;
+  const unsigned char* weight;
+  const unsigned char* bias;
+#endif
 };
 
 // A row of a square has 32 words of two features; one more keeps the 8 tokens of a word of B out of each other's bank.
@@ -32,6 +47,43 @@ __device__ inline uint4 chunk_of(const TransposeArgs& args, int first_token, int
   if (token >= args.tokens || feature >= args.features) return make_uint4(0, 0, 0, 0);
   return *reinterpret_cast<const uint4*>(args.x + token * args.x_row_bytes + 2ll * feature);
 }
+
+#if NORMED
+__device__ inline u32 normed_pair(u32 x, float shift, float scale, u32 weight, u32 bias) {
+  float even = (widened(x & 0xffffu) - shift) * scale, odd = (widened(x >> 16) - shift) * scale;
+#if ROUNDS
+  const u32 rounded = round_both(even, odd);
+  even = widened(rounded & 0xffffu), odd = widened(rounded >> 16);
+#endif
+#if WEIGHT
+  even *= widened(weight & 0xffffu), odd *= widened(weight >> 16);
+#endif
+#if BIAS
+  even += widened(bias & 0xffffu), odd += widened(bias >> 16);
+#endif
+  return round_both(even, odd);
+}
+
+// Eight features of a token, normalised.
+__device__ inline uint4 normed(const TransposeArgs& args, uint4 x, int first_token, int first_feature, int at) {
+  const int token = first_token + at / 8, feature = first_feature + at % 8 * 8;
+  if (token >= args.tokens || feature >= args.features) return x;
+  const float scale = args.scale[token];
+  float shift = 0.0f;
+  uint4 weight = make_uint4(0, 0, 0, 0), bias = make_uint4(0, 0, 0, 0);
+#if SHIFT
+  shift = args.shift[token];
+#endif
+#if WEIGHT
+  weight = *reinterpret_cast<const uint4*>(args.weight + 2ll * feature);
+#endif
+#if BIAS
+  bias = *reinterpret_cast<const uint4*>(args.bias + 2ll * feature);
+#endif
+  return make_uint4(normed_pair(x.x, shift, scale, weight.x, bias.x), normed_pair(x.y, shift, scale, weight.y, bias.y),
+                    normed_pair(x.z, shift, scale, weight.z, bias.z), normed_pair(x.w, shift, scale, weight.w, bias.w));
+}
+#endif
 
 // Eight tokens of two features.
 __device__ inline void write_pair(const TransposeArgs& args, const u32* square, int first_token, int first_feature,
@@ -62,6 +114,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) transpose_rows(TransposeAr
   for (int i = 0; i < CHUNKS / THREADS; ++i) {
     const int at = threadIdx.x + i * THREADS;
     u32* to = square + at / 8 * PITCH + 4 * (at % 8);
+#if NORMED
+    read[i] = normed(args, read[i], first_token, first_feature, at);
+#endif
     to[0] = read[i].x, to[1] = read[i].y, to[2] = read[i].z, to[3] = read[i].w;
   }
   __syncthreads();
