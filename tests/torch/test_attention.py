@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from prunecast.errors import BadInput  # noqa: E402
-from prunecast.torch import attention, attention_kernels, prepare_attention  # noqa: E402
+from prunecast.torch import attention_kernels, prepare_attention  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -108,35 +108,6 @@ def masks_of(model, given):
     with torch.no_grad():
         torch.compile(model, backend=backend)(**given)
     return masks
-
-
-def attention_between(query, key, value, bounds, same, most, also, *, scale):
-    """The slow twin of torch's kernel, which no CPU runs: one sequence after another."""
-    assert torch.equal(bounds, same)
-    y = torch.zeros_like(query)
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        assert last - first <= most == also
-        q, k, v = (each[first:last].transpose(0, 1) for each in (query, key, value))
-        y[first:last] = ((q @ k.transpose(1, 2) * scale).softmax(-1) @ v).transpose(0, 1)
-    return y
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "t5", "modernbert"])
-def test_sequences_are_bounded_where_only_padding_is_masked(name, monkeypatch):
-    varlen = pytest.importorskip("torch.nn.attention.varlen")
-    monkeypatch.setattr(varlen, "varlen_attn", attention_between)
-    monkeypatch.setattr(attention, "_ON_BOUNDS", ("cpu", (torch.float32,)))
-    plain, prepared = made(name), made(name)
-    example = {"input_ids": IDS, "attention_mask": RIGHT}
-    found = prepare_attention(prepared, padding="right", example=example).kernels
-    assert ("flash, bounds of sequences" in found.values()) == (name != "t5"), "its biases need masks"
-    for mask in (RIGHT, ONES):
-        y, wanted = states(prepared, mask)[mask.bool()], states(plain, mask)[mask.bool()]
-        assert torch.allclose(y, wanted, rtol=1e-4, atol=1e-4)
-
-
-def test_bounds_are_those_of_sequences_and_of_what_follows_them():
-    assert attention.bounds_of(RIGHT.bool()).tolist() == [0, 12, 12, 19, 24, 27, 36]
 
 
 @pytest.mark.slow

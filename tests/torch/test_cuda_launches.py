@@ -15,7 +15,7 @@ from prunecast.kernels.device import operator as device_operator
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.form import Form
 from prunecast.kernels.device.transpose import transpose as device_transpose
-from prunecast.kernels.device.transpose.transpose import TRANSPOSE_ARGS
+from prunecast.kernels.device.transpose.transpose import NORM_ARGS, TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.tile.cuda import operator as tile_operator
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
@@ -121,7 +121,8 @@ class EmulatedDriver:
             includes=[SOURCES, *kernel.includes],
             arch=arch,
         )
-        kinds = [ARGUMENTS[kernel.entry], *([TENSOR_MAP] if kernel.entry == "tile_sm90" else [])]
+        own = NORM_ARGS if "NORMED" in kernel.defines else ARGUMENTS[kernel.entry]
+        kinds = [own, *([TENSOR_MAP] if kernel.entry == "tile_sm90" else [])]
         arguments = [
             np.frombuffer(ctypes.string_at(address, kind.itemsize), np.uint8).copy()
             for address, kind in zip(addresses, kinds, strict=True)
@@ -184,7 +185,9 @@ def emulated(monkeypatch, tmp_path_factory):
     source = DEVICE / "transpose" / "transpose_rows.cu"
     monkeypatch.setattr(Form, "build", built)
     monkeypatch.setattr(
-        device_transpose, "build_transpose", lambda _: Built(Loaded("transpose_rows", source, {}, 1))
+        device_transpose,
+        "build_transpose",
+        lambda _, changes=(): Built(Loaded("transpose_rows", source, dict(changes), 1)),
     )
     return made
 
@@ -542,6 +545,29 @@ def test_x_is_turned_by_one_launch(emulated, monkeypatch):
     assert torch.equal(x_t[:, :70], x.t())
     assert not x_t[:, 70:].any()
     assert emulated.launched == ["transpose_rows"]
+
+
+@pytest.mark.parametrize("is_layer_norm", [False, True])
+def test_x_is_normalised_and_turned_by_one_launch(is_layer_norm, emulated, monkeypatch):
+    x = torch.randn(70, 64).half()
+    scale, weight = torch.rand(70, 1), torch.randn(64).half()
+    shift, bias = (torch.randn(70, 1), torch.randn(64).half()) if is_layer_norm else (None, None)
+    given, real = (
+        [each for each in (x, scale, weight, shift, bias) if each is not None],
+        torch.Tensor.new_empty,
+    )
+
+    def told(self, *sizes, **options):
+        given.append(real(self, *sizes, **options))
+        emulated.tensors = given
+        return given[-1]
+
+    wanted = torch.ops.prunecast.norm_columns(x, shift, scale, weight, bias, not is_layer_norm, 72)
+    monkeypatch.setattr(torch.Tensor, "new_empty", told)
+    x_t = transpose.normed(x, shift, scale, weight, bias, rounds=not is_layer_norm, tokens=72)
+    assert torch.allclose(x_t, wanted, rtol=2**-9, atol=2**-9)
+    assert emulated.launched == ["transpose_rows"]
+    assert transpose.normed(x, shift, scale, weight.float(), bias, rounds=True, tokens=72) is None
 
 
 @pytest.mark.parametrize("few_tokens", [False, True])

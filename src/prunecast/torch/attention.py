@@ -8,9 +8,7 @@ of the inputs needs fewer masks.
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +21,6 @@ from prunecast.errors import BadInput, check_choice
 PADDINGS = ("none", "right", "any")
 _HOOK = "_prunecast_gives_mask"
 """Attribute of a model with the handle of its hook."""
-_BOUNDED = "torch.nn.attention.varlen"
-"""Module with attention between bounds, which older versions of torch lack."""
-_ON_BOUNDS = ("cuda", (torch.float16, torch.bfloat16))
-"""Device and dtypes of attention between bounds."""
 _KERNELS = {0: "fp32 products", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
 """Number of `torch.nn.attention.SDPBackend` -> its kernel."""
 
@@ -97,36 +91,27 @@ def attention_kernels(model: nn.Module, example: Mapping[str, Any]) -> dict[str,
     running: list[str] = []
     found: dict[str, str] = {}
 
-    def chosen(query: Any, key: Any, value: Any, attn_mask: Any = None, *others: Any, **options: Any) -> str:
-        kernel = int(torch._fused_sdp_choice(query, key, value, attn_mask, *others, **options))
+    def recorded(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *others: Any, **options: Any
+    ) -> Any:
+        given = (query, key, value, attn_mask, *others)
+        kernel = _KERNELS.get(int(torch._fused_sdp_choice(*given, **options)), "another")
         is_causal = options.get("is_causal", len(others) > 1 and others[1])
         reads = "mask" if attn_mask is not None else "causal" if is_causal else "no mask"
-        return f"{_KERNELS.get(kernel, 'another')}, {reads}"
+        found[running[-1]] = f"{kernel}, {reads}"
+        return attend(*given, **options)
 
-    def recorded(function: Any, name_of: Callable[..., str]) -> Any:
-        def call(*given: Any, **options: Any) -> Any:
-            found[running[-1]] = name_of(*given, **options)
-            return function(*given, **options)
-
-        return call
-
+    attend = nn.functional.scaled_dot_product_attention
     hooks = (
         register_module_forward_pre_hook(lambda module, _: running.append(names.get(id(module), ""))),
         register_module_forward_hook(lambda *_: running.pop() and None),
     )
-    kinds: list[tuple[Any, str, Callable[..., str]]]
-    kinds = [(nn.functional, "scaled_dot_product_attention", chosen)]
-    if find_spec(_BOUNDED) is not None:
-        kinds.append((import_module(_BOUNDED), "varlen_attn", lambda *_, **__: "flash, bounds of sequences"))
-    functions = [(home, name, getattr(home, name)) for home, name, _ in kinds]
-    for home, name, name_of in kinds:
-        setattr(home, name, recorded(getattr(home, name), name_of))
+    nn.functional.scaled_dot_product_attention = recorded
     try:
         with torch.no_grad():
             model(**example)
     finally:
-        for home, name, function in functions:
-            setattr(home, name, function)
+        nn.functional.scaled_dot_product_attention = attend
         for hook in hooks:
             hook.remove()
     return found
@@ -153,12 +138,10 @@ def _register(name: str, padding: str) -> None:
     from transformers.masking_utils import sdpa_mask
 
     def mask(**given: Any) -> torch.Tensor | None:
-        """Return the mask of a layer, the bounds of its sequences, or None if it needs none."""
+        """Return the mask of a layer, or None if it needs none."""
         read = _mask_to_read(padding, given)
         if read is None and _needs_none(given):
             return None
-        if read is not None and padding == "right" and _may_bound(given):
-            return bounds_of(read)
         made: torch.Tensor | None = sdpa_mask(**{**given, "attention_mask": read})
         return made
 
@@ -172,11 +155,6 @@ def _register(name: str, padding: str) -> None:
     ) -> Any:
         """Call the attention of transformers with masks and biases that fused kernels accept."""
         bias = options.get("position_bias")
-        if attention_mask is not None and attention_mask.dim() == 1:
-            if bias is None and key.shape[1] == query.shape[1]:
-                return attention_of_bounds(query, key, value, attention_mask, options.get("scaling")), None
-            lengths = (attention_mask[1::2] - attention_mask[:-1:2])[:, None, None, None]
-            attention_mask = torch.arange(key.shape[2], device=key.device) < lengths
         if bias is not None and bias.stride(-1) != 1:
             options["position_bias"] = bias.contiguous()
         if attention_mask is not None and attention_mask.stride(-1) != 1:
@@ -185,39 +163,6 @@ def _register(name: str, padding: str) -> None:
 
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
-
-
-def bounds_of(mask: torch.Tensor) -> torch.Tensor:
-    """Return the bounds (2 batch + 1,) of sequences and of the padding after each, among all tokens.
-
-    Padding is a sequence, so that tokens need not be packed: what it attends to is never read.
-    """
-    batch, tokens = mask.shape
-    first = torch.arange(batch + 1, device=mask.device, dtype=torch.int32) * tokens
-    last = first[:-1] + mask.sum(-1, dtype=torch.int32)
-    return torch.cat((torch.stack((first[:-1], last), 1).flatten(), first[-1:]))
-
-
-def attention_of_bounds(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: torch.Tensor, scale: float | None
-) -> torch.Tensor:
-    """Return attention (batch, tokens, heads, head size) inside of the sequences between `bounds`.
-
-    query, key, value: (batch, heads, tokens, head size).
-    """
-    batch, heads, tokens, size = query.shape
-    flat = (each.transpose(1, 2).reshape(batch * tokens, heads, size) for each in (query, key, value))
-    y: torch.Tensor = import_module(_BOUNDED).varlen_attn(*flat, bounds, bounds, tokens, tokens, scale=scale)
-    return y.view(batch, tokens, heads, size)
-
-
-def _may_bound(given: Mapping[str, Any]) -> bool:
-    """Return whether the mask of a layer is only padding, and torch has attention between bounds."""
-    plain = given.get("allow_is_bidirectional_skip", False) and given.get("local_size") is None
-    same = given["q_length"] == given["kv_length"]
-    device, dtypes = _ON_BOUNDS
-    runs = given.get("dtype") in dtypes and torch.device(given.get("device", "cpu")).type == device
-    return plain and same and runs and find_spec(_BOUNDED) is not None
 
 
 def _mask_to_read(padding: str, given: Mapping[str, Any]) -> torch.Tensor | None:

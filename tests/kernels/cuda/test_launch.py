@@ -100,7 +100,7 @@ def test_a_transpose_reads_its_arguments_at_every_launch(monkeypatch):
     monkeypatch.setattr(transpose, "load_function", lambda *_: 4321)
     monkeypatch.setattr(transpose, "capability_of", lambda _: 80)
     monkeypatch.setattr(transpose, "arch_of", lambda _: "sm_80")
-    monkeypatch.setattr(transpose, "build_transpose", lambda _: SimpleNamespace(cubin=None))
+    monkeypatch.setattr(transpose, "build_transpose", lambda *_: SimpleNamespace(cubin=None))
     args, blocks = transpose_args(Rows(1024, 1536, 197, 768), Rows(4096, 512, 768, 256))
     prepared = transpose_launch(args, blocks, 0)
     for x, b in ((2048, 8192), (4096, 1 << 41)):
