@@ -1,6 +1,8 @@
 """Reader of board power: the rows of `power_bf16_GPU.csv`; and the fit of the power law to them.
 
-python -m benchmarks.published.power FOLDER power_bf16_h200.csv [--write]
+python -m benchmarks.published.power FOLDER power_bf16_h200.csv MODELS.csv [--write]
+
+MODELS.csv are whole models that `benchmarks.pytorch.power` measured; those of Llama are fitted too.
 
 The rows are dense bf16 products that ran for seconds, six layers in turn. Many of their weights were never
 written: where they are zeros, the power of equal products differs by up to 40 %, which nothing in the table
@@ -20,6 +22,7 @@ from scipy.optimize import least_squares
 from benchmarks.published.priced import Array, Priced
 from benchmarks.published.products import SETS_OF_WEIGHTS
 from benchmarks.published.tables import gpu_of_file
+from benchmarks.pytorch.power import FITTED, activity_of_row
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.hardware.clock import activity_of
 from prunecast.hardware.power import launch_power, power_costs
@@ -29,10 +32,11 @@ from prunecast.models import estimate
 from prunecast.validation.case import use_by_rule
 
 Row = Mapping[str, str]
-BOUNDS = {"watts": (0.66, 1.30), "joules": (0.63, 1.37), "seconds": (0.91, 1.13)}
+BOUNDS = {"watts": (0.65, 1.33), "joules": (0.62, 1.34), "seconds": (0.91, 1.12)}
 """Measured over predicted values of 90 % of the fit rows above half of the limit, H200."""
-SOFT, TIME_WEIGHT = 0.05, 0.5
-"""Relative error above which a row counts less in the fit, and weight of times beside powers."""
+SOFT, TIME_WEIGHT, MODEL_WEIGHT = 0.05, 0.5, 1.7
+"""Relative error above which a row counts less in the fit, and weights of times and of watts of models beside
+powers of products. The published rows are many, but half of their weights are unwritten."""
 
 
 class Load(NamedTuple):
@@ -99,11 +103,16 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("file")
+    parser.add_argument("models", type=Path)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     gpu = load_gpu(gpu_of_file(asked.file))
     with (asked.folder / asked.file).open(encoding="utf-8") as opened:
         rows = [row for row in csv.DictReader(opened) if is_fit(row)]
+    with asked.models.open(encoding="utf-8") as opened:
+        models = [row for row in csv.DictReader(opened) if row["model"].startswith(FITTED)]
+    of_models = [Load(float(row["seconds"]), activity_of_row(row, gpu.name)) for row in models]
+    model_watts = np.array([float(row["watts"]) for row in models])
     loads = [load_of(row, gpu) for row in rows]
     watts, seconds = (np.array([float(row[name]) for row in rows]) for name in ("watts", "seconds"))
     begun = {name: float(cost.value) for name, cost in power_costs(gpu.compute_capability).entries.items()}
@@ -113,9 +122,13 @@ def main() -> None:
         found = [launch_power(gpu, *load, numbers) for load in loads]
         powers = np.log(np.array([power.watts for power in found]) / watts)
         times = np.log(np.array([power.seconds for power in found]) / seconds)
-        return np.concatenate([powers, TIME_WEIGHT * times])
+        own = np.array([launch_power(gpu, *load, numbers).watts for load in of_models]) / model_watts
+        return np.concatenate([soft(powers), soft(TIME_WEIGHT * times), MODEL_WEIGHT * np.log(own)])
 
-    found = least_squares(errors, np.log(list(begun.values())), loss="cauchy", f_scale=SOFT)
+    def soft(error: Array) -> Array:
+        return np.asarray(np.sign(error) * SOFT * np.sqrt(np.log1p((error / SOFT) ** 2)))
+
+    found = least_squares(errors, np.log(list(begun.values())))
     fitted = dict(zip(begun, np.exp(found.x).tolist(), strict=True))
     for name, value in fitted.items():
         print(f"{name:20} {begun[name]:.4g} -> {value:.4g}")
@@ -130,7 +143,11 @@ def main() -> None:
         from benchmarks.published.fit_calls import write
 
         folder = resources.files("prunecast.hardware") / "power_costs"
-        write(Path(str(folder)) / f"sm_{gpu.compute_capability}.toml", fitted, asked.file)
+        write(
+            Path(str(folder)) / f"sm_{gpu.compute_capability}.toml",
+            fitted,
+            f"{asked.file} and {asked.models.name}",
+        )
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from prunecast.codesign.layer_job import LayerJob, kernel_interval
 from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec
-from prunecast.hardware.power import LaunchPower
+from prunecast.hardware.power import LaunchPower, launch_power
 from prunecast.kernels import DTYPE_BYTES, KERNELS, plan_dense
 from prunecast.models import packed_bytes
 from prunecast.workload.dense_calls import dense_call
-from prunecast.workload.energy import activity_seconds, pass_power, plan_activity
+from prunecast.workload.energy import activity_seconds, pass_activity, plan_activity
 from prunecast.workload.graph import ModelTime, Pass, model_time
 from prunecast.workload.graph.model_graph import COLLECTIVES
 from prunecast.workload.graph.model_time import mixed_time
@@ -43,6 +43,8 @@ class PassOutcome(NamedTuple):
     high_s: float
     """Bounds of the seconds: intervals of products and attention; the rest of the pass counts as it is."""
     memory: PassMemory
+    activity: float
+    """Mean activity of the pass, see `hardware.clock.activity_of`."""
     power: LaunchPower
     """Mean power of a GPU, and seconds of the pass, when it is repeated back to back for seconds."""
 
@@ -288,6 +290,9 @@ def _outcomes(
         dtype = job.launches.dtype or "fp16"
         memory = pass_memory(graph, run.batch, DTYPE_BYTES[dtype], resident)
         activities = {name: graph[name].runs * one.activity_s for name, one in of_pass.items()}
-        power = pass_power(graph, time, activities, job.engine.gpu, dtype)
-        outcomes.append(PassOutcome(time, time.seconds - lower, time.seconds + higher, memory, power))
+        activity = pass_activity(graph, time, activities, job.engine.gpu, dtype)
+        power = launch_power(job.engine.gpu, time.seconds, activity)
+        outcomes.append(
+            PassOutcome(time, time.seconds - lower, time.seconds + higher, memory, activity, power)
+        )
     return outcomes

@@ -5,14 +5,13 @@ duty, L2 traffic and DRAM traffic (`hardware.clock.activity_of`); that of a pass
 weighted by their seconds. Launches of plans have the counts of the engine that ran them. For other launches
 they follow from operations and from elements read and written, each of which moves once through L2 and DRAM.
 
-The law was fitted to dense products of one H200. Sums over GPUs count as idle time of the tensor cores.
+The law was fitted to dense products and to dense and pruned models on H200s.
 """
 
 from collections.abc import Mapping
 
 from prunecast.hardware import GpuSpec
 from prunecast.hardware.clock import activity_of
-from prunecast.hardware.power import LaunchPower, launch_power
 from prunecast.simulator import SimResult
 from prunecast.workload.engines import Outcome
 from prunecast.workload.graph.model_graph import ModelGraph
@@ -48,10 +47,10 @@ def activity_seconds(operations: float, moved_bytes: float, gpu: GpuSpec, dtype:
     return activity_of(gpu, tensor_s, moved_bytes / of_all, moved_bytes / of_all, dtype)
 
 
-def pass_power(
+def pass_activity(
     graph: ModelGraph, time: ModelTime, of_products: Mapping[str, float], gpu: GpuSpec, dtype: str
-) -> LaunchPower:
-    """Return the mean power of a pass, and its seconds when it is repeated for several seconds.
+) -> float:
+    """Return the mean activity of a pass.
 
     Parameters
     ----------
@@ -65,4 +64,4 @@ def pass_power(
     )
     elements += 2 * sum(change.elements for change in time.transposes)
     others = activity_seconds(operations, float(ELEMENT_BYTES * elements), gpu, dtype)
-    return launch_power(gpu, time.seconds, (sum(of_products.values()) + others) / time.seconds)
+    return (sum(of_products.values()) + others) / time.seconds

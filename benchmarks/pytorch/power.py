@@ -1,0 +1,163 @@
+"""Measure the board power of whole models that run for seconds, dense and pruned, beside predictions.
+
+    python -m benchmarks.pytorch.power --measure OUT.csv    on the GPU that --gpu names
+    python -m benchmarks.pytorch.power --judge MEASURED.csv
+
+Each pass is a CUDA graph of a model with some blocks, not compiled, repeated for a second and then for three,
+over which NVML's energy counter counts. The activity of the pass is that of the prediction with `--runtime
+torch`, divided by the measured seconds: kernels between products, which `torch.compile` would fuse, add time
+and hardly activity.
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from prunecast.hardware import load_gpu
+from prunecast.hardware.power import launch_power
+
+FITTED = "llama"
+"""Beginning of the names of models to whose rows the power law was fitted."""
+HEAD = ("model", "workload", "sparsity", "side", "watts", "seconds", "error")
+CASES = (
+    ("llama-2-7b", "prefill:2048", 0.75),
+    ("llama-2-7b", "decode:1@1024", 0.75),
+    ("llama-2-7b", "decode:16@1024", 0.75),
+    ("llama-2-7b", "prefill:2048", 0.5),
+    ("bert-base", "prefill:32x128", 0.75),
+    ("bert-base", "prefill:32x128", 0.9),
+)
+BLOCKS = 4
+WARM_S, MEASURED_S = 1.0, 3.0
+
+
+def measure(out: Path, gpu: str) -> None:
+    """Measure all cases; rows are written one by one."""
+    import torch
+
+    from prunecast.torch import sparsify
+    from prunecast.torch.forms import FEW_TOKENS
+    from prunecast.validation.measure.driver import Driver
+    from prunecast.validation.torch_models import Case
+    from prunecast.validation.torch_models.models import make_model, passes
+    from prunecast.validation.torch_models.timing import captured, error
+    from prunecast.workload.graph.shapes import parse_workload
+
+    driver = Driver()
+    rows = []
+    for name, workload, sparsity in CASES:
+        case = Case(name, parse_workload(workload)[0], sparsity, blocks=BLOCKS)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            call = passes(case, "cuda")
+            for side in ("dense", "pruned"):
+                model = make_model(case, torch.float16, "cuda")
+                found = float("nan")
+                if side == "pruned":
+                    tokens = case.run.columns
+                    sparsify(
+                        model,
+                        case.pattern,
+                        gpu=gpu,
+                        max_tokens=max(tokens, 4 * FEW_TOKENS),
+                        sparsity=sparsity,
+                        few_tokens=tokens <= FEW_TOKENS,
+                        quiet=True,
+                    )
+                forward = captured(call(model))
+                if side == "pruned":  # the same zeros in a dense model
+                    twin = make_model(case, torch.float16, "cuda")
+                    twin.load_state_dict(model.state_dict())
+                    found = error(forward(), call(twin)().clone())
+                _repeat(forward, WARM_S)
+                start_mj, start = driver.energy_mj(), time.perf_counter()
+                count = _repeat(forward, MEASURED_S)
+                seconds = time.perf_counter() - start
+                joules = 1e-3 * ((driver.energy_mj() or 0.0) - (start_mj or 0.0))
+                rows.append(
+                    (name, workload, sparsity, side, f"{joules / seconds:.1f}", f"{seconds / count:.4e}")
+                )
+                rows[-1] = (*rows[-1], f"{found:.1e}")
+                print(*rows[-1], flush=True)
+                with out.open("w", encoding="utf-8", newline="") as file:
+                    table = csv.writer(file)
+                    table.writerow(HEAD)
+                    table.writerows(rows)
+
+
+def _repeat(forward: "object", for_s: float) -> int:
+    """Run a forward for some seconds; return how often."""
+    import torch
+
+    assert callable(forward)
+    count, end = 0, time.perf_counter() + for_s
+    while time.perf_counter() < end:
+        for _ in range(20):
+            forward()
+        count += 20
+        torch.cuda.synchronize()
+    return count
+
+
+def activity_of_row(row: Mapping[str, str], gpu: str) -> float:
+    """Return the mean activity of a measured pass."""
+    from prunecast.codesign import predict
+    from prunecast.workload.graph.shapes import transformers
+
+    table = predict(
+        row["model"],
+        gpu=gpu,
+        workload=row["workload"],
+        runtime="torch",
+        engine="model",
+        state="sustained",
+        pattern="tile-wise:128",
+        sparsity=float(row["sparsity"]),
+    )
+    assert table.whole is not None
+    (phase,) = table.whole.phases
+    side = phase.dense if row["side"] == "dense" else phase.best
+    blocks = BLOCKS / transformers()[row["model"]].layers
+    return side.activity * side.time.seconds * blocks / float(row["seconds"])
+
+
+def judge(measured: Path, gpu: str) -> None:
+    """Print measured beside predicted watts. The law was fitted to the rows of Llama."""
+    spec = load_gpu(gpu)
+    with measured.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    errors: dict[str, list[float]] = {}
+    for row in rows:
+        power, watts = (
+            launch_power(spec, float(row["seconds"]), activity_of_row(row, gpu)),
+            float(row["watts"]),
+        )
+        error = power.watts / watts - 1.0
+        errors.setdefault(FITTED if row["model"].startswith(FITTED) else "judge", []).append(abs(error))
+        print(
+            f"{row['model']:12}{row['workload']:16}{row['sparsity']:5}{row['side']:8}"
+            f"{watts:7.0f} W, predicted {power.watts:5.0f} ({100 * error:+.0f} %)"
+        )
+    for name, own in errors.items():
+        print(f"{name}: MAPE {100 * sum(own) / len(own):.1f} % of {len(own)} rows")
+
+
+def main() -> None:
+    """Measure or judge."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--measure", type=Path)
+    parser.add_argument("--judge", type=Path)
+    parser.add_argument("--gpu", default="h200-sxm")
+    asked = parser.parse_args()
+    if asked.measure is not None:
+        measure(asked.measure, asked.gpu)
+    if asked.judge is not None:
+        judge(asked.judge, asked.gpu)
+
+
+if __name__ == "__main__":
+    main()
