@@ -106,3 +106,26 @@ def test_a_kernel_that_some_gpus_lack_keeps_its_row():
     (row,) = (row for row in comparison.rows if row.kernel == "2:4")
     assert [time is None for time in row.seconds] == [False, True, False]
     assert [ratio is None for ratio in row.ratio] == [False, True, False]
+
+
+def test_several_gpus_are_predicted_as_each_alone():
+    weights = {"a": uneven(256, 256), "b": uneven(128, 256, seed=1)}
+    options = {"tokens": 256, "engine": "model"}
+    both = compare_gpus(weights, gpus=["h200-sxm", "t4"], **options)
+    for place, gpu in enumerate(["h200-sxm", "t4"]):
+        alone = {
+            (row.layer, row.kernel): row.seconds
+            for row in predict(weights, gpu=gpu, crossovers=False, **options)
+        }
+        found = {(row.layer, row.kernel): row.seconds[place] for row in both.rows}
+        assert found == {key: alone[key] for key in found}
+
+
+def test_kernels_of_a_model_that_cannot_win_are_predicted_by_the_closed_form():
+    table = predict("bert-small", gpu="h200-sxm", workload="batch:1", target=["layer.0.up"])
+    for rows in table.layers():
+        best = min(row.seconds for row in rows if row.kernel != "dense")
+        by_form = [row for row in rows if row.engine == "model"]
+        assert by_form
+        assert min(row.seconds for row in by_form) > best
+        assert rows[0].engine == "simulator"

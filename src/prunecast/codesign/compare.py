@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.interval import evidence_of
-from prunecast.codesign.predict import predict
+from prunecast.codesign.predict import GpuRequest, predict_each
 from prunecast.codesign.provenance import headed, read_document
+from prunecast.codesign.settings import settings_of
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput, check_choice
 from prunecast.settings import LayerSettings
@@ -193,10 +194,8 @@ def compare_gpus(
         check_choice("GPU of a price", name, gpus)
     if len(gpus) < 2:
         raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
-    tables = [
-        predict(weights, gpu=gpu, crossovers=False, price=prices.get(gpu), progress=progress, **options)
-        for gpu in gpus
-    ]
+    asked = [GpuRequest(settings_of(weights, {"gpu": gpu, **options}), prices.get(gpu)) for gpu in gpus]
+    tables = predict_each(weights, asked, crossovers=False, progress=progress)
     names = _different([table.provenance.gpu for table in tables])
     layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
     totals = [_gpu_row(name, table) for name, table in zip(names, tables, strict=True)]

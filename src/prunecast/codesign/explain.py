@@ -9,7 +9,7 @@ from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.settings import layer_job, provenance_of, settings_of
+from prunecast.codesign.settings import layer_job, provenance_of, settings_of, weights_hash_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
@@ -98,7 +98,7 @@ def explain(
         prediction=prediction,
         sections=sections_of(prediction, job.engine.gpu),
         advice=advice,
-        provenance=provenance_of(job, settings, name_of(weights)),
+        provenance=provenance_of(job, settings, name_of(weights), weights_hash_of(job)),
     )
 
 

@@ -1,6 +1,7 @@
 """One layer with all its kernels: prune, plan and run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -17,8 +18,8 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.workload.candidates import Candidate, zeros_note
-from prunecast.workload.engines import Engine
-from prunecast.workload.layer_launches import LayerLaunches, kernel_dtype
+from prunecast.workload.engines import Engine, Outcome
+from prunecast.workload.layer_launches import LayerLaunches, kernel_dtype, seconds_of
 from prunecast.workload.layers import Skipped
 from prunecast.workload.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.workload.two_parts import remainder_note
@@ -32,6 +33,11 @@ TOKENS_TOGETHER = 8
 """Number of fp16 tokens in one 16-byte load."""
 WORTH_PADDING = 0.9
 """Padding is mentioned in a note if it reduces the time below this share."""
+
+
+LOSES = 1.5
+"""Time over that of a layer's fastest sparse kernel, both by the closed form, from which a kernel cannot win.
+Kind: choice, more than twice the largest error of the closed form."""
 
 
 class LayerRows(NamedTuple):
@@ -67,6 +73,8 @@ class LayerJob:
     holds_plans: bool = True
     candidates_of: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
     """Kernels of layers that a recipe has pruned, in place of `candidates`."""
+    for_losers: Engine | None = None
+    """Predicts the kernels that cannot win, see `LOSES`; None for the engine of all others."""
 
     @property
     def engine(self) -> Engine:
@@ -109,15 +117,23 @@ def start_layer(
     ------
     BadInput : a kernel that must run cannot run the layer
     """
-    runs: list[Callable[[float | None], Prediction] | BadInput] = []
+    planned: list[_PlannedKernel | BadInput] = []
     candidates = job.candidates_of.get(layer.name, job.candidates)
     if layer.name in job.launches.maker.given:
         job.launches.maker.given[layer.name].make()  # weights that contradict the recipe skip no kernel
     for candidate in candidates:
         try:
-            runs.append(_start_kernel(job, layer, candidate))
+            planned.append(_plan_kernel(job, layer, candidate))
         except BadInput as error:
-            runs.append(error)
+            planned.append(error)
+    sparse_s = [each.closed_s for each in planned if not isinstance(each, BadInput) and each.closed_s]
+    least_s = min(sparse_s, default=0.0)
+    runs = [
+        each
+        if isinstance(each, BadInput)
+        else each.start(job.for_losers if job.for_losers and each.closed_s > LOSES * least_s else job.engine)
+        for each in planned
+    ]
     for candidate, run in zip(candidates, runs, strict=True):
         if isinstance(run, BadInput) and job.must_run(candidate):
             raise _named(layer, run) from run
@@ -140,19 +156,30 @@ def start_layer(
     return rows
 
 
-def _start_kernel(
-    job: LayerJob, layer: WorkloadLayer, candidate: Candidate
-) -> Callable[[float | None], Prediction]:
-    """Plan one kernel and start its runs. Return a function from the dense seconds (or None) to the
-    prediction.
-    """
-    engine = job.engine
+class _PlannedKernel(NamedTuple):
+    """One kernel on a layer, planned and not yet started."""
+
+    closed_s: float
+    """Seconds by the closed form; 0 for the dense kernel, which is always predicted by the job's engine."""
+    start: Callable[[Engine], Callable[[float | None], Prediction]]
+    """Function that starts the runs with an engine. It returns a function from the dense seconds, or None, to
+    the prediction."""
+
+
+def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _PlannedKernel:
+    """Plan one kernel."""
     kept, launches = job.plan(layer, candidate)
     note = _note(job, layer, candidate, kept, launches)
     sequences = job.launches.sequences(layer, launches)
-    started = [tuple(engine.start(plan) for plan in each.launches) for each in sequences]
+    closed_s = seconds_of(sequences, job.engine) if job.for_losers is not None else 0.0
 
-    def prediction(dense_seconds: float | None) -> Prediction:
+    def start(engine: Engine) -> Callable[[float | None], Prediction]:
+        started = [tuple(engine.start(plan) for plan in each.launches) for each in sequences]
+        return partial(prediction, engine, started)
+
+    def prediction(
+        engine: Engine, started: Sequence[tuple[Future[Outcome], ...]], dense_seconds: float | None
+    ) -> Prediction:
         times = [
             each.before_s + sum(outcome.result().seconds for outcome in outcomes)
             for each, outcomes in zip(sequences, started, strict=True)
@@ -193,7 +220,7 @@ def _start_kernel(
             gpu=engine.gpu,
         )
 
-    return prediction
+    return _PlannedKernel(closed_s if KERNELS[candidate.kernel].prunes else 0.0, start)
 
 
 def kernel_interval(
@@ -235,7 +262,7 @@ def _note(
     given = job.launches.maker.given.get(layer.name)
     if given is not None:
         notes.append(f"pruned as {RECIPE} says, {given.pattern}: --pattern or --sparsity prunes it again")
-    elif is_dense and len(job.candidates) > 1:
+    elif is_dense and len(job.candidates) > 1 and job.workload.form != "standard":
         notes.append(zeros_note(layer))
     if kept is not None:
         notes.append(job.launches.maker.fit(layer.name, candidate.pattern, natural=job.launches.natural).note)

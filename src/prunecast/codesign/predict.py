@@ -1,14 +1,22 @@
 """`predict`: the time of each layer with each kernel that can run it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
-from prunecast.codesign.settings import layer_job, passes_of, provenance_of, settings_of, with_settings
+from prunecast.codesign.settings import (
+    WHOLE_MODELS,
+    layer_job,
+    passes_of,
+    provenance_of,
+    settings_of,
+    weights_hash_of,
+    with_settings,
+)
 from prunecast.codesign.table import PredictionTable
 from prunecast.codesign.whole_model import whole_model
 from prunecast.errors import BadInput
@@ -48,39 +56,95 @@ def predict(
     ------
     BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
     """
-    if price is not None and not 0.0 < price < LARGEST_PRICE:
-        raise BadInput(f"price must be above 0, got {price}")
-    said = settings_of(weights, settings)
-    job = layer_job(weights, said, progress, quick_lists=True)
-    layers, loaded = job.launches.layers, job.workload
+    asked = GpuRequest(settings_of(weights, settings), price)
+    (table,) = predict_each(weights, [asked], crossovers=crossovers, progress=progress)
+    return table
+
+
+class GpuRequest(NamedTuple):
+    """The settings of a prediction on one GPU, and the price of its hour."""
+
+    settings: PredictSettings
+    price: float | None
+
+
+def predict_each(
+    weights: Source,
+    asked: Sequence[GpuRequest],
+    *,
+    crossovers: bool | None = None,
+    progress: Progress = silent,
+) -> list[PredictionTable]:
+    """Predict every layer of a model with several settings that differ in the GPU: as `predict` for each.
+
+    The weights are loaded, or drawn, once, and pruned once for all GPUs.
+    """
+    for one in asked:
+        if one.price is not None and not 0.0 < one.price < LARGEST_PRICE:
+            raise BadInput(f"price must be above 0, got {one.price}")
+    jobs: list[LayerJob] = []
+    for one in asked:
+        like = jobs[0] if jobs else None
+        jobs.append(
+            layer_job(
+                weights,
+                one.settings,
+                progress,
+                quick_lists=True,
+                quick_losers=crossovers is not True,
+                several=len(asked) > 1,
+                like=like,
+            )
+        )
+    layers, loaded = jobs[0].launches.layers, jobs[0].workload
+    in_model = loaded.form in WHOLE_MODELS
     ticks = count(1)
 
     def tick() -> None:
-        progress("predicting", next(ticks), len(layers) * len(job.candidates))
+        progress("predicting", next(ticks), len(layers) * sum(len(job.candidates) for job in jobs))
 
-    waiting: deque[Callable[[], LayerRows]] = deque()
-    found: list[LayerRows] = []
+    waiting: deque[list[Callable[[], LayerRows]]] = deque()
+    found: list[list[LayerRows]] = []
     try:
         # Simulations run in worker threads while this thread plans and searches crossovers.
         for layer in layers.values():
-            waiting.append(start_layer(job, layer, tick))
-            if not job.holds_plans and len(waiting) > LAYERS_AHEAD:
-                found.append(waiting.popleft()())
-        in_model = loaded.form in ("standard", "checkpoint", "onnx")
+            waiting.append([start_layer(job, layer, tick) for job in jobs])
+            if not jobs[0].holds_plans and len(waiting) > LAYERS_AHEAD:
+                found.append([collect() for collect in waiting.popleft()])
         wanted = not in_model if crossovers is None else crossovers
         # Of weights that are pruned already, fewer cannot be found by their magnitudes
-        crossed = _find_crossovers(job, progress) if wanted and not job.candidates_of else ()
-        found += [collect() for collect in waiting]
-        predictions = tuple(row for part in found for row in part.predictions)
-        whole = whole_model(job, passes_of(said), predictions, price) if in_model else None
+        wanted = wanted and not jobs[0].candidates_of
+        crossed = [_find_crossovers(job, progress) if wanted else () for job in jobs]
+        found += [[collect() for collect in each] for each in waiting]
+        weights_hash = weights_hash_of(jobs[0])
+        return [
+            _table(job, one, [rows[place] for rows in found], crossed[place], name_of(weights), weights_hash)
+            for place, (job, one) in enumerate(zip(jobs, asked, strict=True))
+        ]
     finally:
-        job.engine.stop()
+        for job in jobs:
+            job.engine.stop()
+
+
+def _table(
+    job: LayerJob,
+    asked: GpuRequest,
+    found: Sequence[LayerRows],
+    crossed: tuple[Crossover, ...],
+    source: str,
+    weights_hash: str,
+) -> PredictionTable:
+    """Return the table of one GPU, with the times of the whole model if its graph is known."""
+    said, layers, loaded = asked.settings, job.launches.layers, job.workload
+    in_model = loaded.form in WHOLE_MODELS
+    predictions = tuple(row for part in found for row in part.predictions)
+    whole = whole_model(job, passes_of(said), predictions, asked.price) if in_model else None
     counts = in_model or said["workload"] is not None
     return PredictionTable(
         predictions=predictions,
         crossovers=crossed,
         skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
-        provenance=provenance_of(job, said, name_of(weights)),
+        provenance=provenance_of(job, said, source, weights_hash),
         convolutions={
             name: layer.convolution for name, layer in layers.items() if layer.convolution is not None
         },

@@ -130,14 +130,28 @@ def columns_of(settings: PredictSettings) -> int:
     return TOKENS if settings["tokens"] is None else settings["tokens"]
 
 
+WHOLE_MODELS = ("standard", "checkpoint", "onnx")
+"""Forms of a workload whose model graph is known."""
+
+
 def layer_job(
-    weights: Source, settings: PredictSettings, progress: Progress, *, quick_lists: bool = False
+    weights: Source,
+    settings: PredictSettings,
+    progress: Progress,
+    *,
+    quick_lists: bool = False,
+    quick_losers: bool = False,
+    several: bool = False,
+    like: LayerJob | None = None,
 ) -> LayerJob:
     """Return the job of predicting weights: find the GPU, the kernels and the layers.
 
     Parameters
     ----------
     quick_lists : as of `Engine`
+    quick_losers : predict kernels of a whole model that cannot win by the closed form
+    several : other jobs will be `like` this one
+    like : a job of the same weights and settings on another GPU, whose layers and maps are used again
 
     Raises
     ------
@@ -166,8 +180,8 @@ def layer_job(
         quick_lists=quick_lists,
         progress=progress,
     )
-    workload = workload_of(weights, settings, recipe)
-    rows = rows_of(workload)
+    workload = workload_of(weights, settings, recipe) if like is None else like.workload
+    rows = rows_of(workload) if like is None else like.launches.layers
     known = RecipeLayers({}, {})
     if recipe is not None:
         asked = settings["kernels"] if settings["kernels"] == "all" else [one.kernel for one in chosen]
@@ -180,12 +194,15 @@ def layer_job(
             _check_fits(pattern, layer)
     in_model = settings["runtime"] == "engine" and (workload.has_graph or settings["workload"] is not None)
     l2 = cache_state(settings["l2"], workload.model_weights, settings["dtype"], in_model=in_model)
+    engine = replace(engine, l2=l2)
     launches = LayerLaunches(
-        engine=replace(engine, l2=l2),
+        engine=engine,
         layers=rows,
         dtype=settings["dtype"],
         natural=pattern is None and recipe is None,
-        maker=MapMaker(rows, settings["scope"], given=known.maps),
+        maker=MapMaker(rows, settings["scope"], of_layer=several, given=known.maps)
+        if like is None
+        else like.launches.maker,
         product=settings["convolutions"].product,
         scales=settings["scales"] if settings["runtime"] == "engine" else None,
     )
@@ -199,6 +216,7 @@ def layer_job(
         tokens=columns_of(settings),
         experts_per_token=settings["experts_per_token"],
         holds_plans=sum(layer.size for layer in rows.values()) <= MOST_HELD,
+        for_losers=replace(engine, name="model") if quick_losers and workload.form in WHOLE_MODELS else None,
     )
 
 
@@ -260,15 +278,20 @@ def _check_fits(pattern: Pattern, layer: Layer) -> None:
         )
 
 
-def provenance_of(job: LayerJob, settings: PredictSettings, source: str) -> Provenance:
-    """Return the origin of this job's results, as files contain it."""
+def weights_hash_of(job: LayerJob) -> str:
+    """Return the digest of the weights of all layers of a job."""
     digest = WeightsDigest()
     for layer in job.launches.layers.values():
         digest.add(layer.name, layer.weights)
+    return digest.hexdigest()
+
+
+def provenance_of(job: LayerJob, settings: PredictSettings, source: str, weights_hash: str) -> Provenance:
+    """Return the origin of this job's results, as files contain it."""
     return Provenance(
         gpu=job.engine.gpu.name,
         spec_hash=job.engine.gpu.fingerprint,
-        weights_hash=digest.hexdigest(),
+        weights_hash=weights_hash,
         tokens=job.tokens,
         launch=job.engine.launch,
         l2=job.engine.l2,

@@ -166,7 +166,7 @@ class LayerLaunches:
             layer = self.layers[name]
             return seconds_of(self.sequences(layer, self.launches(layer, guide, tiles)), self.engine)
 
-        return Guide(guide, seconds)
+        return Guide(f"{guide} on {self.engine.gpu.fingerprint}", seconds)
 
     def launches(
         self, layer: WorkloadLayer, kernel: str, kept: PrunedMap | TwoParts

@@ -87,7 +87,8 @@ class _Key(NamedTuple):
 class Guide(NamedTuple):
     """Predicts the time of layouts for patterns that are guided by time."""
 
-    kernel: str
+    key: str
+    """Kernel and GPU, on which a map depends."""
     seconds: LayerSeconds
 
 
@@ -107,6 +108,7 @@ class MapMaker:
     layers : all layers, by name
     scope : `layer`, or `global` to rank all layers of a pattern together
     remember : also keep all tile maps, which are small
+    of_layer : also keep all maps of the last layer, which several GPUs ask for
     given : maps of layers that are pruned already, which no sparsity applies to
     """
 
@@ -116,10 +118,12 @@ class MapMaker:
         scope: str,
         *,
         remember: bool = False,
+        of_layer: bool = False,
         given: Mapping[str, GivenMap] | None = None,
     ) -> None:
         self.layers = layers
         self.given = given or {}
+        self._of_layer = of_layer
         self._scope = scope
         self._remember = remember
         self._importance: dict[tuple[str, bool], ImportanceArray] = {}
@@ -148,14 +152,14 @@ class MapMaker:
         fitted = self.fit(name, wanted, natural=natural)
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
         # Only a map that is guided by time depends on the kernel
-        guided_by = guide.kernel if guide is not None and fitted.pattern.needs_times else ""
+        guided_by = guide.key if guide is not None and fitted.pattern.needs_times else ""
         key = _Key(name, fitted.pattern, told, guided_by)
         if key not in self._made:
             masks = self._masks(wanted, key, guide, natural=natural)
             self._made = {
                 other: kept
                 for other, kept in self._made.items()
-                if self._remember and isinstance(kept, TileMap)
+                if (self._remember and isinstance(kept, TileMap)) or (self._of_layer and other.name == name)
             }
             self._made[key] = fitted.pattern.map(masks[name])
         return self._made[key]
