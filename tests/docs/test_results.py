@@ -109,6 +109,20 @@ def test_convolutions_are_as_fast_as_the_record_says() -> None:
     assert f"{mean(speedups):.2f} times as fast as cuDNN's" in README.read_text(encoding="utf-8")
 
 
+def test_convolutional_networks_are_as_fast_as_the_record_says() -> None:
+    path = ROOT / "benchmarks" / "measured" / "h200-sxm-networks-2026-11-28.json"
+    names = {"resnet50": "ResNet-50", "vgg16": "VGG-16", "resnet18": "ResNet-18"}
+    text = section("Whole convolutional networks")
+    for one in json.loads(path.read_text(encoding="utf-8"))["networks"]:
+        us = one["us"]
+        dense, own = (
+            min(us[f"{kind} {how}"] for how in ("graph", "compiled")) for kind in ("dense", "sparse")
+        )
+        eager = f"{us['dense eager']:.0f}, {us['sparse eager']:.0f}"
+        times = f"{dense:.0f} | {own:.0f} | **{dense / own:.2f}** | {eager}"
+        assert f"| {names[one['network']]} | {one['images']} | {times} |" in text
+
+
 def test_guided_tiles_gain_what_the_record_says() -> None:
     rows = json.loads((MEASURED / "h200-sxm-guided-2026-11-23.json").read_text(encoding="utf-8"))
     gains: dict[str, list[float]] = defaultdict(list)
