@@ -58,7 +58,7 @@ def test_prune_offers_what_torch_runs(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("predict", "resnet50", "--runtime", "torch"), "is no transformer"),
+        (("predict", "stable-diffusion-1.5", "--runtime", "torch"), "its form in torch is not known"),
         (("predict", "bert-small", "--runtime", "jax"), "runtime must be"),
         (
             ("predict", "bert-small", "--runtime", "torch", "--kernel", "tile-wise"),

@@ -120,7 +120,7 @@ def test_convolutional_networks_are_as_fast_as_the_record_says() -> None:
         )
         eager = f"{us['dense eager']:.0f}, {us['sparse eager']:.0f}"
         times = f"{dense:.0f} | {own:.0f} | **{dense / own:.2f}** | {eager}"
-        assert f"| {names[one['network']]} | {one['images']} | {times} |" in text
+        assert f"| {names[one['network']]} | {one['images']} | {times} | " in text
 
 
 def test_guided_tiles_gain_what_the_record_says() -> None:

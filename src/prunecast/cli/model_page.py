@@ -23,10 +23,6 @@ RUNTIME_WORDS = {
     "engine": "as an inference engine with fused kernels could run it (--runtime torch: as PyTorch does)",
     "torch": "as torch.compile and prunecast.torch run it",
 }
-NO_CNN_RUNTIME = (
-    "No runtime runs a whole pruned CNN at this speed yet: PyTorch converts layouts between its layers."
-)
-"""Kind: measured. A ResNet-50 at 75 % took 2.3 times its dense time in PyTorch (H200, 32 images)."""
 
 
 def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> None:
@@ -50,8 +46,6 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
         f"{first.dtype}, {first.engine}, {first.state}, launched in a {origin.launch}, {origin.l2.words},",
         f"{RUNTIME_WORDS[origin.runtime]}.",
     )
-    if table.convolutions:
-        page.say(NO_CNN_RUNTIME)
 
 
 def _misfit(phase: "Phase", whole: "WholeModel") -> Iterator[str]:

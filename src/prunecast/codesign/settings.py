@@ -204,6 +204,7 @@ def layer_job(
         if like is None
         else like.launches.maker,
         product=settings["convolutions"].product,
+        in_planes=settings["runtime"] == "torch",
         scales=settings["scales"] if settings["runtime"] == "engine" else None,
     )
     return LayerJob(

@@ -68,6 +68,14 @@ class ConvGrid:
         if self.second and conv.stride != 1:
             raise BadInput(f"convolution: a second input needs a stride of 1, got {conv.stride}")
 
+    @classmethod
+    def of_network(cls, conv: ConvShape) -> "ConvGrid":
+        """Return the grid of a convolution in a network: one pixel of zeros around its output if it may have
+        another border than the input. BadInput : as the class.
+        """
+        border = max(conv.padding, 1)
+        return cls(conv=conv, border=border, border_out=1 if conv.stride > 1 else border)
+
     @property
     def channels(self) -> int:
         """Number of channels of all inputs."""

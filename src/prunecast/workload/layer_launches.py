@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.errors import BadInput
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
@@ -39,12 +38,20 @@ class LaunchSequence(NamedTuple):
 
 
 def sequences_of(
-    launches: tuple[KernelPlan, ...], conv: ConvShape | None, product: str, engine: Engine
+    launches: tuple[KernelPlan, ...],
+    conv: ConvShape | None,
+    product: str,
+    engine: Engine,
+    *,
+    in_planes: bool = False,
 ) -> list[LaunchSequence]:
     """Return the launch sequences for one product.
 
-    A matrix B has one sequence. A convolution has a sequence without im2col, one with im2col, or both.
+    A matrix B has one sequence. A convolution has a sequence without im2col, one with im2col, or both. With
+    `in_planes` a tile kernel reads images with zeros around them, also for 1x1 filters.
     """
+    if in_planes and conv is not None and all(_reads_planes(plan, conv) for plan in launches):
+        return [LaunchSequence(tuple(_in_planes(plan, conv, engine.gpu) for plan in launches))]
     if conv is None or conv.is_matrix:
         return [LaunchSequence(launches)]
     found = []
@@ -62,13 +69,18 @@ def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
     """Return the implicit convolution (no B in memory): with a source grid for the tile kernel where the
     batch and the sizes fit, else the plan of a kernel that computes pixel addresses itself.
     """
+    return _in_planes(plan, conv, gpu) if _reads_planes(plan, conv) else implicit_plan(plan, conv)
+
+
+def _reads_planes(plan: KernelPlan, conv: ConvShape) -> bool:
     sources = KERNELS[plan.kernel].sources
-    if sources is None or sources.name != "tile" or conv.batch % IMAGES_TOGETHER:
-        return implicit_plan(plan, conv)
-    try:
-        grid = ConvGrid(conv=conv, border=max(conv.padding, 1))
-    except BadInput:
-        return implicit_plan(plan, conv)
+    is_odd = conv.kernel_h == conv.kernel_w == 2 * conv.padding + 1
+    is_tile = sources is not None and sources.name == "tile"
+    return is_tile and is_odd and conv.batch % IMAGES_TOGETHER == 0
+
+
+def _in_planes(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
+    grid = ConvGrid.of_network(conv)
     return fastest_plan(plan.kernel, plan.tiles, grid.n, plan.dtype, gpu, source=grid)
 
 
@@ -122,6 +134,7 @@ class LayerLaunches:
         fixed sparsity
     maker : makes the maps of the layers
     product : one of `layers.PRODUCTS`
+    in_planes : convolutions run as torch runs them, on images with zeros around them
     scales : how engines scale x in fp8, one of `scaled.SCALES`; None for products without quantising
     likely_crossings : (kernel, pattern, shape, dense time) -> the last crossover that was found
     """
@@ -132,6 +145,7 @@ class LayerLaunches:
     natural: bool
     maker: MapMaker
     product: str = "best"
+    in_planes: bool = False
     scales: str | None = None
     likely_crossings: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
     _seconds_of_maps: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
@@ -179,7 +193,8 @@ class LayerLaunches:
 
     def sequences(self, layer: WorkloadLayer, launches: tuple[KernelPlan, ...]) -> list[LaunchSequence]:
         """Return the launch sequences that run a layer. A convolution can have several."""
-        return sequences_of(launches, layer.convolution, self.product, self.engine)
+        conv, own = layer.convolution, self.in_planes
+        return sequences_of(launches, conv, self.product, self.engine, in_planes=own)
 
     def dense_plan(self, layer: WorkloadLayer) -> KernelPlan:
         """Return the plan of the dense product with rows padded to 16 bytes, the fastest dense

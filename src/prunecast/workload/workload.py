@@ -472,4 +472,6 @@ def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:
     """Return (M, K, N) of a product -> the grid of input images, for convolutions that torch runs."""
     graphs = [run.graph for run in workload.passes if run.graph is not None and run.graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
-    return {(p.m, p.k, p.n): ConvGrid(conv=p.convolution) for p in products if p.convolution is not None}
+    return {
+        (p.m, p.k, p.n): ConvGrid.of_network(p.convolution) for p in products if p.convolution is not None
+    }

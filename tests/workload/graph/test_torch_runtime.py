@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.workload.graph import ModelGraph, Operation, Pass, load_pass, model_time, transformer_graph
+from prunecast.workload.graph.model_graph import Moved
 from prunecast.workload.graph.model_time import lost_epilogues
 from prunecast.workload.graph.rewrites import (
     FEW_TURNED_APART,
     LEAST_ADDED,
     LEAST_TURNED_APART,
 )
-from prunecast.workload.graph.runtimes import torch_seconds
+from prunecast.workload.graph.runtimes import cudnn_seconds, torch_seconds, with_sparse
 from prunecast.workload.graph.shapes import Transformer, transformers
 
 GPU = load_gpu("h200-sxm")
@@ -58,11 +59,35 @@ def test_products_of_queries_keys_and_values_and_of_gate_and_up_are_one() -> Non
     assert own == [(6144, 4096), (4096, 4096), (2 * 14336, 4096), (4096, 14336)]
 
 
-@pytest.mark.parametrize("name", ["resnet50", "mixtral-8x7b", "whisper-tiny", "gemma-2-9b"])
+@pytest.mark.parametrize("name", ["stable-diffusion-1.5", "mixtral-8x7b", "whisper-tiny", "gemma-2-9b"])
 def test_models_without_a_known_form_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="form in torch is") as error:
         load_pass(name, Pass(1, 16), "torch")
     assert name in str(error.value)
+
+
+def sparse_net(name: str, *dense: str) -> ModelGraph:
+    graph = load_pass(name, Pass(32, 1), "torch")
+    return with_sparse(graph, frozenset(graph.products) - {*dense})
+
+
+def test_sums_and_first_convolution_of_a_resnet_are_in_planes() -> None:
+    graph = sparse_net("resnet50", "stem", "classifier")
+    kinds = Counter(o.kind for o in graph)
+    assert kinds == {"input": 1, "gemm": 54, "relu epilogue": 16, "pool": 2}
+    adds = {o.name for o in graph if any(moved.in_l2 for moved in o.beside)}
+    last = {f"stage{s + 1}.{b}.conv3" for s, count in enumerate((3, 4, 6, 3)) for b in range(count)}
+    assert adds == last - {"stage1.0.conv3"} | {"stage1.0.shortcut"}  # one of two, which have a stride of 1
+    assert [o.name for o in graph if any(moved.copied for moved in o.beside)] == ["stem"]
+
+
+def test_a_dense_convolution_of_cudnn_is_more_than_a_product() -> None:
+    dense = load_pass("resnet50", Pass(32, 1), "torch")
+    first, wide = dense["stage1.0.conv1"], dense["stage1.0.conv2"]
+    assert (first.beside, dense["stage1.0.conv3"].beside) == ((Moved(copied=2 * first.elements_out),), ())
+    assert cudnn_seconds(first, GPU, 1e-5) == 1e-5
+    assert cudnn_seconds(wide, GPU, 1e-5) == pytest.approx(6.4e-6 + 0.85e-5)
+    assert cudnn_seconds(sparse_net("resnet50")["stage1.0.conv2"], GPU, 1e-5) == 1e-5
 
 
 def test_an_image_is_its_patches_and_a_token() -> None:

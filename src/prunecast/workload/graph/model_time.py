@@ -110,7 +110,8 @@ def model_time(
     seconds, turning, changed = {}, {}, []
     fused = {**product_seconds, **fused_seconds(launched, gpu, dtype, state)}
     for o in launched:
-        own = fused[o.name] if o.name in fused else runtime.seconds(o, gpu, launch_s)
+        own = fused.get(o.name)
+        own = runtime.seconds(o, gpu, launch_s) if own is None else runtime.product_seconds(o, gpu, own)
         own += sum(moved_seconds(moved, gpu) for moved in o.beside)
         if o.kind not in TRANSPOSES:
             seconds[o.name] = own

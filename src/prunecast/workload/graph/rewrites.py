@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.layouts import choose_layouts
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation, linear
@@ -215,25 +214,58 @@ def added_elements(norm: Operation) -> Moved:
     return Moved(one_way=norm.elements_out // norm.tensors_out, is_launch=False)
 
 
+def separate_bias(model: ModelGraph) -> ModelGraph:
+    """Give a dense convolution its bias and activation as a separate kernel, as torch.compile does.
+
+    A sum or ReLU of the graph that is the only reader includes them.
+
+    convolution -> reader  becomes  convolution, bias and activation -> reader
+    """
+
+    def biased(o: Operation) -> Operation:
+        readers = model.readers(o.name)
+        is_included = len(readers) == 1 and readers[0].kind in IN_PLACE
+        if o.kind != "gemm" or o.convolution is None or is_included:
+            return o
+        return _with_beside(o, _bias_pass(o))
+
+    return model.changed(biased)
+
+
+def _bias_pass(o: Operation) -> Moved:
+    return Moved(copied=2 * o.elements_out)
+
+
 def lay_images(model: ModelGraph) -> ModelGraph:
-    """Choose image layouts: planes for sparse convolutions, channels-last for dense ones.
+    """Choose image layouts: planes for the convolutions of our kernels, channels-last for others.
 
-    A sparse convolution has bias and ReLU as epilogue, and a launch clears the borders of its output. A dense
-    convolution after planes, and a sum of tensors in both layouts, read one element per sector.
+    Convolutions in planes have bias and ReLU as epilogue, and a sum after one of them is its second input. A
+    dense convolution after planes reads two copies, and a sum of tensors in both layouts one element per
+    sector.
 
-    sparse convolution -> relu  becomes  (borders,) sparse convolution -> relu epilogue
-    planes -> dense convolution  becomes  planes -> (channels last,) dense convolution
+    convolution in planes -> sum -> relu  becomes  convolution in planes (adds) -> relu epilogues
+    planes -> dense convolution  becomes  planes -> (images,) dense convolution
     """
     planes = in_planes(model)
+    adders = {name: o.name for o in model if (name := _adder(model, o, planes)) is not None}
 
     def laid(o: Operation) -> Operation:
         sources = model.sources(o.name)
         if o.kind == "gemm" and o.convolution is not None:
-            if o.is_sparse:
-                return _with_beside(o, Moved(in_l2=_border_elements(o)))
+            if o.name in planes:
+                # DRAM delivers the second input, and L2 its rows to the k-steps of the identity
+                second = Moved(one_way=o.elements_out, in_l2=o.elements_out, is_launch=False)
+                added = (second,) if o.name in adders else ()
+                is_image = not o.is_sparse and not any(source.name in planes for source in sources)
+                copied = (_between_zeros(o.convolution, o.elements_in),) if is_image else ()
+                own = tuple(moved for moved in o.beside if moved != _bias_pass(o))
+                is_laid = own == o.beside and o.layout == "features"
+                return _with_beside(
+                    o if is_laid else replace(o, beside=own, layout="features"), *added, *copied
+                )
             if any(source.name in planes for source in sources):
-                return _with_beside(o, Moved(copied=2 * o.elements_in, scattered=o.elements_in))
-        if o.kind == "relu" and o.name in planes:
+                return _with_beside(o, Moved(copied=4 * o.elements_in))
+        if o.name in adders.values() or (o.kind == "relu" and o.name in planes):
             return replace(o, kind="relu epilogue")
         if o.kind in ("relu", "elementwise"):
             is_in_planes = o.name in planes
@@ -246,14 +278,56 @@ def lay_images(model: ModelGraph) -> ModelGraph:
     return model.changed(laid)
 
 
+def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | None:
+    """Return the convolution that adds the other operand of a sum, or None."""
+    sources = model.sources(o.name)
+    if o.kind != "elementwise" or len(sources) != 2 or not all(source.name in planes for source in sources):
+        return None
+    found = (
+        source.name
+        for source in reversed(sources)
+        if source.convolution is not None
+        and source.convolution.stride == 1
+        and len(model.readers(source.name)) == 1
+    )
+    return next(found, None)
+
+
 def in_planes(model: ModelGraph) -> frozenset[str]:
-    """Return the operations that write images in planes."""
+    """Return the operations that write images in planes.
+
+    These are sparse convolutions, dense ones that our kernels can run next to them, and pools and elementwise
+    work on planes.
+    """
     found: set[str] = set()
     for o in model:
         first = next(iter(model.graph.predecessors(o.name)), None)
-        if o.is_sparse or (o.kind in IN_PLACE and first in found):
+        is_next = first in found and (o.kind in (*IN_PLACE, "pool") or _may_be_in_planes(o))
+        if (o.is_sparse and o.convolution is not None) or is_next or _is_first(model, o):
             found.add(o.name)
     return frozenset(found)
+
+
+def _may_be_in_planes(o: Operation) -> bool:
+    """Return whether our kernels run a convolution: odd filters that reach as far as the border."""
+    conv = o.convolution
+    is_square = conv is not None and conv.kernel_h == conv.kernel_w == 2 * conv.padding + 1
+    return o.kind == "gemm" and conv is not None and is_square and conv.padding <= BORDER and o.m % 8 == 0
+
+
+def _is_first(model: ModelGraph, o: Operation) -> bool:
+    """Return whether a dense convolution of the image has only readers in planes, at once or after a pool."""
+    conv = o.convolution
+    if o.kind != "gemm" or conv is None or o.is_sparse or conv.kernel_h != 2 * conv.padding + 1 or o.m % 8:
+        return False
+    reads_image = all(source.kind == "input" for source in model.sources(o.name))
+    may_be = conv.padding <= BORDER or conv.stride > 1
+    readers = [
+        reader
+        for each in model.readers(o.name)
+        for reader in (model.readers(each.name) if each.kind in (*IN_PLACE, "pool") else [each])
+    ]
+    return reads_image and may_be and any(r.is_sparse and r.convolution is not None for r in readers)
 
 
 def _layouts(model: ModelGraph, o: Operation, planes: Collection[str]) -> set[bool]:
@@ -263,13 +337,6 @@ def _layouts(model: ModelGraph, o: Operation, planes: Collection[str]) -> set[bo
     """
     is_in_planes = o.name in planes
     return {is_in_planes, is_in_planes or any(reader.is_sparse for reader in model.readers(o.name))}
-
-
-def _border_elements(o: Operation) -> int:
-    conv = o.convolution
-    assert conv is not None
-    between = PlaneLayout(o.m, conv.height_out, conv.width_out, BORDER).first
-    return (o.m + 1) * between * o.n // (conv.height_out * conv.width_out)
 
 
 def _with_beside(o: Operation, *moved: Moved) -> Operation:
@@ -301,22 +368,22 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
 def transpose_for(maker: Operation, reader: Operation) -> Operation:
     """Return the transpose of X for a sparse product.
 
-    It is a launch, or for a small X the end of the norm that writes it. For a convolution, one more launch
-    copies the images into a buffer with zeros around them.
+    It is a launch, or for a small X the end of the norm that writes it. For a convolution it writes zeros
+    around images too.
     """
     x = reader.elements_in
     is_small = reader.n > FEW_TURNED_APART and x < LEAST_TURNED_APART and maker.kind in NORMS
-    beside = () if reader.convolution is None else (_between_zeros(reader.convolution, x),)
+    conv = reader.convolution
     return Operation(
         name=f"{maker.name} transposed",
         kind="transpose epilogue" if is_small else "transpose",
         elements_in=x,
-        elements_out=x,
-        beside=beside,
+        elements_out=x if conv is None else _between_zeros(conv, x).copied - x,
     )
 
 
 def _between_zeros(conv: ConvShape, elements: int) -> Moved:
+    """Return the elements of a copy of images into planes, with zeros around them."""
     larger = (conv.height + BORDER) * (conv.width + BORDER) / (conv.height * conv.width)
     return Moved(copied=round((1.0 + larger) * elements))
 

@@ -40,6 +40,8 @@ class Runtime(NamedTuple):
     """Applied to the graph with its sparse products marked."""
     seconds: Callable[[Operation, GpuSpec, float], float]
     """(operation that is no product, GPU, seconds of a launch) -> seconds of all its copies that run."""
+    product_seconds: Callable[[Operation, GpuSpec, float], float]
+    """(product, GPU, seconds of its plan) -> seconds of the kernel that the runtime calls."""
 
 
 def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> ModelGraph:
@@ -163,6 +165,17 @@ def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     return kernel.seconds(gpu) + (0.0 if o.kind in OVERLAPPED else costs["gap_s"])
 
 
+def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
+    """Return seconds of a dense convolution of cuDNN, of those predicted for cuBLAS with pixel addresses.
+
+    1x1 filters are products of cuBLAS.
+    """
+    if o.convolution is None or o.convolution.taps == 1 or o.is_sparse or o.layout == "features":
+        return seconds
+    costs = torch_costs(gpu)
+    return costs["conv_s"] + costs["conv_share"] * seconds
+
+
 def torch_elements(o: Operation, costs: Costs) -> int:
     """Return the elements that a kernel reads and writes, the mean over norms for those that write the sum
     too.
@@ -204,9 +217,10 @@ RUNTIMES: Mapping[str, Runtime] = {
         joins=(),
         sparse_rewrites=(rewrites.transpose_at_the_cut,),
         seconds=engine_seconds,
+        product_seconds=lambda o, gpu, seconds: seconds,
     ),
     "torch": Runtime(
-        rewrites=(rewrites.convolve_patches,),
+        rewrites=(rewrites.convolve_patches, rewrites.separate_bias),
         joins=(rewrites.join_qkv, rewrites.join_gate_and_up),
         sparse_rewrites=(
             rewrites.fuse_activations,
@@ -215,6 +229,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             rewrites.transpose_inputs,
         ),
         seconds=torch_seconds,
+        product_seconds=cudnn_seconds,
     ),
 }
 """The runtimes of models by name."""

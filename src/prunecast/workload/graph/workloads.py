@@ -12,7 +12,7 @@ from dataclasses import replace
 from prunecast.errors import BadInput, check_choice
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
-from prunecast.workload.graph.image_nets import PIXELS, build_image_net
+from prunecast.workload.graph.image_nets import PIXELS, build_image_net, image_nets
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
 from prunecast.workload.graph.names import WORKLOADS, known_name
 from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
@@ -175,8 +175,8 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     check_choice("runtime", runtime, RUNTIMES)
     if name in transformers():
         return transformer_graph(name, transformers()[name], run, runtime)
-    if runtime == "torch":
-        raise BadInput(f"{name} is no transformer, of which alone the form in torch is known")
+    if runtime == "torch" and image_nets()[name]["kind"] == "unet":
+        raise BadInput(f"{name} mixes convolutions and attention: its form in torch is not known")
     if run.gpus > 1:
         raise BadInput(f"tensor-parallel is of transformers, got {run.gpus} for {name}")
     if run.cached:
