@@ -22,7 +22,7 @@ from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import copies_through_registers, runs_ahead, store_rate
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import Schedule
-from prunecast.plan.program import Op, WarpProgram
+from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
 from prunecast.simulator.sample import ALONE, SampledBlock, SampledItem, SampledRun, sample_cycles
 
 ROWS_GRAIN = 8
@@ -265,8 +265,20 @@ def _ring(block: SampledBlock) -> int:
 
 @lru_cache(maxsize=4096)
 def _tail(block: SampledBlock, item: SampledItem) -> float:
-    """Return the cycles from the last step of an item until L2 has its stores."""
-    return _without(block, item, lambda program: replace(program, end=(), finish=()))
+    """Return the cycles from the last step of an item, or from its last read where steps read nothing, until
+    L2 has its stores. Where blocks of the next launch prefetch meanwhile, reads go on to the last step.
+    """
+    posted = any(i.posted for program in block.programs for i in program.begin)
+    reads_to_the_end = posted or any(program.fetches for program in block.programs)
+
+    def cut(program: WarpProgram) -> WarpProgram:
+        if reads_to_the_end:
+            return replace(program, end=(), finish=())
+        last = max((place for place, i in enumerate(program.begin, 1) if i.op in LOADS), default=0)
+        begin = (*program.begin[:last], Instruction(Op.WAIT_LOAD))
+        return replace(program, begin=begin, step=(), end=(), finish=())
+
+    return _without(block, item, cut)
 
 
 @lru_cache(maxsize=4096)
