@@ -141,7 +141,11 @@ def _wave_reads(
         capacity = np.inf
         if waves.read_bytes.size == 1:
             return 0.0, waves
-    a_key = _pieces_of_a(plan)
+    a_key = work.tile.astype(np.int64)
+    if np.any(work.group >= 0):
+        # Each part of a split tile reads its own piece. Not by the place of its columns: an empty piece lies
+        # where the next tile's first one does
+        a_key = np.asarray(np.unique(a_key * (plan.k + 1) + work.k_start, return_inverse=True)[1], np.int64)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
     abreast = _abreast(plan, order, b_key, a_bytes, b_bytes, capacity)
@@ -237,13 +241,3 @@ def _run_order(plan: KernelPlan, resident_blocks: int) -> _RunOrder:
     first_of_block = np.repeat(plan.work.block_start[:-1], np.diff(plan.work.block_start))
     wave = item - first_of_block
     return _RunOrder(np.argsort(wave, kind="stable"), wave)
-
-
-def _pieces_of_a(plan: KernelPlan) -> _Int64Array:
-    """(items,): number of the piece of A that an item reads; each part of a split tile reads its own."""
-    work = plan.work
-    if not np.any(work.group >= 0):
-        return work.tile.astype(np.int64)
-    # not by the place of its columns: an empty piece lies where the next tile's first one does
-    piece = work.tile.astype(np.int64) * (plan.k + 1) + work.k_start
-    return np.asarray(np.unique(piece, return_inverse=True)[1], dtype=np.int64)
