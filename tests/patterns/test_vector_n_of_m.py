@@ -13,7 +13,7 @@ from tests.patterns.matrices import importances
 @given(matrix=importances(most=18), height=st.integers(1, 4), m=st.integers(4, 10))
 def test_same_as_sorting_columns_and_then_elements(matrix, height, m):
     np.testing.assert_array_equal(
-        VectorNOfMPattern(height=height, n=2, m=m).mask(matrix, 0.5),
+        VectorNOfMPattern(height=height, n=2, m=m).masks({"w": matrix}, 0.5)["w"],
         naive.vector_n_of_m(matrix.tolist(), height, m),
     )
 

@@ -20,6 +20,10 @@ from prunecast.cli.progress import (
 )
 from prunecast.errors import BadInput
 
+# Commands run one thread per processor; threads of OpenBLAS under them would only wait for one another.
+# NumPy reads the variable when it is imported, which is later.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 ANYWHERE = ("--debug", "--quiet")
 """Options that every command takes, at any place."""
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
@@ -215,7 +214,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
             note="; ".join(
                 text for text in (note, fastest.note, interval.warning, call.note if call else "") if text
             ),
-            planned=partial(_itself, plan) if job.holds_plans else plan_again,
+            planned=(lambda: plan) if job.holds_plans else plan_again,
             result=outcomes[0],
             gpu=engine.gpu,
         )
@@ -237,10 +236,6 @@ def kernel_interval(
         guessed_costs=max(KERNELS[each.kernel].guessed_costs(engine.gpu) for each in launches),
         guessed_gpu=guessed_share(engine.gpu),
     )
-
-
-def _itself(plan: KernelPlan) -> KernelPlan:
-    return plan
 
 
 def _note(

@@ -102,14 +102,10 @@ class MaskPath:
             for part in ("masks", "groups", "final")
         )
 
-    def _is_empty(self, name: str) -> bool:
-        """Return whether a layer has no weights left. A coarse pattern may remove a small layer before the
-        last stage.
-        """
-        return name in self.masks and not self.masks[name].any()
-
     def _stepwise(self, alive: Mapping[str, ImportanceArray], sparsity: float | None) -> dict[str, MaskArray]:
-        going = {name: scores for name, scores in alive.items() if not self._is_empty(name)}
+        # A coarse pattern may remove all of a small layer before the last stage
+        gone = {name for name, mask in self.masks.items() if not mask.any()}
+        going = {name: scores for name, scores in alive.items() if name not in gone}
         if self.scope == "layer" or not going:
             return {name: self._alone(name, scores, sparsity) for name, scores in going.items()}
         wanted = self._at_least(sparsity, alive)

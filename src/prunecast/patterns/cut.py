@@ -146,12 +146,18 @@ def broadcast_sizes(sizes: CountArray) -> CountArray:
     return sizes[:1] if (sizes == sizes[0]).all() else sizes
 
 
-def row_sums(scores: ImportanceArray | MaskArray, starts: CountArray, *, power: int) -> ImportanceArray:
-    """Return sums over the rows of each piece, (pieces, K) float64, of scores (M, K) ** power, 1 or 2."""
+def row_sums(
+    scores: ImportanceArray | MaskArray, starts: CountArray, *, power: int, order: CountArray | None = None
+) -> ImportanceArray:
+    """Return sums over the rows of each piece, (pieces, K) float64, of scores (M, K) ** power, 1 or 2.
+
+    `order` are the rows in the order of the pieces; None for all rows as they are.
+    """
     sums = np.empty((starts.size, scores.shape[1]), dtype=np.float64)
-    bounds = np.append(starts, scores.shape[0])
+    bounds = np.append(starts, scores.shape[0] if order is None else order.size)
     for piece in range(starts.size):
-        rows = scores[bounds[piece] : bounds[piece + 1]]
+        own = slice(bounds[piece], bounds[piece + 1])
+        rows = scores[own if order is None else order[own]]
         if power == 2:
             rows = np.square(rows, dtype=np.float64)
         np.add.reduce(rows, axis=0, dtype=np.float64, out=sums[piece])

@@ -130,9 +130,8 @@ class ZeroTilesPattern(ZerosPattern):
         """Return the mask (M, K): a column of a tile is True if the importance of any of its rows there is
         not zero.
         """
-        rows = scores.shape[0]
-        kept = np.logical_or.reduceat(scores != 0, piece_starts(rows, self.height), axis=0)
-        return np.repeat(kept, piece_sizes(rows, self.height), axis=0)
+        tiles = RowTiles.of(np.arange(len(scores)), self.height)
+        return tiles.spread(tiles.sums(scores != 0) > 0, len(scores))
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return the tiles. Raises BadInput if rows of one tile differ."""

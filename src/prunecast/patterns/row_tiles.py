@@ -55,8 +55,8 @@ class RowTiles(NamedTuple):
 
     def sums(self, scores: ImportanceArray | MaskArray, *, power: int = 1) -> ImportanceArray:
         """Return the sums of scores (M, K) ** power over the rows of each tile, (tiles, K) float64."""
-        own = scores if self._are_all(scores.shape[0]) else scores[self.rows]
-        return row_sums(own, self.starts, power=power)
+        order = None if self._are_all(scores.shape[0]) else self.rows
+        return row_sums(scores, self.starts, power=power, order=order)
 
     def root_mean_squares(self, scores: ImportanceArray) -> ImportanceArray:
         """Return the L2 norm of each column of a tile over the root of its length, (tiles, K) float64.
@@ -82,14 +82,14 @@ class RowTiles(NamedTuple):
     def two_of_four(self, kept: MaskArray, scores: ImportanceArray) -> MaskArray:
         """Return the mask (M, K) of rows that keep the best 2 of 4 neighbours in the columns of their tile.
 
+        Tiles must consist of neighbouring rows, as those of all families with 2:4 inside do.
         A last group of fewer than four keeps half of its columns, halves rounded up, as in `n_of_m`: a row
         may keep half an element more than the sparsity allows.
         """
         mask = np.zeros(scores.shape, dtype=np.bool_)
-        for rows, columns in zip(self.members, kept, strict=True):
-            if columns.any():
-                listed = np.ix_(rows, np.flatnonzero(columns))
-                mask[listed] = prune_n_of_m(scores[listed], n=2, m=4)
+        for first, height, columns in zip(self.starts, self.heights, kept, strict=True):
+            at = slice(first, first + height), np.flatnonzero(columns)
+            mask[at] = prune_n_of_m(scores[at], n=2, m=4)
         return mask
 
     def _are_all(self, m: int) -> bool:

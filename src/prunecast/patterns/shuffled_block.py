@@ -182,15 +182,17 @@ def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count:
     if not cycles:
         return
     source = np.argsort(target)
-    after = rest + taken[source]
+    moved = np.concatenate(cycles)
+    after = rest[moved] + taken[source[moved]]
     retained = retained_by_groups(after, count)
-    gain = retained - state.retained
-    for cycle in cycles:
-        if gain[cycle].sum() > ROUNDING * retained[cycle].sum():
+    gain = retained - state.retained[moved]
+    stops = np.cumsum([cycle.size for cycle in cycles])
+    for cycle, own in zip(cycles, np.split(np.arange(moved.size), stops[:-1]), strict=True):
+        if gain[own].sum() > ROUNDING * retained[own].sum():
             for group in cycle:
                 state.members[group][places[group]] = rows[source[group]]
-            state.sums[cycle] = after[cycle]
-            state.retained[cycle] = retained[cycle]
+            state.sums[cycle] = after[own]
+            state.retained[cycle] = retained[own]
 
 
 def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
@@ -216,16 +218,15 @@ def _highest_or_tied(sums: ImportanceArray, count: int) -> MaskArray:
     return kept
 
 
-def _cycles(target: CountArray) -> list[list[int]]:
+def _cycles(target: CountArray) -> list[CountArray]:
     """Return the cycles of a permutation that have more than one element."""
-    found: list[list[int]] = []
-    seen: set[int] = set()
-    for first in range(target.size):
+    found: list[CountArray] = []
+    onward = {place: to for place, to in enumerate(target.tolist()) if place != to}
+    while onward:
+        place = next(iter(onward))
         cycle = []
-        while first not in seen:
-            seen.add(first)
-            cycle.append(first)
-            first = int(target[first])
-        if len(cycle) > 1:
-            found.append(cycle)
+        while place in onward:
+            cycle.append(place)
+            place = onward.pop(place)
+        found.append(np.array(cycle))
     return found

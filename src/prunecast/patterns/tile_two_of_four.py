@@ -102,7 +102,9 @@ def padded_columns(rows: MaskArray) -> MaskArray:
     """
     listed: MaskArray = np.logical_or.reduce(rows, axis=0)
     kept = np.flatnonzero(listed)
-    if _fit(rows[:, kept]):
+    # No padding where no row keeps more than two of four neighbours
+    in_groups = np.add.reduceat(rows[:, kept], np.arange(0, kept.size, 4), axis=1, dtype=np.int32)
+    if in_groups.max(initial=0) <= 2:
         return listed
     starts = _groups(rows, kept)
     for first, stop in zip(starts, [*starts[1:], kept.size], strict=True):
@@ -115,13 +117,6 @@ def padded_columns(rows: MaskArray) -> MaskArray:
         free = begin + np.flatnonzero(~listed[begin : kept[stop]])
         listed[free[:missing]] = True
     return listed
-
-
-def _fit(rows: MaskArray) -> bool:
-    """Return True if no row keeps more than two of four neighbours."""
-    if rows.shape[1] == 0:
-        return True
-    return bool(np.add.reduceat(rows, np.arange(0, rows.shape[1], 4), axis=1, dtype=np.int32).max() <= 2)
 
 
 def _longest(rows: MaskArray) -> CountArray:

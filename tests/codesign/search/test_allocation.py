@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
+from prunecast.codesign.search.allocation import Menu, _hull, _undominated, allocate, floor_seconds, totals
+from prunecast.codesign.search.loops import fill_grid
 from prunecast.errors import BadInput
 
 SCALE = 10**6
@@ -118,3 +119,40 @@ def test_targets_that_exclude_each_other_are_refused() -> None:
     menus = random_menus(np.random.default_rng(6), 2, 3)
     with pytest.raises(BadInput, match="no choice meets both"):
         allocate(menus, 1.0, most_kept=1.0)
+
+
+def naive_hull(menu: Menu) -> list[int]:
+    """Options that no line between a faster and a slower one passes above."""
+    points = [(menu.seconds[o], menu.importance[o], o) for o in _undominated(menu.seconds, menu.importance)]
+    return [
+        option
+        for s, i, option in points
+        if not any(
+            i <= i_a + (i_b - i_a) * (s - s_a) / (s_b - s_a)
+            for s_a, i_a, _ in points
+            for s_b, i_b, _ in points
+            if s_a < s < s_b
+        )
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_hull_is_what_no_line_passes_above(seed: int) -> None:
+    (menu,) = random_menus(np.random.default_rng(seed), 1, 14)
+    assert _hull(menu).tolist() == naive_hull(menu)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_grid_holds_the_best_of_every_option_at_every_cell(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cells, importance = rng.integers(0, 12, 6), rng.integers(1, 5, 6).astype(np.float64)
+    value = np.maximum.accumulate(rng.integers(0, 9, 10).astype(np.float64))
+    options, taken = _undominated(cells, importance), np.zeros(10, np.int32)
+    found = fill_grid(options, cells, importance, value, taken)
+    for place in range(10):
+        tried = [
+            (value[place - cells[o]] + importance[o], -i) for i, o in enumerate(options) if cells[o] <= place
+        ]
+        best, first = max(tried, default=(-np.inf, 0))
+        assert found[place] == best
+        assert not tried or taken[place] == options[-first]

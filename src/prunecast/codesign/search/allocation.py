@@ -88,7 +88,9 @@ def _within_both(menus: Sequence[Menu], budget_s: float, most_kept: float) -> Ch
     """Return the best choice within both budgets, by the least price per kept weight that
     meets `most_kept`.
     """
-    low, high = 0.0, _highest_price(menus)
+    # The highest price is above the value of a weight in any layer
+    steps = [np.ptp(m.importance) / max(np.diff(np.unique(m.kept)).min(initial=np.inf), 1.0) for m in menus]
+    low, high = 0.0, 1.0 + 2.0 * float(max(steps))
     best = _within_time(_priced(menus, high), menus, budget_s)
     if totals(menus, best).kept > most_kept:
         least = sum(float(menu.kept.min()) for menu in menus)
@@ -103,12 +105,6 @@ def _within_both(menus: Sequence[Menu], budget_s: float, most_kept: float) -> Ch
         else:
             low = price
     return _polish(menus, best, budget_s, most_kept)
-
-
-def _highest_price(menus: Sequence[Menu]) -> float:
-    """Return a price above the value of a weight in any layer."""
-    steps = [np.ptp(m.importance) / max(np.diff(np.unique(m.kept)).min(initial=np.inf), 1.0) for m in menus]
-    return 1.0 + 2.0 * float(max(steps))
 
 
 def _priced(menus: Sequence[Menu], price: float) -> list[Menu]:
@@ -130,11 +126,10 @@ def _along_hulls(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
     """Start from the fastest options and apply the steps with the most importance per second that fit."""
     hulls = [_hull(menu) for menu in menus]
     choice = np.array([hull[0] for hull in hulls], dtype=np.int64)
-    steps = [
-        (_rate(menu, a, b), layer, b)
-        for layer, (menu, hull) in enumerate(zip(menus, hulls, strict=True))
-        for a, b in itertools.pairwise(hull)
-    ]
+    steps: list[tuple[float, int, int]] = []
+    for layer, (menu, hull) in enumerate(zip(menus, hulls, strict=True)):
+        rates = np.diff(menu.importance[hull]) / np.diff(menu.seconds[hull])
+        steps += zip(rates.tolist(), itertools.repeat(layer), hull[1:].tolist(), strict=False)
     spent, closed = totals(menus, choice).seconds, set()
     for _, layer, option in sorted(steps, key=lambda step: (-step[0], step[1])):
         more = float(menus[layer].seconds[option] - menus[layer].seconds[choice[layer]])
@@ -146,48 +141,36 @@ def _along_hulls(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
     return choice
 
 
-def _rate(menu: Menu, a: int, b: int) -> float:
-    return float((menu.importance[b] - menu.importance[a]) / (menu.seconds[b] - menu.seconds[a]))
-
-
-def _hull(menu: Menu) -> list[int]:
+def _hull(menu: Menu) -> ChoiceArray:
     """Return the options on the upper concave hull, from the fastest to the one that retains most."""
-    hull: list[int] = []
-    for option in _undominated(menu.seconds, menu.importance):
-        while len(hull) > 1 and _rate(menu, hull[-2], hull[-1]) <= _rate(menu, hull[-1], option):
-            hull.pop()
-        hull.append(option)
-    return hull
+    from prunecast.codesign.search.loops import keep_hull  # numba is slow to import
+
+    hull = _undominated(menu.seconds, menu.importance)
+    return hull[: keep_hull(menu.seconds, menu.importance, hull)]
 
 
 def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
     """Return the optimal choice by dynamic programming, exact except that times are rounded
     up to the grid.
     """
+    from prunecast.codesign.search.loops import fill_grid
+
     spare = budget_s - floor_seconds(menus)
     step = max(spare, 1e-15) / GRID
     value = np.zeros(GRID + 1)
     taken = np.zeros((len(menus), GRID + 1), dtype=np.int32)
     cells = [np.ceil((menu.seconds - menu.seconds.min()) / step).astype(np.int64) for menu in menus]
     for layer, (menu, cell) in enumerate(zip(menus, cells, strict=True)):
-        best = np.full(GRID + 1, -np.inf)
-        for option in _undominated(cell, menu.importance):
-            shift = int(cell[option])
-            if shift > GRID:
-                break
-            candidate = value[: GRID + 1 - shift] + menu.importance[option]
-            np.copyto(taken[layer, shift:], option, where=candidate > best[shift:])
-            np.maximum(best[shift:], candidate, out=best[shift:])
-        value = best
+        value = fill_grid(_undominated(cell, menu.importance), cell, menu.importance, value, taken[layer])
     return _walk_back(taken, cells)
 
 
-def _undominated(cost: FloatArray | ChoiceArray, importance: FloatArray) -> list[int]:
+def _undominated(cost: FloatArray | ChoiceArray, importance: FloatArray) -> ChoiceArray:
     """Return the options that retain more than every option that costs at most as much, cheapest first."""
     order = np.lexsort((-importance, cost))
     ranked = importance[order]
     better = np.append(True, ranked[1:] > np.maximum.accumulate(ranked)[:-1])
-    found: list[int] = order[better].tolist()
+    found: ChoiceArray = order[better]
     return found
 
 

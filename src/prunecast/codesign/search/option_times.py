@@ -111,7 +111,8 @@ class OptionTimes:
             best = self._columns(m, k, height)
             maps = [equal_tile_map(best, m, kept=kept, height=height) for kept in counts]
             plans = [self._plan(kernel, tiles, n) for tiles in maps]
-            places = _few_places(np.array(counts), k)
+            wanted = np.array(EXACT_DENSITIES)[:, None] * k
+            places = np.unique(np.abs(np.array(counts) - wanted).argmin(axis=1)).tolist()
             exact = [self.engine.start(plans[place]) for place in places]
             estimated_s = np.array([self.engine.estimate(plan).seconds for plan in plans])
             ratios = np.array([outcome.result().seconds for outcome in exact]) / estimated_s[places]
@@ -157,13 +158,6 @@ class OptionTimes:
             sums = self._sums[m, k].taller(height).sums
             self._best_first[key] = np.argsort(-sums, axis=1, kind="stable")
         return self._best_first[key]
-
-
-def _few_places(counts: CountArray, k: int) -> list[int]:
-    """Return the indices of the counts nearest to `EXACT_DENSITIES`."""
-    wanted = np.array(EXACT_DENSITIES) * k
-    places: list[int] = np.unique(np.abs(counts - wanted[:, None]).argmin(axis=1)).tolist()
-    return places
 
 
 class KeptLayer(NamedTuple):

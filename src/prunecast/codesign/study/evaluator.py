@@ -71,17 +71,13 @@ def _pattern(choose: Choose) -> str:
     if family == NOTHING:
         return ""
     if family == "atp":
-        return _adaptive_tile(choose)
+        text = f"atp:{choose('height', HEIGHTS)}x{choose('quantum', QUANTA)}x{choose('interval', INTERVALS)}"
+        text += ":shuffled" * (choose("rows", ROWS) == "shuffled")
+        return text + ":rms" * (choose("score", SCORES) == "rms")
     height = choose(f"{family} height", SMALL_HEIGHTS)
     if family == "tile-element":
         return f"tile-element:{height}x{choose('percent', PERCENTS)}"
     return f"{family}:{height}"
-
-
-def _adaptive_tile(choose: Choose) -> str:
-    text = f"atp:{choose('height', HEIGHTS)}x{choose('quantum', QUANTA)}x{choose('interval', INTERVALS)}"
-    text += ":shuffled" * (choose("rows", ROWS) == "shuffled")
-    return text + ":rms" * (choose("score", SCORES) == "rms")
 
 
 STEPS = (-0.08, -0.03, 0.0, 0.03, 0.08)

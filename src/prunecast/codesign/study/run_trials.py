@@ -27,6 +27,8 @@ REASON = "reason"
 SAME_AS = "same as trial"
 SURPLUS = "surplus"
 """Marks a trial that exceeds the requested number because two processes began the last one."""
+TAKEN = ("COMPLETE", "PRUNED", "RUNNING")
+"""States of trials that count: waiting ones may belong to a process that died."""
 POLL_S = 0.5
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
 Told = Callable[[int], None]
@@ -77,7 +79,9 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
         told(done)
         if done >= trials:
             return computed
-        if _taken(study) < trials:
+        # Finished or running, here or in other processes
+        taken = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in TAKEN]
+        if len(taken) < trials:
             begun += 1
             study.optimize(objective, n_trials=1, catch=(_SurplusTrial,), callbacks=[_check_end])
         else:
@@ -159,12 +163,6 @@ def _check_trial(trial: Any) -> None:
         raise BadInput(f"trial {trial.number} of the study is damaged: its value is {trial.values[0]}")
     if state == "RUNNING" and trial.datetime_start is None:
         raise BadInput(f"trial {trial.number} of the study is damaged: it runs and has not started")
-
-
-def _taken(study: Any) -> int:
-    """Return the number of trials that are finished or running."""
-    waiting_too = ("COMPLETE", "PRUNED", "RUNNING")
-    return sum(t.state.name in waiting_too for t in study.get_trials(deepcopy=False))
 
 
 def patterns_of(trial: Any, groups: Sequence[str]) -> dict[str, str] | None:

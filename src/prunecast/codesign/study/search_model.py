@@ -232,9 +232,10 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
     the search space and that of the tool. The location of files is not included.
     """
     engine, layers = search.engine, search.workload.layers
+    graphs = [run.graph for run in search.workload.passes if run.graph is not None]
     numbers = {
         "weights": _weights(search),
-        "graph": _graph(search),
+        "graph": [repr(operation) for graph in graphs for operation in graph],
         "tokens": [
             [run.share, {name: n for name, layer in layers.items() if (n := layer.tokens[place])}]
             for place, run in enumerate(search.workload.passes)
@@ -258,8 +259,3 @@ def _weights(search: ModelSearch) -> str:
     for name in search.workload.layers:
         digest.add(name, search.workload.importance(name))
     return digest.hexdigest()
-
-
-def _graph(search: ModelSearch) -> list[str]:
-    graphs = [run.graph for run in search.workload.passes if run.graph is not None]
-    return [repr(operation) for graph in graphs for operation in graph]

@@ -40,7 +40,11 @@ def read_npy(path: Path) -> dict[str, StoredTensor]:
     Raises BadInput.
     """
     with path.open("rb") as file:
-        return {path.stem: _array(f"{path}", file, path.stat().st_size, partial(_load_npy, path))}
+        return {
+            path.stem: _array(
+                f"{path}", file, path.stat().st_size, partial(np.load, path, allow_pickle=False)
+            )
+        }
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
@@ -79,11 +83,6 @@ def _array(where: str, file: IO[bytes], size: int, load: Callable[[], npt.NDArra
         raise BadInput(f"{where}: {why}: its header asks for {wanted} bytes, {follow} follow")
     note = "bf16 loses its type in numpy files: use safetensors" if dtype.kind == "V" else None
     return StoredTensor(shape=shape, dtype=dtype.name, load=load, note=note)
-
-
-def _load_npy(path: Path) -> npt.NDArray[Any]:
-    with path.open("rb") as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _load_npz(path: Path, member: str) -> npt.NDArray[Any]:
