@@ -148,14 +148,13 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 def test_engines_are_near_each_other_on_maps_drawn_at_random() -> None:
     """A small draw of `python -m benchmarks.agreement`, on six GPUs and all kernels that they have.
 
-    K of 100,000 is left out here: an L2 of 6 MB loses rows there of which the closed form counts too many.
+    Cases beyond 10 % are sorted by their causes in docs/decisions/0022-sampled-steps.md.
     """
     gpus = ("h200-sxm", "a100-sxm4-40gb", "rtx-4090", "v100-sxm2-16gb", "t4", "gtx-1080-ti")
-    cases = [case for g in gpus for k in SINGLE for seed in (0, 1) if (case := drawn(g, k, seed)).k < 10_000]
+    cases = [drawn(g, k, seed) for g in gpus for k in SINGLE for seed in (0, 1)]
     found = [pair for case in cases if (pair := timed(case)) is not None]
     assert len(found) > 60
-    assert np.mean([pair.within(0.10) for pair in found]) >= 0.8
-    assert np.mean([pair.within(0.25) for pair in found]) >= 0.95
-    assert all(pair.within(0.5) for pair in found)
+    assert np.mean([pair.within(0.10) for pair in found]) >= 0.9
+    assert all(pair.within(0.25) for pair in found)
     on_h200 = [pair for pair in found if pair.case.gpu == "h200-sxm"]
-    assert np.mean([pair.within(0.10) for pair in on_h200]) >= 0.9
+    assert np.mean([pair.within(0.10) for pair in on_h200]) >= 0.95
