@@ -117,14 +117,14 @@ def sites_of(graph: fx.Graph, model: nn.Module) -> list[Site]:
 def _site(
     conv: fx.Node, modules: Mapping[str, nn.Module], place: Mapping[fx.Node, int], taken: set[fx.Node]
 ) -> Site:
-    end, norm, other, activation = conv, None, None, "none"
+    end, norm, other, activation = _after_identities(conv, modules), None, None, "none"
     module = modules[conv.target]
     if (
         (after := _only_user(end)) is not None
         and _is_folded(after, modules)
         and module.padding_mode == "zeros"
     ):
-        end, norm = after, str(after.target)
+        end, norm = _after_identities(after, modules), str(after.target)
     after = _only_user(end)
     if after is not None and after not in taken and module.stride == (1, 1) and after.target in SUMS:
         operands = [each for each in after.args if isinstance(each, fx.Node)]
@@ -135,6 +135,13 @@ def _site(
         if name is not None and name in FUSED:
             end, activation = after, name
     return Site(str(conv.target), conv, norm, other, activation, end)
+
+
+def _after_identities(node: fx.Node, modules: Mapping[str, nn.Module]) -> fx.Node:
+    """Return the last of the identities that a node's value goes through, as folded norms leave them."""
+    while (after := _only_user(node)) is not None and type(modules.get(str(after.target))) is nn.Identity:
+        node = after
+    return node
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:
@@ -306,7 +313,9 @@ class _Rewriter:
         """Return the site with the work that is done in the kernel: of a dense one, only the norm."""
         if isinstance(self._modules[site.name], SparseConv2d):
             return site
-        end = site.conv if site.norm is None else next(iter(site.conv.users))
+        end = site.conv
+        while site.norm is not None and end.target != site.norm:
+            end = next(iter(end.users))
         return site._replace(other=None, activation="none", end=end)
 
     def rewritten(self) -> fx.Graph:
