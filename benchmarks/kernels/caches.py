@@ -144,7 +144,7 @@ def _forms(
     import cupy as cp
 
     from prunecast.kernels import compile
-    from prunecast.validation.measure.libraries import DenseProduct
+    from prunecast.validation.measure.libraries import CublasProduct
 
     side = product.side
     if plan is not None:
@@ -153,7 +153,7 @@ def _forms(
         operators = [operator, *(operator.copy() for _ in range(count - 1))]
         yield "own", lambda i, b, c: operators[i](b, out=c)
         return
-    random, dense = cp.random.RandomState(2), DenseProduct(stream, DTYPE)
+    random, dense = cp.random.RandomState(2), CublasProduct(stream, DTYPE)
     matrices = [
         (spread * random.standard_normal((side, side), dtype=cp.float32)).astype(cp.float16)
         for _ in range(count)

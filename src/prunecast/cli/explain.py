@@ -26,7 +26,7 @@ def explain(
             metavar="NAME", show_default="the first that runs the pattern", help="Kernel to explain."
         ),
     ] = None,
-    options: opt.Layer,
+    options: opt.LayerOptions,
     printed: opt.Printed,
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""

@@ -51,7 +51,7 @@ Runtime = Annotated[str, setting("runtime")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class PrintForm:
     """How a result is printed."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
@@ -65,7 +65,7 @@ class Form:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printed(Form):
+class Printed(PrintForm):
     """How a result is printed, and the file that it is written to as well."""
 
     output: Annotated[
@@ -102,7 +102,7 @@ class Read:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer(Read):
+class LayerOptions(Read):
     """What is predicted of a layer, whatever the kernel and the GPU."""
 
     tokens: Annotated[int | None, setting("tokens", "--tokens", "-n")] = DEFAULTS["tokens"]
@@ -172,7 +172,7 @@ class Layer(Read):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layers(Layer):
+class Layers(LayerOptions):
     """What is predicted of all layers, with which kernels."""
 
     kernel: Annotated[

@@ -53,7 +53,7 @@ def prune(
         ),
     ] = 1,
     scope: opt.Scope = "layer",
-    form: opt.Form,
+    form: opt.PrintForm,
 ) -> None:
     """Write pruned weights and their recipe. FOLDER/weights.safetensors is dense with zeros.
 

@@ -58,7 +58,7 @@ def search(
         int, typer.Option(metavar="N", help="Seed of the order in which patterns are tried.")
     ] = 0,
     budget: Budget,
-    form: opt.Form,
+    form: opt.PrintForm,
 ) -> None:
     """Try more patterns than `prune --latency` does. Other tiles, shuffled rows, two patterns in a layer.
 

@@ -17,7 +17,7 @@ def timeline(
     *,
     gpu: opt.Gpu = "h200-sxm",
     kernel: Annotated[str, typer.Option(metavar="NAME", help="Kernel to show.")] = "stspmm",
-    options: opt.Layer,
+    options: opt.LayerOptions,
     sm: Annotated[str, typer.Option(metavar="LIST", help="SMs to show, such as 0-3 or 0,5,7.")] = "0-3",
     first_waves: Annotated[
         int, typer.Option(metavar="COUNT", help="Items of each block slot to show; 0 shows all.")

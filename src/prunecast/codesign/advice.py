@@ -45,7 +45,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Case:
+class LayerCase:
     """Everything that decides the time of one layer.
 
     Parameters
@@ -95,7 +95,7 @@ class Case:
         return copied_row_bytes(self.n, DTYPE_BYTES[self.dtype]) // DTYPE_BYTES[self.dtype]
 
 
-def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Advice, ...]:
+def advise(case: LayerCase, seconds: float, tiled: TileMap | None = None) -> tuple[Advice, ...]:
     """Predict every change that the case allows and return those that save more than 1 %, the largest gain
     first.
 
@@ -117,7 +117,7 @@ def advise(case: Case, seconds: float, tiled: TileMap | None = None) -> tuple[Ad
     return tuple(sorted(found, key=lambda advice: -advice.gain)[:MOST_LINES])
 
 
-def _changes(case: Case, tiled: TileMap | None) -> Iterator[Case]:
+def _changes(case: LayerCase, tiled: TileMap | None) -> Iterator[LayerCase]:
     if isinstance(case.kept, TileMap):
         yield from _changed_tiles(case, case.kept)
     elif tiled is not None:
@@ -137,7 +137,7 @@ def _changes(case: Case, tiled: TileMap | None) -> Iterator[Case]:
         yield replace(case, change=change, engine=replace(engine, gpu=faster))
 
 
-def _changed_tiles(case: Case, tiles: TileMap) -> Iterator[Case]:
+def _changed_tiles(case: LayerCase, tiles: TileMap) -> Iterator[LayerCase]:
     width = parse_pattern(tiles.pattern).parameters.get("width", 1)
     block_k = case.plan().shape.block_k
     if tiles.tile_count > 1:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Unpack
 
 from prunecast.arguments import checked
-from prunecast.codesign.advice import Advice, Case, advise
+from prunecast.codesign.advice import Advice, LayerCase, advise
 from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
@@ -92,7 +92,7 @@ def explain(
             wanted = job.candidates[-1].pattern
             kept = job.launches.maker.map_of(layer.name, wanted, job.sparsity, natural=job.launches.natural)
         sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "n", "dtype")}
-        case = Case(**sizes, kept=kept, engine=job.engine)
+        case = LayerCase(**sizes, kept=kept, engine=job.engine)
         advice = advise(case, prediction.seconds, _tiled(layer, prediction))
     return Explanation(
         prediction=prediction,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.choice import PrunedMap, fastest_plan
-from prunecast.codesign.advice import Advice, Case, advise
+from prunecast.codesign.advice import Advice, LayerCase, advise
 from prunecast.codesign.explain_sections import Section, sections_of
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.table import PredictionTable, fastest
@@ -189,7 +189,7 @@ def _advice(subject: Prediction, engine: Engine, tiles: TileMap | None) -> tuple
     kept = (plan.inner or plan.tiles) if KERNELS[subject.kernel].prunes else None
     if kept is not None and not _is_planned_again(subject, kept, engine):
         return None
-    case = Case(
+    case = LayerCase(
         kernel=subject.kernel, m=plan.m, k=plan.k, n=plan.n, dtype=plan.dtype, kept=kept, engine=engine
     )
     return advise(case, subject.seconds, None if KERNELS[subject.kernel].takes is TileMap else tiles)

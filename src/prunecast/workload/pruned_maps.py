@@ -75,7 +75,7 @@ def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
     return even_parts(weigh(layer.name, layer.weights), layer.parts)
 
 
-class _Key(NamedTuple):
+class _MapId(NamedTuple):
     """The inputs that a map was made from."""
 
     name: str
@@ -127,7 +127,7 @@ class MapMaker:
         self._scope = scope
         self._remember = remember
         self._importance: dict[tuple[str, bool], ImportanceArray] = {}
-        self._made: dict[_Key, PrunedMap] = {}
+        self._made: dict[_MapId, PrunedMap] = {}
         self._ranked_together: dict[tuple[Pattern, str], dict[str, MaskArray]] = {}
 
     def map_of(
@@ -153,7 +153,7 @@ class MapMaker:
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
         # Only a map that is guided by time depends on the kernel
         guided_by = guide.key if guide is not None and fitted.pattern.needs_times else ""
-        key = _Key(name, fitted.pattern, told, guided_by)
+        key = _MapId(name, fitted.pattern, told, guided_by)
         if key not in self._made:
             masks = self._masks(wanted, key, guide, natural=natural)
             self._made = {
@@ -169,7 +169,7 @@ class MapMaker:
         m, k = self.layers[name].shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
 
-    def _masks(self, wanted: str, key: _Key, guide: Guide | None, *, natural: bool) -> dict[str, MaskArray]:
+    def _masks(self, wanted: str, key: _MapId, guide: Guide | None, *, natural: bool) -> dict[str, MaskArray]:
         pattern = key.pattern if guide is None else key.pattern.timed_by(guide.seconds)
         if self._scope == "layer":
             return pattern.prune({key.name: self.importance(key.name, pattern)}, key.sparsity)

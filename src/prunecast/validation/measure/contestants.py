@@ -20,7 +20,7 @@ from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.tile_rows import columns_of_any
-from prunecast.validation.measure.libraries import CsrProduct, DenseProduct
+from prunecast.validation.measure.libraries import CsrProduct, CublasProduct
 from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, error_bound
 
 FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
@@ -122,7 +122,7 @@ class Runner(NamedTuple):
     config: str
 
 
-def dense_runners(inputs: Inputs, product: DenseProduct) -> list[Runner]:
+def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
     """The dense product with B feature-major (K, N) and token-major (N, K); the faster one counts."""
     runners = []
     sets = inputs.sets(DTYPE_BYTES[inputs.dtype] * inputs.m * inputs.k)

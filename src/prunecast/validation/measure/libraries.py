@@ -39,7 +39,7 @@ def _ask(name: str, status: int) -> None:
         raise RuntimeError(f"{name} answers {status}")
 
 
-class DenseProduct:
+class CublasProduct:
     """cublasGemmEx with fp32 accumulation and a workspace of its own; one serves any number of layers."""
 
     def __init__(self, stream: Any, dtype: str) -> None:

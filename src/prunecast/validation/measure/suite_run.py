@@ -26,7 +26,7 @@ from prunecast.validation.measure.contestants import (
     random_pool,
 )
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
-from prunecast.validation.measure.libraries import DenseProduct
+from prunecast.validation.measure.libraries import CublasProduct
 from prunecast.validation.measure.sources import output_bytes, pool_elements
 from prunecast.validation.measure.timer import Contestant, Sample
 from prunecast.validation.measure.timing import (
@@ -70,7 +70,7 @@ class _Bench:
         self.driver, self.timer = Driver(), burst_timer(self.stream)
         self._outputs = cp.empty(0, cp.uint8)
         self._pool: tuple[str, Any] = ("", None)
-        self._products: dict[str, DenseProduct] = {}
+        self._products: dict[str, CublasProduct] = {}
 
     def inputs(self, case: Case) -> Inputs:
         """Inputs of the case's layer.
@@ -89,10 +89,10 @@ class _Bench:
         pool = self._pool[1]
         return layer_inputs(case.m, case.k, case.n, case.dtype, pool, self._outputs.view(pool.dtype))
 
-    def dense(self, dtype: str) -> DenseProduct:
+    def dense(self, dtype: str) -> CublasProduct:
         """The cuBLAS handle of a format."""
         if dtype not in self._products:
-            self._products[dtype] = DenseProduct(self.stream, dtype)
+            self._products[dtype] = CublasProduct(self.stream, dtype)
         return self._products[dtype]
 
 

@@ -99,7 +99,7 @@ def _spread(kernel: str, state: str, rows: list[Judged]) -> _BoardSpread:
     return _BoardSpread(kernel, state, len(rows), runs, median(spreads), nine_of_ten)
 
 
-class _Choice(NamedTuple):
+class _Decision(NamedTuple):
     """One decision among measured alternatives."""
 
     what: str
@@ -109,7 +109,7 @@ class _Choice(NamedTuple):
     """Measured time of the chosen one over the fastest, less 1."""
 
 
-def choices(rows: Iterable[Judged], engine: str) -> list[_Choice]:
+def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
     """Decisions between kernels and tile heights at the same product, sparsity and skew, dense among them."""
     groups: dict[tuple[object, ...], list[Judged]] = {}
     dense: dict[tuple[str, str], Judged] = {}
@@ -133,12 +133,12 @@ def choices(rows: Iterable[Judged], engine: str) -> list[_Choice]:
     return found
 
 
-def _choice(key: tuple[object, ...], rows: list[Judged], engine: str) -> _Choice:
+def _choice(key: tuple[object, ...], rows: list[Judged], engine: str) -> _Decision:
     chosen = min(rows, key=lambda row: row.predicted[engine].seconds)
     fastest = min(rows, key=lambda row: row.measured.seconds or math.inf)
     regret = (chosen.measured.seconds or 0.0) / (fastest.measured.seconds or 1.0) - 1.0
     what = f"{key[0]} {key[2]} {key[3]} {key[4]}"
-    return _Choice(what, _name(chosen), _name(fastest), regret)
+    return _Decision(what, _name(chosen), _name(fastest), regret)
 
 
 def _name(row: Judged) -> str:

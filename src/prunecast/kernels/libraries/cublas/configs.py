@@ -141,7 +141,7 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
     )
 
 
-class _Part(NamedTuple):
+class _WarpTile(NamedTuple):
     """Part of the tile that one warp or warpgroup computes, and FMA of its tensor instruction."""
 
     rows: int
@@ -149,14 +149,14 @@ class _Part(NamedTuple):
     fma: int
 
 
-def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _Part | None:
+def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _WarpTile | None:
     if family["path"] != "wgmma":
         # The table is for elements of 2 bytes; an instruction on CUDA cores performs one FMA per lane
         fma = int(family["instruction_fma"])
         fma = fma if family["path"] == "cuda cores" else fma * 2 // element
-        return _Part(int(row["part_m"]), int(row["part_n"]), fma)
+        return _WarpTile(int(row["part_m"]), int(row["part_n"]), fma)
     if int(family["pair"]) > 1:
-        return _Part(block_m // 2, block_n, block_m * block_n * 32 // element)
+        return _WarpTile(block_m // 2, block_n, block_m * block_n * 32 // element)
     # Two warpgroups divide rows or tokens, whichever reads less; else one warpgroup has the whole tile
     halves = ((block_m // CONSUMER_WARPGROUPS, block_n), (block_m, block_n // CONSUMER_WARPGROUPS))
     for parts in (halves, ((block_m, block_n),)):
@@ -164,12 +164,12 @@ def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _P
         found = [(use.operand_bytes, m, n, use.instruction_rows) for use, m, n in uses if use is not None]
         if found:
             _, part_m, part_n, rows = min(found)
-            return _Part(part_m, part_n, 64 * rows * 32 // element)
+            return _WarpTile(part_m, part_n, 64 * rows * 32 // element)
     return None
 
 
 def _resources(
-    family: Row, row: Row, tile: tuple[int, int, int], part: _Part | None, gpu: GpuSpec, dtype: str
+    family: Row, row: Row, tile: tuple[int, int, int], part: _WarpTile | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
     """Return the resources with as many stages as fit within the row's limits; None below the
     row's minimum.

@@ -64,7 +64,7 @@ HOPPER = 90
 """Compute capability whose kernels run in clusters. Kind: definition, CUDA C++ Programming Guide."""
 
 
-class _Multicast(NamedTuple):
+class _SharedReads(NamedTuple):
     """Number of CTAs that share one read, per config: 1, 2 or 4."""
 
     weights: FloatArray
@@ -75,7 +75,7 @@ class _Multicast(NamedTuple):
 
 def multicast(
     block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
-) -> _Multicast:
+) -> _SharedReads:
     """Return the multicast of tiles of these sizes, limited by the number of neighbours.
 
     An odd number of token ranges cannot fill clusters of four and eight in both directions: clusters are then
@@ -102,7 +102,7 @@ def multicast(
         tokens = np.where(two, np.where(by_tokens, PAIR, 1), tokens)
         odd = large & (along_tokens % PAIR == 1) & (along_tokens > 1)
         weights, tokens = np.where(odd, 1, weights), np.where(odd, LONGER_SIDE, tokens)
-    return _Multicast(
+    return _SharedReads(
         _power_of_two(np.minimum(np.maximum(weights, alone), along_tokens)),
         _power_of_two(np.minimum(np.maximum(tokens, alone), along_rows)),
     )
