@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -164,3 +166,17 @@ def test_one_layer_at_a_time():
 def test_without_a_kernel_it_is_one_that_runs_the_pattern(pattern, kernel):
     told = explain(uneven(256, 256), gpu="h200-sxm", tokens=256, engine="model", pattern=pattern)
     assert told.prediction.kernel == kernel
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "verdict"),
+    [
+        (uneven(256, 512), {"tokens": 64, "kernel": "dense"}, r"blocks leave \d+ of 132 SMs idle: too small"),
+        (uneven(4096, 4096), {"kernel": "dense", "engine": "model"}, "Limited by the tensor cores, busy 9"),
+        (uneven(8192, 8192), {"tokens": 8, "kernel": "dense", "engine": "model"}, "Limited by DRAM, busy"),
+    ],
+)
+def test_the_verdict_names_what_limits_the_time(weights, options, verdict):
+    found = explained(weights, **options)
+    assert re.search(verdict, found.verdict), found.verdict
+    assert found.document()["verdict"] == found.verdict

@@ -58,6 +58,7 @@ def _show(explanation: "Explanation", page: "Page") -> None:
         f"{microseconds(row.seconds)} us ({low} - {high}, {INTERVAL_KIND}), "
         f"{row.speedup_over_dense:.2f}x over dense"
     )
+    page.say(f"{explanation.verdict}.", style="bold")
     # A dense product may be part of an engine's call, which is not what its plan shows
     if row.pattern == "dense" and row.note:
         page.say(f"note: {row.note}")

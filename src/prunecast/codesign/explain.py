@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, LayerCase, advise
-from prunecast.codesign.explain_sections import Section, sections_of
+from prunecast.codesign.explain_sections import Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
@@ -30,12 +30,14 @@ class Explanation:
     Parameters
     ----------
     prediction : the prediction that is explained
+    verdict : one sentence about what limits the time
     sections : speed of light, roofline, occupancy, and, from the simulator, work over SMs, stalls, time
     advice : changes that save more than 1 %, the best first, each predicted
     provenance : tool, GPU, weights and settings
     """
 
     prediction: Prediction
+    verdict: str
     sections: tuple[Section, ...]
     advice: tuple[Advice, ...]
     provenance: Provenance
@@ -45,6 +47,7 @@ class Explanation:
         return {
             **self.provenance.document(),
             "predictions": [self.prediction.row()],
+            "verdict": self.verdict,
             "sections": [
                 {"title": section.title, "facts": [fact._asdict() for fact in section.facts]}
                 for section in self.sections
@@ -96,6 +99,7 @@ def explain(
         advice = advise(case, prediction.seconds, _tiled(layer, prediction))
     return Explanation(
         prediction=prediction,
+        verdict=verdict_of(prediction, job.engine.gpu),
         sections=sections_of(prediction, job.engine.gpu),
         advice=advice,
         provenance=provenance_of(job, settings, name_of(weights), weights_hash_of(job)),

@@ -32,6 +32,42 @@ class Section(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+IDLE_FROM, LAUNCH_FROM, SATURATED_FROM, UNEVEN_FROM = 0.1, 0.4, 0.7, 1.25
+"""Share of SMs without work, share of the launch in the time, share of the time that a unit is busy, and most
+work of an SM over the mean, from which a verdict names them. Kind: choice."""
+UNIT_WORDS = {
+    "tensor": "the tensor cores",
+    "issue": "the issue slots of the schedulers",
+    "shared": "shared memory",
+    "l2 port": "the ports to L2",
+    "l2": "L2",
+    "dram": "DRAM",
+}
+
+
+def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
+    """Return one sentence about what limits a prediction."""
+    plan, result = prediction.plan, prediction.result
+    if isinstance(result, SimResult):
+        use, work = result.utilisation, result.sm_busy_cycles
+        idle = gpu.sm_count - int(np.count_nonzero(result.sm_items))
+    else:  # a lower bound of use from the closed form, which has the work of no single SM
+        use, work = {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}, np.ones(1)
+        idle = gpu.sm_count - min(plan.blocks, plan.item_count, gpu.sm_count)
+    launch, uneven = result.launch_s / prediction.seconds, float(work.max()) / max(float(work.mean()), 1.0)
+    pipe = max(use, key=lambda name: use[name])
+    unit, share = UNIT_WORDS.get(pipe, pipe), use[pipe]
+    if share >= SATURATED_FROM:
+        return f"Limited by {unit}, busy {share:.0%} of the time"
+    if idle >= IDLE_FROM * gpu.sm_count:
+        return f"{plan.blocks} blocks leave {idle} of {gpu.sm_count} SMs idle: too small a layer for this GPU"
+    if launch >= LAUNCH_FROM:
+        return f"The launch is {launch:.0%} of the time: too small a layer for this GPU"
+    if uneven >= UNEVEN_FROM:
+        return f"Limited by uneven work: the busiest SM has {uneven:.2f} times the mean"
+    return f"Limited by latency: the busiest unit, {unit}, is busy only {share:.0%} of the time"
+
+
 def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
     """Return all sections for which the engine's result has data."""
     plan, result = prediction.plan, prediction.result
