@@ -194,6 +194,27 @@ def unchanged(plain):
     return not any(isinstance(module, SparseLinear) for module in plain.modules())
 
 
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [Gated, Chain])
+def test_autocast_casts_what_layers_read(kind, compiled):
+    torch.manual_seed(0)
+    sparse, plain = (
+        torch.nn.Sequential(torch.nn.LayerNorm(64), kind(SILU), torch.nn.Linear(64, 64)).eval() for _ in "ab"
+    )
+    for each in (sparse, plain):
+        each[1].bfloat16()
+    sparsify(sparse, PATTERN, sparsity=0.5, **OPTIONS)
+    plain.load_state_dict(sparse.state_dict())
+    torch._dynamo.reset()
+    run = torch.compile(sparse, backend="aot_eager") if compiled else sparse
+    x = torch.randn(5, 64)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        y, wanted = run(x), plain(x)
+    assert torch.allclose(y.float(), wanted.float(), rtol=2**-6, atol=2e-2)
+    with pytest.raises(BadInput, match="x must be"):
+        sparse(x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_pruned_model_computes_what_the_dense_one_with_its_zeros_does(dtype):
     sparse, plain = model(dtype), model(dtype)

@@ -87,6 +87,8 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y of x: contiguous, or a transposed view (..., rows) if the epilogue writes features first.
 
+        Under autocast x is cast to the dtype of the weights.
+
         Raises
         ------
         BadInput : another number of features or dtype, or more tokens than `max_tokens`
@@ -94,6 +96,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         y = self._directly(x)
         if y is not None:
             return y
+        dtype = getattr(self, self.image_names[0]).dtype
+        if x.dtype != dtype and torch.is_autocast_enabled(x.device.type):
+            return self.forward(x.to(dtype))
         self._check(x)
         flat = x.reshape(-1, self.features)
         tokens = flat.shape[0]
@@ -117,7 +122,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _directly_first(self, x: torch.Tensor) -> torch.Tensor | None:
         own = self._eager or self._new_eager()
-        if not own.may_call(x):
+        if not own.may_call(x) or x.dtype != own.tensors.images[0].dtype:
             return None
         self._check(x)
         return own.first(x)
