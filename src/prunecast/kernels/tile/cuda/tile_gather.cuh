@@ -3,6 +3,7 @@
 // Contract: include after `Args` of the kernel and the sizes of the form. Thread t fetches chunk t mod 8 of every 64-token
 // block of rows t/8 + 16 q, q = 0 to 3. Columns of -1 and tokens beyond the row leave zeros and read nothing.
 #pragma once
+#include "border.cuh"
 #include "ptx.cuh"
 
 struct Gather {
