@@ -148,7 +148,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 def test_engines_are_near_each_other_on_maps_drawn_at_random() -> None:
     """A small draw of `python -m benchmarks.agreement`, on six GPUs and all kernels that they have.
 
-    Cases beyond 10 % are sorted by their causes in docs/decisions/0022-sampled-steps.md.
+    Cases beyond 10 % are sorted by their causes in docs/decisions/0028-engines-agree.md.
     """
     gpus = ("h200-sxm", "a100-sxm4-40gb", "rtx-4090", "v100-sxm2-16gb", "t4", "gtx-1080-ti")
     cases = [drawn(g, k, seed) for g in gpus for k in SINGLE for seed in (0, 1)]
