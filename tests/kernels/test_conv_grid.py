@@ -97,7 +97,8 @@ class Recorder:
     def __init__(self, plan):
         self.plan, self.clock, self.asked, self.device = plan, None, [], -1
 
-    def enqueue(self, b, c, stream):
+    def enqueue(self, b, c, stream, *, second):
+        assert second == 0
         self.asked.append((b, c, stream))
 
 

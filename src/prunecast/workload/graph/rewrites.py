@@ -281,12 +281,15 @@ def lay_images(model: ModelGraph) -> ModelGraph:
 def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | None:
     """Return the convolution that adds the other operand of a sum, or None."""
     sources = model.sources(o.name)
-    if o.kind != "elementwise" or len(sources) != 2 or not all(source.name in planes for source in sources):
+    if o.kind != "elementwise" or len(sources) != 2:
+        return None
+    if not all(True in _layouts(model, source, planes) for source in sources):
         return None
     found = (
         source.name
         for source in reversed(sources)
-        if source.convolution is not None
+        if source.name in planes
+        and source.convolution is not None
         and source.convolution.stride == 1
         and len(model.readers(source.name)) == 1
     )
@@ -320,7 +323,7 @@ def _is_first(model: ModelGraph, o: Operation) -> bool:
     conv = o.convolution
     if o.kind != "gemm" or conv is None or o.is_sparse or conv.kernel_h != 2 * conv.padding + 1 or o.m % 8:
         return False
-    reads_image = all(source.kind == "input" for source in model.sources(o.name))
+    reads_image = [source.kind for source in model.sources(o.name)] == ["input"]
     may_be = conv.padding <= BORDER or conv.stride > 1
     readers = [
         reader
