@@ -54,7 +54,7 @@ RIGHT = {
     **{name: {"bool"} for name in ("crossovers", "few_tokens", "fuse", "trainable", "convolutions", "quiet")},
     **{name: {"text"} for name in ("out", "path", "output", "commit", "name")},
     **{name: {"text", "list"} for name in ("input_size", "stride", "padding")},
-    **{name: {"fraction"} for name in ("latency_share", "latency_s", "speedup", "seconds")},
+    **{name: {"fraction"} for name in ("latency_share", "latency_s", "speedup", "seconds", "price")},
     **{name: {"list"} for name in ("patterns", "sparsities")},
     "storage": {"text"},
     "convolutions": {"bool", "None"},
