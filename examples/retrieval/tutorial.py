@@ -81,7 +81,7 @@ def distil(asked: argparse.Namespace, device: str) -> None:
 
 def _kept(folder: Path) -> dict[str, np.ndarray]:
     """Masks of the pruned matrices: what is not zero, or their tiles, which may hold zeros."""
-    recipe, weights = read_recipe(folder), load_file(folder / "weights.safetensors")
+    recipe, weights = read_recipe(folder), load_file(folder / "model.safetensors")
     kept = {f"{name}.weight": (weights[f"{name}.weight"] != 0).numpy() for name in recipe.sparsities}
     for name, tiles in recipe.tiles.items():
         if parse_pattern(recipe.pattern_of(name)).keeps == "tiles":

@@ -161,22 +161,3 @@ def test_the_harness_goes_through_a_study_in_small(scripts, study, tmp_path):
     scores = np.load(next((tmp_path / "scores").glob("tile-wise*")))
     assert tuned["score"] == pytest.approx(float(scores.mean()), abs=1e-3)
     assert set(np.unique(scores)) <= {0.0, 1.0}
-
-
-def test_images_are_summed_in_the_planes_that_they_lie_in(scripts):
-    from network import planes_behind
-
-    from prunecast.plan.conv_grid import PlaneLayout
-    from prunecast.torch.conv import images_in, planes_of, seen_in
-
-    layout, count = PlaneLayout(3, 4, 5, 1), 8
-    rng = torch.Generator().manual_seed(0)
-    first, second = (torch.randn((count, 3, 4, 5), generator=rng) for _ in range(2))
-    images = [seen_in(planes_of(each, count, 1), layout, count) for each in (first, second)]
-    planes, other = (planes_behind(each) for each in images)
-    planes.add_(other).relu_()
-    torch.testing.assert_close(images[0], (first + second).relu())
-    assert planes_behind(first) is None
-    border = planes.clone()
-    images_in(border, layout, count).zero_()
-    assert not border.any()

@@ -118,7 +118,7 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("recall@1") == 3
     tuned = load_file(tmp_path / "work" / "tuned" / "model.safetensors")
-    pruned = load_file(tmp_path / "work" / "pruned" / "weights.safetensors")
+    pruned = load_file(tmp_path / "work" / "pruned" / "model.safetensors")
     zeros = {
         name: weight == 0
         for name, weight in pruned.items()
