@@ -111,7 +111,7 @@ WRONG = {
     ),
     "rows of padded columns are read": (
         "oldest",
-        {"inside ? column[q] : -1": "inside ? max(column[q], 0) : -1"},
+        {"inside ? row_of_source(column[q]) : -1": "inside ? row_of_source(max(column[q], 0)) : -1"},
         "wrong; tile|in no tile",
     ),
     "the next pair of tokens is somewhere else": (

@@ -115,7 +115,7 @@ WRONG = {
         "wrong; tile",
     ),
     "rows of padded columns are read": (
-        {"inside ? column[q] : -1": "inside ? max(column[q], 0) : -1"},
+        {"inside ? row_of_source(column[q]) : -1": "inside ? row_of_source(max(column[q], 0)) : -1"},
         "wrong; tile|in no tile",
     ),
 }
