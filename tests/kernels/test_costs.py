@@ -31,7 +31,7 @@ def test_every_entry_is_read_by_its_kernel(folder: Path) -> None:
     sources = "".join(path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py"))
     named = set(re.findall(r'"([a-z0-9_]+(?:{[^}"]+})?[a-z0-9_]*)"', sources))
     patterns = [re.compile(re.sub("{[^}]+}", "[a-z0-9_]+", name)) for name in named]
-    if folder.name in ("experts", "scaled"):
+    if folder.name in ("experts", "scaled", "collectives"):
         # Library calls read the fields of a record, each with the name of the kernel form before it
         fields = re.findall(r"^    ([a-z0-9_]+): (?:float|int)$", sources, re.MULTILINE)
         behind = re.findall(r'"{[^}"]+}_([a-z0-9_]+)"', sources)

@@ -146,7 +146,6 @@ def test_a_wide_product_of_few_rows_is_not_cut_and_a_long_one_is():
     assert chosen(64, 32_768, 64).slices > 4
 
 
-@pytest.mark.xfail(strict=True, reason="10.3 % slow on an A100 since the closed form asks samples")
 def test_long_products_are_cut_where_a_few_tiles_are_left_for_a_second_wave():
     """An A100 has 108 SMs; published times are 226 TFLOP/s, of which two waves would allow 149 (0009)."""
     a100 = load_gpu("a100-sxm4-80gb")

@@ -120,8 +120,7 @@ def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
     BadInput : no layer of the recipe is one of the model
     """
     state = model.state_dict()
-    # T5 computes some layers in fp32 although the model is fp16
-    found = {layer.name for layer in find_layers(model)[0] if layer.module.weight.dtype == model.dtype}
+    found = {layer.name for layer in find_layers(model)[0]}
     transforms = get_model_conversion_mapping(model)
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
     converters = [each for each in transforms if isinstance(each, WeightConverter)]
@@ -140,8 +139,7 @@ def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
         )
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        why = f"no linear layer, or tied to another, or not in {model.dtype}"
-        logger.warning(f"prunecast: {left[0]}{more} stay dense: {why}")
+        logger.warning(f"prunecast: {left[0]}{more} stay dense: no linear layer, or tied to another")
     folder = Path(model.name_or_path or "")
     tiles = read_recipe(folder).tiles if (folder / RECIPE).is_file() else {}
     return replace(

@@ -185,7 +185,7 @@ def _runners(
         return dense_runners(inputs, bench.dense(case.dtype)), ""
     if kept is None:
         raise BadInput(f"{kernel} needs a pattern")
-    if kernel == "csr":
+    if record.runs_any_mask:
         return [csr_runner(kept, inputs, bench.stream)], ""
     plan = case_plan(case, kernel, kept, bench.gpu)
     return [own_runner(plan, inputs)], recorded_fingerprint(plan)
