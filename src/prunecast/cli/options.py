@@ -94,10 +94,26 @@ class Read:
         ),
     ] = None
 
-    def source(self, weights: str) -> "Source":
-        """The weights, some of them transposed."""
-        from prunecast.workload.layers import Transposed
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART[:SHARE]",
+            show_default="none",
+            help="Part of a transformer to remove: heads:0.25, widths:0.25 (feed-forward), layers:0.25 or"
+            " experts:0.25; can be repeated.",
+        ),
+    ] = None
 
+    def source(self, weights: str) -> "Source":
+        """The weights, some of them transposed, or without removed parts."""
+        from prunecast.workload.layers import Removed, Transposed
+
+        if self.remove and self.transpose:
+            raise BadInput(
+                f"--remove {self.remove[0]} and --transpose {self.transpose[0]} exclude each other"
+            )
+        if self.remove:
+            return Removed(weights=weights, parts=self.remove, calibrate=getattr(self, "calibrate", None))
         return Transposed(weights=weights, names=self.transpose) if self.transpose else weights
 
 
@@ -161,7 +177,11 @@ class LayerOptions(Read):
         """The options as `codesign.predict` or `codesign.explain` takes them."""
         from prunecast.workload import ConvSettings
 
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "transpose"}
+        given = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("transpose", "remove")
+        }
         repeated = ("target", "ignore", "input_size", "stride", "padding")
         given |= {name: given[name] or () for name in repeated}
         images = {name: given.pop(name) for name in (*repeated[2:], "batch")}

@@ -1,8 +1,8 @@
 """`prunecast prune`: write weights with zeros and the recipe, by a sparsity or to fit a latency budget."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,7 +41,9 @@ def prune(
     pattern: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", show_default="tile-wise:128", help="See `prunecast patterns`; not with a latency."
+            metavar="TEXT",
+            show_default="tile-wise:128; dense with --remove",
+            help="See `prunecast patterns`; not with a latency.",
         ),
     ] = "",
     sparsity: opt.Sparsity = None,
@@ -59,11 +61,13 @@ def prune(
 
     A Hugging Face folder gives another one, with its tokenizer and a model card: from_pretrained
     loads it dense, and sparse after `import prunecast.torch.huggingface`.
-    Weights of least magnitude go first; --calibrate counts their inputs too. With --latency or --speedup,
+    Weights of least magnitude go first; --calibrate counts their inputs too. --remove writes a smaller
+    model of the most important parts, dense or pruned as well. With --latency or --speedup,
     WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
     name lists them. It gets random weights, its time counts every operator, and FOLDER gets the recipe alone.
     The time of an .onnx file counts every operator too. --runtime torch counts what torch launches of a
-    standard transformer, and offers patterns that prunecast.torch.sparsify runs.
+    standard transformer, and offers patterns that prunecast.torch.sparsify runs. --remove widths (without
+    a share) then lets the search decide how many are removed.
     """
     to = form.destination()
     if budget.latency is not None or budget.speedup is not None:
@@ -73,14 +77,15 @@ def prune(
             raise BadInput(f"--scope {scope} and a time exclude each other: all layers compete for the time")
         _prune_to_target(weights, output, budget, sparsity, to, solutions)
         return
-    _check_no_budget(pattern or "tile-wise:128", budget, solutions)
     if not pattern:
         _check_not_pruned(weights)
+        pattern = "dense" if budget.remove and sparsity is None else "tile-wise:128"
+    _check_no_budget(pattern, budget, solutions)
     from prunecast.codesign import prune as prune_layers
 
     recipe = prune_layers(
         budget.source(weights),
-        pattern=pattern or "tile-wise:128",
+        pattern=pattern,
         sparsity=sparsity,
         scope=scope,
         out=output,
@@ -135,11 +140,18 @@ def _show(recipe: "Recipe", page: "Page") -> None:
         words=("layer",),
     )
     page.say()
+    page.say(*_removed_lines(recipe.removed))
     for skipped in recipe.skipped:
         page.say(f"unchanged: {skipped.layer}: {skipped.reason}")
     is_model = recipe.folder is not None and (recipe.folder / "config.json").is_file()
     files = "all files of the model" if is_model else "weights.safetensors"
     page.say(f"Wrote {files} ({recipe.pattern}) and recipe.json in {recipe.folder}.")
+
+
+def _removed_lines(removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in removed:
+        left = f"{row['after']} of {row['before']} {row['part']} are left"
+        yield f"removed: {left}, chosen by {row['criterion']}."
 
 
 def _prune_to_target(
@@ -152,10 +164,11 @@ def _prune_to_target(
     targets = budget.targets(sparsity)
     with ProgressLines() as progress:
         pruned = prune_model(
-            budget.source(weights),
+            weights if budget.remove and not budget.transpose else budget.source(weights),
             targets,
             out=folder,
             solutions=solutions,
+            remove=budget.remove or (),
             **budget.arguments(),
             progress=progress,
         )
@@ -206,6 +219,7 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
 def _remarks(pruned: "PrunedModel") -> Iterator[str]:
     """What the numbers leave out."""
     result = pruned.result
+    yield from _removed_lines(pruned.removed)
     if not pruned.has_weights:
         yield "The weights are random with heavy tails: what is kept of their importance says little."
     if result.time is None:

@@ -17,11 +17,18 @@ from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.tile_maps import RECIPE, TILES
 from prunecast.files import MIB
 from prunecast.patterns.sources.checkpoint import MaskedTensors
-from prunecast.patterns.sources.readers import INDEX, file_tensors, files_of_folder
+from prunecast.patterns.sources.readers import INDEX, file_tensors, files_of_folder, open_tensors
 from prunecast.patterns.sources.safetensors import Form
 from prunecast.patterns.sources.weight_set import write_weights
-from prunecast.workload.graph.config import CONFIG, METHOD, QUANTIZED, check_readable, read_config
-from prunecast.workload.layers import Source, path_of
+from prunecast.workload.graph.config import (
+    CONFIG,
+    METHOD,
+    QUANTIZED,
+    check_readable,
+    read_config,
+    smaller_config,
+)
+from prunecast.workload.layers import Removed, Source, path_of
 
 CARD = "README.md"
 MOST_COPIED = 256 * MIB
@@ -52,7 +59,7 @@ def written_names(source: Path) -> tuple[str, ...]:
     return (*shards, *index, *_copied(source), *_OWN)
 
 
-def write_model(unfinished: Path, source: Path, arrays: MaskedTensors, recipe: Mapping[str, Any]) -> str:
+def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe: Mapping[str, Any]) -> str:
     """Write shards, index, `config.json`, card and small files; return the name of the shard or index.
 
     Shards contain the tensors of the source's shards and are written tensor by tensor.
@@ -60,14 +67,21 @@ def write_model(unfinished: Path, source: Path, arrays: MaskedTensors, recipe: M
     Parameters
     ----------
     unfinished : folder to write to
-    source : folder that the tensors are from
+    weights : folder that the tensors are from, or the smaller model that is made of it
     recipe : content of `recipe.json`
 
     Raises
     ------
     BadInput : a tensor cannot be read, or `config.json` is not the configuration of a model
     """
-    shards = _shards(source, arrays)
+    source = path_of(weights)
+    assert source is not None
+    config, names = read_config(source / CONFIG), {name: name for name in arrays}
+    if isinstance(weights, Removed):
+        chosen = weights.chosen()
+        names = chosen.source_names(open_tensors(source))
+        config = smaller_config(config, chosen.after, chosen.layers)
+    shards = _shards(source, names)
     for name, tensors in shards.items():
         write_weights(unfinished / name, _Shard(arrays, tensors), {"format": "pt"})
     main = next(iter(shards))
@@ -78,7 +92,8 @@ def write_model(unfinished: Path, source: Path, arrays: MaskedTensors, recipe: M
         places = {tensor: name for name, tensors in shards.items() for tensor in tensors}
         index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))}
         (unfinished / main).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    config = {**read_config(source / CONFIG), QUANTIZED: method_entry(recipe)}
+    entry = method_entry(recipe)
+    config = {**config, QUANTIZED: entry} if entry["layers"] else config
     (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for name in _copied(source):
         (unfinished / name).parent.mkdir(exist_ok=True)
@@ -113,11 +128,18 @@ def card(source: Path, recipe: Mapping[str, Any]) -> str:
     pruned = [row for row in rows if row.sparsity]
     patterns = sorted({row.pattern or str(recipe.get("pattern")) for row in pruned})
     shares = sorted(f"{row.sparsity:.0%}" for row in pruned)
+    removed = [
+        f"{row['part']} ({row['after']} of {row['before']} are left, chosen by {row['criterion']})"
+        for row in recipe.get("removed") or ()
+    ]
     classes = read_config(source / CONFIG).get("architectures") or ["AutoModel"]
     facts = {
         "Pruned from": source.resolve().name,
+        "Removed": ", ".join(removed),
         "Patterns": ", ".join(patterns),
-        "Layers": f"{len(pruned)}, of whose weights {' to '.join(sorted({shares[0], shares[-1]}))} are zero",
+        "Layers": f"{len(pruned)}, of whose weights {' to '.join(sorted({shares[0], shares[-1]}))} are zero"
+        if pruned
+        else "",
         "Weights ranked by": f"{recipe.get('criterion', 'magnitude')}; accuracy was not measured",
         "Predicted time": _time_words(recipe),
         "Made by": f"`prunecast prune`, version {recipe.get('version')}; `{RECIPE}` has the rest",
@@ -132,18 +154,25 @@ def card(source: Path, recipe: Mapping[str, Any]) -> str:
             "| --- | --- |",
             *table,
             "",
-            "The tensors are dense, with zeros, and load without prunecast. Layers become sparse with",
-            "",
-            "```python",
-            "import prunecast.torch.huggingface",
-            f"from transformers import {classes[0]}",
-            "",
-            f'model = {classes[0]}.from_pretrained(FOLDER, dtype="auto", device_map="cuda")',
-            "```",
+            *(_sparse_words(classes[0]) if pruned else ["The folder loads without prunecast."]),
             *(["", "## Card of the source", "", below] if below else []),
             "",
         ]
     )
+
+
+def _sparse_words(model_class: str) -> list[str]:
+    """Return the lines of a card that load the model with sparse layers."""
+    return [
+        "The tensors are dense, with zeros, and load without prunecast. Layers become sparse with",
+        "",
+        "```python",
+        "import prunecast.torch.huggingface",
+        f"from transformers import {model_class}",
+        "",
+        f'model = {model_class}.from_pretrained(FOLDER, dtype="auto", device_map="cuda")',
+        "```",
+    ]
 
 
 class _Shard(Mapping[str, npt.NDArray[Any]]):
@@ -166,14 +195,19 @@ class _Shard(Mapping[str, npt.NDArray[Any]]):
         return self._arrays.form(name)
 
 
-def _shards(source: Path, arrays: Iterable[str]) -> dict[str, list[str]]:
-    """Return file to write -> its tensors. An unpacked tensor goes to the first file with a part of it."""
-    left = dict.fromkeys(arrays)
+def _shards(source: Path, names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return file to write -> its tensors. An unpacked tensor goes to the first file with a part of it.
+
+    Parameters
+    ----------
+    names : tensor to write -> its name in the files of the source
+    """
+    left = dict(names)
     shards = {}
     for file in files_of_folder(source):
         stored = file_tensors(file)
         parts = {name.rpartition(".")[0] for name in stored}
-        own = [name for name in left if name in stored or name.removesuffix(".weight") in parts]
+        own = [name for name, old in left.items() if old in stored or old.removesuffix(".weight") in parts]
         for name in own:
             del left[name]
         if own:

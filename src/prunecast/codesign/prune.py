@@ -16,14 +16,13 @@ from prunecast.codesign.tile_maps import check_layer_names, tiles_of
 from prunecast.codesign.write_pruned import check_folders, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.patterns import TileMap, parse_pattern
-from prunecast.patterns.calibration import read_calibration
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import tile_kernels
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import kernel_dtype
-from prunecast.workload.layers import Source, load_layers
+from prunecast.workload.layers import Removed, Source, calibration_of, load_layers
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
 
 EXPERTS_PER_TOKEN = 2
@@ -52,7 +51,7 @@ def prune(
 
     Parameters
     ----------
-    weights, target, ignore : as in `predict`
+    weights, target, ignore : as in `predict`; `layers.Removed` writes a smaller model
     pattern : pattern string
     out : a folder, created if it does not exist; its parent must exist
     sparsity : share of weights to remove; None for 0.75 or the fixed sparsity of the pattern
@@ -74,18 +73,19 @@ def prune(
     loaded = load_layers(weights, target=target, ignore=ignore)
     if rule.keeps == "tiles":
         check_layer_names(loaded.layers)
-    known = None if calibrate is None else read_calibration(calibrate)
+    known = None if calibrate is None else calibration_of(weights, calibrate)
     guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None
     timed = rule if guide is None else rule.timed_by(guide.seconds)
     masks, digest, rows = PackedMasks(), WeightsDigest(), []
     tiles: dict[str, TileMap] = {}
+    keeps_tiles = rule.keeps == "tiles" and rule.family != "dense"
     for names in [[name] for name in loaded.layers] if scope == "layer" else [list(loaded.layers)]:
         importances = {name: importance_of(loaded.layers[name], rule) for name in names}
         if known is not None:
             importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
         for name, mask in timed.prune(importances, told, scope).items():
             masks.put(name, mask)
-            if rule.keeps == "tiles":
+            if keeps_tiles:
                 tiles |= tiles_of({name: rule.map(mask)})
             digest.add(name, loaded.layers[name].weights)
             rows.append(PrunedLayer.of(name, importances[name], mask))
@@ -100,6 +100,7 @@ def prune(
         skipped=loaded.skipped,
         criterion="magnitude" if calibrate is None else "inputs",
         tiles={name.removesuffix(".weight"): kept for name, kept in tiles.items()},
+        removed=tuple(weights.chosen().rows()) if isinstance(weights, Removed) else (),
     )
     write_folder(folder, recipe.document(), pruned_checkpoint(weights, masks, known), tiles, weights)
     return recipe

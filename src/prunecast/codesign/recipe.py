@@ -73,6 +73,7 @@ class Recipe:
     skipped : tensors that were copied unchanged, with reasons
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
     tiles : module -> its tiles, if the folder holds them: weights inside tiles may be zero
+    removed : parts of the model that were removed, one entry for each kind, see `RemovedParts.rows`
     """
 
     pattern: str
@@ -85,6 +86,7 @@ class Recipe:
     skipped: tuple[Skipped, ...] = ()
     criterion: str = "magnitude"
     tiles: Mapping[str, TileMap] = field(default_factory=dict)
+    removed: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def patterns(self) -> dict[str, str]:
@@ -109,6 +111,7 @@ class Recipe:
             **({} if self.guided_by is None else {"guided_by": self.guided_by}),
             "weights": WEIGHTS,
             "tiles": TILES if self.tiles else None,
+            **({"removed": list(self.removed)} if self.removed else {}),
             "layers": [layer.row() for layer in self.layers],
             "skipped": [skipped.row() for skipped in self.skipped],
         }
@@ -162,7 +165,8 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
         raise BadInput(f"{where}: wanted a pattern, got none")
     for each in {pattern, *(layer.pattern for layer in layers if layer.pattern)}:
         parse_pattern(each)
-    return Recipe(pattern=pattern, layers=layers)
+    removed = tuple(row for row in document.get("removed") or () if isinstance(row, Mapping))
+    return Recipe(pattern=pattern, layers=layers, removed=removed)
 
 
 def _layer(row: Mapping[str, Any], where: str) -> PrunedLayer:

@@ -16,7 +16,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.readers import open_tensors
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import Candidate, candidates
-from prunecast.workload.layers import Source, path_of
+from prunecast.workload.layers import Removed, Source, path_of
 from prunecast.workload.pruned_maps import GivenMap
 from prunecast.workload.workload import WorkloadLayer
 
@@ -36,7 +36,7 @@ def recipe_of(weights: Source) -> Recipe | None:
     ------
     BadInput : the recipe cannot be read
     """
-    path = path_of(weights)
+    path = None if isinstance(weights, Removed) else path_of(weights)
     return read_recipe(path) if path is not None and (path / RECIPE).is_file() else None
 
 

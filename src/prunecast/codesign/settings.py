@@ -25,10 +25,9 @@ from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.candidates import candidates, check_rows_stay, run_in_torch, zeros_candidates
 from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
-from prunecast.workload.graph.config import checkpoint_shape
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
-from prunecast.workload.layers import ConvSettings, Source, load_layers
+from prunecast.workload.layers import ConvSettings, Source, load_layers, shape_of
 from prunecast.workload.pruned_maps import MapMaker, sparsity_for
 from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import (
@@ -255,7 +254,7 @@ def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) 
     """Return the layers of rows of a table. Raise BadInput."""
     if is_onnx(weights):
         return load_layers(weights, target=names).layers
-    has_model = is_standard(weights) or checkpoint_shape(weights) is not None
+    has_model = is_standard(weights) or shape_of(weights) is not None
     target = () if has_model or origin.workload is not None else names
     given: dict[str, Any] = {
         "gpu": "",

@@ -103,7 +103,7 @@ def fill_folder(
     """Write the files of `write_folder` into a folder that `folder_aside` created."""
     source, recipe = model_folder(weights), {**recipe}
     if pruned is not None and source is not None and isinstance(pruned.arrays, MaskedTensors):
-        recipe["weights"] = write_model(unfinished, source, pruned.arrays, recipe)
+        recipe["weights"] = write_model(unfinished, weights, pruned.arrays, recipe)
     elif pruned is not None:
         write_weights(unfinished / WEIGHTS, pruned.arrays, pruned.metadata)
     if tiles:

@@ -27,6 +27,10 @@ from prunecast.patterns.sources.readers import open_tensors
 from prunecast.patterns.sources.stored_tensor import failures_named
 from prunecast.patterns.tile_map import MaskArray
 
+FloatArray = npt.NDArray[np.float64]
+EXPERTS = "layers.{layer}.experts"
+"""Name of the saliencies of the experts of a layer in a calibration file."""
+
 
 class Calibration:
     """Mean squares or second moments of the inputs of layers.
@@ -73,6 +77,27 @@ class Calibration:
             return np.where(mask, weights, weights.dtype.type(0))
         return updated_weights(weights.astype(np.float64), mask, given).astype(weights.dtype)
 
+    def expert_saliency(self, layer: int) -> FloatArray | None:
+        """Return the saliency of each expert of a layer, (experts,), if the file has it; see `EXPERTS`."""
+        given = self._squares.get(EXPERTS.format(layer=layer))
+        return None if given is None else given.astype(np.float64)
+
+    def of_columns(self, columns: Mapping[str, tuple[str, npt.NDArray[np.int64] | None]]) -> "Calibration":
+        """Return the statistics of layers whose inputs are some of the inputs of layers of this file.
+
+        Parameters
+        ----------
+        columns : new layer -> the layer of the file, and the places of its inputs that stay (None: all)
+        """
+        found = {}
+        for name, (old, index) in columns.items():
+            if old in self._squares:
+                given = self._squares[old]
+                if index is not None:
+                    given = given[index] if given.ndim == 1 else given[np.ix_(index, index)]
+                found[name] = given
+        return Calibration(self.source, found)
+
     def _given(self, name: str) -> npt.NDArray[Any]:
         if name not in self._squares:
             wanted = f"{self.source}: wanted mean squares of every layer's input"
@@ -91,8 +116,6 @@ def read_calibration(path: str | Path) -> Calibration:
             found[name] = tensor.load()
     return Calibration(str(path), found)
 
-
-FloatArray = npt.NDArray[np.float64]
 
 DAMPING = 0.01
 """Fraction of the mean diagonal of H that is added to its diagonal, so that inputs with little variance do

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prunecast.torch.attention import PreparedAttention, attention_kernels, prepare_attention
-    from prunecast.torch.calibrate import input_moments, input_squares, layer_costs, update_weights
+    from prunecast.torch.calibrate import (
+        expert_saliency,
+        input_moments,
+        input_squares,
+        layer_costs,
+        update_weights,
+    )
     from prunecast.torch.conv import SparseConv2d, TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
     from prunecast.torch.load_model import load
@@ -29,6 +35,7 @@ __all__ = [
     "TileSparseConv2d",
     "TileSparseLinear",
     "attention_kernels",
+    "expert_saliency",
     "fuse_dense",
     "input_moments",
     "input_squares",
@@ -46,6 +53,7 @@ _HOME = {
     "Sparsified": "prunecast.torch.convert",
     "SparseLinear": "prunecast.torch.sparse_linear",
     "fuse_dense": "prunecast.torch.sparse_linear",
+    "expert_saliency": "prunecast.torch.calibrate",
     "input_moments": "prunecast.torch.calibrate",
     "input_squares": "prunecast.torch.calibrate",
     "layer_costs": "prunecast.torch.calibrate",

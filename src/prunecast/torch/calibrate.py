@@ -1,5 +1,6 @@
 """Calibration: statistics of each layer's inputs, for importance and for updates of kept weights."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 from prunecast.errors import BadInput
 from prunecast.files import aside
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.calibration import Calibration
+from prunecast.patterns.calibration import EXPERTS, Calibration
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch.find import find_layers, matrix_of
@@ -79,6 +80,72 @@ def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | N
     """
     found = _gathered(model, run, lambda x: (x.float().t() @ x.float()).double())
     _write(found, path)
+    return found
+
+
+def expert_saliency(model: nn.Module, run: Callable[[], Any], path: str | Path | None = None) -> Found:
+    """Return the saliency of each expert: the mean norm of its weighted output over the tokens routed to it.
+
+    This is the criterion of REAP (M. Lasby et al., "REAP the Experts", 2025): router weight times the norm of
+    the expert's output. An expert without a token has 0.
+
+    Parameters
+    ----------
+    model : a mixture of experts of transformers, whose experts are one module per layer
+    run, path : as for `input_squares`; `prune --remove experts:SHARE --calibrate` reads the file
+
+    Returns
+    -------
+    name `layers.NUMBER.experts` -> (experts,) float32
+
+    Raises
+    ------
+    BadInput : the model has no such experts, or no pass reached any of them
+    """
+    experts = {
+        int(match[1]): module
+        for name, module in model.named_modules()
+        if (match := re.search(r"(?:^|\.)layers\.(\d+)\..*experts$", name)) and hasattr(module, "num_experts")
+    }
+    sums = {layer: torch.zeros(module.num_experts).double() for layer, module in experts.items()}
+    counts = {layer: torch.zeros(module.num_experts) for layer, module in experts.items()}
+
+    def hook_of(layer: int) -> Callable[..., None]:
+        def hook(module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+            for expert, norms in _weighted_norms(module, *given[:3]).items():
+                sums[layer][expert] += norms.double().sum().cpu()
+                counts[layer][expert] += norms.numel()
+
+        return hook
+
+    _run_hooked({experts[layer]: hook_of(layer) for layer in experts}, run)
+    if not any(count.sum() for count in counts.values()):
+        raise BadInput(f"wanted passes through experts, got none of {len(experts)} layers with experts")
+    found = {
+        EXPERTS.format(layer=layer): (sums[layer] / counts[layer].clamp(min=1)).float().numpy()
+        for layer in experts
+    }
+    _write(found, path)
+    return found
+
+
+def _weighted_norms(
+    experts: nn.Module, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> dict[int, torch.Tensor]:
+    """Return expert -> router weight times the norm of its output, for each of its tokens.
+
+    Parameters
+    ----------
+    experts : module that sums the weighted outputs of the chosen experts; it is called without its hooks
+    x : (tokens, features)
+    chosen, weights : (tokens, experts per token)
+    """
+    found = {}
+    for expert in chosen.unique().tolist():
+        token, place = (chosen == expert).nonzero(as_tuple=True)
+        only = torch.full((len(token), 1), expert, dtype=chosen.dtype, device=chosen.device)
+        y = experts.forward(x[token], only, torch.ones_like(only, dtype=weights.dtype))
+        found[expert] = weights[token, place].float() * y.float().norm(dim=-1)
     return found
 
 
@@ -161,13 +228,7 @@ def _gathered(
 
         return hook
 
-    hooks = [layer.module.register_forward_pre_hook(hook_of(layer.name)) for layer in layers]
-    try:
-        with torch.no_grad():
-            run()
-    finally:
-        for hook in hooks:
-            hook.remove()
+    _run_hooked({layer.module: hook_of(layer.name) for layer in layers}, run)
     found = {
         f"{layer.name}.weight": (sums[layer.name] / counts[layer.name]).float().cpu().numpy()
         for layer in layers
@@ -176,6 +237,17 @@ def _gathered(
     if not found:
         raise BadInput(f"wanted passes through linear layers, got none of {len(layers)}")
     return found
+
+
+def _run_hooked(hooks: Mapping[nn.Module, Callable[..., None]], run: Callable[[], Any]) -> None:
+    """Run the passes with a hook before each of these modules, without gradients."""
+    handles = [module.register_forward_pre_hook(hook) for module, hook in hooks.items()]
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _write(found: Found, path: str | Path | None) -> None:

@@ -8,7 +8,7 @@ is set for all convolutions or for those that a selector names: `56x56`, `layer1
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from prunecast.arguments import check_fields
 from prunecast.errors import BadInput, check_choice
 from prunecast.kernels import ConvShape
+from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.sources import Layer, WeightSet
 from prunecast.patterns.sources.read import layers_among
 from prunecast.patterns.sources.readers import files_read, open_tensors
@@ -25,8 +26,17 @@ from prunecast.patterns.sources.roles import seen_as_products, transposed
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import listed, select_names
-from prunecast.workload.graph.config import CONFIG, check_readable, node_of
+from prunecast.workload.graph.config import (
+    CONFIG,
+    check_readable,
+    check_sizes,
+    node_of,
+    shape_of_config,
+)
 from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
+from prunecast.workload.graph.removal import Removal, parse_removals, without
+from prunecast.workload.graph.shapes import Transformer, transformers
+from prunecast.workload.removed_parts import RemovedParts, choose_parts, counts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +75,93 @@ class Transposed:
     names: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Removed:
+    """A model without some of its layers, heads, feed-forward widths or experts.
+
+    Parameters
+    ----------
+    weights : name or `config.json` of a standard model, or a Hugging Face folder
+    parts : what is removed, such as `heads:0.25`, see `graph.removal`
+    calibrate : calibration file that weights the saliency of the parts of a folder
+
+    Raises
+    ------
+    BadInput : a text of another form, or the same part twice
+    """
+
+    weights: str | Path
+    parts: Sequence[str]
+    calibrate: str | Path | None = None
+    _chosen: dict[str, RemovedParts] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parse_removals(self.parts)
+
+    @property
+    def removals(self) -> tuple[Removal, ...]:
+        """The shares that are removed."""
+        return parse_removals(self.parts)
+
+    def whole(self) -> Transformer:
+        """Return the sizes of the whole model.
+
+        Raises
+        ------
+        BadInput : no model of which parts can be removed
+        """
+        path, known = Path(self.weights), known_name(str(self.weights))
+        if path.exists():
+            shape = shape_of_config(path) if path.name == CONFIG else shape_of(path)
+        else:
+            shape = transformers().get(known or "")
+        if shape is None:
+            if known is None:
+                _check_is_no_model_name(str(path))
+            raise BadInput(
+                f"{path}: remove is of a transformer: a standard model, or a folder of known model_type"
+            )
+        return shape
+
+    def sizes(self) -> Transformer:
+        """Return the sizes of the smaller model. Raise BadInput for parts that cannot be removed."""
+        found, config = without(str(self.weights), self.whole(), self.removals), Path(self.weights) / CONFIG
+        if config.is_file():
+            check_sizes(config, found)
+        return found
+
+    def chosen(self) -> RemovedParts:
+        """Return the parts of a Hugging Face folder that stay; its weights are read once.
+
+        Raises
+        ------
+        BadInput : not such a folder, a model that is not known, or parts that cannot be removed
+        """
+        if "chosen" not in self._chosen:
+            path, shape = Path(self.weights), self.whole()
+            if not (path / CONFIG).is_file():
+                raise BadInput(f"{path}: wanted a Hugging Face folder, whose weights are read")
+            self.sizes()
+            check_readable(path)
+            known = None if self.calibrate is None else read_calibration(self.calibrate)
+            self._chosen["chosen"] = choose_parts(path, open_tensors(path), shape, self.removals, known)
+        return self._chosen["chosen"]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the entries of a recipe, see `RemovedParts.rows`; random weights have no parts that stay."""
+        if (Path(self.weights) / CONFIG).is_file():
+            return self.chosen().rows()
+        before, after = counts_of(self.whole()), counts_of(self.sizes())
+        return [
+            {**each._asdict(), "criterion": "none", "before": before[each.part], "after": after[each.part]}
+            for each in self.removals
+        ]
+
+    def tensors(self) -> dict[str, StoredTensor]:
+        """Return the tensors that are left, under the names that they have in the smaller model."""
+        return self.chosen().tensors(open_tensors(Path(self.weights)))
+
+
 @runtime_checkable
 class Module(Protocol):
     """A torch module, or another object that returns its tensors by name."""
@@ -73,7 +170,7 @@ class Module(Protocol):
         """Return the tensors by name."""
 
 
-Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed | Module
+Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed | Removed | Module
 """Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw) such as the state
 dictionary of a torch module, the module, or one matrix, which gets the name `weights`. Masked arrays are
 refused with a TypeError: a masked weight may be pruned or unknown, and `array.filled(0)` decides this."""
@@ -102,12 +199,13 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
     path, has_model = path_of(weights), False
-    if isinstance(weights, str | Path):
-        if not str(weights):
+    if isinstance(weights, str | Path | Removed):
+        named = weights.weights if isinstance(weights, Removed) else weights
+        if not str(named):
             raise BadInput("wanted a file of weights or the name of a standard model, got an empty name")
-        _check_is_no_model_name(str(weights))
-        if (Path(weights) / CONFIG).is_file():
-            check_readable(Path(weights))
+        _check_is_no_model_name(str(named))
+        if (Path(named) / CONFIG).is_file():
+            check_readable(Path(named))
             has_model = not target
     stored = stored_arrays(weights)
     loaded = _loaded(layers_among(path or Path("weights"), stored, target, ignore), stored)
@@ -128,7 +226,7 @@ def _without_ends(loaded: LoadedLayers) -> LoadedLayers:
 
 def path_of(weights: Source) -> Path | None:
     """Return the file or folder of weights, None for arrays."""
-    while isinstance(weights, Transposed):
+    while isinstance(weights, Transposed | Removed):
         weights = weights.weights
     return Path(weights) if isinstance(weights, str | Path) else None
 
@@ -136,7 +234,8 @@ def path_of(weights: Source) -> Path | None:
 def name_of(weights: Source) -> str:
     """Return the name of a standard model, of a file or of a folder; empty for arrays."""
     path = path_of(weights)
-    return "" if path is None else path.name or path.resolve().name
+    name = "" if path is None else path.name or path.resolve().name
+    return f"{name} without {', '.join(weights.parts)}" if isinstance(weights, Removed) else name
 
 
 def files_of(weights: Source) -> Iterator[Path]:
@@ -159,6 +258,26 @@ def files_of(weights: Source) -> Iterator[Path]:
             yield file / CONFIG
 
 
+def shape_of(weights: Source) -> Transformer | None:
+    """Return the architecture of a folder with a configuration, after removals; None for other sources."""
+    if isinstance(weights, Removed):
+        return weights.chosen().after
+    if not isinstance(weights, str | Path) or not (Path(weights) / CONFIG).is_file():
+        return None
+    return shape_of_config(Path(weights) / CONFIG)
+
+
+def calibration_of(weights: Source, path: str | Path) -> Calibration:
+    """Read the input statistics of the layers of a source.
+
+    Raise BadInput for a file that cannot be read.
+    """
+    known = read_calibration(path)
+    if not isinstance(weights, Removed):
+        return known
+    return weights.chosen().calibration(known, open_tensors(Path(weights.weights)))
+
+
 def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
     """Return the tensors of any `Source` by name.
 
@@ -169,6 +288,8 @@ def stored_arrays(weights: Source) -> dict[str, StoredTensor]:
     """
     if isinstance(weights, Transposed):
         return _transposed(weights)
+    if isinstance(weights, Removed):
+        return weights.tensors()
     if isinstance(weights, str | Path):
         return open_tensors(Path(weights))
     if isinstance(weights, Module):

@@ -11,7 +11,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.patterns import weigh
-from prunecast.patterns.calibration import Calibration, read_calibration
+from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.importance import ImportanceArray, check_ranks, even_parts
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import matrix_sizes
@@ -20,7 +20,6 @@ from prunecast.workload.candidates import check_has_form
 from prunecast.workload.graph import ModelGraph, Pass, load_pass
 from prunecast.workload.graph.config import (
     CONFIG,
-    checkpoint_shape,
     graph_of_tensors,
     read_config,
     shape_of_config,
@@ -35,6 +34,7 @@ from prunecast.workload.layers import (
     NAME_IT,
     ConvSettings,
     LoadedLayers,
+    Removed,
     Skipped,
     Source,
     Transposed,
@@ -44,6 +44,7 @@ from prunecast.workload.layers import (
     load_layers,
     name_of,
     path_of,
+    shape_of,
 )
 from prunecast.workload.onnx_model.read_model import read_onnx_model
 from prunecast.workload.random_weights import heavy_tailed
@@ -190,7 +191,7 @@ def load_workload(
     settings = convolutions or ConvSettings()
     if is_standard(source):
         _check_no_input(source, settings)
-        graphs = [graph_of_standard(f"{source}", run, runtime) for run in passes]
+        graphs = [graph_of_standard(source, run, runtime) for run in passes]
         found = standard_workload(graphs, passes, target=target, ignore=ignore, seed=seed)
     elif passes[0].gpus > 1:
         raise BadInput(
@@ -215,6 +216,7 @@ def load_workload(
 
 def is_standard(source: Source) -> bool:
     """Return whether this is the name of a standard model, or the configuration of one."""
+    source = source.weights if isinstance(source, Removed) else source
     if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
         return True
     return isinstance(source, str) and not Path(source).exists() and known_name(source) is not None
@@ -255,11 +257,14 @@ def _check_no_input(source: Source, settings: ConvSettings) -> None:
         raise BadInput(f"{source} says the sizes of its inputs: leave out --input")
 
 
-def graph_of_standard(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
+def graph_of_standard(source: Source, run: Pass, runtime: str = "engine") -> ModelGraph:
     """Return the graph of a pass of a standard model, by its name or its configuration.
 
-    Raise BadInput for a configuration of unknown type.
+    Raise BadInput for a configuration of unknown type, or for parts that cannot be removed from the model.
     """
+    name = f"{path_of(source)}"
+    if isinstance(source, Removed):
+        return transformer_graph(name, source.sizes(), run, runtime=runtime)
     if known_name(name) is not None:
         return load_pass(name, run, runtime)
     shape = shape_of_config(Path(name))
@@ -343,10 +348,10 @@ def _of_checkpoint(
 
     Return None if there is no configuration, or if the shape of a matrix contradicts it.
     """
-    shape = checkpoint_shape(source)
-    if not isinstance(source, str | Path) or shape is None:
+    shape = shape_of(source)
+    if shape is None:
         return None
-    sizes, folder = matrix_sizes(loaded.stored), Path(source).name
+    sizes, folder = matrix_sizes(loaded.stored), name_of(source)
     graphs = [graph_of_tensors(folder, shape, run, sizes, runtime) for run in passes]
     known = [graph for graph in graphs if graph is not None]
     if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
@@ -447,14 +452,13 @@ def _stacked(members: Sequence[WorkloadLayer]) -> WorkloadLayer:
     )
 
 
-def calibrated(workload: Workload, path: str | Path) -> Workload:
-    """Return the workload with importance that is weighted by the input statistics of a calibration file.
+def calibrated(workload: Workload, known: Calibration) -> Workload:
+    """Return the workload with importance that is weighted by the input statistics of its layers.
 
     Raise BadInput for random weights, or for a layer that the file does not contain.
     """
     if workload.form == "standard":
         raise BadInput("calibrate is of trained weights, a standard model has random ones")
-    known = read_calibration(path)
     for layer in workload.layers.values():
         for each in layer.members or (layer,):
             known.weigh(each.name, np.zeros((1, each.shape[1]), np.float32))  # refuse before the search

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ import numpy as np
 from prunecast.arguments import checked
 from prunecast.codesign.provenance import headed
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
+from prunecast.codesign.search.removals import best_smaller_model
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
@@ -24,7 +26,7 @@ from prunecast.text import Cells, table_html, table_text
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.shapes import SEQUENCE
-from prunecast.workload.layers import Source, path_of
+from prunecast.workload.layers import Removed, Source, calibration_of, path_of
 from prunecast.workload.workload import (
     BATCH,
     TOKENS,
@@ -58,6 +60,7 @@ class PrunedModel:
     offered : restriction of the options of layers
     others : other solutions, if several were requested
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
+    removed : parts that were removed, one entry for each kind, see `RemovedParts.rows`
     folder : holds `recipe.json`, and `weights.safetensors` and `tiles.npz` if real weights were pruned
     """
 
@@ -76,6 +79,7 @@ class PrunedModel:
     others: tuple["PrunedModel", ...] = ()
     runtime: str = "engine"
     criterion: str = "magnitude"
+    removed: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(
@@ -156,6 +160,7 @@ class PrunedModel:
             "tiles": TILES if self.has_weights and keeps_tiles else None,
             **{name: getattr(self, name) for name in names},
             "targets": asdict(self.targets),
+            **({"removed": list(self.removed)} if self.removed else {}),
             **self.result.document(),
         }
         return headed(content)
@@ -169,6 +174,7 @@ def prune_model(
     gpu: str | GpuSpec,
     out: str | Path | None = None,
     solutions: int = 1,
+    remove: Sequence[str] = (),
     **options: Any,
 ) -> PrunedModel:
     """Select the pattern, density and kernel of every layer with which the model meets its targets.
@@ -181,6 +187,8 @@ def prune_model(
     targets : constraints on the model
     out : a folder, created if it does not exist; None writes nothing
     solutions : number of different solutions to look for; the second is written to `out`-2, and so on
+    remove : parts of the model that may be removed (`widths`), or are removed (`heads:0.5`), see
+        `removals.best_smaller_model`. Targets and results are relative to the whole model
     weights, gpu, options : as of `search_of`
 
     Raises
@@ -194,6 +202,8 @@ def prune_model(
     if out is not None:
         folders = numbered_folders(Path(out), solutions)
         check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
+    if remove:
+        return _without_parts(weights, targets, remove, gpu, folders, options)
     search = search_of(weights, gpu=gpu, **options)
     if out is not None:
         check_layer_names(search.workload.layers)
@@ -208,6 +218,32 @@ def prune_model(
                 unfinished = folders_aside.enter_context(folder_aside(pruned.folder, last=RECIPE))
                 pruned.fill(unfinished, search, weights, pruned.document())
     return replace(found[0], others=tuple(found[1:]))
+
+
+def _without_parts(
+    weights: Source,
+    targets: Targets,
+    remove: Sequence[str],
+    gpu: str | GpuSpec,
+    folders: Sequence[Path | None],
+    options: Mapping[str, Any],
+) -> PrunedModel:
+    """Search smaller models too, write the best one, and return it."""
+    if not isinstance(weights, str | Path):
+        raise BadInput("remove is of a standard model or of a folder, got matrices")
+    if len(folders) > 1:
+        raise BadInput(f"solutions and remove exclude each other, got {len(folders)} and {remove[0]}")
+    best = best_smaller_model(
+        weights, targets, remove, partial(search_of, gpu=gpu, **options), options.get("calibrate")
+    )
+    (folder,) = folders
+    removed = tuple(best.weights.rows()) if isinstance(best.weights, Removed) else ()
+    pruned = replace(PrunedModel.of(best.search, best.result, targets, folder), removed=removed)
+    if folder is not None:
+        check_layer_names(best.search.workload.layers)
+        with folder_aside(folder, last=RECIPE) as unfinished:
+            pruned.fill(unfinished, best.search, best.weights, pruned.document())
+    return pruned
 
 
 @checked
@@ -273,7 +309,7 @@ def search_of(
         apart=caps or (),
     )
     if calibrate is not None:
-        loaded = calibrated(loaded, calibrate)
+        loaded = calibrated(loaded, calibration_of(weights, calibrate))
     in_model = runtime == "engine" and (workload is not None or loaded.has_graph)
     l2 = cache_state(None, loaded.model_weights, dtype, in_model=in_model)
     return ModelSearch(

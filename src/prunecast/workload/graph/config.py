@@ -5,7 +5,7 @@ Supported are the families of `families.toml`.
 
 import re
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -88,11 +88,46 @@ def shape_of_config(path: Path) -> Transformer | None:
     return _shape(families()[kind], _Numbers(path, config))
 
 
-def checkpoint_shape(weights: object) -> Transformer | None:
-    """Return the architecture of a folder with a configuration; None for other sources or an unknown type."""
-    if not isinstance(weights, str | Path) or not (Path(weights) / CONFIG).is_file():
-        return None
-    return shape_of_config(Path(weights) / CONFIG)
+HEADS_DIVIDE = ("llama", "gemma2")
+"""Types of models whose configurations transformers refuses if the heads do not divide the features. Kind:
+definition, `validate_architecture` of transformers 5.23."""
+CHANGED = ("layers", "heads", "key_heads", "head_width", "feed_forward", "experts", "experts_per_token")
+"""Sizes of `Transformer` that removing parts changes, or that it must state."""
+
+
+def check_sizes(path: Path, shape: Transformer) -> None:
+    """Raise BadInput for sizes that transformers cannot load under the model type of a configuration."""
+    kind = read_config(path).get("model_type")
+    if kind in HEADS_DIVIDE and shape.hidden % shape.heads:
+        raise BadInput(
+            f"{path}: transformers loads a {kind} only if its heads divide the {shape.hidden} features, "
+            f"{shape.heads} heads are left"
+        )
+
+
+def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequence[int]) -> dict[str, Any]:
+    """Return the configuration of a model from which parts were removed.
+
+    Parameters
+    ----------
+    config : of the whole model, of a known type
+    shape : sizes of the smaller one
+    layers : numbers of the layers that stay. Lists with one entry for each layer, such as `layer_types`, keep
+        those of these layers
+    """
+    family = families()[config["model_type"]]
+    count = next(config[name] for name in family.fields["layers"].names if config.get(name) is not None)
+    found = {
+        name: [value[layer] for layer in layers] if isinstance(value, list) and len(value) == count else value
+        for name, value in config.items()
+    }
+    for size in CHANGED:
+        field, value = family.fields.get(size), getattr(shape, size)
+        if field is None or not value:
+            continue
+        names = field.experts if field.experts and shape.experts else field.names
+        found[next((name for name in names if config.get(name) is not None), names[0])] = value
+    return found
 
 
 class _Numbers:

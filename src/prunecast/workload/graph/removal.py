@@ -1,0 +1,120 @@
+"""`Removal`: a share of the layers, heads, feed-forward widths or experts of a transformer that is removed.
+
+The rewrite of the model graph is one of sizes: a transformer without some of its parts is a smaller
+transformer, whose graph is built and priced like that of any other. All layers keep equally many parts, since
+a configuration of Llama, and every engine that reads one, has one size for all layers.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from prunecast.errors import BadInput
+from prunecast.workload.graph.shapes import Transformer
+
+PARTS = ("layers", "heads", "widths", "experts")
+"""Parts that can be removed: whole layers; heads, in groups that share a key head; features between the
+products of a feed-forward part; experts."""
+WIDTH_STEPS = (64, 8)
+"""The number of kept widths is a multiple of the first of these of which the width is at least `FEWEST_STEPS`
+times as much. Kind: choice; 64 is a k-step of most kernels, and 8 elements of fp16 have the 16 bytes that
+copies need."""
+FEWEST_STEPS = 16
+
+
+class Removal(NamedTuple):
+    """A share of one kind of parts that is removed from every layer, or of all layers."""
+
+    part: str
+    share: float
+
+    @property
+    def text(self) -> str:
+        """The text that `parse_removal` reads, like `heads:0.25`."""
+        return f"{self.part}:{self.share:g}"
+
+
+def parse_removal(text: str) -> Removal:
+    """Return the removal of a text like `experts:0.25`.
+
+    Raises
+    ------
+    BadInput : an unknown part, or a share that is not between 0 and 1
+    """
+    match = re.fullmatch(rf"({'|'.join(PARTS)}):(0?\.\d{{1,9}})", text)
+    if match is None or float(match[2]) == 0.0:
+        raise BadInput(
+            f"remove must be one of {', '.join(PARTS)} and a share between 0 and 1, like heads:0.25, "
+            f"got {text!r:.80}"
+        )
+    return Removal(match[1], float(match[2]))
+
+
+def parse_removals(texts: Iterable[str]) -> tuple[Removal, ...]:
+    """Return the removals of several texts. Raise BadInput as `parse_removal`, and for a part given twice."""
+    found = {}
+    for text in texts:
+        removal = parse_removal(text)
+        if removal.part in found:
+            raise BadInput(f"remove: wanted every part once, got {removal.part} twice")
+        found[removal.part] = removal
+    return tuple(found.values())
+
+
+def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Transformer:
+    """Return the sizes of a transformer after removals.
+
+    Parameters
+    ----------
+    name : of the model, for messages
+
+    Raises
+    ------
+    BadInput : parts that the model lacks or that cannot be removed from it, or a share that removes none of
+        them or too many
+    """
+    if shape.mels:
+        raise BadInput(f"{name}: remove is of models with layers of one kind, got an encoder and a decoder")
+    for removal in removals:
+        shape = _reduced(name, shape, removal)
+    return shape
+
+
+def key_groups(shape: Transformer) -> int:
+    """Return the number of key heads, each with the query heads that share it."""
+    return shape.key_heads or shape.heads
+
+
+def _left(name: str, removal: Removal, count: int, step: int = 1, least: int = 1) -> int:
+    """Return the number of parts that stay, a multiple of `step`. Raise BadInput if it is not below `count`
+    or below `least`.
+    """
+    kept = round((1.0 - removal.share) * count / step) * step
+    if not least <= kept < count:
+        raise BadInput(
+            f"{name}: {removal.text} leaves {kept} of {count} {removal.part}, "
+            f"wanted {least} to {count - step}"
+        )
+    return kept
+
+
+def _reduced(name: str, shape: Transformer, removal: Removal) -> Transformer:
+    """Return the sizes after one removal. Raise BadInput as `without`."""
+    if removal.part == "layers":
+        if shape.global_every:
+            raise BadInput(f"{name}: its layers alternate between windows: no layers are removed from it")
+        return replace(shape, layers=_left(name, removal, shape.layers))
+    if removal.part == "heads":
+        groups = key_groups(shape)
+        kept, width = _left(name, removal, groups), shape.width // shape.heads
+        return replace(shape, heads=shape.heads // groups * kept, key_heads=kept, head_width=width)
+    if removal.part == "experts":
+        if not shape.experts:
+            raise BadInput(f"{name} has no experts: wanted a mixture of experts, got {removal.text}")
+        return replace(shape, experts=_left(name, removal, shape.experts, least=shape.experts_per_token))
+    if shape.experts:
+        raise BadInput(f"{name}: widths are of models without experts: remove experts instead")
+    wide = shape.feed_forward
+    step = next((s for s in WIDTH_STEPS if wide % s == 0 and wide >= FEWEST_STEPS * s), 1)
+    return replace(shape, feed_forward=_left(name, removal, wide, step, least=step))

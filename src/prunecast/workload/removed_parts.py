@@ -1,0 +1,322 @@
+"""`RemovedParts`: which layers, heads, widths and experts of a checkpoint stay, and the tensors left of it.
+
+A part is removed with all its weights: rows of the products that write it and columns of the products that
+read it. Its saliency is the summed importance of these weights (magnitude, or magnitude times the root mean
+square of the input from a calibration file), so that removed parts and pruned weights are compared on one
+scale. For experts a calibration file may hold the mean norm of each expert's weighted output over the tokens
+that are routed to it (REAP: M. Lasby et al., "REAP the Experts", 2025). `prunecast.torch.expert_saliency`
+gathers it; then it decides which experts stay.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.patterns import weigh
+from prunecast.patterns.calibration import Calibration
+from prunecast.patterns.sources.roles import expert_names
+from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
+from prunecast.workload.graph.config import node_of
+from prunecast.workload.graph.removal import Removal, key_groups, without
+from prunecast.workload.graph.shapes import Transformer
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Tensors = Mapping[str, StoredTensor]
+
+_LAYER = re.compile(r"(?P<before>(?:^|\.)(?:layers|layer|h)\.)(?P<number>\d+)(?=\.)")
+_EXPERT = re.compile(r"(?P<before>\.experts\.)(?P<number>\d+)(?=\.)")
+UNCUT = ".sinks"
+"""Ending of vectors with one number for each head, of which no cut is known (gpt-oss)."""
+
+
+class Cut(NamedTuple):
+    """Elements of a matrix that belong to parts of a layer.
+
+    One axis of the matrix is divided into segments, such as the queries, keys and values of a joint product.
+    A segment has `sizes[i]` consecutive rows (or columns) for each part.
+    """
+
+    part: str
+    axis: int
+    sizes: tuple[int, ...]
+
+    def places(self, kept: IntArray, count: int) -> IntArray:
+        """Return the rows or columns of the parts `kept`, of `count` parts."""
+        starts = np.cumsum([0, *self.sizes[:-1]]) * count
+        rows = [
+            (start + kept[:, None] * size + np.arange(size)).ravel()
+            for start, size in zip(starts, self.sizes, strict=True)
+        ]
+        return np.concatenate(rows)
+
+    def sums(self, importance: npt.NDArray[np.floating], count: int) -> FloatArray:
+        """Return the importance (M, K) added up by part, (count,)."""
+        along = importance.sum(axis=1 - self.axis, dtype=np.float64)
+        ends = np.cumsum([size * count for size in self.sizes])[:-1]
+        found = np.zeros(count)
+        for own in np.split(along, ends):
+            found += own.reshape(count, -1).sum(axis=1)
+        return found
+
+
+def cuts_of(shape: Transformer) -> dict[str, Cut]:
+    """Return matrix of a layer -> its cut, for the matrices that belong to heads, widths or experts."""
+    key = shape.width // shape.heads
+    query = shape.heads // key_groups(shape) * key
+    return {
+        "query": Cut("heads", 0, (query,)),
+        "key": Cut("heads", 0, (key,)),
+        "value": Cut("heads", 0, (key,)),
+        "qkv": Cut("heads", 0, (query, key, key)),
+        "output": Cut("heads", 1, (query,)),
+        "gate": Cut("widths", 0, (1,)),
+        "up": Cut("widths", 0, (1,)),
+        "gate_up": Cut("widths", 0, (1, 1)),
+        "down": Cut("widths", 1, (1,)),
+        "router": Cut("experts", 0, (1,)),
+    }
+
+
+def counts_of(shape: Transformer) -> dict[str, int]:
+    """Return part -> the number of it in a layer, or in the model for layers."""
+    return {
+        "layers": shape.layers,
+        "heads": key_groups(shape),
+        "widths": shape.feed_forward,
+        "experts": shape.experts,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RemovedParts:
+    """The parts of a checkpoint that stay.
+
+    Parameters
+    ----------
+    before, after : sizes of the model
+    removals : the shares that are removed
+    layers : numbers of the layers that stay
+    kept : (layer, part) -> numbers of its parts that stay, sorted; without entry all stay
+    criterion : part -> `magnitude`, `inputs` (weighted by input statistics) or `reap`
+    """
+
+    before: Transformer
+    after: Transformer
+    removals: tuple[Removal, ...]
+    layers: tuple[int, ...]
+    kept: Mapping[tuple[int, str], IntArray]
+    criterion: Mapping[str, str]
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return the entries of a recipe, one for each kind of parts."""
+        return [
+            {
+                "part": removal.part,
+                "share": removal.share,
+                "criterion": self.criterion[removal.part],
+                "before": counts_of(self.before)[removal.part],
+                "after": counts_of(self.after)[removal.part],
+                "kept": list(self.layers)
+                if removal.part == "layers"
+                else {str(layer): self.kept[layer, removal.part].tolist() for layer in self.layers},
+            }
+            for removal in self.removals
+        ]
+
+    def source_names(self, tensors: Tensors) -> dict[str, str]:
+        """Return tensor of the smaller model -> the tensor that it was, without those that are removed."""
+        found = {}
+        for name, tensor in tensors.items():
+            renamed = self._renamed(name)
+            if renamed is not None:
+                _check_known(name, tensor, self)
+                found[renamed] = name
+        return found
+
+    def index_of(self, name: str, tensor: StoredTensor) -> tuple[int, IntArray] | None:
+        """Return the axis of a source's tensor that is cut and the indices that stay; None for no cut."""
+        layer = layer_of(name)
+        if layer is None:
+            return None
+        if expert_names(name, tensor):
+            kept = self.kept.get((layer, "experts"))
+            return None if kept is None else (0, kept)
+        cut = cut_of(name, self.before)
+        kept = None if cut is None else self.kept.get((layer, cut.part))
+        if cut is None or kept is None or cut.axis >= len(tensor.shape):
+            return None
+        return cut.axis, cut.places(kept, counts_of(self.before)[cut.part])
+
+    def tensors(self, tensors: Tensors) -> dict[str, StoredTensor]:
+        """Return the tensors of the smaller model, which are read and cut when they are loaded."""
+        found = {}
+        for renamed, name in self.source_names(tensors).items():
+            index = self.index_of(name, tensors[name])
+            found[renamed] = tensors[name] if index is None else taken(tensors[name], *index)
+        return found
+
+    def calibration(self, known: Calibration, tensors: Tensors) -> Calibration:
+        """Return the input statistics of the smaller model's layers."""
+        columns = {}
+        for renamed, name in self.source_names(tensors).items():
+            index = self.index_of(name, tensors[name])
+            columns[renamed] = (name, None if index is None or index[0] != 1 else index[1])
+        return known.of_columns(columns)
+
+    def _renamed(self, name: str) -> str | None:
+        layer = layer_of(name)
+        if layer is None:
+            return name
+        if layer not in self.layers:
+            return None
+        name = _LAYER.sub(rf"\g<before>{self.layers.index(layer)}", name, count=1)
+        expert, kept = _EXPERT.search(name), self.kept.get((layer, "experts"))
+        if expert is None or kept is None:
+            return name
+        place = np.flatnonzero(kept == int(expert["number"]))
+        return _EXPERT.sub(rf"\g<before>{place[0]}", name, count=1) if place.size else None
+
+
+def layer_of(name: str) -> int | None:
+    """Return the number of the layer that a tensor belongs to; None outside of layers."""
+    match = _LAYER.search(name)
+    return None if match is None else int(match["number"])
+
+
+def cut_of(name: str, shape: Transformer) -> Cut | None:
+    """Return the cut of a matrix or of its bias; None for any other tensor."""
+    node = node_of(f"{name.removesuffix('.bias')}.weight" if name.endswith(".bias") else name)
+    part = "" if node is None else node.rpartition(".")[2]
+    in_expert = node is not None and ".experts." in node
+    return None if in_expert else cuts_of(shape).get(part)
+
+
+def taken(tensor: StoredTensor, axis: int, index: IntArray) -> StoredTensor:
+    """Return some rows or columns of a tensor."""
+    shape = list(tensor.shape)
+    shape[axis] = index.size
+    return replace(
+        tensor,
+        shape=tuple(shape),
+        load=lambda: np.take(tensor.load(), index, axis=axis),
+        stored=None if tensor.stored is None else np.take(tensor.stored, index, axis=axis),
+        as_stored=None if tensor.as_stored is None else taken(tensor.as_stored, axis, index),
+    )
+
+
+def choose_parts(
+    path: Path,
+    tensors: Tensors,
+    shape: Transformer,
+    removals: tuple[Removal, ...],
+    known: Calibration | None = None,
+) -> RemovedParts:
+    """Return the parts of highest saliency.
+
+    Parameters
+    ----------
+    path : of the checkpoint, for messages
+    tensors : its tensors
+    shape : its sizes
+    known : input statistics, and saliencies of experts
+
+    Raises
+    ------
+    BadInput : as `without`, tensors that do not fit the sizes, or statistics that are missing
+    """
+    after, counts = without(str(path), shape, removals), counts_of(shape)
+    has_reap = known is not None and any(known.expert_saliency(i) is not None for i in range(shape.layers))
+    weighed = "magnitude" if known is None else "inputs"
+    criterion = {each.part: weighed for each in removals}
+    if has_reap and "experts" in criterion:
+        criterion["experts"] = "reap"
+    parts = set(criterion) - {part for part, name in criterion.items() if name == "reap"}
+    sums = _saliencies(path, tensors, shape, parts, known)
+    layers = list(range(shape.layers))
+    if "layers" in criterion:
+        layers = _best(sums["layers"][0], after.layers).tolist()
+    kept: dict[tuple[int, str], IntArray] = {}
+    for part in (part for part in criterion if part != "layers"):
+        for layer in layers:
+            saliency = sums[part][layer] if part in parts else _reap(known, layer, counts[part])
+            kept[layer, part] = _best(saliency, counts_of(after)[part])
+    return RemovedParts(
+        before=shape,
+        after=after,
+        removals=removals,
+        layers=tuple(layers),
+        kept=kept,
+        criterion=criterion,
+    )
+
+
+def _best(saliency: FloatArray, count: int) -> IntArray:
+    """Return the places of the `count` highest values in order; of equal values the first ones."""
+    return np.sort(np.argsort(-saliency, kind="stable")[:count])
+
+
+def _reap(known: Calibration | None, layer: int, experts: int) -> FloatArray:
+    saliency = None if known is None else known.expert_saliency(layer)
+    if saliency is None or saliency.shape != (experts,):
+        got = "none" if saliency is None else saliency.shape
+        raise BadInput(f"calibrate: wanted saliencies of the {experts} experts of layer {layer}, got {got}")
+    return saliency
+
+
+def _saliencies(
+    path: Path, tensors: Tensors, shape: Transformer, parts: set[str], known: Calibration | None
+) -> dict[str, FloatArray]:
+    """Return part -> the summed importance of its weights, (layers, count); (1, layers) for layers."""
+    counts = counts_of(shape)
+    sums = {part: np.zeros((shape.layers, counts[part])) for part in parts - {"layers"}}
+    sums["layers"] = np.zeros((1, shape.layers))
+    for name, layer, cut, importance in _matrices(path, tensors, shape, parts, known):
+        sums["layers"][0, layer] += importance.sum(dtype=np.float64)
+        expert = _EXPERT.search(name)
+        if expert is not None and "experts" in parts:
+            sums["experts"][layer, int(expert["number"])] += importance.sum(dtype=np.float64)
+        elif cut is not None and cut.part in parts:
+            sums[cut.part][layer] += cut.sums(importance, counts[cut.part])
+    return sums
+
+
+def _matrices(
+    path: Path, tensors: Tensors, shape: Transformer, parts: set[str], known: Calibration | None
+) -> Iterator[tuple[str, int, Cut | None, npt.NDArray[np.floating]]]:
+    """Yield name, layer, cut and importance of the matrices that belong to some of the parts.
+
+    A tensor of all experts of a layer is yielded expert by expert.
+    """
+    for name, tensor in tensors.items():
+        layer, cut = layer_of(name), cut_of(name, shape)
+        owns = expert_names(name, tensor)
+        is_expert = bool(owns) or _EXPERT.search(name) is not None
+        part = "experts" if is_expert else "" if cut is None else cut.part
+        is_matrix = bool(owns) or (len(tensor.shape) == 2 and node_of(name) is not None)
+        if layer is None or not is_matrix or not ("layers" in parts or part in parts):
+            continue
+        with failures_named(path, name):
+            array = tensor.load()
+        for own, matrix in zip(owns, array, strict=True) if owns else [(name, array)]:
+            importance = weigh(own, matrix)
+            yield own, layer, cut, importance if known is None else known.weigh(own, importance)
+
+
+def _check_known(name: str, tensor: StoredTensor, removed: RemovedParts) -> None:
+    """Raise BadInput for a tensor that a cut does not fit."""
+    if name.endswith(UNCUT) and any(part == "heads" for _, part in removed.kept):
+        raise BadInput(f"{name!r} belongs to heads, which are not removed from such a model")
+    cut, counts = cut_of(name, removed.before), counts_of(removed.before)
+    if cut is None or len(tensor.shape) > 2 or cut.axis >= len(tensor.shape):
+        return
+    wanted = sum(cut.sizes) * counts[cut.part]
+    if counts[cut.part] and tensor.shape[cut.axis] != wanted:
+        what = "columns" if cut.axis else "rows"
+        raise BadInput(f"{name!r} must have {wanted} {what} by its config.json, got {tensor.shape[cut.axis]}")

@@ -1,0 +1,205 @@
+"""Folders without some heads, widths, layers or experts: logits are those of the source with these masked."""
+
+import json
+
+import numpy as np
+import pytest
+
+from prunecast.codesign import prune
+from prunecast.codesign.search import Targets, prune_model
+from prunecast.errors import BadInput
+from prunecast.workload.layers import Removed
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from prunecast.torch import expert_saliency, input_squares  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 8}
+TEXT = {**WIDE, "vocab_size": 96, "num_key_value_heads": 4, "max_position_embeddings": 64}
+IDS = torch.arange(18).reshape(2, 9)
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+HEADS, WIDTHS, LAYERS = "heads:0.5", "widths:0.25", "layers:0.34"
+MADE = {
+    "Llama": ({}, [HEADS, WIDTHS, LAYERS]),
+    "Qwen2": ({"tie_word_embeddings": True}, [HEADS, WIDTHS, LAYERS]),
+    "Phi3": ({"pad_token_id": 0, "eos_token_id": 1}, [HEADS, WIDTHS]),
+    "Mixtral": (EXPERTS, ["heads:0.25", "experts:0.25"]),
+    "Qwen3Moe": ({**EXPERTS, "moe_intermediate_size": 32, "norm_topk_prob": True}, ["experts:0.5", LAYERS]),
+}
+
+
+def saved(name, folder):
+    """Write a small model with random weights and return it."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**{**TEXT, **MADE[name][0]})
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases too, which start at zero
+            parameter.normal_(std=0.1)
+    model.save_pretrained(folder, max_shard_size="60KB")
+    return model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=IDS).logits
+
+
+def kept_of(folder):
+    rows = json.loads((folder / "recipe.json").read_text())["removed"]
+    return {row["part"]: row["kept"] for row in rows}
+
+
+def mask(model, kept):
+    """Mask the parts of a model that are not kept, without changing a size."""
+    layers = model.model.layers
+    if "layers" in kept:
+        model.model.layers = torch.nn.ModuleList(layers[place] for place in kept["layers"])
+        for place, layer in enumerate(model.model.layers):
+            layer.self_attn.layer_idx = place
+        model.config.num_hidden_layers = len(kept["layers"])
+    with torch.no_grad():
+        for place, heads in kept.get("heads", {}).items():
+            inputs = layers[int(place)].self_attn.o_proj.weight.view(64, 4, -1)
+            inputs[:, [head for head in range(4) if head not in heads]] = 0
+        for place, widths in kept.get("widths", {}).items():
+            lost = np.setdiff1d(np.arange(128), widths)
+            layers[int(place)].mlp.down_proj.weight[:, lost] = 0
+        for place, experts in kept.get("experts", {}).items():
+            never_chosen(layers[int(place)].mlp.gate, [each for each in range(4) if each not in experts])
+
+
+def never_chosen(router, experts):
+    """Give the router logits of some experts no probability."""
+    linear = torch.nn.functional.linear
+
+    def forward(x):
+        x = x.reshape(-1, x.shape[-1])
+        scores = linear(x, router.weight).float()
+        scores[:, experts] = -torch.inf
+        weights, chosen = scores.softmax(-1).topk(2)
+        return scores, weights / weights.sum(-1, keepdim=True), chosen
+
+    router.forward = forward
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_logits_are_those_of_the_source_with_the_parts_masked(name, tmp_path):
+    source = saved(name, tmp_path / "source")
+    whole = logits(source)
+    prune(Removed(weights=tmp_path / "source", parts=MADE[name][1]), pattern="dense", out=tmp_path / "out")
+    smaller = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    assert smaller.num_parameters() < source.num_parameters()
+    mask(source, kept_of(tmp_path / "out"))
+    masked = logits(source)
+    assert torch.allclose(logits(smaller), masked, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(masked, whole, rtol=1e-2, atol=1e-2)
+
+
+def test_removed_parts_and_a_pattern_mix_in_one_folder(tmp_path):
+    source = saved("Llama", tmp_path / "source")
+    removed = Removed(weights=tmp_path / "source", parts=[WIDTHS])
+    prune(removed, pattern="2:4", out=tmp_path / "out", target=["re:mlp"])
+    smaller = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    up = smaller.model.layers[0].mlp.up_proj.weight
+    assert up.shape == (96, 64)
+    assert int((up != 0).sum()) == up.numel() // 2
+    kept = kept_of(tmp_path / "out")["widths"]["0"]
+    own = source.model.layers[0].mlp.up_proj.weight[kept]
+    assert torch.equal(up[up != 0], own[up != 0])
+
+
+def test_a_search_mixes_removed_parts_with_patterns(tmp_path):
+    saved("Llama", tmp_path / "source")
+    found = prune_model(
+        tmp_path / "source",
+        Targets(sparsity=0.4),
+        out=tmp_path / "out",
+        gpu="h200-sxm",
+        engine="model",
+        families=["2:4"],
+        remove=["widths", HEADS],
+    )
+    assert found.result.sparsity >= 0.4
+    assert kept_of(tmp_path / "out").keys() >= {"heads"}
+    smaller = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    assert smaller.config.num_key_value_heads == 2
+    logits(smaller)
+
+
+def test_input_statistics_decide_which_widths_stay(tmp_path):
+    source = saved("Llama", tmp_path / "source")
+    squares = input_squares(source, lambda: source(IDS))
+    down = "model.layers.{}.mlp.down_proj.weight"
+    for layer in range(3):  # inputs of the first widths are never used, those of the last ones always are
+        squares[down.format(layer)] = np.arange(128, dtype=np.float32) ** 8
+    from safetensors.numpy import save_file
+
+    save_file(squares, tmp_path / "squares.safetensors")
+    removed = Removed(weights=tmp_path / "source", parts=[WIDTHS], calibrate=tmp_path / "squares.safetensors")
+    prune(removed, pattern="dense", out=tmp_path / "out")
+    assert kept_of(tmp_path / "out")["widths"]["1"] == list(range(32, 128))
+    (row,) = json.loads((tmp_path / "out" / "recipe.json").read_text())["removed"]
+    assert (row["criterion"], row["before"], row["after"]) == ("inputs", 128, 96)
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
+def test_experts_stay_by_their_mean_weighted_norm(name, tmp_path):
+    source = saved(name, tmp_path / "source")
+    found = expert_saliency(source, lambda: source(IDS), tmp_path / "reap.safetensors")
+    wanted = reap(source)
+    for layer in range(3):
+        np.testing.assert_allclose(found[f"layers.{layer}.experts"], wanted[layer], rtol=1e-3)
+    removed = Removed(
+        weights=tmp_path / "source", parts=["experts:0.5"], calibrate=tmp_path / "reap.safetensors"
+    )
+    prune(removed, pattern="dense", out=tmp_path / "out")
+    kept = kept_of(tmp_path / "out")["experts"]
+    assert {int(layer): set(own) for layer, own in kept.items()} == {
+        layer: set(np.argsort(-own)[:2]) for layer, own in wanted.items()
+    }
+
+
+def reap(model):
+    """Return layer -> the saliency of each expert, one token and one expert at a time."""
+    inputs, routed = {}, {}
+    for place, layer in enumerate(model.model.layers):
+        layer.mlp.experts.register_forward_pre_hook(
+            lambda _, given, place=place: (
+                inputs.update({place: given[0]}) or routed.update({place: given[1:3]})
+            )
+        )
+    logits(model)
+    found = {}
+    for place, layer in enumerate(model.model.layers):
+        experts, sums = layer.mlp.experts, {}
+        for token, x in enumerate(inputs[place]):
+            for chosen, weight in zip(*(own[token] for own in routed[place]), strict=True):
+                gate, up = (experts.gate_up_proj[chosen] @ x).chunk(2)
+                y = experts.down_proj[chosen] @ (torch.nn.functional.silu(gate) * up)
+                sums.setdefault(int(chosen), []).append(float((weight * y.norm()).detach()))
+        found[place] = np.array([np.mean(sums.get(each, [0.0])) for each in range(4)])
+    return found
+
+
+REFUSED = {
+    "a part that no model has": (["neurons:0.5"], "remove must be one of layers, heads, widths, experts"),
+    "a share of one": (["heads:1"], "a share between 0 and 1, like heads:0.25, got 'heads:1'"),
+    "a part twice": (["heads:0.5", "heads:0.25"], "wanted every part once, got heads twice"),
+    "experts of a dense model": (["experts:0.25"], "has no experts"),
+    "nothing left": (["layers:0.9"], "layers:0.9 leaves 0 of 3 layers"),
+    "nothing removed": (["layers:0.1"], "layers:0.1 leaves 3 of 3 layers"),
+    "heads that transformers cannot load": (["heads:0.25"], "only if its heads divide the 64 features"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_parts_that_cannot_be_removed_are_refused_and_nothing_is_written(what, tmp_path):
+    parts, complaint = REFUSED[what]
+    saved("Llama", tmp_path / "source")
+    with pytest.raises(BadInput, match=complaint):
+        prune(Removed(weights=tmp_path / "source", parts=parts), pattern="dense", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
