@@ -47,7 +47,7 @@ def sparse(model: torch.nn.Module, name: str, images: int, gpu: str) -> Any:
     """Prune and convert a model in place."""
     ignore = [FIRST[name], *(["classifier.6"] if name == "vgg16" else ["fc"])]
     options = {"gpu": gpu, "max_tokens": images, "sparsity": SPARSITY, "ignore": ignore}
-    return sparsify(model, "tile-wise:128", convolutions=True, **options)
+    return sparsify(model, "tile-wise:128", convolutions=True, example=(images, 3, SIDE, SIDE), **options)
 
 
 def build(name: str, images: int, gpu: str) -> None:

@@ -46,8 +46,8 @@ def make_sparse(
     tiles = {name: each for name, each in maps.items() if isinstance(each, TileMap)}
     layers = tuple(PrunedLayer(layer=name, sparsity=0.0, pattern=each) for name, each in modules.items())
     recipe = Recipe(pattern=next(iter(modules.values())), layers=layers, tiles=tiles)
-    how = {"max_tokens": tokens, "few_tokens": False, "convolutions": True, "quiet": True}
-    return str(sparsify(model, recipe, gpu=gpu, **how))
+    how = {"max_tokens": tokens, "few_tokens": False, "convolutions": True, "only_gains": False}
+    return str(sparsify(model, recipe, gpu=gpu, quiet=True, **how))
 
 
 def _widened(each: Tensor) -> Tensor:

@@ -208,6 +208,7 @@ def test_sparsify_takes_convolutions_where_asked():
         sparsity=0.6,
         ignore=["4"],
         convolutions=True,
+        only_gains=False,
         quiet=True,
     )
     assert done.layers == ("2.0", "3")

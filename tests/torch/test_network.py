@@ -55,18 +55,25 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The stem of a ResNet, two blocks and the classifier."""
+    """The stem of a ResNet, blocks and the classifier."""
 
-    def __init__(self, *blocks):
+    def __init__(self, *blocks, stem=32, last=64, classes=16):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32)
+        self.conv1, self.bn1 = nn.Conv2d(3, stem, 7, 2, 3, bias=False), nn.BatchNorm2d(stem)
         self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         self.blocks = nn.Sequential(*blocks)
-        self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(64, 16)
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(last, classes)
 
     def forward(self, x):
         x = self.blocks(self.maxpool(self.relu(self.bn1(self.conv1(x)))))
         return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+def resnet18():
+    """ResNet-18 as torchvision builds it."""
+    widths = ((64, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512))
+    blocks = (Block(before, after, 1 if before == after else 2) for before, after in widths)
+    return ResNet(*blocks, stem=64, last=512, classes=1000)
 
 
 def vgg():
@@ -139,6 +146,7 @@ def converted(model, ignore=(), **options):
     """The sparse model, and a dense copy with the weights that it keeps."""
     dense = copy.deepcopy(model)
     options = {"sparsity": 0.5, "gpu": GPU, "max_tokens": 64, "ignore": ignore, "quiet": True} | options
+    options = {"only_gains": False} | options
     done = sparsify(model, "tile-wise:32", convolutions=True, **options)
     dense.load_state_dict(model.state_dict())
     return model, dense.float(), done
@@ -148,6 +156,7 @@ def same(model, dense, *shapes):
     """Both compute the same for images of all shapes and layouts."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="network at")  # small ones are faster dense
         for shape in shapes:
             x = torch.randn(shape).half()
             wanted = dense(x.float())

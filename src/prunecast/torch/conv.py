@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from prunecast.choice import fastest_plan
+from prunecast.choice import fastest_plan, kept_estimate
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, implicit_plan, plan_dense
+from prunecast.launch import COLD
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import Epilogue
@@ -41,6 +42,7 @@ from prunecast.torch.planes import (
     whole_batch,
 )
 from prunecast.torch.sparse_linear import SparseLayer, tiles_of_weight
+from prunecast.workload.graph import Operation
 
 __all__ = [
     "SparseConv2d",
@@ -93,6 +95,7 @@ class SparseConv2d(SparseLayer):
         self.activation, self.adds, self.border = ends.activation, ends.adds, border
         self._launches: dict[ConvCall, Any] = {}
         """Sizes of a call -> its `ConvLaunch`, None on a CPU. The last `MOST_SIZES` are kept."""
+        self._seconds: dict[ConvCall, float] = {}
 
     @classmethod
     def from_conv(
@@ -164,6 +167,19 @@ class SparseConv2d(SparseLayer):
         dtype = DTYPES[product.images[0].dtype]
         return fastest_plan("stspmm", product.tile_map, call.grid.n, dtype, product.gpu, source=call.grid)
 
+    def seconds(self, o: Operation) -> float:
+        """Return the predicted seconds of a call with images of the sizes of a convolution."""
+        assert o.convolution is not None
+        call = self.call(o.convolution.batch, o.convolution.height, o.convolution.width)
+        if call not in self._seconds:
+            self._keep_seconds(call, self.plan(call))
+        return self._seconds[call]
+
+    def _keep_seconds(self, call: ConvCall, plan: KernelPlan) -> None:
+        while len(self._seconds) >= MOST_SIZES:
+            del self._seconds[next(iter(self._seconds))]
+        self._seconds[call] = kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
+
     def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
         """Return y (batch, filters, height, width) of x (batch, channels, height, width); planes of planes.
 
@@ -218,6 +234,7 @@ class SparseConv2d(SparseLayer):
         if planes.is_cuda and torch.cuda.is_current_stream_capturing():
             raise BadInput(f"nothing is prepared for {call}: call the model once before it is captured")
         plan, conv, gpu = self.plan(call), call.grid.conv, product.gpu
+        self._keep_seconds(call, plan)
         layout = layout_of_plan(plan, gpu)
         if layout not in [layout_of(image) for image in product.images]:
             product.add_image(layout)

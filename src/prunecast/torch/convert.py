@@ -7,6 +7,7 @@ a whole or not at all. Packing happens on the device of each layer.
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -31,6 +32,7 @@ from prunecast.torch.find import Found, find_layers, is_convolution, is_transpos
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
+from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
 from prunecast.torch.ops import LEAST_ADDED, LEAST_TURNED_APART
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
 from prunecast.torch.sparse_linear import SparseLinear
@@ -83,6 +85,8 @@ def sparsify(
     fuse: bool = True,
     trainable: bool = False,
     convolutions: bool = False,
+    example: Any = None,
+    only_gains: bool = True,
     progress: Progress | None = None,
     quiet: bool = False,
 ) -> Sparsified:
@@ -106,8 +110,12 @@ def sparsify(
     fuse : one launch for layers that read the same x, with activations and gated units in the epilogue; with
         `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
     trainable : kept values become parameters with gradients; the weights are then packed only once
-    convolutions : also replace `Conv2d` by `SparseConv2d`. Image sizes are known at the first call, which
-        warns if a layer is predicted to be slower than a dense one
+    convolutions : also replace `Conv2d` by `SparseConv2d`. The first call with images of a size warns if
+        dense is predicted to be as fast
+    example : with `convolutions`, inputs that the model will get: a tensor, the sizes of one, or a sequence
+        of either; None for `max_tokens` images, at most 64, of 224 x 224 pixels
+    only_gains : a convolutional network stays dense and unchanged if a whole pass over these inputs is not
+        predicted to be shorter, and so do layers of it that gain nothing; False converts all layers
     progress : called with `(stage, done, total)`
     quiet : do not print the result
 
@@ -123,7 +131,7 @@ def sparsify(
     network = trace(model) if convolutions and fuse else Traced()
     if network.why:
         left.append(f"the network as a whole: {network.why}; convolutions are converted one by one")
-    with folded_norms(model, folds_of(network.sites)):  # undone if the model cannot be converted
+    with folded_norms(model, folds_of(network.sites)) as unfold:  # undone if the model cannot be converted
         if sparsity is not None and not target:
             found, heads = _without_head(model, found)
             left += heads
@@ -136,6 +144,15 @@ def sparsify(
             raise BadInput(
                 f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
             )
+        if network.sites and only_gains:
+            kept = {layer.name: tiles for layer, tiles, halves in chosen if halves is None}
+            verdict = verdict_on(model, network, kept, spec, example=example, images=max_tokens)
+            if verdict is not None and verdict.whole:
+                unfold()
+                return _left_dense(model, verdict, left, start, quiet=quiet)
+            dense = frozenset() if verdict is None else verdict.dense
+            more_left += [f"{name}: dense, the network gains nothing by it" for name in sorted(dense)]
+            chosen = [choice for choice in chosen if choice.layer.name not in dense]
         # The kernels of other GPUs and of fp32 write neither gated units nor residual sums
         plain = {
             choice.layer.name
@@ -165,6 +182,8 @@ def sparsify(
     _leave_out_activations(model, fused)
     if network.sites:
         rewrite(model, convs)
+    if network.sites and convs:
+        watch_sizes(model, network)
     for name, module in [] if network.sites else convs:
         model.set_submodule(name, module)
     left, launches = [*left, *more_left], len(products) + len(filters)
@@ -173,6 +192,17 @@ def sparsify(
     if not quiet:
         print(f"prunecast: {done}", file=sys.stderr)
     return done
+
+
+def _left_dense(
+    model: nn.Module, verdict: Verdict, left: list[str], start: float, *, quiet: bool
+) -> Sparsified:
+    """Return the result for a network that stays as it is, and warn."""
+    line = f"the network is left dense: {verdict.line}"
+    size = _bytes_of(model)
+    if not quiet:
+        warnings.warn(f"prunecast: {line}; only_gains=False converts it", stacklevel=4)
+    return Sparsified((), 0, (line, *left), size, size, time.monotonic() - start)
 
 
 def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], list[str]]:

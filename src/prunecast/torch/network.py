@@ -14,7 +14,7 @@ hooks stay; submodules whose work is part of another one are no longer called.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from prunecast.torch.conv import Ends, SparseConv, SparseConv2d
 from prunecast.torch.epilogue import activation_of
 from prunecast.torch.find import is_convolution, matrix_of, runs_on_grid
 from prunecast.torch.passes import SUMS, NodeOfPass, as_images, into_planes, pass_of, window_of
+from prunecast.workload.torch_model.read_module import ModuleTracer
 
 FUSED = ("relu", "gelu", "silu", "gelu-tanh")
 """Activations that are fused into the epilogue of a convolution."""
@@ -62,12 +63,6 @@ class Site(NamedTuple):
             node = next(iter(node.users))
 
 
-class _Tracer(fx.Tracer):  # type: ignore[misc]
-    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        """Return whether a module is one node: those of torch and of this package are."""
-        return module.__module__.startswith("prunecast.") or bool(super().is_leaf_module(module, name))
-
-
 class Traced(NamedTuple):
     """The graph of a model and its convolutions; or why it has none."""
 
@@ -81,7 +76,7 @@ def trace(model: nn.Module) -> Traced:
     if model.training:
         return Traced(why="it is in training mode, call eval() first")
     try:
-        graph = _Tracer().trace(model)
+        graph = ModuleTracer().trace(model)
     except Exception as error:  # control flow that depends on data; anything that a model may do
         said = [*str(error).splitlines(), ""][0]
         return Traced(why=f"torch.fx cannot trace it ({type(error).__name__}: {said:.80})")
@@ -187,20 +182,24 @@ def folds_of(sites: Sequence[Site]) -> list[Folded]:
 
 
 @contextmanager
-def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[None]:
-    """Fold batch norms, and undo it if the block raises.
+def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[Callable[[], None]]:
+    """Fold batch norms; undo it if the block raises, or calls the function that it is given.
 
     The norm keeps only a shift, and none if the convolution has a bias. A dense copy of the model that loads
     the state computes the same.
     """
     touched = [model.get_submodule(name) for fold in folds for name in fold]
     before = [{key: value.clone() for key, value in each.state_dict().items()} for each in touched]
-    try:
-        fold_again(model, folds)
-        yield
-    except BaseException:
+
+    def undo() -> None:
         for module, state in zip(touched, before, strict=True):
             module.load_state_dict(state)
+
+    try:
+        fold_again(model, folds)
+        yield undo
+    except BaseException:
+        undo()
         raise
 
 

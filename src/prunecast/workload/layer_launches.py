@@ -80,8 +80,13 @@ def _reads_planes(plan: KernelPlan, conv: ConvShape) -> bool:
 
 
 def _in_planes(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
+    return plan_in_planes(plan.kernel, plan.tiles, conv, plan.dtype, gpu)
+
+
+def plan_in_planes(kernel: str, tiles: TileMap, conv: ConvShape, dtype: str, gpu: GpuSpec) -> KernelPlan:
+    """Return the fastest plan of a convolution of images with zeros around them."""
     grid = ConvGrid.of_network(conv)
-    return fastest_plan(plan.kernel, plan.tiles, grid.n, plan.dtype, gpu, source=grid)
+    return fastest_plan(kernel, tiles, grid.n, dtype, gpu, source=grid)
 
 
 def seconds_of(sequences: Sequence[LaunchSequence], engine: Engine) -> float:

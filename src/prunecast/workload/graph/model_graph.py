@@ -49,8 +49,6 @@ class Moved(NamedTuple):
 
     copied: int = 0
     """Elements read plus elements written, each tensor contiguous."""
-    scattered: int = 0
-    """Elements that are read one by one, so that each read fetches a whole sector."""
     in_l2: int = 0
     """Elements that are written to L2 only."""
     one_way: int = 0

@@ -239,9 +239,8 @@ def _bias_pass(o: Operation) -> Moved:
 def lay_images(model: ModelGraph) -> ModelGraph:
     """Choose image layouts: planes for the convolutions of our kernels, channels-last for others.
 
-    Convolutions in planes have bias and ReLU as epilogue, and a sum after one of them is its second input. A
-    dense convolution after planes reads two copies, and a sum of tensors in both layouts one element per
-    sector.
+    Convolutions in planes have bias and ReLU as epilogue, and a sum after one of them is its second input.
+    Other operations read a copy of planes as images, which they share.
 
     convolution in planes -> sum -> relu  becomes  convolution in planes (adds) -> relu epilogues
     planes -> dense convolution  becomes  planes -> (images,) dense convolution
@@ -250,96 +249,137 @@ def lay_images(model: ModelGraph) -> ModelGraph:
     adders = {name: o.name for o in model if (name := _adder(model, o, planes)) is not None}
 
     def laid(o: Operation) -> Operation:
-        sources = model.sources(o.name)
-        if o.kind == "gemm" and o.convolution is not None:
-            if o.name in planes:
-                # DRAM delivers the second input, and L2 its rows to the k-steps of the identity
-                second = Moved(one_way=o.elements_out, in_l2=o.elements_out, is_launch=False)
-                added = (second,) if o.name in adders else ()
-                is_image = not o.is_sparse and not any(source.name in planes for source in sources)
-                copied = (_between_zeros(o.convolution, o.elements_in),) if is_image else ()
-                own = tuple(moved for moved in o.beside if moved != _bias_pass(o))
-                is_laid = own == o.beside and o.layout == "features"
-                return _with_beside(
-                    o if is_laid else replace(o, beside=own, layout="features"), *added, *copied
-                )
-            if any(source.name in planes for source in sources):
-                return _with_beside(o, Moved(copied=4 * o.elements_in))
-        if o.name in adders.values() or (o.kind == "relu" and o.name in planes):
-            return replace(o, kind="relu epilogue")
-        if o.kind in ("relu", "elementwise"):
-            is_in_planes = o.name in planes
-            strange = [s for s in sources if is_in_planes not in _layouts(model, s, planes)]
-            if strange:
-                scattered = sum(source.elements_out for source in strange)
-                return _with_beside(o, Moved(scattered=scattered, is_launch=False))
-        return o
+        if o.name not in planes:
+            return _with_beside(o, *_copies_of_planes(model, o, planes))
+        if o.convolution is not None:
+            sum_after = model[adders[o.name]] if o.name in adders else None
+            o = _in_kernel(model, o, planes, sum_after)
+        elif o.name in adders.values() or o.kind == "relu":
+            o = replace(o, kind="relu epilogue")
+        is_result = not model.readers(o.name)
+        return _with_beside(o, Moved(copied=4 * o.elements_out)) if is_result else o
 
     return model.changed(laid)
+
+
+def _in_kernel(
+    model: ModelGraph, o: Operation, planes: Collection[str], sum_after: Operation | None
+) -> Operation:
+    """Return a convolution in planes with the elements that its kernel, or a copy before it, moves."""
+    assert o.convolution is not None
+    own = tuple(moved for moved in o.beside if moved != _bias_pass(o))
+    laid = o if own == o.beside and o.layout == "features" else replace(o, beside=own, layout="features")
+    moved: list[Moved] = []
+    if sum_after is not None:
+        # DRAM delivers the second input, and L2 its rows to the k-steps of the identity
+        moved.append(Moved(one_way=o.elements_out, in_l2=o.elements_out, is_launch=False))
+        others = [s for s in model.sources(sum_after.name) if s.name != o.name]
+        moved += [Moved(copied=2 * o.elements_out) for s in others if not _has_planes(model, s, planes)]
+    if not o.is_sparse and not any(_has_planes(model, s, planes, o) for s in model.sources(o.name)):
+        moved.append(_between_zeros(o.convolution, o.elements_in))
+    return _with_beside(laid, *moved)
+
+
+def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) -> list[Moved]:
+    """Return the copies of planes as images that an operation is the first to read.
+
+    Means read planes, and a linear layer reads them after a pool at little cost.
+    """
+    found = []
+    for source in model.sources(o.name) if o.kind != "pool" else ():
+        readers = [each for each in model.readers(source.name) if each.name not in planes]
+        is_flat = source.kind == "pool" and o.kind == "gemm" and o.convolution is None
+        if source.name in planes and readers[0].name == o.name and not is_flat:
+            found.append(Moved(copied=4 * (source.elements_out // source.tensors_out)))
+    return found
 
 
 def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | None:
     """Return the convolution that adds the other operand of a sum, or None."""
     sources = model.sources(o.name)
-    if o.kind != "elementwise" or len(sources) != 2:
+    if o.kind not in ("elementwise", "relu epilogue") or len(sources) != 2 or o.name not in planes:
         return None
-    if not all(True in _layouts(model, source, planes) for source in sources):
-        return None
-    found = (
-        source.name
-        for source in reversed(sources)
-        if source.name in planes
-        and source.convolution is not None
-        and source.convolution.stride == 1
-        and len(model.readers(source.name)) == 1
-    )
-    return next(found, None)
+    return next((each.name for each in reversed(sources) if _may_add(model, each, planes)), None)
+
+
+def _may_add(model: ModelGraph, o: Operation, ours: Collection[str]) -> bool:
+    """Return whether a convolution in planes can have a second input: its output has no other reader."""
+    conv = o.convolution
+    return o.name in ours and conv is not None and conv.stride == 1 and len(model.readers(o.name)) == 1
 
 
 def in_planes(model: ModelGraph) -> frozenset[str]:
     """Return the operations that write images in planes.
 
-    These are sparse convolutions, dense ones that our kernels can run next to them, and pools and elementwise
+    These are sparse convolutions, dense ones that our kernels run between them, and pools and elementwise
     work on planes.
     """
+    ours = _convolutions_in_planes(model)
     found: set[str] = set()
+    copied: set[str] = set()
     for o in model:
-        first = next(iter(model.graph.predecessors(o.name)), None)
-        is_next = first in found and (o.kind in (*IN_PLACE, "pool") or _may_be_in_planes(o))
-        if (o.is_sparse and o.convolution is not None) or is_next or _is_first(model, o):
-            found.add(o.name)
+        before = list(model.graph.predecessors(o.name))
+        if o.name in ours:
+            copied.update(before)
+        elif not before or not _is_pass(o):
+            continue
+        elif not found.union(copied).issuperset(before):
+            sums = len(before) == 2 and o.kind in ("elementwise", "relu epilogue")
+            if not sums or not any(_may_add(model, model[name], ours) for name in before):
+                continue
+        found.add(o.name)
     return frozenset(found)
 
 
-def _may_be_in_planes(o: Operation) -> bool:
+def _is_pass(o: Operation) -> bool:
+    """Return whether an operation works on planes if its tensors are planes."""
+    return o.kind in (*IN_PLACE, "pool") and o.layout != "tokens"
+
+
+def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
+    """Return the convolutions that our kernels run: sparse ones, and dense ones that these read, at once or
+    after passes.
+
+    Filters of dense ones reach no further than the border, or read the image.
+    """
+    ours = {o.name for o in model if o.is_sparse and o.convolution is not None}
+    border = max([BORDER, *(conv.padding for name in ours if (conv := model[name].convolution) is not None)])
+    read: set[str] = set()
+    for o in reversed(list(model)) if ours else ():
+        if any(each.name in ours or (_is_pass(each) and each.name in read) for each in model.readers(o.name)):
+            read.add(o.name)
+            if _runs_in_planes(model, o, border):
+                ours.add(o.name)
+    return frozenset(ours)
+
+
+def _runs_in_planes(model: ModelGraph, o: Operation, border: int) -> bool:
     """Return whether our kernels run a convolution: odd filters that reach as far as the border."""
     conv = o.convolution
-    is_square = conv is not None and conv.kernel_h == conv.kernel_w == 2 * conv.padding + 1
-    return o.kind == "gemm" and conv is not None and is_square and conv.padding <= BORDER and o.m % 8 == 0
-
-
-def _is_first(model: ModelGraph, o: Operation) -> bool:
-    """Return whether a dense convolution of the image has only readers in planes, at once or after a pool."""
-    conv = o.convolution
-    if o.kind != "gemm" or conv is None or o.is_sparse or conv.kernel_h != 2 * conv.padding + 1 or o.m % 8:
+    if (
+        o.kind != "gemm"
+        or conv is None
+        or o.m % 8
+        or not conv.kernel_h == conv.kernel_w == 2 * conv.padding + 1
+    ):
         return False
-    reads_image = [source.kind for source in model.sources(o.name)] == ["input"]
-    may_be = conv.padding <= BORDER or conv.stride > 1
-    readers = [
-        reader
-        for each in model.readers(o.name)
-        for reader in (model.readers(each.name) if each.kind in (*IN_PLACE, "pool") else [each])
-    ]
-    return reads_image and may_be and any(r.is_sparse and r.convolution is not None for r in readers)
+    is_first = conv.stride > 1 and [source.kind for source in model.sources(o.name)] == ["input"]
+    return conv.padding <= border or is_first
 
 
-def _layouts(model: ModelGraph, o: Operation, planes: Collection[str]) -> set[bool]:
-    """Return the layouts in which the output exists: True for planes, False for channels-last.
+def _has_planes(
+    model: ModelGraph, o: Operation, planes: Collection[str], but: Operation | None = None
+) -> bool:
+    """Return whether an output exists in planes: it was written so, or copied for a convolution.
 
-    Both exist if the output was transposed for a sparse reader.
+    Parameters
+    ----------
+    but : a dense convolution, which makes no copy for itself
     """
-    is_in_planes = o.name in planes
-    return {is_in_planes, is_in_planes or any(reader.is_sparse for reader in model.readers(o.name))}
+    return o.name in planes or any(
+        each.convolution is not None and each.name in planes and (but is None or each.is_sparse)
+        for each in model.readers(o.name)
+    )
 
 
 def _with_beside(o: Operation, *moved: Moved) -> Operation:

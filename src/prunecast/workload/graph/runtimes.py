@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from prunecast.errors import check_choice
 from prunecast.hardware import Costs, GpuSpec, MemoryPass, load_costs, sm_clock_hz
-from prunecast.hardware.spec import SECTOR_BYTES
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.collectives.call import collective
@@ -200,7 +199,7 @@ def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
     """Return the seconds of the extra elements that an operation moves."""
     return MemoryPass(
         copied_bytes=moved.copied * ELEMENT_BYTES,
-        l2_bytes=moved.in_l2 * ELEMENT_BYTES + moved.scattered * (SECTOR_BYTES - ELEMENT_BYTES),
+        l2_bytes=moved.in_l2 * ELEMENT_BYTES,
         one_way_bytes=moved.one_way * ELEMENT_BYTES,
         start_s=gpu.graph_launch_s if moved.is_launch else 0.0,
     ).seconds(gpu)

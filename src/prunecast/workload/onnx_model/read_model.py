@@ -7,13 +7,14 @@ has a node for each, which would overestimate the memory traffic.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.onnx_file import PRODUCTS, WeightUse, open_onnx, text_only, weight_uses
 from prunecast.workload.graph import ModelGraph, Operation
+from prunecast.workload.graph.pointwise import fuse_pointwise
 from prunecast.workload.onnx_model.operators import (
     ImageSizes,
     Shapes,
@@ -28,7 +29,6 @@ from prunecast.workload.onnx_model.operators import (
 )
 
 if TYPE_CHECKING:
-    import networkx as nx
     import onnx
 
 FEW = 64
@@ -102,7 +102,7 @@ def _read(
             else f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none"
         )
     return OnnxModel(
-        graph=_fuse(builder.model),
+        graph=fuse_pointwise(builder.model),
         unknown=builder.unknown,
         takes=free_sizes(model),
         untimed=builder.untimed,
@@ -186,89 +186,3 @@ class _Builder:
 
     def _elements(self, tensor: str) -> int:
         return math.prod(self.shapes.get(tensor, (0,)))
-
-
-def _fuse(model: ModelGraph) -> ModelGraph:
-    """Return the graph with fewer operations. Products, attention and unknown operations all stay."""
-    import networkx as nx
-
-    graph: nx.DiGraph[str] = model.graph.copy()
-    for name in list(nx.lexicographical_topological_sort(graph)):
-        _join_pointwise(graph, name)
-    for name in list(graph):
-        _join_norm(graph, name)
-    for name in list(graph):
-        _join_product(graph, name)
-    return _rebuilt(model, graph)
-
-
-def _kind(graph: "nx.DiGraph[str]", name: str) -> str:
-    return _operation(graph, name).kind
-
-
-def _operation(graph: "nx.DiGraph[str]", name: str) -> Operation:
-    operation: Operation = graph.nodes[name]["operation"]
-    return operation
-
-
-def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Merge element-wise work into the element-wise work before it, if that reads all its other inputs."""
-    if _kind(graph, name) != "elementwise":
-        return
-    before = set(graph.predecessors(name))
-    for other in sorted(before):
-        reads = set(graph.predecessors(other))
-        if (
-            _kind(graph, other) == "elementwise"
-            and before <= reads | {other}
-            and _same_size(graph, name, other)
-        ):
-            stays = set(graph.successors(other)) - {name}
-            out = _operation(graph, name).elements_out + (
-                _operation(graph, other).elements_out if stays else 0
-            )
-            _merge(graph, name, into=other, elements_out=out)
-            return
-
-
-def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Merge a norm into the sum before it: one kernel, which also writes the sum if other
-    operations read it.
-    """
-    if name not in graph or _kind(graph, name) != "normalise" or graph.in_degree(name) != 1:
-        return
-    (other,) = graph.predecessors(name)
-    if _kind(graph, other) == "elementwise" and _same_size(graph, name, other):
-        stays = set(graph.successors(other)) - {name}
-        out = _operation(graph, name).elements_out + (_operation(graph, other).elements_out if stays else 0)
-        _merge(graph, name, into=other, elements_out=out)
-        graph.nodes[other]["operation"] = replace(_operation(graph, other), kind="normalise")
-
-
-def _join_product(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Merge element-wise work into the product before it, if that is its only input and the only reader."""
-    if name not in graph or _kind(graph, name) != "elementwise" or graph.in_degree(name) != 1:
-        return
-    (other,) = graph.predecessors(name)
-    if _kind(graph, other) == "gemm" and graph.out_degree(other) == 1 and _same_size(graph, name, other):
-        _merge(graph, name, into=other, elements_out=_operation(graph, other).elements_out)
-
-
-def _same_size(graph: "nx.DiGraph[str]", one: str, other: str) -> bool:
-    return _operation(graph, one).elements_out == _operation(graph, other).elements_out
-
-
-def _merge(graph: "nx.DiGraph[str]", name: str, *, into: str, elements_out: int) -> None:
-    for reader in list(graph.successors(name)):
-        graph.add_edge(into, reader, elements=_operation(graph, name).elements_out)
-    graph.remove_node(name)
-    graph.nodes[into]["operation"] = replace(_operation(graph, into), elements_out=elements_out)
-
-
-def _rebuilt(model: ModelGraph, graph: "nx.DiGraph[str]") -> ModelGraph:
-    fused = ModelGraph(name=model.name)
-    for operation in model:  # in their order
-        if operation.name in graph:
-            fused.graph.add_node(operation.name, operation=_operation(graph, operation.name))
-    fused.graph.add_edges_from(graph.edges(data=True))
-    return fused

@@ -1,0 +1,224 @@
+"""Predicted time of a whole network, dense and with sparse layers, and the layers that should be sparse.
+
+The launches, and their sum over a pass, are those of `predict --runtime torch`: `workload.torch_model` reads
+the traced network, and `workload.graph` adds its time. The dense network is cuDNN's, compiled by torch.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from prunecast.choice import fastest_plan
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import plan_dense
+from prunecast.patterns import TileMap
+from prunecast.torch.conv import MOST_SIZES, SparseConv2d
+from prunecast.torch.layer_table import dtype_name
+from prunecast.torch.network import Traced
+from prunecast.torch.planes import whole_batch
+from prunecast.workload.candidates import tile_kernels
+from prunecast.workload.engines import Engine
+from prunecast.workload.graph import model_time
+from prunecast.workload.graph.model_graph import Operation
+from prunecast.workload.graph.runtimes import rewritten
+from prunecast.workload.layer_launches import plan_in_planes, seconds_of, sequences_of
+from prunecast.workload.torch_model.read_module import ModuleGraph, read_module
+
+LEAST_GAIN = 0.05
+"""Share of the dense time that a network with sparse layers must save. Kind: choice, about half of the error
+of predicted speedups (four networks, H200, 2026-11-28)."""
+LEAST_SAVED = 0.01
+"""Share of the pass that a layer must save by being dense. Kind: choice."""
+USUAL_SIDE = 224
+"""Pixels of a side of images of unknown size. Kind: choice, that of most networks of images."""
+USUAL_IMAGES = 64
+"""Most images of a pass of unknown size. Kind: choice."""
+
+SecondsOf = Callable[[Operation], float]
+
+
+class NetworkTime:
+    """Predicted seconds of a pass for any set of sparse layers.
+
+    Parameters
+    ----------
+    network : the network at one size of its inputs
+    sparse : layer -> seconds of one of its products if it is sparse, for all layers that can be
+    gpu, dtype : the GPU, and the format of weights and images
+    """
+
+    def __init__(
+        self, network: ModuleGraph, sparse: Mapping[str, SecondsOf], gpu: GpuSpec, dtype: str
+    ) -> None:
+        self._graph, self._module_of = rewritten(network.graph, "torch", by_matrix=True), network.module_of
+        self._engine, self._dtype = Engine(name="model", gpu=gpu), dtype
+        products = self._graph.products
+        self._dense = {name: self._dense_seconds(o) for name, o in products.items()}
+        self._sparse = {
+            name: sparse[module](o)
+            for name, o in products.items()
+            if (module := self._module_of.get(name, "")) in sparse
+        }
+        self._known: dict[frozenset[str], float] = {}
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Layers that can be sparse, in the order of the network."""
+        return tuple(dict.fromkeys(self._module_of[name] for name in self._sparse))
+
+    def seconds(self, sparse: Iterable[str] = ()) -> float:
+        """Return the seconds of a pass with these layers sparse."""
+        names = frozenset(sparse)
+        if names not in self._known:
+            own = frozenset(name for name in self._sparse if self._module_of[name] in names)
+            times = {**self._dense, **{name: self._sparse[name] for name in own}}
+            time = model_time(self._graph, self._engine.gpu, times, sparse=own, dtype=self._dtype)
+            self._known[names] = time.seconds
+        return self._known[names]
+
+    @cached_property
+    def best(self) -> frozenset[str]:
+        """Layers that should be sparse; none if the network would not save `LEAST_GAIN`.
+
+        Starting with all layers, one is left dense, or all before or after one, or one becomes sparse again,
+        until less than `LEAST_SAVED` is saved. Between sparse layers, one dense layer can cost more in copies
+        of images than it saves.
+        """
+        best = frozenset(self.layers)
+        while best and self.seconds(near := min(self._near(best), key=self.seconds)) <= (
+            1.0 - LEAST_SAVED
+        ) * self.seconds(best):
+            best = near
+        return best if self.seconds(best) <= (1.0 - LEAST_GAIN) * self.seconds() else frozenset()
+
+    def _near(self, sparse: frozenset[str]) -> list[frozenset[str]]:
+        """Return the sets that one step of the search reaches."""
+        order = [name for name in self.layers if name in sparse]
+        return [
+            *(sparse ^ {name} for name in self.layers),
+            *(frozenset(order[place:]) for place in range(2, len(order) + 1)),
+            *(frozenset(order[:place]) for place in range(1, len(order) - 1)),
+        ]
+
+    def _dense_seconds(self, o: Operation) -> float:
+        plan = plan_dense(o.m, o.k, o.n, self._dtype, self._engine.gpu)
+        return seconds_of(sequences_of((plan,), o.convolution, "best", self._engine), self._engine)
+
+
+def planned_seconds(tiles: TileMap, gpu: GpuSpec, dtype: str, o: Operation) -> float:
+    """Return the predicted seconds of a product with these tiles."""
+    engine = Engine(name="model", gpu=gpu)
+    if o.convolution is not None:
+        conv = replace(o.convolution, batch=whole_batch(o.convolution.batch))
+        return engine.estimate(plan_in_planes("stspmm", tiles, conv, dtype, gpu)).seconds
+    plans = (fastest_plan(kernel, tiles, o.n, dtype, gpu) for kernel in tile_kernels(o.n))
+    return min(engine.estimate(plan).seconds for plan in plans)
+
+
+class Verdict(NamedTuple):
+    """The layers of a network that stay dense, as predicted for one size of its inputs."""
+
+    dense: frozenset[str]
+    whole: bool
+    """No layer should be sparse."""
+    line: str
+    """The times, as one line."""
+
+
+def verdict_on(
+    model: nn.Module,
+    network: Traced,
+    kept: Mapping[str, TileMap],
+    gpu: GpuSpec,
+    *,
+    example: Any = None,
+    images: int = USUAL_IMAGES,
+) -> Verdict | None:
+    """Return which of the layers in tiles should stay dense; None for a network that is not read.
+
+    Parameters
+    ----------
+    kept : layer -> its tiles
+    example : inputs of the model: a tensor, the sizes of one, or a sequence of either; None for images of
+        224 x 224 pixels
+    images : images of a pass if no example is given
+
+    Raises
+    ------
+    BadInput : the model does not run on the example
+    """
+    inputs = _inputs_of(model, network, example, images)
+    if network.graph is None or not inputs:
+        return None
+    try:
+        read = read_module(network.graph, model, inputs)
+        if any(o.kind == "attention" for o in read.graph):
+            return None
+        dtype = dtype_name(next(model.parameters()).dtype)
+        of_layer = {name: partial(planned_seconds, tiles, gpu, dtype) for name, tiles in kept.items()}
+        time = NetworkTime(read, of_layer, gpu, dtype)
+    except BadInput:
+        if example is not None:
+            raise
+        return None
+    sparse = time.best
+    fastest_us, dense_us = 1e6 * time.seconds(sparse or time.layers), 1e6 * time.seconds()
+    line = f"predicted {fastest_us:.0f} us sparse, {dense_us:.0f} us dense ({_words(inputs)}, {gpu.name})"
+    return Verdict(frozenset(time.layers) - sparse, not sparse, line)
+
+
+def _inputs_of(model: nn.Module, network: Traced, example: Any, images: int) -> list[Any]:
+    """Return the inputs of a network; none if no example is given and it reads something else than images."""
+    if example is not None:
+        is_one = isinstance(example, torch.Tensor) or all(isinstance(each, int) for each in example)
+        return [example] if is_one else list(example)
+    nodes = [] if network.graph is None else [n for n in network.graph.nodes if n.op == "placeholder"]
+    first = [site for site in network.sites if site.conv.args[:1] == tuple(nodes)]
+    if not first:
+        return []
+    channels = model.get_submodule(first[0].name).in_channels
+    return [(min(images, USUAL_IMAGES), channels, USUAL_SIDE, USUAL_SIDE)]
+
+
+def _words(inputs: Sequence[Any]) -> str:
+    sizes = [tuple(each.shape) if isinstance(each, torch.Tensor) else tuple(each) for each in inputs]
+    return ", ".join(" x ".join(map(str, each)) for each in sizes)
+
+
+def watch_sizes(model: nn.Module, network: Traced) -> None:
+    """Warn at the first call of a rewritten network with new sizes if dense is predicted to be as fast."""
+    seen: list[str] = []
+
+    def after_call(called: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
+        if torch.compiler.is_compiling() or not all(isinstance(each, torch.Tensor) for each in inputs):
+            return
+        sizes = _words(inputs)
+        if sizes in seen:
+            return
+        del seen[: len(seen) + 1 - MOST_SIZES]
+        seen.append(sizes)
+        _warn_if_slower(called, network, inputs)
+
+    model.register_forward_hook(after_call)
+
+
+def _warn_if_slower(model: nn.Module, network: Traced, inputs: Sequence[torch.Tensor]) -> None:
+    convs = {name: each for name, each in model.named_modules() if isinstance(each, SparseConv2d)}
+    gpu = next(iter(convs.values())).product.gpu
+    assert network.graph is not None
+    try:
+        read = read_module(network.graph, model, inputs)
+    except BadInput:  # a module that the traced network called has changed since
+        return
+    of_layer = {name: each.seconds for name, each in convs.items()}
+    time = NetworkTime(read, of_layer, gpu, dtype_name(inputs[0].dtype))
+    sparse_us, dense_us = 1e6 * time.seconds(time.layers), 1e6 * time.seconds()
+    if sparse_us >= dense_us:
+        said = f"predicted {sparse_us:.0f} us sparse, {dense_us:.0f} us dense on {gpu.name}"
+        warnings.warn(f"network at {_words(inputs)}: {said}: it is faster dense", stacklevel=3)

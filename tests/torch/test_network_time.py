@@ -1,0 +1,206 @@
+"""The predicted time of whole convolutional networks, and which stay dense, without a GPU."""
+
+import copy
+import warnings
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from prunecast.errors import BadInput  # noqa: E402
+from prunecast.hardware import load_gpu  # noqa: E402
+from prunecast.torch import SparseConv2d, sparsify  # noqa: E402
+from prunecast.torch.network import trace  # noqa: E402
+from prunecast.torch.network_time import LEAST_SAVED, NetworkTime  # noqa: E402
+from prunecast.workload.graph import Pass, load_pass  # noqa: E402
+from prunecast.workload.graph.rewrites import in_planes  # noqa: E402
+from prunecast.workload.graph.runtimes import rewritten, with_sparse  # noqa: E402
+from prunecast.workload.torch_model.read_module import read_module  # noqa: E402
+from tests.torch.test_network import (  # noqa: E402
+    Block,
+    Bottleneck,
+    Mixer,
+    Pyramid,
+    ResNet,
+    UNet,
+    calls,
+    ready,
+    resnet18,
+    vgg,
+)
+
+GPU = "h200-sxm"
+
+
+class Inverted(nn.Module):
+    """A block of a MobileNetV3: a depthwise convolution between two of 1x1, whose channels are weighted."""
+
+    def __init__(self, channels, wide):
+        super().__init__()
+        self.expand = nn.Sequential(nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide))
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(wide, wide, 5, padding=2, groups=wide, bias=False), nn.BatchNorm2d(wide)
+        )
+        self.pool, self.fc1, self.fc2 = (
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(wide, 24, 1),
+            nn.Conv2d(24, wide, 1),
+        )
+        self.project = nn.Sequential(nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        y = functional.hardswish(self.depthwise(functional.hardswish(self.expand(x))))
+        scale = functional.hardsigmoid(self.fc2(functional.relu(self.fc1(self.pool(y)))))
+        return x + self.project(scale * y)
+
+
+def mobilenet():
+    stem = nn.Conv2d(3, 40, 3, 2, 1), nn.Hardswish()
+    end = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(40, 1000)
+    return ready(nn.Sequential(*stem, Inverted(40, 120), Inverted(40, 240), *end))
+
+
+def converted(model, shape, **options):
+    options = {"sparsity": 0.75, "gpu": GPU, "max_tokens": 64, "quiet": True, "example": shape} | options
+    return sparsify(model, "tile-wise:128", convolutions=True, **options)
+
+
+def content(graph):
+    return Counter((o.kind, o.m, o.k, o.n, o.convolution, o.elements_in, o.elements_out) for o in graph)
+
+
+@pytest.mark.parametrize("norms", [True, False])
+def test_a_traced_resnet_is_the_standard_one(norms):
+    model = ready(resnet18())
+    if not norms:
+        for name, module in list(model.named_modules()):
+            if isinstance(module, nn.BatchNorm2d):
+                model.set_submodule(name, nn.Identity())
+    read = read_module(trace(model).graph, model, [(32, 3, 224, 224)])
+    assert content(read.graph) == content(load_pass("resnet18", Pass(32, 1)))
+    assert set(read.module_of) == set(read.graph.products)
+
+
+def conversions(model, shape):
+    """Copies into planes and out of them: of the graph that is priced, and of the code that runs."""
+    network = trace(model)
+    read = read_module(network.graph, model, [shape])
+    convs = [n for n, m in model.named_modules() if isinstance(m, nn.Conv2d) and m.groups == 1]
+    sparse = [n for n in convs if model.get_submodule(n).in_channels % 8 == 0]
+    own = frozenset(name for name in read.module_of if read.module_of[name] in sparse)
+    graph = with_sparse(rewritten(read.graph, "torch", by_matrix=True), own)
+    planes = in_planes(graph)
+    into = sum(o.kind == "transpose" for o in graph)
+    into += sum(
+        o.name in planes and not o.is_sparse and any(each.copied for each in o.beside)
+        for o in graph.products.values()
+    )
+    out = sum(
+        (o.name not in planes or not graph.readers(o.name)) and any(each.copied > 0 for each in o.beside)
+        for o in graph
+    )
+    converted(model, shape, target=sparse, only_gains=False)
+    names = Counter(calls(model))
+    return (into, out), (names["into_planes"], names["as_images"])
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (lambda: ResNet(Block(32, 64), Block(64, 64, 2)), (8, 3, 32, 32)),
+        (lambda: ResNet(Bottleneck(32, 16, 64), Bottleneck(64, 32, 64, 2)), (8, 3, 32, 32)),
+        (resnet18, (8, 3, 64, 64)),
+        (vgg, (8, 3, 16, 16)),
+        (UNet, (8, 8, 12, 8)),
+        (Pyramid, (8, 8, 12, 8)),
+        (Mixer, (8, 8, 9, 7)),
+        (mobilenet, (8, 3, 32, 32)),
+    ],
+)
+def test_copies_that_are_priced_are_those_of_the_code(model, shape):
+    priced, run = conversions(ready(model()), shape)
+    assert priced == run
+
+
+def test_a_resnet_that_gains_is_sparse():
+    model = ready(ResNet(Block(64, 64), Block(64, 128, 2), Block(128, 128), stem=64, last=128))
+    done = converted(model, (64, 3, 224, 224), ignore=["fc"])
+    assert len(done.layers) >= 5
+    assert sum(isinstance(module, SparseConv2d) for module in model.modules()) >= 5
+
+
+@pytest.mark.parametrize("example", [(32, 3, 224, 224), torch.empty(32, 3, 224, 224).half(), None])
+def test_a_network_that_cannot_gain_stays_dense_and_unchanged(example):
+    model = mobilenet()
+    state, kind = copy.deepcopy(model.state_dict()), type(model)
+    with pytest.warns(UserWarning, match=r"left dense: predicted \d+ us sparse, \d+ us dense"):
+        done = converted(model, example, quiet=False, max_tokens=32)
+    assert done.layers == ()
+    assert "the network is left dense: predicted" in done.left[0]
+    assert type(model) is kind
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def toy(seconds_of_layer):
+    """A chain of five convolutions with given seconds, dense all 1e-4."""
+    model = ready(nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1) for _ in seconds_of_layer)))
+    read = read_module(trace(model).graph, model, [(8, 64, 56, 56)])
+    sparse = {str(i): (lambda _, s=s: s) for i, s in enumerate(seconds_of_layer)}
+    return NetworkTime(read, sparse, load_gpu(GPU), "fp16")
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        (1e-6,) * 5,
+        (1e-3,) * 5,
+        (1e-3, 1e-6, 1e-6, 1e-6, 1e-6),
+        (1e-6, 1e-3, 1e-6, 1e-3, 1e-6),
+        (1e-3, 1e-3, 1e-6, 1e-6, 1e-6),
+        (1e-6, 1e-6, 1e-3, 1e-3, 1e-3),
+    ],
+)
+def test_the_best_layers_are_those_of_all_sets(seconds):
+    time = toy(seconds)
+    every = [set(found) for count in range(6) for found in combinations(time.layers, count)]
+    least = min(time.seconds(each) for each in every)
+    assert time.seconds(time.best) <= least / (1.0 - LEAST_SAVED) ** len(seconds)
+
+
+def run(model, *shapes):
+    """Call a model without computing."""
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        for shape in shapes:
+            model(torch.empty(shape).half())
+
+
+def test_a_network_warns_once_at_a_size_at_which_it_is_slower():
+    model, large = mobilenet(), (64, 3, 224, 224)
+    converted(model, large, only_gains=False)
+    with pytest.warns(UserWarning, match="network at 64 x 3 x 224 x 224: .* it is faster dense") as said:
+        run(model, large, large)
+    assert len(said) == 1
+
+
+def test_a_network_does_not_warn_at_a_size_at_which_it_gains():
+    model = ready(ResNet(Block(64, 64), Block(64, 128, 2), stem=64, last=128))
+    converted(model, (64, 3, 224, 224), ignore=["fc"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(model, (64, 3, 224, 224))
+
+
+def test_an_example_that_does_not_fit_is_one_line_and_changes_nothing():
+    model = ready(ResNet(Block(32, 64)))
+    state = copy.deepcopy(model.state_dict())
+    with pytest.raises(BadInput, match=r"does not run on inputs of \(2, 5, 32, 32\)") as error:
+        converted(model, (2, 5, 32, 32))
+    assert "\n" not in str(error.value)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
