@@ -2,17 +2,22 @@
 
     python -m benchmarks.guided predict               # no GPU needed
     python -m benchmarks.guided run --out DIR [--seconds 100]
+    python -m benchmarks.guided maps [--maps 100] [--gpus h200-sxm t4] [--unconfirmed]    # no GPU needed
 
 Six layers of half-normal weights under log-normal scales of columns and row blocks, four put together from
 the bundled trained weights; each at 75 % with the unsplit tile-wise kernel and with STSpMM. Gain is the time
 saved of that of tile-wise pruning's tiles under the same kernel, at no less importance. Every plan is checked
 against float64, then all plans of a layer are timed in turn, inputs rotated over twice the L2. `run` writes
-DIR/guided.json.
+DIR/guided.json. `maps` compares guided with tile-wise pruning on skewed layers drawn at random: by how much
+is it slower at worst, by either engine? `--unconfirmed` guides by the closed form only.
 """
 
 import argparse
 import json
+import random
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +28,12 @@ from benchmarks.goals import Goal, print_goal
 from benchmarks.suite import build_all
 from benchmarks.tile.cases import GPU
 from prunecast.choice import fastest_plan
+from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.models import estimate
+from prunecast.models import Estimate, estimate
 from prunecast.patterns import TileMap, parse_pattern, weigh
 from prunecast.patterns.sources import read_weights
-from prunecast.simulator import simulate
+from prunecast.simulator import SimResult, simulate
 
 WEIGHTS = Path(__file__).parent.parent / "examples" / "stdlib_lm" / "weights.safetensors"
 KERNELS = ("tile-wise", "stspmm")
@@ -102,23 +108,59 @@ def pairs() -> list[Pair]:
     return [_pair(layer, kernel) for layer in layers() for kernel in KERNELS]
 
 
-def _pair(layer: Layer, kernel: str) -> Pair:
-    def seconds(_: str, tiles: TileMap) -> float:
-        return estimate(_plan(tiles, layer, kernel), GPU).seconds
+def _pair(layer: Layer, kernel: str, gpu: GpuSpec = GPU, *, confirmed: bool = True) -> Pair:
+    def seconds(run: Callable[[KernelPlan, GpuSpec], Estimate | SimResult], _: str, tiles: TileMap) -> float:
+        return run(_plan(tiles, layer, kernel, gpu), gpu).seconds
 
     importance = {layer.name: weigh(layer.name, layer.weights)}
     tile_wise = parse_pattern(f"tile-wise:{layer.height}")
-    guided = parse_pattern(f"atp:{layer.height}:guided").timed_by(seconds)
+    confirm = partial(seconds, simulate) if confirmed else None
+    guided = parse_pattern(f"atp:{layer.height}:guided").timed_by(partial(seconds, estimate), confirm)
     plans = []
     for pattern in (tile_wise, guided):
         kept = pattern.map(pattern.prune(importance, SPARSITY)[layer.name])
         assert isinstance(kept, TileMap)
-        plans.append(_plan(kept, layer, kernel))
+        plans.append(_plan(kept, layer, kernel, gpu))
     return Pair(layer, kernel, *plans)
 
 
-def _plan(tiles: TileMap, layer: Layer, kernel: str) -> KernelPlan:
-    return fastest_plan(kernel, tiles, layer.n, "fp16", GPU)
+def _plan(tiles: TileMap, layer: Layer, kernel: str, gpu: GpuSpec) -> KernelPlan:
+    return fastest_plan(kernel, tiles, layer.n, "fp16", gpu)
+
+
+def skewed_layer(seed: int) -> Layer:
+    """Draw a layer of 512 to 2048 rows and columns with 128 to 4096 tokens."""
+    draw = random.Random(seed)
+    m, k = (draw.choice((512, 1024, 1536, 2048)) for _ in range(2))
+    n = draw.choice((128, 512, 1024, 2048, 4096))
+    return Layer(
+        f"{m}x{k}x{n} #{seed}", skewed(m, k, seed, draw.uniform(0.0, 0.9)), n, draw.choice((64, 128))
+    )
+
+
+def compare_maps(name: str, maps: int, *, confirmed: bool) -> None:
+    """Print how guided pruning compares with tile-wise pruning on one GPU, by either engine."""
+    gpu = load_gpu(name)
+    for kernel in KERNELS:
+        found = [_pair(skewed_layer(seed), kernel, gpu, confirmed=confirmed) for seed in range(maps)]
+        for engine in (estimate, simulate):
+            slower = [
+                engine(pair.guided, gpu).seconds / engine(pair.tile_wise, gpu).seconds - 1.0 for pair in found
+            ]
+            worst = int(np.argmax(slower))
+            print(
+                f"{name:16} {kernel:10} {engine.__name__:9} mean {np.mean(slower):+7.1%} worst"
+                f" {slower[worst]:+7.1%} ({found[worst].layer.name}), {sum(s > 0.01 for s in slower)} of"
+                f" {maps} beyond 1 %",
+                flush=True,
+            )
+        kept = [retained(pair, pair.guided) / retained(pair, pair.tile_wise) for pair in found]
+        print(f"{name:16} {kernel:10} importance of tile-wise pruning: least {min(kept):.6f}", flush=True)
+
+
+def retained(pair: Pair, plan: KernelPlan) -> float:
+    """Importance that a plan of the pair's layer keeps."""
+    return float((np.abs(pair.layer.weights) * plan.tiles.mask()).sum(dtype=np.float64))
 
 
 def predicted(pair: Pair) -> dict[str, Any]:
@@ -210,10 +252,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("predict", "run"))
+    parser.add_argument("what", choices=("predict", "run", "maps"))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=130.0)
+    parser.add_argument("--maps", type=int, default=100)
+    parser.add_argument("--gpus", nargs="*", default=["h200-sxm", "a100-sxm4-40gb", "t4"])
+    parser.add_argument("--unconfirmed", action="store_true")
     options = parser.parse_args()
+    if options.what == "maps":
+        for gpu in options.gpus:
+            compare_maps(gpu, options.maps, confirmed=not options.unconfirmed)
+        return
     if options.what == "run":
         run(options.out, options.seconds)
         return

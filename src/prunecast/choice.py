@@ -8,6 +8,7 @@ Configs are ranked before they are planned, by `prunecast.models.config_roofline
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,8 +31,9 @@ estimate over all configs is 0.3 % faster in the mean over the recorded products
 those of small-n (2026-11-22)."""
 
 NEAR_GUESSED = 1.6
-"""Value of `NEAR` for kernels that split tiles if most of their costs are guesses. Kind: choice, with less
-V100, T4, A100 lose up to 11 % on five uneven maps (closed form, 2026-11-23)."""
+"""Value of `NEAR` for kernels if most of their costs are guesses. Kind: choice, with 1.12 STSpMM loses up to
+11 % on five uneven maps on V100, T4 and A100 (closed form, 2026-11-23), and other kernels up to 43 % on 10
+random layers (`balanced` on an A100, 2026-11-28)."""
 
 TIE = 1.025
 """Estimates up to this many times the least count as a tie, and the plan that uses nearly all SMs wins. The
@@ -236,29 +238,30 @@ class _Near(NamedTuple):
 def _near_plans(
     product: Product, most: int | None, allowed: Callable[[Any], bool] | None, options: dict[str, Any]
 ) -> list[_Near]:
-    """Return the plans near the best roofline time, or those of the best config that fits on an SM."""
+    """Return the plans near the best roofline time of the configs that fit on an SM."""
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = [product.roofline_seconds(config) for config in configs]
-    order = sorted(range(len(configs)), key=seconds.__getitem__)
-    guessed = product.kernel.splits and product.kernel.guessed_costs(product.gpu) > MOSTLY
-    limit = NEAR_GUESSED if guessed and most is None else NEAR
-    near = [configs[i] for i in order if seconds[i] <= limit * seconds[order[0]]][:most]
-    plans = _that_fit(product, near, options)
-    if plans:
-        return plans
-    for config in [configs[i] for i in order][len(near) :]:
-        plans = _that_fit(product, [config], options)
-        if plans:
-            return plans
-    raise PlanDoesNotFit(
-        f"{product.kernel.name}: no config of the kernel fits on an SM of {product.gpu.name}"
-    )
-
-
-def _that_fit(product: Product, configs: Sequence[Any], options: dict[str, Any]) -> list[_Near]:
+    guessed = product.kernel.guessed_costs(product.gpu) > MOSTLY
+    near = NEAR_GUESSED if guessed and most is None else NEAR
     plans: list[_Near] = []
-    for config in configs:
-        with contextlib.suppress(PlanDoesNotFit):
-            made = product.plans(config, **options)
-            plans += [_Near(config, place, plan) for place, plan in enumerate(made)]
+    tried, limit = 0, math.inf
+    for i in sorted(range(len(configs)), key=seconds.__getitem__):
+        if seconds[i] > limit or tried == most:
+            break
+        fitting = _that_fit(product, configs[i], options)
+        if fitting:
+            plans += fitting
+            # The first config that fits has the best roofline time of those that do
+            tried, limit = tried + 1, min(limit, near * seconds[i])
+    if not plans:
+        raise PlanDoesNotFit(
+            f"{product.kernel.name}: no config of the kernel fits on an SM of {product.gpu.name}"
+        )
     return plans
+
+
+def _that_fit(product: Product, config: Any, options: dict[str, Any]) -> list[_Near]:
+    with contextlib.suppress(PlanDoesNotFit):
+        made = product.plans(config, **options)
+        return [_Near(config, place, plan) for place, plan in enumerate(made)]
+    return []

@@ -7,7 +7,8 @@ from hypothesis.extra import numpy as hnp
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
 from prunecast.patterns.dense_block import FEWEST_ROWS, grow_blocks, prune_dense_block
-from prunecast.patterns.dense_block_pattern import cheaper_parts, cluster_counts, prune_guided_block
+from prunecast.patterns.dense_block_pattern import cheaper_parts, prune_guided_block
+from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.plain import prune_unstructured
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
@@ -109,28 +110,55 @@ def test_parts_do_not_overlap_and_have_the_sparsity(matrix, sparsity, price):
     of_rows=st.integers(0, 9),
     most=st.integers(1, 5),
 )
-def test_guided_blocks_are_worth_more_per_second_than_any_number(matrix, sparsity, of_rows, most):
-    def seconds(mask):
-        return 1.0 + np.count_nonzero(mask) + of_rows * len(np.unique(mask, axis=0))
+def test_guided_blocks_are_no_slower_and_retain_no_less_than_without_guidance(
+    matrix, sparsity, of_rows, most
+):
+    def seconds(tiles):
+        return 1.0 + np.count_nonzero(tiles.mask()) + of_rows * tiles.tile_count
 
     guided = prune_guided_block(matrix, sparsity, seconds, most_clusters=most, fewest_rows=2)
-    assert guided.size - np.count_nonzero(guided) >= naive.target(sparsity, guided.size)
-    worth = retained_importance(matrix, guided) / seconds(guided)
-    for clusters in cluster_counts(most):
-        mask = prune_dense_block(matrix, sparsity, clusters=clusters, fewest_rows=2)
-        assert worth >= retained_importance(matrix, mask) / seconds(mask) - 1e-12
+    plain = prune_dense_block(matrix, sparsity, clusters=most, fewest_rows=2)
+    assert retained_sum(matrix, guided) >= retained_sum(matrix, plain) * (1 - 1e-9)
+    pattern = parse_pattern(f"dense-block:{most}")
+    assert seconds(pattern.map(guided)) <= seconds(pattern.map(plain))
 
 
-def test_guided_blocks_lose_columns_that_cost_a_whole_step():
-    """A loop that takes 16 columns at a time makes the last four of 20 as dear as sixteen."""
+def test_guided_blocks_reach_the_importance_in_whole_steps():
+    """A loop over 16 columns at a time makes 18 of 20 columns as slow as 32, which retain more."""
     matrix = np.abs(np.random.default_rng(0).standard_normal((40, 40)))
-    matrix[:, 16:] *= 0.2
 
-    def seconds(mask):
-        return float(sum(-(-width // 16) for width in np.unique(mask, axis=0).sum(axis=1)))
+    def seconds(tiles):
+        return float(sum(-(-width // 16) for width in tiles.kept_per_tile))
 
     mask = prune_guided_block(matrix, 0.5, seconds, most_clusters=1)
-    assert np.count_nonzero(mask.any(axis=0)) == 16
+    plain = prune_dense_block(matrix, 0.5, clusters=1)
+    assert np.count_nonzero(plain.any(axis=0)) == 20
+    assert retained_sum(matrix, mask) >= retained_sum(matrix, plain)
+    assert -(-np.count_nonzero(mask.any(axis=0)) // 16) == 2
+
+
+def test_guided_blocks_take_the_planted_number():
+    """Four kinds of rows: four clusters retain what eight do, in half the launched tiles."""
+    random = np.random.default_rng(0)
+    kind = random.permutation(np.repeat(np.arange(4), 40))
+    importance = np.where(kind[:, None] == np.arange(80) // 20, 10.0, 1.0) * random.uniform(1, 2, (160, 80))
+    mask = prune_guided_block(importance, 0.74, lambda tiles: 1.0 + tiles.tile_count)
+    tiles = parse_pattern("dense-block:8").map(mask)
+    plain = prune_dense_block(importance, 0.74, clusters=8)
+    assert retained_sum(importance, mask) >= retained_sum(importance, plain)
+    assert tiles.tile_count <= 4
+
+
+def test_a_second_prediction_can_refuse_what_the_first_one_prefers():
+    """The first prediction prefers few tiles; the second one finds them slow: blocks stay as they are."""
+    importance = np.random.default_rng(0).uniform(1, 2, (160, 80))
+    plain = prune_dense_block(importance, 0.5, clusters=8)
+    few = prune_guided_block(importance, 0.5, lambda tiles: tiles.tile_count)
+    assert parse_pattern("dense-block:8").map(few).tile_count < 8
+    refused = prune_guided_block(
+        importance, 0.5, lambda tiles: tiles.tile_count, confirm=lambda tiles: -tiles.tile_count
+    )
+    np.testing.assert_array_equal(refused, plain)
 
 
 @pytest.mark.parametrize(

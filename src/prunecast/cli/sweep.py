@@ -49,6 +49,15 @@ def sweep(
     sparsity: Annotated[
         list[float], typer.Option(metavar="SHARE", help="Share of weights removed; can be repeated.")
     ] = [0.5, 0.75, 0.9],  # noqa: B006
+    as_important_as: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN",
+            show_default=False,
+            help="Compare at equal importance: --sparsity is that of PATTERN, all others get the sparsity at"
+            " which they retain as much.",
+        ),
+    ] = None,
     kernel: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,6 +95,7 @@ def sweep(
     from prunecast.cli.progress import ProgressLines
     from prunecast.codesign.sweep import (
         SweepStore,
+        at_equal_importance,
         expand,
         open_executor,
         run_sweep,
@@ -104,6 +114,11 @@ def sweep(
         state=state,
         launch=launch,
     )
+    asked = len(cases)
+    if as_important_as is not None:
+        cases = at_equal_importance(cases, as_important_as)
+    if asked > len(cases):
+        tell(f"{asked - len(cases)} cases are left out: they cannot retain as much as {as_important_as}.")
     if Path(output).suffix.lower() in OTHER_FORMS:
         raise BadInput(f"-o is an SQLite file, results.sqlite or so, got {output}; --parquet writes a table")
     with open_executor(executor, workers) as where, SweepStore(output) as store, ProgressLines() as progress:

@@ -58,7 +58,9 @@ def layer_crossovers(
     every point would need a search.
     """
     alone = MapMaker({layer.name: layer}, "layer", remember=True)
-    dense_seconds = seconds_of(launches.sequences(layer, (launches.dense_plan(layer),)), launches.engine)
+    dense_seconds = seconds_of(
+        launches.sequences(layer, (launches.dense_plan(layer),)), launches.engine.estimated_seconds
+    )
     found = []
     for candidate in candidates:
         pattern = launches.maker.fit(layer.name, candidate.pattern, natural=launches.natural).pattern

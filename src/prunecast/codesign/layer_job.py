@@ -171,7 +171,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
     kept, launches = job.plan(layer, candidate)
     note = _note(job, layer, candidate, kept, launches)
     sequences = job.launches.sequences(layer, launches)
-    closed_s = seconds_of(sequences, job.engine) if job.for_losers is not None else 0.0
+    closed_s = seconds_of(sequences, job.engine.estimated_seconds) if job.for_losers is not None else 0.0
 
     def start(engine: Engine) -> Callable[[float | None], Prediction]:
         started = [tuple(engine.start(plan) for plan in each.launches) for each in sequences]

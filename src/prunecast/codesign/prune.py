@@ -15,6 +15,7 @@ from prunecast.codesign.recipe import PrunedLayer, Recipe
 from prunecast.codesign.tile_maps import check_layer_names, tiles_of
 from prunecast.codesign.write_pruned import check_folders, pruned_checkpoint, write_folder
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
+from prunecast.kernels import KernelPlan
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
@@ -75,7 +76,7 @@ def prune(
         check_layer_names(loaded.layers)
     known = None if calibrate is None else calibration_of(weights, calibrate)
     guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None
-    timed = rule if guide is None else rule.timed_by(guide.seconds)
+    timed = rule if guide is None else rule.timed_by(guide.seconds, guide.confirm)
     masks, digest, rows = PackedMasks(), WeightsDigest(), []
     tiles: dict[str, TileMap] = {}
     keeps_tiles = rule.keeps == "tiles" and rule.family != "dense"
@@ -128,18 +129,25 @@ class PackedMasks(Mapping[str, MaskArray]):
 
 
 class _Guide(NamedTuple):
-    """Times of the fastest tile kernel by the closed-form model."""
+    """Times of the fastest tile kernel."""
 
     layers: Mapping[str, Layer]
     engine: Engine
     tokens: int
 
     def seconds(self, name: str, tiles: TileMap) -> float:
-        """Return the time of a layer that keeps these tiles, in seconds."""
+        """Return the closed-form time of a layer that keeps these tiles, in seconds."""
+        return self.engine.estimate(self._plan(name, tiles)).seconds
+
+    def confirm(self, name: str, tiles: TileMap) -> float:
+        """Return the simulated time of the same plan, in seconds."""
+        return self.engine.simulated_seconds((self._plan(name, tiles),))
+
+    def _plan(self, name: str, tiles: TileMap) -> KernelPlan:
         layer, gpu = self.layers[name], self.engine.gpu
         n, dtype = layer.share_of(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
         plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]
-        return min(self.engine.estimate(plan).seconds for plan in plans)
+        return min(plans, key=lambda plan: self.engine.estimate(plan).seconds)
 
     def document(self) -> dict[str, Any]:
         """Return the entry of the recipe."""

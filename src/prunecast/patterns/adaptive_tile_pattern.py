@@ -127,7 +127,8 @@ class AdaptiveTilePattern(GuidedPattern):
             return prune_adaptive_tile(importances, sparsity, self.rule)
         seconds = self.told_times()
         orders = tile_orders(importances, sparsity, self.rule)
-        return prune_guided(importances, sparsity, orders, seconds, height=self.height, quantum=self.quantum)
+        sizes = {"height": self.height, "quantum": self.quantum}
+        return prune_guided(importances, sparsity, orders, seconds, confirm=self.confirm, **sizes)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return tiles of `height` rows.

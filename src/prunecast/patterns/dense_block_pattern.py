@@ -1,14 +1,16 @@
 """`dense-block:8`: a few dense blocks of rows and columns from anywhere (`dense_block`), guided by time.
 
 The performance-aware step of Rumi et al. (PACT'20) removes remaining elements whose time exceeds their worth,
-at whatever sparsity results. Here the objective is the retained importance per predicted second. The caller
-passes the function that predicts, since this package contains nothing about GPUs. For blocks without a
-remainder the number and width of blocks are searched (`prune_guided_block`); with a sparse remainder, the
-number of blocks and their share of the kept elements (`cheaper_parts`).
+at whatever sparsity results. Here blocks without a remainder retain at least as much importance as blocks
+without guidance, in the least predicted time, for which their number and width are searched
+(`prune_guided_block`). With a sparse remainder, the number of blocks and their share of the kept elements
+maximize the retained importance per predicted second (`cheaper_parts`). The caller passes the function that
+predicts, since this package contains nothing about GPUs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import ClassVar, Self
 
@@ -25,10 +27,12 @@ from prunecast.patterns.dense_block import (
     prune_dense_block,
     wanted_blocks,
 )
-from prunecast.patterns.element_map import element_map_from_mask, retained_importance
+from prunecast.patterns.element_map import element_map_from_mask, retained_importance, retained_sum
+from prunecast.patterns.guided_tile import ROUNDING, TileLayout, TileSeconds, fastest_confirmed
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape, parse_sizes
 from prunecast.patterns.row_groups import alike_rows
+from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import tile_map_of_groups
@@ -37,7 +41,7 @@ SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Fractions of the kept elements in blocks that `cheaper_parts` tries; at 1 there is no remainder."""
 
 STEPS = (1, 16, 64)
-"""Column counts of blocks are rounded down to multiples of these: 1, the K of a tensor-core instruction, and
+"""Column counts of blocks are rounded up to multiples of these: 1, the K of a tensor-core instruction, and
 the k-step of most kernels.
 """
 
@@ -54,40 +58,54 @@ def cluster_counts(most: int) -> tuple[int, ...]:
 def prune_guided_block(
     scores: ImportanceArray,
     sparsity: float,
-    seconds: Callable[[MaskArray], float],
+    seconds: TileSeconds,
     *,
     most_clusters: int = CLUSTERS,
     fewest_rows: int = FEWEST_ROWS,
+    confirm: TileSeconds | None = None,
 ) -> MaskArray:
-    """Return the mask (M, K) of dense blocks that retain the most importance per second.
+    """Return the mask (M, K) of dense blocks that need the least time for enough importance.
 
-    For each number of `cluster_counts`, blocks are as wide as the sparsity allows and are then narrowed to
-    whole steps: columns are dropped where the gain in speed exceeds the loss of importance.
+    Enough is the importance of `prune_dense_block` with `most_clusters`. For each number of `cluster_counts`,
+    blocks get the columns that suffice for it, then as many as fill whole steps. The sparsity results from
+    that.
 
     Parameters
     ----------
     scores : importance (M, K)
-    sparsity : fraction of elements that is pruned at least
-    seconds : predicts the time of a layer with a mask
+    sparsity : fraction of elements that blocks without guidance lose at least
+    seconds : predicts the time of a layer with these tiles
+    confirm : see `fastest_confirmed`
     """
-    masks = [
-        mask
-        for clusters in cluster_counts(most_clusters)
-        for mask in _narrowed(scores, sparsity, wanted_blocks(scores, sparsity, clusters, fewest_rows))
-    ]
-    kept = [mask for mask in masks if mask.any()]
-    if not kept:
-        return masks[0]
-    return max(kept, key=lambda mask: retained_importance(scores, mask) / seconds(mask))
+
+    def layout(mask: MaskArray, groups: RowTiles) -> TileLayout:
+        kept = [rows for rows in groups.members if mask[rows[0]].any()]
+        tiles = tile_map_of_groups(mask, kept, f"dense-block:{most_clusters}")
+        return TileLayout(seconds(tiles), int(np.count_nonzero(mask)), tiles, lambda: mask)
+
+    counts = cluster_counts(most_clusters)
+    grown = [wanted_blocks(scores, sparsity, clusters, fewest_rows) for clusters in counts]
+    kept = columns_within(scores, grown[-1], elements_to_prune(sparsity, scores.size))
+    own = grown[-1].tiles.spread(kept, len(scores))
+    if not own.any():
+        return own
+    enough = retained_sum(scores, own) * (1.0 - ROUNDING)
+    others = (layout(mask, blocks.tiles) for blocks in grown for mask in _sufficient(scores, blocks, enough))
+    return fastest_confirmed(layout(own, grown[-1].tiles), others, confirm).mask()
 
 
-def _narrowed(scores: ImportanceArray, sparsity: float, blocks: DenseBlocks) -> Iterator[MaskArray]:
-    columns = columns_within(scores, blocks, elements_to_prune(sparsity, scores.size))
-    ranks = column_ranks(scores, blocks)
-    places = np.argsort(np.argsort(-np.where(columns, ranks, -1.0), axis=1), axis=1)
-    counts = np.count_nonzero(columns, axis=1)[:, None]
+def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> Iterator[MaskArray]:
+    """Yield masks of the highest-ranked columns of the blocks that retain at least `enough` importance."""
+    order = np.argsort(-column_ranks(scores, blocks), axis=None)
+    retained = np.cumsum(blocks.tiles.sums(scores).ravel()[order])
+    if retained.size == 0 or retained[-1] < enough:
+        return
+    taken = np.zeros(order.size, np.bool_)
+    taken[order[: np.searchsorted(retained, enough) + 1]] = True
+    widths = np.count_nonzero(taken.reshape(blocks.columns.shape), axis=1)[:, None]
+    places = np.argsort(np.argsort(-column_ranks(scores, blocks), axis=1), axis=1)
     for step in STEPS:
-        yield blocks.tiles.spread(places < counts // step * step, len(scores))
+        yield blocks.tiles.spread(places < -(-widths // step) * step, len(scores))
 
 
 def cheaper_parts(
@@ -146,7 +164,8 @@ def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> M
 class DenseBlockPattern(GuidedPattern):
     """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` means 8.
 
-    If guided, the number of clusters, up to `clusters`, and their width are chosen by predicted time.
+    If guided, the number of clusters, up to `clusters`, and their width are chosen by predicted time. Blocks
+    then retain at least as much importance as without guidance.
     """
 
     family: ClassVar[str] = "dense-block"
@@ -188,10 +207,8 @@ class DenseBlockPattern(GuidedPattern):
     def _mask(self, name: str, scores: ImportanceArray, sparsity: float) -> MaskArray:
         if not self.guided:
             return prune_dense_block(scores, sparsity, clusters=self.clusters)
-        predict = self.told_times()
-        return prune_guided_block(
-            scores, sparsity, lambda mask: predict(name, self.map(mask)), most_clusters=self.clusters
-        )
+        timed, confirm = partial(self.told_times(), name), self.confirm and partial(self.confirm, name)
+        return prune_guided_block(scores, sparsity, timed, most_clusters=self.clusters, confirm=confirm)
 
     def map(self, mask: MaskArray) -> TileMap:
         """Return one tile for all rows that keep the same columns; rows that keep nothing are in no tile."""

@@ -67,8 +67,8 @@ class Pattern(ABC):
         """Return True if pruning needs predicted times of layers, see `timed_by`."""
         return False
 
-    def timed_by(self, seconds: LayerSeconds) -> "Pattern":
-        """Return the pattern with a function that predicts seconds of layers; most patterns ignore it."""
+    def timed_by(self, seconds: LayerSeconds, confirm: LayerSeconds | None = None) -> "Pattern":
+        """Return the pattern with functions that predict seconds of layers; most patterns ignore them."""
         return self
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -179,15 +179,17 @@ class GuidedPattern(Pattern):
     guided: bool = False
     seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
     """Function that predicts the seconds of a layer, used if `guided`."""
+    confirm: LayerSeconds | None = field(default=None, compare=False, repr=False)
+    """Second prediction, by which the result may not be slower than the layout without guidance either."""
 
     @property
     def needs_times(self) -> bool:
         """Return True if guided."""
         return self.guided
 
-    def timed_by(self, seconds: LayerSeconds) -> Self:
-        """Return the pattern guided by the predictions of `seconds`."""
-        return replace(self, seconds=seconds)
+    def timed_by(self, seconds: LayerSeconds, confirm: LayerSeconds | None = None) -> Self:
+        """Return the pattern guided by the predictions of `seconds`, confirmed by those of `confirm`."""
+        return replace(self, seconds=seconds, confirm=confirm)
 
     def told_times(self) -> LayerSeconds:
         """Return the function that predicts seconds. Raises BadInput if there is none."""

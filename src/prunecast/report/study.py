@@ -87,7 +87,7 @@ def _points(
 
 
 def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:
-    return seconds_of(sequences_of((plan,), conv, "best", engine), engine)
+    return seconds_of(sequences_of((plan,), conv, "best", engine), engine.estimated_seconds)
 
 
 def _retained(maker: MapMaker, layer: Layer, pattern: str, kept: PrunedMap) -> float:

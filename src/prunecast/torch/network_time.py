@@ -108,7 +108,8 @@ class NetworkTime:
 
     def _dense_seconds(self, o: Operation) -> float:
         plan = plan_dense(o.m, o.k, o.n, self._dtype, self._engine.gpu)
-        return seconds_of(sequences_of((plan,), o.convolution, "best", self._engine), self._engine)
+        sequences = sequences_of((plan,), o.convolution, "best", self._engine)
+        return seconds_of(sequences, self._engine.estimated_seconds)
 
 
 def planned_seconds(tiles: TileMap, gpu: GpuSpec, dtype: str, o: Operation) -> float:

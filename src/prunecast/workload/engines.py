@@ -159,6 +159,11 @@ class Engine:
         """Return the closed-form seconds of launches that follow each other."""
         return sum(self.estimate(plan).seconds for plan in plans)
 
+    def simulated_seconds(self, plans: Iterable[KernelPlan]) -> float:
+        """Return the simulated seconds of launches that follow each other, whichever engine predicts them."""
+        run = self.run if self.name == "simulator" else self._simulate
+        return sum(run(plan).seconds for plan in plans)
+
     def stop(self) -> None:
         """Cancel the predictions that have not started."""
         self._threads.cancel()

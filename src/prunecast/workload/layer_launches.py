@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
@@ -26,6 +26,10 @@ from prunecast.workload.workload import WorkloadLayer
 
 IMAGES_TOGETHER = 8
 """Images whose fp16 values of one pixel fill a 16-byte copy. The tile kernel needs a multiple of it."""
+
+
+LaunchSeconds = Callable[[Sequence[KernelPlan]], float]
+"""Predicted seconds of launches that follow each other."""
 
 
 class LaunchSequence(NamedTuple):
@@ -89,9 +93,9 @@ def plan_in_planes(kernel: str, tiles: TileMap, conv: ConvShape, dtype: str, gpu
     return fastest_plan(kernel, tiles, grid.n, dtype, gpu, source=grid)
 
 
-def seconds_of(sequences: Sequence[LaunchSequence], engine: Engine) -> float:
-    """Return the closed-form seconds of the fastest sequence."""
-    return min(each.before_s + engine.estimated_seconds(each.launches) for each in sequences)
+def seconds_of(sequences: Sequence[LaunchSequence], seconds: LaunchSeconds) -> float:
+    """Return the seconds of the fastest sequence, whose launches `seconds` predicts."""
+    return min(each.before_s + seconds(each.launches) for each in sequences)
 
 
 def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
@@ -178,14 +182,16 @@ class LayerLaunches:
         )
 
     def _guide(self, kernel: str) -> Guide:
-        """Return the closed-form times of the kernel, or of `stspmm` for kernels that run elements."""
+        """Return the times of the kernel, or of `stspmm` for kernels that run elements."""
         guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
 
-        def seconds(name: str, tiles: TileMap) -> float:
+        def seconds(predicted: LaunchSeconds, name: str, tiles: TileMap) -> float:
             layer = self.layers[name]
-            return seconds_of(self.sequences(layer, self.launches(layer, guide, tiles)), self.engine)
+            return seconds_of(self.sequences(layer, self.launches(layer, guide, tiles)), predicted)
 
-        return Guide(f"{guide} on {self.engine.gpu.fingerprint}", seconds)
+        engine = self.engine
+        quick, slow = partial(seconds, engine.estimated_seconds), partial(seconds, engine.simulated_seconds)
+        return Guide(f"{guide} on {engine.gpu.fingerprint}", quick, slow)
 
     def launches(
         self, layer: WorkloadLayer, kernel: str, kept: PrunedMap | TwoParts
@@ -241,7 +247,7 @@ class LayerLaunches:
 
         def timed(kept: PrunedMap | TwoParts) -> float:
             launches = self.launches(layer, candidate.kernel, kept)
-            return seconds_of(self.sequences(layer, launches), self.engine)
+            return seconds_of(self.sequences(layer, launches), self.engine.estimated_seconds)
 
         def seconds(sparsity: float) -> float:
             kept = self.kept(alone, layer, candidate, sparsity)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
-from prunecast.patterns import Pattern, TileMap, parse_pattern, weigh
+from prunecast.patterns import Pattern, TileMap, parse_pattern, retained_importance, weigh
 from prunecast.patterns.importance import ImportanceArray, even_parts
 from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.sources import Layer
@@ -68,6 +68,32 @@ def sparsity_range(pattern: Pattern) -> SparsityRange:
     return SparsityRange(accepted[0], accepted[-1])
 
 
+def sparsity_retaining(pattern: Pattern, importance: ImportanceArray, wanted: float) -> float | None:
+    """Return the highest sparsity, in steps of 0.001, at which a pattern retains enough importance.
+
+    Parameters
+    ----------
+    pattern : a pattern that accepts a sparsity; None is returned for others, such as 2:4
+    importance : (M, K)
+    wanted : fraction of all importance, 0 to 1; None is returned if the pattern cannot retain it
+    """
+    if _accepts(pattern, None):
+        return None
+    low, high = (round(1000 * end) for end in sparsity_range(pattern))
+
+    def retains(per_mille: int) -> bool:
+        mask = pattern.prune({"": importance}, per_mille / 1000)[""]
+        return retained_importance(importance, mask) >= wanted
+
+    if not retains(low):
+        return None
+    # Patterns never retain more at a higher sparsity
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if retains(middle) else (low, middle - 1)
+    return low / 1000
+
+
 def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
     """Return the magnitudes of the weights, or the mask of the source for patterns that rank no weights."""
     if not pattern.ranks:
@@ -90,6 +116,9 @@ class Guide(NamedTuple):
     key: str
     """Kernel and GPU, on which a map depends."""
     seconds: LayerSeconds
+    """Closed-form seconds."""
+    confirm: LayerSeconds
+    """Simulated seconds, by which a layout may not be slower than without guidance either."""
 
 
 class GivenMap(NamedTuple):
@@ -170,7 +199,7 @@ class MapMaker:
         return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
 
     def _masks(self, wanted: str, key: _MapId, guide: Guide | None, *, natural: bool) -> dict[str, MaskArray]:
-        pattern = key.pattern if guide is None else key.pattern.timed_by(guide.seconds)
+        pattern = key.pattern if guide is None else key.pattern.timed_by(guide.seconds, guide.confirm)
         if self._scope == "layer":
             return pattern.prune({key.name: self.importance(key.name, pattern)}, key.sparsity)
         together = pattern, key.guide

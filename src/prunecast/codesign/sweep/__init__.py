@@ -8,6 +8,7 @@ Read first: `cases.py`, `run_sweep.py`.
 """
 
 from prunecast.codesign.sweep.cases import SweepCase, SweepStore, expand
+from prunecast.codesign.sweep.equal_importance import at_equal_importance
 from prunecast.codesign.sweep.pictures import write_parquet, write_pictures
 from prunecast.codesign.sweep.run_sweep import SweepSummary, open_executor, predict_group, run_sweep
 
@@ -15,6 +16,7 @@ __all__ = [
     "SweepCase",
     "SweepStore",
     "SweepSummary",
+    "at_equal_importance",
     "expand",
     "open_executor",
     "predict_group",

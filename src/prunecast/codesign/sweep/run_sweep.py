@@ -25,17 +25,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from prunecast.arguments import checked
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.sweep.cases import GroupKey, SweepCase, SweepStore, expand, groups_of
+from prunecast.codesign.sweep.equal_importance import at_equal_importance, importance_of_group
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.models import estimate
-from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern, weigh
-from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern
 from prunecast.simulator import simulate
 from prunecast.workload.engines import Outcome, Progress, silent
 
@@ -164,6 +162,7 @@ def sweep(
     sparsities: Sequence[float] = (0.5, 0.75, 0.9),
     executor: str = "processes",
     workers: int | None = None,
+    as_important_as: str | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -173,6 +172,8 @@ def sweep(
     ----------
     output : SQLite file; cases that it already holds are not computed again
     executor, workers : see `open_executor`
+    as_important_as : pattern; all others get the sparsities at which they retain what it retains at
+        `sparsities`
     gpus, patterns, sparsities, options : as of `expand`
 
     Raises
@@ -180,6 +181,8 @@ def sweep(
     BadInput : a value that cannot be used, or a file that is no file of results
     """
     cases = expand(gpus=gpus, patterns=patterns, sparsities=sparsities, **options)
+    if as_important_as is not None:
+        cases = at_equal_importance(cases, as_important_as)
     with open_executor(executor, workers) as where, SweepStore(output) as store:
         run_sweep(cases, store, where, progress)
         return store.rows()
@@ -218,9 +221,6 @@ def _size(group: Sequence[SweepCase]) -> int:
     return max(case.m * case.k * case.n for case in group)
 
 
-MOST_SHARED = 2**26
-"""Most weights of a matrix whose importance a worker caches: 256 MiB."""
-
 _ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulate, "model": estimate}
 
 
@@ -250,22 +250,8 @@ def _by_elements(key: GroupKey) -> PrunedMap:
 @lru_cache(maxsize=2)
 def _pruned(key: GroupKey) -> PrunedMap:
     pattern = parse_pattern(key.pattern)
-    importance = _shared_importance if key.m * key.k <= MOST_SHARED else _importance
-    mask = pattern.prune({"weights": importance(key.m, key.k, key.seed)}, key.sparsity)["weights"]
+    mask = pattern.prune({"weights": importance_of_group(key)}, key.sparsity)["weights"]
     return pattern.map(mask)
-
-
-@lru_cache(maxsize=1)
-def _shared_importance(m: int, k: int, seed: int) -> ImportanceArray:
-    """Return the cached importance. Groups of one shape follow one another and share it."""
-    importance = _importance(m, k, seed)
-    importance.flags.writeable = False
-    return importance
-
-
-def _importance(m: int, k: int, seed: int) -> ImportanceArray:
-    """Return the importance of random weights (M, K)."""
-    return weigh("weights", np.random.default_rng(seed).standard_normal((m, k), np.float32))
 
 
 def _gpu(name: str) -> GpuSpec:

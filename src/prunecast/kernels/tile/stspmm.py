@@ -34,7 +34,10 @@ from prunecast.plan.assignment import (
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.tile_rows import cut_rows
 
-ASSIGNMENTS = ("longest-first", "stream-k")
+STREAM_K = {"stream-k": 1, "stream-k/2": 2, "stream-k/4": 4}
+"""Assignment -> divisor of the resident blocks that get equal shares of the k-steps: a block for one or two
+k-steps costs more than it saves. Kind: choice, what is tried."""
+ASSIGNMENTS = ("longest-first", *STREAM_K)
 OTHER_SLICES = (16, 32)
 """K-steps per slice that are tried if the planner's costs are guesses. Kind: choice, what is tried."""
 
@@ -54,7 +57,8 @@ def plan_stspmm(
     Parameters
     ----------
     config : one of `tile_map_configs`
-    assignment : `longest-first`, or `stream-k` (equal shares of all k-steps, cut at any k-step)
+    assignment : `longest-first`, or `stream-k` (equal shares of all k-steps, cut at any k-step), also for a
+        half or a quarter of the blocks that the GPU can hold (`stream-k/2`, `stream-k/4`)
     split : `auto` splits items that unbalance the load, a number is the maximum of k-steps per slice, None
         splits nothing; stream-k splits by itself and ignores it
 
@@ -83,7 +87,7 @@ def other_splits(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
         return []
     tiles, n = plan.tiles, plan.n
     found = [plan_stspmm(tiles, n, plan.dtype, gpu, config, split=split) for split in (None, *OTHER_SLICES)]
-    found.append(plan_stspmm(tiles, n, plan.dtype, gpu, config, assignment="stream-k"))
+    found += [plan_stspmm(tiles, n, plan.dtype, gpu, config, assignment=shares) for shares in STREAM_K]
     placed = assign_hardware(items_of(tiles, config, n, gpu))
     found.append(tile_plan("stspmm", tiles, n, config, placed, gpu, b_access="gather"))
     distinct = {other.fingerprint(): other for other in found}
@@ -113,8 +117,8 @@ def _assign(
     block_k = config.shape.block_k
     steps = np.maximum(-(-items.k_stop // block_k), 1)
     everywhere = resident_blocks(config, gpu, int(steps.sum()), cluster=cluster)
-    if assignment == "stream-k":
-        return assign_stream_k(items, everywhere, block_k)
+    if assignment in STREAM_K:
+        return assign_stream_k(items, max(everywhere // STREAM_K[assignment], 1), block_k)
     if split is not None:
         auto = split == "auto"
         cut = even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))

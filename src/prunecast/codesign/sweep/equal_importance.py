@@ -1,0 +1,73 @@
+"""The importance that sweeps prune, and the sparsities at which patterns retain equal parts of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from prunecast.codesign.sweep.cases import GroupKey, SweepCase, groups_of
+from prunecast.errors import BadInput
+from prunecast.patterns import parse_pattern, retained_importance, weigh
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.workload.pruned_maps import sparsity_for, sparsity_retaining
+
+MOST_SHARED = 2**26
+"""Most weights of a matrix whose importance a worker caches: 256 MiB."""
+
+
+def importance_of_group(key: GroupKey) -> ImportanceArray:
+    """Return the importance (M, K) of the random weights of a group."""
+    importance = _shared_importance if key.m * key.k <= MOST_SHARED else _importance
+    return importance(key.m, key.k, key.seed)
+
+
+@lru_cache(maxsize=1)
+def _shared_importance(m: int, k: int, seed: int) -> ImportanceArray:
+    """Return the cached importance. Groups of one shape follow one another and share it."""
+    importance = _importance(m, k, seed)
+    importance.flags.writeable = False
+    return importance
+
+
+def _importance(m: int, k: int, seed: int) -> ImportanceArray:
+    """Return the importance of random weights (M, K)."""
+    return weigh("weights", np.random.default_rng(seed).standard_normal((m, k), np.float32))
+
+
+def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[SweepCase]:
+    """Return the cases with the sparsity at which their pattern retains what another one does at theirs.
+
+    Dense cases and patterns with a fixed sparsity, such as 2:4, stay as they are, and so do cases that cannot
+    be pruned. Cases whose pattern cannot retain so much are left out.
+
+    Parameters
+    ----------
+    cases : with the sparsity of the reference
+    reference : pattern string
+
+    Raises
+    ------
+    BadInput : an unknown pattern, or one that cannot have the sparsity or does not fit the matrix
+    """
+    found: list[SweepCase] = []
+    canonical = parse_pattern(reference).canonical
+    for key, group in groups_of(cases).items():
+        if key.sparsity is None or key.pattern == canonical:
+            found += group
+            continue
+        wanted = _retained(key._replace(pattern=canonical))
+        try:
+            sparsity = sparsity_retaining(parse_pattern(key.pattern), importance_of_group(key), wanted)
+        except BadInput:
+            sparsity = key.sparsity
+        found += [] if sparsity is None else [replace(case, sparsity=sparsity) for case in group]
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=64)
+def _retained(key: GroupKey) -> float:
+    """Return the fraction of the importance that a pattern retains, cached for all patterns of a shape."""
+    pattern, importance = parse_pattern(key.pattern), importance_of_group(key)
+    told = sparsity_for(pattern, key.sparsity, natural=False)
+    return retained_importance(importance, pattern.prune({"": importance}, told)[""])
