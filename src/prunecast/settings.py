@@ -49,11 +49,12 @@ class LayerSettings(TypedDict, total=False):
         ),
     ]
     runtime: Annotated[
-        str,
+        str | None,
         Setting(
-            "What runs a whole model: engine, operators fused around every kernel; or torch, as"
-            " torch.compile and prunecast.torch.sparsify run it.",
-            "engine",
+            "What runs a whole model: torch, as torch.compile and prunecast.torch.sparsify run it; or"
+            " engine, operators fused around every kernel.",
+            None,
+            "torch where its launches are known",
         ),
     ]
     sparsity: Annotated[
@@ -77,7 +78,7 @@ class LayerSettings(TypedDict, total=False):
         Setting(
             "cold: operands in DRAM; model: B in L2, weights too if all layers' fit; warm: all that fits.",
             None,
-            "model with a workload or a model's graph, else cold",
+            "model with a workload or a graph in an engine, else cold",
         ),
     ]
     power_limit: Annotated[

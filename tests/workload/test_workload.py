@@ -70,9 +70,9 @@ def test_layers_of_a_file_have_the_tokens_of_each_pass():
     [
         ({"a": weights(1024, 1024)}, {"tokens": 2048}, "cold"),
         ({"a": weights(1024, 1024)}, {"workload": "prefill:2048"}, "model"),
-        ("bert-small", {"workload": "batch:4"}, "model"),
-        ("bert-small", {}, "model"),
-        ("bert-small", {"runtime": "torch"}, "cold"),
+        ("bert-small", {"workload": "batch:4", "runtime": "engine"}, "model"),
+        ("bert-small", {"runtime": "engine"}, "model"),
+        ("bert-small", {}, "cold"),
     ],
 )
 def test_layers_of_a_model_find_b_in_l2(source, said, state):
@@ -93,9 +93,8 @@ def test_weights_of_a_model_count_once_whatever_its_passes():
     )
     assert once == twice == ("model", 2.0 * (1024 * 1024 + 512 * 512))
     graph = load_pass("bert-small", parse_workload("batch:2")[0])
-    assert (
-        predict("bert-small", workload="batch:2", **SETTINGS).provenance.l2.weight_bytes == 2 * graph.weights
-    )
+    found = predict("bert-small", workload="batch:2", runtime="engine", **SETTINGS).provenance.l2
+    assert found.weight_bytes == 2 * graph.weights
 
 
 def test_experts_of_a_file_share_the_tokens_of_a_pass():
@@ -115,7 +114,7 @@ def test_what_is_asked_and_found_stands_in_the_document():
 
 def test_first_and_last_layers_are_left_out_unless_named():
     table = predict("whisper-tiny", workload="decode:2@100", **SETTINGS)
-    assert [skipped.layer for skipped in table.skipped] == ["head"]
+    assert [skipped.layer for skipped in table.skipped] == ["head", "torch"]
     named = predict("whisper-tiny", workload="decode:2@100", target=["head"], **SETTINGS)
     assert {row.layer for row in named} == {"head"}
 

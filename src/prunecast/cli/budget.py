@@ -58,7 +58,7 @@ class Budget(opt.Read):
         ),
     ] = None
     workload: opt.Workload = None
-    runtime: opt.Runtime = "engine"
+    runtime: opt.Runtime = None
     engine: opt.Engine = "simulator"
     calibrate: Annotated[
         str | None,

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 LABEL, WIDTH = 10, 80
 """Characters of the labels of a model's facts, and of a line."""
 INDENT = " " * (LABEL + 3)
-LONGEST_NAME = 30
-"""Characters of a layer's name in the table, which then fits 80 columns."""
+SHORTEST_NAME = 14
+"""Characters of a layer's name that are shown in any case."""
 SHOWN_BYTES = 5e6
 """Bytes below which a part of the memory is 0.00 GB."""
 RUNTIME_WORDS = {
-    "engine": "as an inference engine with fused kernels could run it (--runtime torch: as PyTorch does)",
-    "torch": "as torch.compile and prunecast.torch run it",
+    "engine": "as an inference engine with fused kernels could run it",
+    "torch": "as torch.compile and prunecast.torch run it (--runtime engine: with fused kernels)",
 }
 
 
@@ -104,6 +104,8 @@ def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
         unit = "images" if phase.has_images else "tokens"
         yield "cost", f"{costs} for a million {unit}, at {whole.price:g} an hour for each GPU"
     yield "by kind", f"{', '.join(_kinds(phase))} ms"
+    fused = [milliseconds(side.fused_s) for side in (phase.dense, phase.best)]
+    yield "bound", f"{' -> '.join(fused)} ms with all but products and attention fused away"
     kernels = phase.best.time.kernels_by_kind.items()
     if kernels:
         yield "libraries", ", ".join(f"{kind} by {' and '.join(names)}" for kind, names in kernels)
@@ -122,11 +124,17 @@ WORDS = ("layer", "kernel", "pattern", "shape")
 
 
 def _shapes(table: "PredictionTable", phases: "Sequence[Phase]") -> list[Cells]:
-    """Return a row for each shape and number of tokens, with the kernel that wins most of its layers."""
+    """Return a row for each shape and number of tokens, with the kernel that wins most of its layers.
+
+    Names of layers are shortened so that a line has at most `WIDTH` characters.
+    """
     groups: dict[tuple[int, int, int], list[Sequence[Prediction]]] = {}
     for rows in table.layers():
         groups.setdefault((rows[0].m, rows[0].k, rows[0].n), []).append(rows)
-    return [_shape(table, phases, size, layers) for size, layers in groups.items()]
+    rows = [_shape(table, phases, size, layers) for size, layers in groups.items()]
+    others = (max(len(name), *(len(row[name]) for row in rows)) for name in rows[0] if name != "layer")
+    room = max(SHORTEST_NAME, WIDTH - 2 - sum(2 + width for width in others))
+    return [{**row, "layer": shortened(row["layer"], room)} for row in rows]
 
 
 def _shape(
@@ -146,7 +154,7 @@ def _shape(
         for rows in ([rows[0] for rows in layers], best)
     ]
     return {
-        "layer": shortened(best[0].layer, LONGEST_NAME),
+        "layer": best[0].layer.removesuffix(".weight"),
         "times": f"{sum(runs) / share:.4g}",
         "shape": "x".join(map(str, size)),
         "dense us": microseconds(seconds[0]),

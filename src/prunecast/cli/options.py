@@ -47,7 +47,7 @@ Launch = Annotated[str, setting("launch")]
 Target = Annotated[list[str] | None, setting("target", is_repeated=True)]
 Ignore = Annotated[list[str] | None, setting("ignore", is_repeated=True)]
 Workload = Annotated[str | None, setting("workload")]
-Runtime = Annotated[str, setting("runtime")]
+Runtime = Annotated[str | None, setting("runtime")]
 
 
 @dataclass(frozen=True, kw_only=True)

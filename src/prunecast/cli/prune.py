@@ -65,9 +65,10 @@ def prune(
     model of the most important parts, dense or pruned as well. With --latency or --speedup,
     WEIGHTS may also name a standard model, as resnet50 or llama-3-8b: an unknown
     name lists them. It gets random weights, its time counts every operator, and FOLDER gets the recipe alone.
-    The time of an .onnx file counts every operator too. --runtime torch counts what torch launches of a
-    standard transformer, and offers patterns that prunecast.torch.sparsify runs. --remove widths (without
-    a share) then lets the search decide how many are removed.
+    The time of an .onnx file counts every operator too. Of a model whose launches in torch are known, the
+    time is torch's, with patterns that prunecast.torch.sparsify runs; --runtime engine is that of a fused
+    engine. --remove widths (without a share) then lets the search decide how many
+    are removed.
     """
     to = form.destination()
     if budget.latency is not None or budget.speedup is not None:

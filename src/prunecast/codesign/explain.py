@@ -9,7 +9,12 @@ from prunecast.codesign.explain_sections import Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
-from prunecast.codesign.settings import layer_job, provenance_of, settings_of, weights_hash_of
+from prunecast.codesign.settings import (
+    layer_job,
+    provenance_of,
+    settings_of,
+    weights_hash_of,
+)
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
@@ -21,6 +26,7 @@ from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
 from prunecast.workload.pruned_maps import MapMaker
+from prunecast.workload.workload import has_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +83,10 @@ def explain(
         raise TypeError("explain: wanted one kernel as kernel=, got kernels=")
     settings = settings_of(weights, {"gpu": gpu, **options})
     pattern = settings["pattern"]
-    first = TILE_WISE.name if pattern is None else kernels_of(parse_pattern(pattern).canonical)[0]
+    able = kernels_of(parse_pattern(pattern or TILE_WISE.natural_pattern).canonical)
+    first = able[0]
+    if settings["runtime"] != "engine" and has_model(weights):
+        first = next((name for name in able if KERNELS[name].in_torch), first)
     settings["kernels"] = (kernel or first,)
     job = layer_job(weights, settings, progress)
     layer, *others = job.launches.layers.values()

@@ -9,10 +9,16 @@ from prunecast.arguments import checked_items
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.recipe import Recipe
-from prunecast.codesign.recipe_maps import RecipeLayers, left_dense, recipe_layers, recipe_of
+from prunecast.codesign.recipe_maps import (
+    RecipeLayers,
+    left_dense,
+    pruned_modules,
+    recipe_layers,
+    recipe_of,
+)
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
-from prunecast.kernels import DTYPE_BYTES
+from prunecast.kernels import DTYPE_BYTES, KERNELS
 from prunecast.kernels.libraries.collectives.call import check_gpus
 from prunecast.kernels.libraries.experts.routing import check_routing
 from prunecast.kernels.libraries.scaled.call import SCALES
@@ -22,7 +28,13 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import MOST_HELD
 from prunecast.settings import SETTINGS, PredictSettings
-from prunecast.workload.candidates import candidates, check_rows_stay, run_in_torch, zeros_candidates
+from prunecast.workload.candidates import (
+    candidates,
+    check_rows_stay,
+    run_in_torch,
+    runs_in_torch,
+    zeros_candidates,
+)
 from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.model_graph import checked_tokens
@@ -35,6 +47,7 @@ from prunecast.workload.workload import (
     TOKENS,
     Workload,
     check_batch,
+    has_model,
     is_onnx,
     is_standard,
     load_workload,
@@ -101,7 +114,7 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
 
 
 def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
-    """Return the settings for weights; a standard model without workload and tokens gets a default one.
+    """Return the settings for weights; a model without workload and tokens gets a default one.
 
     Raises TypeError and BadInput as `checked_settings`, and BadInput for a batch without effect.
     """
@@ -109,7 +122,7 @@ def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
     convolutions, stated = said["convolutions"], said["workload"] or said["tokens"]
     batch = convolutions.batch
     check_batch(weights, batch, other=stated, has_images=bool(convolutions.input_size))
-    if stated is None and is_standard(weights):
+    if stated is None and has_model(weights):
         said["workload"] = f"batch:{batch or BATCH}"
     return said
 
@@ -165,7 +178,7 @@ def layer_job(
         chosen = zeros_candidates(least)
     if settings["runtime"] == "torch":
         check_rows_stay(pattern)
-        chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
+        run_in_torch(chosen, asked=settings["kernels"] != "all")
     gpu = load_gpu(settings["gpu"]) if isinstance(settings["gpu"], str) else settings["gpu"]
     if settings["tensor_parallel"] != 1:
         check_gpus(settings["tensor_parallel"], gpu)
@@ -180,18 +193,21 @@ def layer_job(
         progress=progress,
     )
     workload = workload_of(weights, settings, recipe) if like is None else like.workload
+    is_torch = workload.runtime == "torch"
+    if is_torch:
+        chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
     rows = rows_of(workload) if like is None else like.launches.layers
     known = RecipeLayers({}, {})
     if recipe is not None:
         asked = settings["kernels"] if settings["kernels"] == "all" else [one.kernel for one in chosen]
         known = recipe_layers(recipe, rows, asked, least)
-        if settings["runtime"] == "torch":
+        if is_torch:
             in_torch = {row: run_in_torch(own, asked=asked != "all") for row, own in known.candidates.items()}
             known = known._replace(candidates=in_torch)
     if pattern is not None:
         for layer in rows.values():
             _check_fits(pattern, layer)
-    in_model = settings["runtime"] == "engine" and (workload.has_graph or settings["workload"] is not None)
+    in_model = not is_torch and (workload.has_graph or settings["workload"] is not None)
     l2 = cache_state(settings["l2"], workload.model_weights, settings["dtype"], in_model=in_model)
     engine = replace(engine, l2=l2)
     launches = LayerLaunches(
@@ -203,8 +219,8 @@ def layer_job(
         if like is None
         else like.launches.maker,
         product=settings["convolutions"].product,
-        in_planes=settings["runtime"] == "torch",
-        scales=settings["scales"] if settings["runtime"] == "engine" else None,
+        in_planes=is_torch,
+        scales=None if is_torch else settings["scales"],
     )
     return LayerJob(
         workload=workload,
@@ -241,21 +257,37 @@ def workload_of(weights: Source, settings: PredictSettings, recipe: Recipe | Non
         weights,
         passes,
         stated={name: size for name, size in stated.items() if size is not None},
-        runtime=settings["runtime"],
+        runtime=settings["runtime"] or usual_runtime(settings, recipe),
         target=settings["target"],
         ignore=settings["ignore"],
         convolutions=convolutions,
         experts_per_token=settings["experts_per_token"],
         apart=() if recipe is None else left_dense(recipe, weights),
+        own_tiles=recipe is not None or settings["pattern"] == "zeros",
     )
+
+
+OF_ENGINES = ("fp8", "int8")
+"""Formats of products that only an inference engine is predicted with."""
+
+
+def usual_runtime(settings: PredictSettings, recipe: Recipe | None) -> str | None:
+    """Return `engine` if what was asked for runs only there; None for torch where its launches are known."""
+    kernels = [] if settings["kernels"] == "all" else settings["kernels"]
+    named = [kernels] if isinstance(kernels, str) else kernels
+    patterns = [settings["pattern"]] if settings["pattern"] else []
+    if recipe is not None:
+        patterns = [recipe.pattern_of(module) for module in pruned_modules(recipe)]
+    in_torch = all(runs_in_torch(parse_pattern(each).canonical) for each in patterns)
+    in_torch = in_torch and all(KERNELS[name].in_torch for name in named)
+    return None if in_torch and settings["dtype"] not in OF_ENGINES else "engine"
 
 
 def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) -> Mapping[str, Layer]:
     """Return the layers of rows of a table. Raise BadInput."""
     if is_onnx(weights):
         return load_layers(weights, target=names).layers
-    has_model = is_standard(weights) or shape_of(weights) is not None
-    target = () if has_model or origin.workload is not None else names
+    target = () if has_model(weights) or origin.workload is not None else names
     given: dict[str, Any] = {
         "gpu": "",
         "workload": origin.workload,
@@ -297,7 +329,7 @@ def provenance_of(job: LayerJob, settings: PredictSettings, source: str, weights
         l2=job.engine.l2,
         power_limit_w=settings["power_limit"],
         workload=settings["workload"],
-        runtime=settings["runtime"],
+        runtime=job.workload.runtime,
         tensor_parallel=settings["tensor_parallel"],
         source=source,
         pattern=settings["pattern"],

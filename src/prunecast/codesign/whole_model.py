@@ -25,6 +25,8 @@ HOUR_S = 3600.0
 PRICED_TOKENS = 1e6
 """Tokens that a price is for. Kind: definition."""
 
+UNFUSED = ("gemm", "patches", "attention", *COLLECTIVES)
+"""Kinds of operations that no other launch can contain."""
 PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("gemm",),
     "attention": ("attention",),
@@ -47,6 +49,14 @@ class PassOutcome(NamedTuple):
     """Mean activity of the pass, see `hardware.clock.activity_of`."""
     power: LaunchPower
     """Mean power of a GPU, and seconds of the pass, when it is repeated back to back for seconds."""
+
+    @property
+    def fused_s(self) -> float:
+        """Bound of the seconds for this choice of kernels: those of products, attention and collectives, all
+        else being fused into them.
+        """
+        of = self.time.seconds_by_kind
+        return sum(of.get(kind, 0.0) for kind in UNFUSED)
 
     @property
     def seconds_by_part(self) -> dict[str, float]:
@@ -150,6 +160,7 @@ class WholeModel(NamedTuple):
             "seconds": outcome.time.seconds,
             "seconds_low": outcome.low_s,
             "seconds_high": outcome.high_s,
+            "seconds_fused": outcome.fused_s,
             "seconds_by_kind": outcome.time.seconds_by_kind,
             "kernels_by_kind": {kind: list(names) for kind, names in outcome.time.kernels_by_kind.items()},
             "memory_bytes": {

@@ -41,7 +41,7 @@ def tile_kernels(tokens: int) -> tuple[str, ...]:
     return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
 
 
-def check_has_form(runtime: str, weights: object) -> None:
+def check_has_form(runtime: str | None, weights: object) -> None:
     """Raise BadInput for runtime `torch` with weights that have no known model graph."""
     if runtime == "torch":
         what = f"{weights}"[:80] if isinstance(weights, str | Path) else "matrices"
@@ -55,11 +55,21 @@ def check_rows_stay(pattern: Pattern | None) -> None:
     C is token-major in torch, so that such rows are stored one element at a time. The stores need 7 times the
     time of the product (MiniLM, H200, 2026-11-23), and no prediction contains them.
     """
-    if pattern is not None and any(word in pattern.canonical for word in ("shuffled", "dense-block")):
+    if pattern is not None and _moves_rows(pattern.canonical):
         raise BadInput(
             f"runtime torch writes C token-major, where rows from anywhere are slow: wanted a pattern whose"
             f" tiles are of neighbouring rows, got {pattern.canonical}"
         )
+
+
+def runs_in_torch(pattern: str) -> bool:
+    """Return whether a kernel of a canonical pattern runs in torch and writes neighbouring rows."""
+    is_able = pattern == "zeros" or any(KERNELS[name].in_torch for name in kernels_of(pattern))
+    return is_able and not _moves_rows(pattern)
+
+
+def _moves_rows(pattern: str) -> bool:
+    return any(word in pattern for word in ("shuffled", "dense-block"))
 
 
 def run_in_torch(chosen: Sequence[Candidate], *, asked: bool) -> tuple[Candidate, ...]:

@@ -30,8 +30,9 @@ from prunecast.workload.graph.config import (
     CONFIG,
     check_readable,
     check_sizes,
+    checkpoint_shape,
+    config_of,
     node_of,
-    shape_of_config,
 )
 from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
 from prunecast.workload.graph.removal import Removal, parse_removals, without
@@ -198,7 +199,7 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     ------
     BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
     """
-    path, has_model = path_of(weights), False
+    path = path_of(weights)
     if isinstance(weights, str | Path | Removed):
         named = weights.weights if isinstance(weights, Removed) else weights
         if not str(named):
@@ -206,7 +207,9 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
         _check_is_no_model_name(str(named))
         if (Path(named) / CONFIG).is_file():
             check_readable(Path(named))
-            has_model = not target
+    has_model = (
+        not target and config_of(weights.weights if isinstance(weights, Removed) else weights) is not None
+    )
     stored = stored_arrays(weights)
     loaded = _loaded(layers_among(path or Path("weights"), stored, target, ignore), stored)
     return _without_ends(loaded) if has_model else loaded
@@ -259,12 +262,8 @@ def files_of(weights: Source) -> Iterator[Path]:
 
 
 def shape_of(weights: Source) -> Transformer | None:
-    """Return the architecture of a folder with a configuration, after removals; None for other sources."""
-    if isinstance(weights, Removed):
-        return weights.chosen().after
-    if not isinstance(weights, str | Path) or not (Path(weights) / CONFIG).is_file():
-        return None
-    return shape_of_config(Path(weights) / CONFIG)
+    """Return the architecture of a folder or module with a configuration, after removals; None for others."""
+    return weights.chosen().after if isinstance(weights, Removed) else checkpoint_shape(weights)
 
 
 def calibration_of(weights: Source, path: str | Path) -> Calibration:

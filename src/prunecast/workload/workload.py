@@ -1,6 +1,6 @@
 """`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from prunecast.workload.candidates import check_has_form
 from prunecast.workload.graph import ModelGraph, Pass, load_pass
 from prunecast.workload.graph.config import (
     CONFIG,
+    config_of,
+    dtype_of_config,
     graph_of_tensors,
-    read_config,
     shape_of_config,
 )
 from prunecast.workload.graph.experts import ExpertPart
@@ -29,12 +30,13 @@ from prunecast.workload.graph.families import families
 from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.names import known_name
-from prunecast.workload.graph.workloads import transformer_graph
+from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph
 from prunecast.workload.layers import (
     NAME_IT,
     ConvSettings,
     LoadedLayers,
     Removed,
+    Module,
     Skipped,
     Source,
     Transposed,
@@ -57,6 +59,13 @@ MOST_REMEMBERED_WEIGHTS = 2**27
 """Most elements of a model whose random weights are cached (half a gigabyte); larger
 models draw them again."""
 RANDOM = "random weights with heavy tails"
+ONLY_MATRICES = "only the matrices are counted, not attention, norms, embeddings and what is between them"
+NO_TORCH = Skipped(layer="torch", kernel=None, reason="its launches of the operators of a file are not known")
+SPLIT_ATTENTION = Skipped(
+    layer="attention",
+    kernel=None,
+    reason="its operators count one by one, by name or folder as one call of a library's kernel",
+)
 UNEVEN = "timed as a product after im2col: dilation, or a stride or padding that differs between sides"
 """Note on a convolution of an ONNX file that no `ConvShape` describes."""
 
@@ -132,6 +141,11 @@ class Workload:
         return any(run.graph is not None for run in self.passes)
 
     @property
+    def runtime(self) -> str:
+        """Name of the runtime of its graphs; `engine` without a graph."""
+        return next((run.graph.runtime for run in self.passes if run.graph is not None), "engine")
+
+    @property
     def weights(self) -> int:
         """Number of elements of all layers."""
         return sum(layer.size * layer.count for layer in self.layers.values())
@@ -161,12 +175,13 @@ def load_workload(
     passes: Sequence[Pass],
     *,
     stated: Mapping[str, int] | None = None,
-    runtime: str = "engine",
+    runtime: str | None = "engine",
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     convolutions: ConvSettings | None = None,
     experts_per_token: int = 2,
     apart: Collection[str] = (),
+    own_tiles: bool = True,
     seed: int = 0,
 ) -> Workload:
     """Load the layers of a source, and the model graph around them if the source determines it.
@@ -177,11 +192,14 @@ def load_workload(
     passes : forward passes; an ONNX file has one, whose batch and tokens set the sizes that the file leaves
         free
     stated : `tokens` and `batch` if the user set them; refused if an ONNX file fixes these sizes
-    runtime : `engine` or `torch`, which launches some matrices as one
+    runtime : `engine` or `torch`, which launches some matrices as one; None for torch where its launches are
+        known
     target, ignore : selectors of layers
     convolutions : input sizes of convolutions, and their strides and padding if the source has none
     experts_per_token : experts that each token is routed to, for matrices without a model graph
     apart : layers that are launched separately although torch could join them
+    own_tiles : each matrix has its own tiles, as in folders that `prune` writes; else gate and up share them,
+        as `sparsify` prunes a dense model
     seed : seed of random weights
 
     Raises
@@ -191,8 +209,16 @@ def load_workload(
     settings = convolutions or ConvSettings()
     if is_standard(source):
         _check_no_input(source, settings)
-        graphs = [graph_of_standard(source, run, runtime) for run in passes]
-        found = standard_workload(graphs, passes, target=target, ignore=ignore, seed=seed)
+
+        dtype = dtype_of_config(source)
+
+        def drawn(name: str) -> Workload:
+            graphs = [graph_of_standard(source, run, name) for run in passes]
+            return standard_workload(graphs, passes, target=target, ignore=ignore, dtype=dtype, seed=seed)
+
+        known = _in_runtime(drawn, runtime)
+        assert known is not None
+        found = known
     elif passes[0].gpus > 1:
         raise BadInput(
             f"tensor-parallel {passes[0].gpus} is of a model by name or by its {CONFIG}, whose weights are "
@@ -201,9 +227,11 @@ def load_workload(
     elif is_onnx(source):
         check_has_form(runtime, source)
         found = _of_onnx(source, passes, stated or {}, settings, target, ignore)
+        if runtime is None:
+            found = replace(found, skipped=(*found.skipped, NO_TORCH))
     else:
         loaded = load_layers(source, target=target, ignore=ignore)
-        known = _of_checkpoint(source, loaded, passes, runtime)
+        known = _in_runtime(partial(_of_checkpoint, source, loaded, passes), runtime)
         if known is None:
             check_has_form(runtime, source)
             known = _of_matrices(loaded, passes, settings, experts_per_token)
@@ -211,7 +239,21 @@ def load_workload(
         else:
             _check_no_input(source, settings)
         found = known
-    return stacked_as_launched(found, apart)
+    return stacked_as_launched(found, apart, own_tiles=own_tiles)
+
+
+def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> Workload | None:
+    """Return the workload of a runtime; without a name of torch, or of an engine with a line why not of
+    torch.
+    """
+    if runtime is not None:
+        return load(runtime)
+    try:
+        return load("torch")
+    except NoTorchForm as error:
+        why = Skipped(layer="torch", kernel=None, reason=f"{error}".removesuffix(": --runtime engine"))
+        found = load("engine")
+        return None if found is None else replace(found, skipped=(*found.skipped, why))
 
 
 def is_standard(source: Source) -> bool:
@@ -220,6 +262,11 @@ def is_standard(source: Source) -> bool:
     if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
         return True
     return isinstance(source, str) and not Path(source).exists() and known_name(source) is not None
+
+
+def has_model(source: Source) -> bool:
+    """Return whether this is a standard model, or a folder or a module whose configuration is one's."""
+    return is_standard(source) or shape_of(source) is not None
 
 
 def is_onnx(source: Source) -> bool:
@@ -244,9 +291,9 @@ def check_batch(
     """
     if batch is None or is_onnx(source):
         return
-    if is_standard(source) and other is not None:
+    if has_model(source) and other is not None:
         raise BadInput(f"batch and tokens or a workload exclude each other, got {batch} and {other}")
-    if not is_standard(source) and not has_images:
+    if not has_model(source) and not has_images:
         raise BadInput(
             f"batch {batch} is of images: convolutions need --input, matrices --tokens or --workload"
         )
@@ -279,6 +326,7 @@ def standard_workload(
     *,
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    dtype: str = "fp16",
     seed: int = 0,
 ) -> Workload:
     """Return the products of graphs, one graph for each pass, with heavy-tailed random weights."""
@@ -293,7 +341,7 @@ def standard_workload(
             name=name,
             shape=(product.m, product.k),
             load=cache(load) if are_few else load,
-            dtype="fp16",
+            dtype=dtype,
             note=RANDOM,
         )
     left = tuple(Skipped(layer=name, kernel=None, reason=NAME_IT) for name in selected if name not in chosen)
@@ -338,20 +386,23 @@ def _of_onnx(
     others = (
         Skipped(layer=name, kernel=None, reason=reason) for name, reason in why.items() if name not in layers
     )
-    return workload_in_graphs(layers, [model.graph], passes, skipped=(*loaded.skipped, *others), form="onnx")
+    has_attention = any(o.kind == "attention" for o in model.graph)
+    skipped = (*loaded.skipped, *others, *((SPLIT_ATTENTION,) if has_attention else ()))
+    return workload_in_graphs(layers, [model.graph], passes, skipped=skipped, form="onnx")
 
 
 def _of_checkpoint(
     source: Source, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str
 ) -> Workload | None:
-    """Load the layers of a Hugging Face folder with the model graph that its configuration describes.
+    """Load the layers of a Hugging Face folder or module with the model graph that its configuration
+    describes.
 
     Return None if there is no configuration, or if the shape of a matrix contradicts it.
     """
     shape = shape_of(source)
     if shape is None:
         return None
-    sizes, folder = matrix_sizes(loaded.stored), name_of(source)
+    sizes, folder = matrix_sizes(loaded.stored), name_of(source) or type(source).__name__
     graphs = [graph_of_tensors(folder, shape, run, sizes, runtime) for run in passes]
     known = [graph for graph in graphs if graph is not None]
     if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
@@ -360,15 +411,21 @@ def _of_checkpoint(
 
 
 def _uncounted(source: Source) -> Iterator[Skipped]:
-    """Yield a line for a Hugging Face folder whose model is not known: only its matrices are counted."""
-    if not isinstance(source, str | Path) or not (Path(source) / CONFIG).is_file():
+    """Yield a line for a module, or a Hugging Face folder, whose model is not known: only its matrices are
+    counted.
+    """
+    config = config_of(source)
+    if config is None:
+        if isinstance(source, Module):
+            yield Skipped(
+                layer=type(source).__name__, kernel=None, reason=f"no configuration: {ONLY_MATRICES}"
+            )
         return
-    kind = read_config(Path(source) / CONFIG).get("model_type")
+    kind = config.get("model_type")
     why = f"model_type {kind!r:.40} is not known"
     if kind in families():
         why = f"other sizes than its matrices have, or parts that a {kind} has not"
-    missing = "only the matrices are counted, not attention, norms, embeddings and what is between them"
-    yield Skipped(layer=CONFIG, kernel=None, reason=f"{why}: {missing}")
+    yield Skipped(layer=CONFIG, kernel=None, reason=f"{why}: {ONLY_MATRICES}")
 
 
 def workload_in_graphs(
@@ -422,7 +479,9 @@ def _workload_layer(
     return WorkloadLayer(**read, tokens=tokens, convolution=convolution, count=count)
 
 
-def stacked_as_launched(workload: Workload, apart: Collection[str] = ()) -> Workload:
+def stacked_as_launched(
+    workload: Workload, apart: Collection[str] = (), *, own_tiles: bool = True
+) -> Workload:
     """Return the workload with the matrices that torch launches as one stacked, except those in `apart`."""
     first = workload.passes[0].graph
     own = [name for name in workload.layers if name not in apart]
@@ -436,7 +495,7 @@ def stacked_as_launched(workload: Workload, apart: Collection[str] = ()) -> Work
         stacked = _stacked(own_group) if own_group else layer
         layers.setdefault(stacked.name, stacked)
     passes = (
-        run._replace(graph=None if run.graph is None else together(run.graph, groups))
+        run._replace(graph=None if run.graph is None else together(run.graph, groups, own_tiles=own_tiles))
         for run in workload.passes
     )
     return replace(workload, layers=layers, passes=tuple(passes))

@@ -32,6 +32,7 @@ from prunecast.workload.workload import (
     TOKENS,
     calibrated,
     check_batch,
+    has_model,
     is_onnx,
     is_standard,
     load_workload,
@@ -261,7 +262,7 @@ def search_of(
     most_sparsity: float = MOST_SPARSITY,
     batch: int | None = None,
     workload: str | None = None,
-    runtime: str = "engine",
+    runtime: str | None = None,
     calibrate: str | Path | None = None,
     target: str | Sequence[str] = (),
     ignore: str | Sequence[str] = (),
@@ -282,7 +283,8 @@ def search_of(
     batch : images or sequences of a standard model; the free first size of inputs of `.onnx`; None for 8
     workload : in place of tokens and batch, such as `prefill:2048` or `decode:16@4096`, or a mix of them,
         whose mean time counts; see `graph.parse_workload`
-    runtime : runtime of a standard model: `engine`, or `torch`, which does not support shuffled rows
+    runtime : runtime of the model: `engine`, or `torch`, which does not support shuffled rows; None for torch
+        where its launches are known
     calibrate : file of mean squares of each layer's inputs, whose roots weight the magnitudes; or of second
         moments, which also update the kept weights
     target, ignore : layers to include and to leave out
@@ -297,7 +299,10 @@ def search_of(
     for name, most in {"most_sparsity": most_sparsity, **(caps or {})}.items():
         if not 0.0 <= most < 1.0:
             raise BadInput(f"{name}: caps and most_sparsity must be in [0, 1), got {most}")
-    check_choice("runtime", runtime, RUNTIMES)
+    if runtime is not None:
+        check_choice("runtime", runtime, RUNTIMES)
+    elif not families_of("torch", families):
+        runtime = "engine"
     stated = {"tokens": tokens, "batch": batch}
     loaded = load_workload(
         weights,
@@ -310,6 +315,7 @@ def search_of(
     )
     if calibrate is not None:
         loaded = calibrated(loaded, calibration_of(weights, calibrate))
+    runtime = loaded.runtime
     in_model = runtime == "engine" and (workload is not None or loaded.has_graph)
     l2 = cache_state(None, loaded.model_weights, dtype, in_model=in_model)
     return ModelSearch(
@@ -346,7 +352,7 @@ def passes_of(
         raise BadInput(f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}")
     if workload is not None:
         return parse_workload(workload)
-    if is_standard(weights) or is_onnx(weights):
+    if has_model(weights) or is_onnx(weights):
         return (Pass(BATCH if batch is None else batch, SEQUENCE if tokens is None else tokens),)
     return (Pass(1, TOKENS if tokens is None else tokens),)
 

@@ -81,7 +81,10 @@ def shape_of_config(path: Path) -> Transformer | None:
     ------
     BadInput : the file cannot be read, or a number in it is out of range
     """
-    config = read_config(path)
+    return _known_shape(path, read_config(path))
+
+
+def _known_shape(path: Path, config: Mapping[str, Any]) -> Transformer | None:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in families():
         return None
@@ -128,6 +131,36 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
         names = field.experts if field.experts and shape.experts else field.names
         found[next((name for name in names if config.get(name) is not None), names[0])] = value
     return found
+
+
+def config_of(weights: object) -> dict[str, Any] | None:
+    """Return the configuration of a Hugging Face folder, or of a module of transformers; None for others."""
+    if isinstance(weights, str | Path):
+        path = Path(weights) / CONFIG
+        return read_config(path) if path.is_file() else None
+    describe = getattr(getattr(weights, "config", None), "to_dict", None)
+    config = describe() if callable(describe) else None
+    return config if isinstance(config, dict) else None
+
+
+BRAIN_FLOAT = "bfloat16"
+
+
+def dtype_of_config(weights: object) -> str:
+    """Return the format of the weights of a `config.json`, `bf16` or `fp16`; `fp16` of other sources."""
+    if not isinstance(weights, str | Path) or Path(weights).name != CONFIG or not Path(weights).is_file():
+        return "fp16"
+    config = read_config(Path(weights))
+    return "bf16" if BRAIN_FLOAT in (config.get("dtype"), config.get("torch_dtype")) else "fp16"
+
+
+def checkpoint_shape(weights: object) -> Transformer | None:
+    """Return the architecture of a folder or a module with a configuration; None for other sources or an
+    unknown type.
+    """
+    config = config_of(weights)
+    where = weights if isinstance(weights, str | Path) else type(weights).__name__
+    return None if config is None else _known_shape(Path(where) / CONFIG, config)
 
 
 class _Numbers:

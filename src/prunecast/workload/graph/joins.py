@@ -73,16 +73,17 @@ def launched_together(model: ModelGraph, names: Collection[str]) -> list[list[st
     return [group for group in found if len(group) > 1 and not any(products[name].m % ROWS for name in group)]
 
 
-def together(model: ModelGraph, groups: Sequence[Sequence[str]]) -> ModelGraph:
-    """Return the graph with one product for each group.
+def together(model: ModelGraph, groups: Sequence[Sequence[str]], *, own_tiles: bool = True) -> ModelGraph:
+    """Return the graph with one product for each group, of members that have their `own_tiles` or share them.
 
     x -> q, x -> k, x -> v  becomes  x -> q+k+v
     """
     into = {name: joint_name(group) for group in groups for name in group}
-    return model.merged(into, {joint_name(group): _joint(model, group) for group in groups})
+    return model.merged(into, {joint_name(group): _joint(model, group, own_tiles) for group in groups})
 
 
-def _joint(model: ModelGraph, group: Sequence[str]) -> Operation:
-    members = tuple(Member(name, model[name].m) for name in group)
+def _joint(model: ModelGraph, group: Sequence[str], own_tiles: bool) -> Operation:
+    members = tuple(Member(name, model[name].m) for name in group) if own_tiles else ()
     first = model[group[0]]
-    return linear(joint_name(group), sum(each.m for each in members), first.k, first.n, members=members)
+    rows = sum(model[name].m for name in group)
+    return linear(joint_name(group), rows, first.k, first.n, members=members)

@@ -112,7 +112,7 @@ def model_time(
     for o in launched:
         own = fused.get(o.name)
         own = runtime.seconds(o, gpu, launch_s) if own is None else runtime.product_seconds(o, gpu, own)
-        own += sum(moved_seconds(moved, gpu) for moved in o.beside)
+        own += o.runs * sum(moved_seconds(moved, gpu) for moved in o.beside)
         if o.kind not in TRANSPOSES:
             seconds[o.name] = own
             continue

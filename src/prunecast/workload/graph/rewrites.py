@@ -422,6 +422,8 @@ def transpose_for(maker: Operation, reader: Operation) -> Operation:
         kind="transpose epilogue" if is_small else "transpose",
         elements_in=x,
         elements_out=x if conv is None else _between_zeros(conv, x).copied - x,
+        copies=reader.copies,
+        idle=reader.idle,
     )
 
 

@@ -139,12 +139,17 @@ EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
 
 
 def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Return seconds as fitted to traces, including the launch in a CUDA graph; other kinds use general
-    rules.
+    """Return seconds of all copies as fitted to traces, including the launches in a CUDA graph; other kinds
+    use general rules.
     """
+    return o.runs * _torch_launch_seconds(o, gpu, launch_s)
+
+
+def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
+    """Return the seconds of one copy."""
     costs = torch_costs(gpu)
     if o.attention is not None:
-        return o.runs * call_of(o, gpu, launch_s, "torch").seconds
+        return call_of(o, gpu, launch_s, "torch").seconds
     if o.kind == "patches":
         return costs["gap_s"] + _torch_patches(o, gpu, costs)
     if o.kind == "relu epilogue":

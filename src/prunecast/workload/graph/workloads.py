@@ -24,6 +24,10 @@ FRAMES, HEARD = 3000, 1500
 """Frames of 30 s of audio that Whisper's encoder reads, and the tokens that it makes of them."""
 
 
+class NoTorchForm(BadInput):
+    """A model whose launches in torch are not known."""
+
+
 def transformer_graph(
     name: str, shape: Transformer, run: Pass, runtime: str = "engine", *, by_matrix: bool = False
 ) -> ModelGraph:
@@ -35,16 +39,17 @@ def transformer_graph(
 
     Raises
     ------
-    BadInput : a decode where no text is generated, or a model whose launches in torch are not known
+    BadInput : a decode where no text is generated
+    NoTorchForm : a model whose launches in torch are not known
     """
     check_phase(name, shape, run.cached)
     if runtime == "torch" and run.gpus > 1:
-        raise BadInput(f"tensor-parallel {run.gpus} is of --runtime engine: torch runs a model on one GPU")
+        raise NoTorchForm(f"tensor-parallel {run.gpus} is of --runtime engine: torch runs a model on one GPU")
     shape = shape.share(run.gpus)
     if runtime == "torch" and (shape.experts or shape.mels or shape.window):
         what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
-        raise BadInput(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
-    apart = by_matrix or runtime == "torch" or shape.weights <= MOST_APART
+        raise NoTorchForm(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
+    apart = by_matrix or shape.weights <= MOST_APART
     return rewritten(unfused_transformer(name, shape, run, apart=apart), runtime, by_matrix=by_matrix)
 
 
@@ -176,7 +181,7 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     if name in transformers():
         return transformer_graph(name, transformers()[name], run, runtime)
     if runtime == "torch" and image_nets()[name]["kind"] == "unet":
-        raise BadInput(f"{name} mixes convolutions and attention: its form in torch is not known")
+        raise NoTorchForm(f"{name} mixes convolutions and attention: its form in torch is not known")
     if run.gpus > 1:
         raise BadInput(f"tensor-parallel is of transformers, got {run.gpus} for {name}")
     if run.cached:
