@@ -131,10 +131,10 @@ def _shapes(table: "PredictionTable", phases: "Sequence[Phase]") -> list[Cells]:
     groups: dict[tuple[int, int, int], list[Sequence[Prediction]]] = {}
     for rows in table.layers():
         groups.setdefault((rows[0].m, rows[0].k, rows[0].n), []).append(rows)
-    rows = [_shape(table, phases, size, layers) for size, layers in groups.items()]
-    others = (max(len(name), *(len(row[name]) for row in rows)) for name in rows[0] if name != "layer")
+    found = [_shape(table, phases, size, layers) for size, layers in groups.items()]
+    others = (max(len(name), *(len(line[name]) for line in found)) for name in found[0] if name != "layer")
     room = max(SHORTEST_NAME, WIDTH - 2 - sum(2 + width for width in others))
-    return [{**row, "layer": shortened(row["layer"], room)} for row in rows]
+    return [{**line, "layer": shortened(line["layer"], room)} for line in found]
 
 
 def _shape(

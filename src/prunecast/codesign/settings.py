@@ -39,7 +39,7 @@ from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
-from prunecast.workload.layers import ConvSettings, Source, load_layers, shape_of
+from prunecast.workload.layers import ConvSettings, Source, load_layers
 from prunecast.workload.pruned_maps import MapMaker, sparsity_for
 from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import (

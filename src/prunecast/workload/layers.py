@@ -33,6 +33,7 @@ from prunecast.workload.graph.config import (
     checkpoint_shape,
     config_of,
     node_of,
+    shape_of_config,
 )
 from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
 from prunecast.workload.graph.removal import Removal, parse_removals, without
@@ -207,9 +208,7 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
         _check_is_no_model_name(str(named))
         if (Path(named) / CONFIG).is_file():
             check_readable(Path(named))
-    has_model = (
-        not target and config_of(weights.weights if isinstance(weights, Removed) else weights) is not None
-    )
+    has_model = not target and config_of(path or weights) is not None
     stored = stored_arrays(weights)
     loaded = _loaded(layers_among(path or Path("weights"), stored, target, ignore), stored)
     return _without_ends(loaded) if has_model else loaded
