@@ -98,6 +98,10 @@ CALLS = {
         {"weights": A, "targets": TARGETS, "gpu": "h200-sxm", "engine": "model", "tokens": 64},
         search_of,
     ),
+    "export": (
+        prunecast.export,
+        {"weights": "bert-base", "gpu": "h200-sxm", "format": "llmservingsim", "out": "out"},
+    ),
     "search_model": (
         prunecast.search_model,
         {"weights": A, "targets": TARGETS, "gpu": "h200-sxm", "engine": "model", "trials": 1},

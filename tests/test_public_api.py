@@ -51,6 +51,7 @@ TWINS = {
     "calibrate": {"derive", "spec_file"},
     "compare": {"compare", "compare_gpus"},
     "explain": {"explain"},
+    "export": {"export", "PassPredictor"},
     "gpus": {"gpu_names", "load_gpu"},
     "patterns": {"PATTERNS", "parse_pattern"},
     "predict": {"predict"},

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from prunecast.choice import fastest_plan
     from prunecast.codesign.compare import compare, compare_gpus
     from prunecast.codesign.explain import explain
+    from prunecast.codesign.export import PassPredictor, export
     from prunecast.codesign.predict import predict
     from prunecast.codesign.prune import prune
     from prunecast.codesign.search import Targets, prune_model
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PATTERNS",
     "BadInput",
+    "PassPredictor",
     "Targets",
     "__version__",
     "compare",
@@ -43,6 +45,7 @@ __all__ = [
     "derive",
     "estimate",
     "explain",
+    "export",
     "fastest_plan",
     "gpu_names",
     "load_gpu",
@@ -63,12 +66,14 @@ __all__ = [
 _HOME = {
     "BadInput": "prunecast.errors",
     "PATTERNS": "prunecast.patterns",
+    "PassPredictor": "prunecast.codesign.export",
     "Targets": "prunecast.codesign.search",
     "compare": "prunecast.codesign",
     "compare_gpus": "prunecast.codesign",
     "derive": "prunecast.validation.calibration",
     "estimate": "prunecast.models",
     "explain": "prunecast.codesign",
+    "export": "prunecast.codesign.export",
     "fastest_plan": "prunecast.choice",
     "gpu_names": "prunecast.hardware",
     "load_gpu": "prunecast.hardware",

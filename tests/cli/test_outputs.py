@@ -30,7 +30,21 @@ from prunecast.hardware.load import spec_text
 from tests import onnx_files
 
 TEXTS = {
-    *("TEXT", "SHARE", "HxW", "MxKxN", "TIME", "LAYER=SHARE", "LIST", "I/N", "WHERE", "S", "P", "NAME=X"),
+    *(
+        "TEXT",
+        "SHARE",
+        "HxW",
+        "MxKxN",
+        "TIME",
+        "LAYER=SHARE",
+        "PART[:SHARE]",
+        "LIST",
+        "I/N",
+        "WHERE",
+        "S",
+        "P",
+        "NAME=X",
+    ),
 }
 """Placeholders in the help of texts that are no path."""
 NAMES = {"kernel", "target", "ignore", "transpose"}

@@ -26,6 +26,7 @@ COMMANDS = (
     "prune",
     "search",
     "compare",
+    "export",
     "explain",
     "report",
     "timeline",

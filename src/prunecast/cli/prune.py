@@ -141,7 +141,8 @@ def _show(recipe: "Recipe", page: "Page") -> None:
         words=("layer",),
     )
     page.say()
-    page.say(*_removed_lines(recipe.removed))
+    for line in _removed_lines(recipe.removed):
+        page.say(line)
     for skipped in recipe.skipped:
         page.say(f"unchanged: {skipped.layer}: {skipped.reason}")
     is_model = recipe.folder is not None and (recipe.folder / "config.json").is_file()

@@ -136,7 +136,7 @@ def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
             files = (file.relative_to(unfinished) for file in unfinished.rglob("*") if file.is_file())
             names = sorted(map(str, files), key=lambda name: (name == last, name))
             for inner in {Path(name).parent for name in names} - {Path()}:
-                (final / inner).mkdir(exist_ok=True)
+                (final / inner).mkdir(parents=True, exist_ok=True)
             places = {name: check_writable(final / name, "an output") for name in names}
             if last:
                 (final / last).unlink(missing_ok=True)

@@ -1,0 +1,227 @@
+"""A systems folder of AIConfigurator: the YAML of a GPU, and tables of products, attention and experts.
+
+The layout and the columns are those of aiconfigurator-core 0.12.0 (`systems/`): one file for each GPU, and
+`data/GPU/FAMILY/BACKEND/VERSION/TABLE_perf.parquet`. Latencies are in milliseconds. Tables are named after
+vLLM 0.24.0, for which AIConfigurator has its own; rows say `prunecast` as their source. Of pruned models the
+rows have the sizes of the dense products, with the times of the pruned ones.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from prunecast.codesign.export.serving_times import SEQUENCES, ServingTimes
+from prunecast.hardware import GpuSpec
+from prunecast.hardware.clock import sm_clock_hz
+from prunecast.kernels.libraries.attention.shape import Attention
+from prunecast.kernels.libraries.collectives.call import MOST_GPUS, collective
+from prunecast.kernels.libraries.experts.call import ExpertLayer, fused_experts
+from prunecast.workload.graph.runtimes import ELEMENT_BYTES
+
+BACKEND, VERSION = "vllm", "0.24.0"
+"""Engine and version whose operators the tables stand for."""
+SOURCE = "prunecast"
+DTYPE = "bfloat16"
+"""AIConfigurator's name of the 16-bit formats; fp16 and bf16 differ in nothing that it prices."""
+JOINED = {"qkv": ("query", "key", "value"), "gate_up": ("gate", "up")}
+"""Product of vLLM -> the products of the graph that it joins; their times are added."""
+PROMPTS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Tokens of a prompt in the table of attention."""
+PROMPT_BATCHES = (1, 2, 4, 8, 16, 32)
+CONTEXTS = (1, 15, 63, 127, 255, 511, 1023, 2047, 4095, 8191, 16383, 32767)
+"""Cached tokens in the table of attention of one new token."""
+BYTES = tuple(2**power for power in range(10, 29))
+"""Sizes of the tensors that GPUs sum."""
+MS = 1e3
+
+
+class PerfTable(NamedTuple):
+    """A table of the folder."""
+
+    family: str
+    name: str
+    rows: list[dict[str, Any]]
+
+
+def system_name(gpu: GpuSpec) -> str:
+    """Return the name of a GPU in AIConfigurator: `h100-sxm` is `h100_sxm`."""
+    return gpu.name.replace("-", "_")
+
+
+def system_yaml(gpu: GpuSpec) -> dict[str, Any]:
+    """Return the description of a GPU and its node.
+
+    The moving of tensors between products is priced from it: DRAM's peak rate times the share that a copy
+    reaches, after the launch overhead. Reserves of memory, of which nothing is predicted, are zero.
+    """
+    link = gpu.link_bytes_per_s or 0.0
+    return {
+        "data_dir": f"data/{system_name(gpu)}",
+        "gpu": {
+            "mem_bw": float(gpu.dram_peak_bytes_per_s),
+            "mem_bw_empirical_scaling_factor": gpu.dram_copy_bytes_per_s / gpu.dram_peak_bytes_per_s,
+            "mem_empirical_constant_latency": float(gpu.graph_launch_s),
+            "mem_capacity": int(gpu.dram_bytes),
+            "bfloat16_tc_flops": tensor_rate(gpu, gpu.tensor_bf16_fma_per_clk_per_sm),
+            "int8_tc_flops": tensor_rate(gpu, gpu.tensor_int8_fma_per_clk_per_sm or 0),
+            "fp8_tc_flops": tensor_rate(gpu, gpu.tensor_fp8_fma_per_clk_per_sm or 0),
+            "power": float(gpu.power_limit_w),
+            "sm_version": gpu.compute_capability,
+        },
+        "node": {
+            "num_gpus_per_node": MOST_GPUS,
+            "inter_node_bw": link,
+            "intra_node_bw": link,
+            "pcie_bw": link,
+            "p2p_latency": float(gpu.graph_launch_s),
+        },
+        "misc": {"nccl_mem": {1: 0, 2: 0, 4: 0, 8: 0}, "other_mem": 0, "nccl_version": ""},
+    }
+
+
+def tensor_rate(gpu: GpuSpec, fma_per_clk: float) -> float:
+    """Return the peak FLOP/s of the tensor cores at the burst clock of full load."""
+    clock_hz = sm_clock_hz(gpu, tensor_duty=1.0, l2_bytes_per_clk_per_sm=0.0, state="burst")
+    return 2.0 * fma_per_clk * gpu.sm_count * clock_hz
+
+
+def tables(times: ServingTimes) -> list[PerfTable]:
+    """Return the tables of a model."""
+    found = [
+        PerfTable("gemm", "gemm", list(_products(times))),
+        PerfTable("attention", "context_attention", list(_prompts(times))),
+        PerfTable("attention", "generation_attention", list(_tokens(times))),
+    ]
+    if times.experts is not None:
+        found.append(PerfTable("moe", "moe", list(_experts(times, times.experts))))
+    if times.gpu.link_bytes_per_s:
+        found.append(PerfTable("comm", "custom_allreduce", list(_sums(times.gpu))))
+    return found
+
+
+def documents(times: ServingTimes) -> dict[str, Any]:
+    """Return path in the folder -> content of each YAML file."""
+    system = system_name(times.gpu)
+    found: dict[str, Any] = {
+        f"{system}.yaml": system_yaml(times.gpu),
+        "query_versions.yaml": {
+            "schema_version": 1,
+            "defaults": {BACKEND: {"current": VERSION, "previous": None}},
+        },
+    }
+    for table in tables(times):
+        path = f"data/{system}/{table.family}/{BACKEND}/{VERSION}/collection_meta.yaml"
+        meta = found.setdefault(
+            path,
+            {
+                "schema_version": 1,
+                "provenance": "legacy",
+                "runtime": {"framework": BACKEND, "version": VERSION},
+                "tables": {},
+            },
+        )
+        meta["tables"][f"{table.name}_perf"] = {"status": "complete"}
+    return found
+
+
+def _row(gpu: GpuSpec, op: str, seconds: float, **keys: Any) -> dict[str, Any]:
+    return {
+        "framework": BACKEND.upper(),
+        "version": VERSION,
+        "device": gpu.title,
+        "op_name": op,
+        "kernel_source": SOURCE,
+        **keys,
+        "latency": MS * seconds,
+    }
+
+
+def _products(times: ServingTimes) -> Iterator[dict[str, Any]]:
+    """Yield the products by tokens (m), outputs (n) and inputs (k). Equal sizes get their mean time."""
+    groups = {name: parts for name, parts in JOINED.items() if parts[0] in times.products}
+    joined = {part for parts in groups.values() for part in parts}
+    single = (part for part in times.products if part not in joined and "experts." not in part)
+    groups |= {part: (part,) for part in single}
+    alike: dict[tuple[int, int, int], list[float]] = {}
+    for name, parts in groups.items():
+        n, k = sum(times.products[part].m for part in parts), times.products[parts[0]].k
+        if name == "head":
+            pairs = zip(SEQUENCES, times.head_s.tolist(), strict=True)
+        else:
+            pairs = zip(times.columns.tolist(), times.sum_of(parts).tolist(), strict=True)
+        for m, seconds in pairs:
+            alike.setdefault((m, n, k), []).append(seconds)
+    for (m, n, k), found in alike.items():
+        yield _row(times.gpu, "gemm", sum(found) / len(found), gemm_dtype=DTYPE, m=m, n=n, k=k)
+
+
+def _attention(times: ServingTimes, op: str, shape: Attention, **sizes: int) -> dict[str, Any]:
+    cached = sizes["step"]
+    seconds = times.call_seconds(shape, sizes["batch_size"], sizes["isl"], cached)
+    keys = {
+        "batch_size": sizes["batch_size"],
+        "isl": sizes["isl"],
+        "num_heads": shape.heads,
+        "num_key_value_heads": shape.key_heads,
+        "head_dim": shape.head_width,
+        "beam_width": 1,
+        "attn_dtype": DTYPE,
+        "kv_cache_dtype": DTYPE,
+        "step": cached,
+        "window_size": shape.window,
+    }
+    return _row(times.gpu, op, seconds, **keys)
+
+
+def _prompts(times: ServingTimes) -> Iterator[dict[str, Any]]:
+    for shape in times.attention:
+        for batch in PROMPT_BATCHES:
+            for tokens in PROMPTS:
+                yield _attention(times, "context_attention", shape, batch_size=batch, isl=tokens, step=0)
+
+
+def _tokens(times: ServingTimes) -> Iterator[dict[str, Any]]:
+    for shape in times.attention:
+        for batch in SEQUENCES:
+            for cached in CONTEXTS:
+                yield _attention(times, "generation_attention", shape, batch_size=batch, isl=1, step=cached)
+
+
+def _experts(times: ServingTimes, layer: ExpertLayer) -> Iterator[dict[str, Any]]:
+    """Yield the experts of a layer by tokens: sorting, products, activation and sum, without the router.
+
+    Pruned experts have the times of one routing, that of the prediction, in all distributions.
+    """
+    names = ("to_experts", "experts.gate", "experts.up", "gating", "experts.down", "from_experts")
+    own = times.sum_of(names)
+    for distribution in ("balanced", "power_law_1.01", "power_law_1.2"):
+        routing = distribution.replace("power_law_", "power-law:")
+        for place, tokens in enumerate(times.columns.tolist()):
+            seconds = float(own[place])
+            if not times.is_pruned:
+                sized = layer._replace(tokens=tokens, routing=routing)
+                seconds = fused_experts(sized, times.gpu, dtype="bf16").seconds
+            keys = {
+                "moe_dtype": DTYPE,
+                "num_tokens": tokens,
+                "hidden_size": layer.hidden,
+                "inter_size": layer.width * times.gpus,
+                "topk": layer.per_token,
+                "num_experts": layer.experts,
+                "moe_tp_size": times.gpus,
+                "moe_ep_size": 1,
+                "distribution": distribution,
+            }
+            yield _row(times.gpu, "moe", seconds, **keys)
+
+
+def _sums(gpu: GpuSpec) -> Iterator[dict[str, Any]]:
+    for gpus in (2, 4, 8):
+        for size in BYTES:
+            keys = {
+                "allreduce_dtype": DTYPE,
+                "num_gpus": gpus,
+                "message_size": size // ELEMENT_BYTES,
+                "backend": f"{BACKEND}_graph",
+            }
+            seconds = collective("all reduce", float(size), gpus, gpu).seconds
+            yield _row(gpu, "all_reduce", seconds, **keys)

@@ -1,0 +1,258 @@
+"""`ServingTimes`: seconds of the parts of a model by the tokens of a pass. `PassPredictor`: of any batch.
+
+`predict` prices passes of `COLUMNS` tokens, dense or pruned, in one call, so that all passes share the pruned
+maps. Between these, times are interpolated linearly. Attention depends on the tokens of each sequence: each
+group of sequences of one length is a call, as in `predict`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.codesign.predict import predict
+from prunecast.codesign.recipe_maps import recipe_of
+from prunecast.codesign.settings import settings_of, workload_of
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels.libraries.attention.call import attention_call
+from prunecast.kernels.libraries.attention.shape import Attention
+from prunecast.kernels.libraries.experts.call import ExpertLayer
+from prunecast.workload.engines import Progress, silent
+from prunecast.workload.graph.config import node_of
+from prunecast.workload.graph.model_graph import COLLECTIVES, ModelGraph
+from prunecast.workload.graph.model_time import ModelTime
+from prunecast.workload.layers import Source, name_of
+
+FloatArray = npt.NDArray[np.float64]
+
+SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Sequences of the passes that make one token of each, which is as many tokens."""
+PROMPTS = (384, 512, 1024, 2048, 4096, 8192, 16384)
+"""Tokens of the passes of one prompt."""
+CONTEXT = 1024
+"""Cached tokens of the passes of one token; only attention, which has its own calls, depends on it."""
+MOST_TOKENS = 2**22
+_PART = re.compile(r"layers?(?:\.(?:\d+|window\d+))?\.(.+)")
+
+
+class ProductSize(NamedTuple):
+    """Sizes of a product in one layer, or of the last one."""
+
+    m: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingTimes:
+    """Seconds of the parts of a model on one GPU, by the number of tokens of a pass.
+
+    Parameters
+    ----------
+    model : name of the model
+    gpu : the GPU
+    gpus : GPUs that share the model; times are those of each, without sums over GPUs
+    layers : number of layers
+    columns : tokens of the passes, ascending, (passes,)
+    parts : part of a layer, such as `query` or `norm1` -> mean seconds of one layer in each pass, (passes,).
+        Transposes count with the operation whose output they transpose
+    outside : operation outside of layers -> seconds in each pass, (passes,); without the head
+    head_s : seconds of the last product by the number of sequences `SEQUENCES`
+    products : product of a layer, or `head` -> its sizes
+    experts : sizes of a layer of experts, for the tokens of the first pass; None without experts
+    active_experts : experts with a token in each pass, (passes,)
+    attention : calls of attention of a pass with their numbers of layers; sequences and tokens vary
+    is_pruned : some layers run sparse kernels
+    """
+
+    model: str
+    gpu: GpuSpec
+    gpus: int
+    layers: int
+    columns: npt.NDArray[np.int64]
+    parts: Mapping[str, FloatArray]
+    outside: Mapping[str, FloatArray]
+    head_s: FloatArray
+    products: Mapping[str, ProductSize]
+    experts: ExpertLayer | None
+    active_experts: FloatArray
+    attention: Mapping[Attention, int]
+    is_pruned: bool
+
+    @classmethod
+    def of(
+        cls,
+        weights: Source,
+        *,
+        gpu: str | GpuSpec,
+        progress: Progress = silent,
+        **settings: Any,
+    ) -> Self:
+        """Predict the passes of a model that generates text.
+
+        Parameters
+        ----------
+        weights, gpu, settings : as of `predict`, without tokens and workload. Without a pattern, a sparsity
+            or kernels the model is dense, or pruned as its recipe says
+
+        Raises
+        ------
+        BadInput : as `predict`, or a model without known graph that generates text token by token
+        """
+        is_asked = any(settings.get(name) is not None for name in ("pattern", "sparsity", "kernels"))
+        if not is_asked and recipe_of(weights) is None:
+            settings["kernels"] = "dense"
+        spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+        decodes = [f"decode:{count}@{CONTEXT}" for count in SEQUENCES]
+        workload = ",".join([*decodes, *(f"prefill:{count}" for count in PROMPTS)])
+        settings |= {"gpu": spec, "workload": workload}
+        loaded = workload_of(weights, settings_of(weights, settings))
+        graphs = [run.graph for run in loaded.passes if run.graph is not None]
+        if len(graphs) < len(loaded.passes):
+            raise BadInput(f"{name_of(weights)}: wanted a model by name or folder whose graph is known")
+        table = predict(weights, progress=progress, crossovers=False, **settings)
+        assert table.whole is not None
+        times = [phase.best.time for phase in table.whole.phases]
+        is_pruned = any(kernel != "dense" for kernel in table.fastest_kernels())
+        return cls(
+            model=name_of(weights),
+            gpu=spec,
+            gpus=table.whole.gpus,
+            is_pruned=is_pruned,
+            **_tables(graphs, times, [run.columns for run in (phase.run for phase in table.whole.phases)]),
+        )
+
+    def attention_seconds(self, sequences: int, queries: int, cached: int) -> float:
+        """Return the seconds of attention in all layers for equal sequences.
+
+        Parameters
+        ----------
+        queries : new tokens of each sequence
+        cached : tokens of each sequence whose keys and values are in the cache
+        """
+        return sum(
+            count * self.call_seconds(shape, sequences, queries, cached)
+            for shape, count in self.attention.items()
+        )
+
+    def call_seconds(self, shape: Attention, sequences: int, queries: int, cached: int) -> float:
+        """Return the seconds of one call of attention."""
+        sized = shape._replace(sequences=sequences, queries=queries, keys=queries + cached)
+        return attention_call(sized, self.gpu).seconds
+
+    def seconds(self, prefills: Sequence[tuple[int, int]], decodes: Sequence[int]) -> float:
+        """Return the seconds of one pass of a batch, see `PassPredictor.seconds`."""
+        tokens, sequences = sum(new for new, _ in prefills) + len(decodes), len(prefills) + len(decodes)
+        found = np.interp(sequences, SEQUENCES, self.head_s)
+        for each in self.outside.values():
+            found += self.at(each, tokens)
+        for each in self.parts.values():
+            found += self.layers * self.at(each, tokens)
+        for (new, cached), count in Counter(prefills).items():
+            found += self.attention_seconds(count, new, cached)
+        if decodes:
+            found += self.attention_seconds(len(decodes), 1, round(sum(decodes) / len(decodes)))
+        return float(found)
+
+    def sum_of(self, parts: Iterable[str]) -> FloatArray:
+        """Return the summed seconds of parts of a layer in each pass, (passes,); absent parts have none."""
+        return sum((self.parts[part] for part in parts if part in self.parts), np.zeros(self.columns.size))
+
+    def at(self, seconds: FloatArray, tokens: int) -> float:
+        """Return seconds at a number of tokens, interpolated; above the largest pass along the last line."""
+        last, before = self.columns[-1], self.columns[-2]
+        if tokens <= last:
+            return float(np.interp(tokens, self.columns, seconds))
+        slope = (seconds[-1] - seconds[-2]) / (last - before)
+        return float(seconds[-1] + (tokens - last) * slope)
+
+
+class PassPredictor:
+    """Seconds of a pass of any batch of requests, with the interface that event simulators ask for.
+
+    Predictions of passes are made when it is created; a batch then needs less than a millisecond.
+
+    Parameters
+    ----------
+    weights, gpu, settings : as of `ServingTimes.of`
+    """
+
+    def __init__(self, weights: Source, *, gpu: str | GpuSpec, **settings: Any) -> None:
+        self.times = ServingTimes.of(weights, gpu=gpu, **settings)
+
+    def seconds(self, prefills: Sequence[int | tuple[int, int]] = (), decodes: Sequence[int] = ()) -> float:
+        """Return the seconds of one pass.
+
+        Parameters
+        ----------
+        prefills : new tokens of each sequence whose prompt is processed, or (new tokens, cached tokens) of a
+            chunk of it
+        decodes : cached tokens of each sequence that gets its next token; attention to them is a call with
+            their mean
+
+        Raises
+        ------
+        BadInput : an empty batch, or a number out of range
+        """
+        chunks = [(each, 0) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in prefills]
+        numbers = [*(new for new, _ in chunks), *(cached + 1 for _, cached in chunks), *decodes]
+        if not numbers or min(numbers) < 1 or max(numbers) > MOST_TOKENS:
+            raise BadInput(
+                f"a batch needs prefills or decodes with 1 to {MOST_TOKENS} tokens each, got "
+                f"{list(prefills)!r:.40} and {list(decodes)!r:.40}"
+            )
+        return self.times.seconds(chunks, list(decodes))
+
+
+def _tables(
+    graphs: Sequence[ModelGraph], times: Sequence[ModelTime], columns: Sequence[int]
+) -> dict[str, Any]:
+    """Return the tables of `ServingTimes` from the graphs and times of passes, in order of their columns."""
+    first = graphs[0]
+    calls: Counter[Attention] = Counter()
+    for o in first:
+        if o.attention is not None:
+            calls[o.attention._replace(sequences=1, queries=1, keys=1)] += round(o.runs)
+    layers = calls.total()
+    parts: dict[str, FloatArray] = {}
+    outside: dict[str, FloatArray] = {}
+    products: dict[str, ProductSize] = {}
+    for place, (graph, time) in enumerate(zip(graphs, times, strict=True)):
+        for o in graph:
+            part = part_of(o.name)
+            if o.attention is not None or part == "head" or o.kind in COLLECTIVES:
+                continue
+            in_layer = part != o.name
+            own_s = time.seconds_of[o.name] + time.turning_seconds.get(o.name, 0.0)
+            table = parts if in_layer else outside
+            table.setdefault(part, np.zeros(len(graphs)))[place] += own_s / (layers if in_layer else 1)
+            if o.kind == "gemm":
+                products[part] = ProductSize(o.m, o.k)
+    head = next((o for o in first.products.values() if part_of(o.name) == "head"), None)
+    head_s = [0.0 if head is None else time.seconds_of[head.name] for time in times[: len(SEQUENCES)]]
+    if head is not None:
+        products["head"] = ProductSize(head.m, head.k)
+    sizes = [next((o.experts.sizes for o in graph if o.experts is not None), None) for graph in graphs]
+    active = [0.0 if each is None else float(np.count_nonzero(each.loads)) for each in sizes]
+    return {
+        "layers": layers,
+        "columns": np.array(columns),
+        "parts": parts,
+        "outside": outside,
+        "head_s": np.array(head_s),
+        "products": products,
+        "experts": sizes[0],
+        "active_experts": np.array(active),
+        "attention": dict(calls),
+    }
+
+
+def part_of(operation: str) -> str:
+    """Return the part of a layer that an operation of a graph is; its name outside of layers."""
+    node = node_of(operation) or operation
+    match = _PART.fullmatch(node)
+    return node if match is None else match[1]
