@@ -12,12 +12,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, Kernel, KernelPlan, PlanDoesNotFit, grid_plan
+from prunecast.kernels.kernel import ItemTimes
 from prunecast.launch import COLD, CacheState
 from prunecast.models import Estimate, estimate
 from prunecast.models.config_roofline import roofline_seconds
@@ -58,6 +63,7 @@ class Product:
     kernel : record of the kernel
     kept : map of the kept weights, as the planner accepts it
     n, dtype, gpu : number of tokens, format, GPU
+    loads : tokens of each expert, if the map is of experts that are below each other; `n` is their mean
     inside : keyword `tiles` for planner and configs if elements are inside tiles, else empty
     """
 
@@ -66,17 +72,27 @@ class Product:
     n: int
     dtype: str
     gpu: GpuSpec
+    loads: tuple[int, ...] = ()
     inside: dict[str, TileMap] = field(default_factory=dict)
 
     def configs(self) -> tuple[Any, ...]:
         """Return the configs that the kernel has for the product. BadInput: the kernel cannot run the format,
         or on the GPU.
         """
-        return tuple(self.kernel.configs(self.kept, self.n, self.dtype, self.gpu, **self.inside))
+        if not self.loads:
+            return tuple(self.kernel.configs(self.kept, self.n, self.dtype, self.gpu, **self.inside))
+        # Blocks for the experts with few tokens, and for those with many
+        most = self.kernel.most_tokens or max(self.n, *self.loads)
+        sizes = [min(-(-size // 8) * 8, most) for size in (self.n, max(self.loads))]
+        found = [self.kernel.configs(self.kept, n, self.dtype, self.gpu) for n in sizes]
+        return tuple(dict.fromkeys(chain.from_iterable(found)))
 
     def plan(self, *config: Any, **options: Any) -> KernelPlan:
         """Return the plan in one of `configs`, or in the only config; options are the planner's."""
-        return self.kernel.plan(self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **options)
+        grouped = {"loads": self.loads} if self.loads else {}
+        return self.kernel.plan(
+            self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **grouped, **options
+        )
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
         """Return the plan in a config, and plans with other split-K counts unless options are given."""
@@ -87,17 +103,46 @@ class Product:
         """Return the roofline time in seconds by which configs are ranked; 0 if there is only one config."""
         if self.kernel.times is None:
             return 0.0
-        times = self.kernel.times(config, self.kept, self.n, self.dtype, self.gpu, **self.inside)
-        other_bytes = float((self.kept.k + self.kept.m) * self.n * DTYPE_BYTES[self.dtype])
+        times = self._item_times(config)
+        columns, rows = float(self.n), self.kept.m
+        if self.loads:
+            columns = float(_ranges(self.loads, config).sum() * config.shape.block_n)
+            rows //= len(self.loads)
+        other_bytes = (self.kept.k + rows) * columns * DTYPE_BYTES[self.dtype]
         return roofline_seconds(times, other_bytes, self.gpu)
 
+    def _item_times(self, config: Any) -> ItemTimes:
+        """Return the times of all items; of a grouped launch each tile has the token ranges of its expert."""
+        assert self.kernel.times is not None
+        n = config.shape.block_n if self.loads else self.n
+        times = self.kernel.times(config, self.kept, n, self.dtype, self.gpu, **self.inside)
+        if not self.loads:
+            return times
+        ranges, tiles = _ranges(self.loads, config), times.alone.size
+        # Experts have about as many tiles each
+        items = ranges[np.arange(tiles) * ranges.size // max(tiles, 1)]
+        return times._replace(
+            alone=np.repeat(times.alone, items),
+            pipe=np.repeat(times.pipe, items),
+            read_bytes=times.read_bytes * float(ranges.mean()),
+            weight_bytes=times.weight_bytes * float(np.mean(ranges > 0)),
+            fix_up=None,
+        )
 
-def product_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> Product:
+
+def _ranges(loads: tuple[int, ...], config: Any) -> npt.NDArray[np.int64]:
+    block_n: int = config.shape.block_n
+    return -(-np.array(loads, np.int64) // block_n)
+
+
+def product_of(
+    kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec, loads: tuple[int, ...] = ()
+) -> Product:
     """Return the product of a map of kept weights with `n` tokens, computed by a kernel of `KERNELS`.
 
     Raises
     ------
-    BadInput : the kernel cannot run this kind of map
+    BadInput : the kernel cannot run this kind of map, or experts in one launch
     """
     record = KERNELS[check_choice("kernel", kernel, KERNELS)]
     if record.parts:
@@ -112,7 +157,9 @@ def product_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -
     if record.takes is None or not isinstance(kept, record.takes):
         kinds = "no map" if record.takes is None else record.takes.__name__
         raise BadInput(f"{kernel} runs {kinds}, got {type(kept).__name__} of {kept.pattern}")
-    return Product(kernel=record, kept=kept, n=n, dtype=dtype, gpu=gpu, inside=inside)
+    if loads and not record.groups:
+        raise BadInput(f"{kernel} has no grouped form for experts")
+    return Product(kernel=record, kept=kept, n=n, dtype=dtype, gpu=gpu, loads=loads, inside=inside)
 
 
 @checked
@@ -127,6 +174,7 @@ def fastest_plan(
     most: int | None = None,
     allowed: Callable[[Any], bool] | None = None,
     source: ConvGrid | None = None,
+    loads: tuple[int, ...] = (),
     **options: Any,
 ) -> KernelPlan:
     """Return the plan of `kernel` in the config that the closed-form model finds fastest.
@@ -142,6 +190,8 @@ def fastest_plan(
     most : maximum number of configs to plan; None for all that the roofline ranks near the best
     allowed : predicate that returns True if a config may be chosen; None for all
     source : the convolution whose input is read instead of B; it has `n` columns
+    loads : tokens of each expert, ascending, if `kept` has the maps of experts below each other
+        (`plan.expert_items.stacked_experts`); `n` is their mean
     options : further keywords of the kernel's planner
 
     Raises
@@ -151,7 +201,7 @@ def fastest_plan(
     """
     if most is not None and most < 1:
         raise BadInput(f"most must be at least 1, got {most}")
-    product = product_of(kernel, kept, n, dtype, gpu)
+    product = product_of(kernel, kept, n, dtype, gpu, loads)
     if product.kernel.times is None:
         return product.plan(**options)
     alike = _AlikeOnSparseCores(

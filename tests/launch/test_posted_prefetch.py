@@ -1,6 +1,9 @@
 """What DRAM has to bring for the next launch when this one is let go."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.small_n.configs import SmallConfig
@@ -34,3 +37,13 @@ def test_the_first_rows_come_behind_it() -> None:
     for run in (simulate, estimate):
         assert run(plan, H200).seconds > slow + 2e-6
     assert np.isclose(slow, 1.9e-6, rtol=0.02)
+
+
+def test_only_blocks_that_the_gpu_holds_prefetch_for_the_next_launch() -> None:
+    """Of a launch of several waves, the next one's first wave: what DRAM has to serve before rows of B."""
+    plan = _plan_small_n(tiles_keeping([64] * 3000, height=64, k=128), 4, "fp16", H200, config=FORM)
+    context = launch_context(plan, H200)
+    assert plan.item_count > context.held
+    every = posted_bytes(replace(context, fit=replace(context.fit, blocks_per_sm=4096)))
+    assert posted_bytes(context) == pytest.approx(every * context.held / plan.item_count)
+    assert every > 0.0

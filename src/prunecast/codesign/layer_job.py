@@ -181,7 +181,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
         engine: Engine, started: Sequence[tuple[Future[Outcome], ...]], dense_seconds: float | None
     ) -> Prediction:
         times = [
-            each.before_s + sum(outcome.result().seconds for outcome in outcomes)
+            each.before_s + each.share * sum(outcome.result().seconds for outcome in outcomes)
             for each, outcomes in zip(sequences, started, strict=True)
         ]
         seconds, place = min((seconds, place) for place, seconds in enumerate(times))
@@ -196,11 +196,12 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
         def plan_again() -> KernelPlan:
             return job.launches.sequences(layer, job.plan(layer, candidate)[1])[place].launches[0]
 
+        is_grouped = plan.experts > 1
         return Prediction(
             layer=layer.name,
-            m=plan.m,
+            m=layer.shape[0] if is_grouped else plan.m,
             k=plan.k,
-            n=layer.n if isinstance(plan.source, ConvGrid) else plan.n,
+            n=layer.n if is_grouped or isinstance(plan.source, ConvGrid) else plan.n,
             dtype=plan.dtype,
             pattern="dense" if kept is None else kept.pattern,
             sparsity=0.0 if kept is None else 1.0 - kept.density,
@@ -230,7 +231,8 @@ def kernel_interval(
     return interval_s(
         kernel,
         seconds,
-        gpu=engine.gpu.name,
+        # Nothing grouped was measured
+        gpu=engine.gpu.name if launches[0].experts == 1 else "",
         engine=engine.name,
         state=engine.state,
         tokens=launches[0].n,
@@ -297,7 +299,12 @@ def _padding_note(
 ) -> str | None:
     """Return a note if padded tokens would be faster: with odd N, elements are loaded one by one."""
     padded = -(-layer.n // TOKENS_TOGETHER) * TOKENS_TOGETHER
-    if layer.n == padded or isinstance(kept, TwoParts) or KERNELS[kernel].most_tokens is None:
+    if (
+        layer.n == padded
+        or launches[0].experts > 1
+        or isinstance(kept, TwoParts)
+        or KERNELS[kernel].most_tokens is None
+    ):
         return None
     plan = fastest_plan(kernel, kept, n=padded, dtype=launches[0].dtype, gpu=job.engine.gpu)
     seconds = job.engine.estimate(plan).seconds

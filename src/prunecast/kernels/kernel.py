@@ -113,6 +113,7 @@ class Kernel:
     not_families : families that it does not run although `keeps` has their kind
     most_tokens : above this number of tokens `all` kernels leave it out; None for no limit
     on_request : predicted only if the kernel, or a pattern of its `families`, is named
+    groups : runs the tiles of all experts of a layer in one launch; its planner has the keyword `loads`
     splits : heavy tiles are split along K and the slices are distributed over the SMs
     plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, and one of `configs` if the kernel has them;
         keyword `tiles` if the elements of the map are inside tiles
@@ -142,6 +143,7 @@ class Kernel:
     not_families: tuple[str, ...] = ("dense",)
     most_tokens: int | None = None
     on_request: bool = False
+    groups: bool = False
     splits: bool = False
     plan: Callable[..., KernelPlan] = _more_than_one_launch
     configs: Callable[..., Iterable[Any]] = _only_one_config

@@ -81,8 +81,8 @@ def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
 
 def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
     element = DTYPE_BYTES[plan.dtype]
-    a, b = plan.density * plan.m * plan.k * element, plan.k * plan.n * element
-    c = plan.m * plan.n * OUTPUT_BYTES[plan.dtype]
+    a, b = plan.read_share * plan.density * plan.m * plan.k * element, plan.k * plan.n * element
+    c = plan.c_rows * plan.n * OUTPUT_BYTES[plan.dtype]
     if l2.name == "warm":
         share = _kept(a + b + c, gpu)
         return _Found(share, share)

@@ -86,13 +86,30 @@ def memory_rules(context: LaunchContext) -> MemoryRules:
 
 
 def rows_read(plan: KernelPlan) -> RowsRead:
-    """Return the number and size of the rows of B, or channels, that the tiles of a plan read in total."""
+    """Return the number and size of the rows of B, or channels, that the tiles of a plan read in total.
+
+    Of experts it is the mean over their tokens, since each reads rows of its own tokens only.
+    """
     element_bytes = DTYPE_BYTES[plan.dtype]
+    if plan.experts > 1:
+        return RowsRead(_rows_of_experts(plan), float(element_bytes), 1)
     if plan.source is None:
         return RowsRead(_different(plan.tiles.column_index, plan.k, plan), float(element_bytes), 1)
     source = plan.source
     used = _different(source.channel_of(plan.tiles.column_index), source.channels, plan)
     return RowsRead(used, element_bytes * source.source_ratio, source.taps)
+
+
+def _rows_of_experts(plan: KernelPlan) -> int:
+    """Return the rows of B that the tiles of an expert read, the mean over the tokens of all experts."""
+    tiles = plan.tiles
+    first = tiles.row_start[:-1]
+    of_tile = tiles.row_index[first] // plan.c_rows
+    used = np.zeros((plan.experts, plan.k), np.bool_)
+    used[np.repeat(of_tile, tiles.kept_per_tile), tiles.column_index] = True
+    tokens = np.zeros(plan.experts)
+    tokens[of_tile] = plan.tokens_of_tile
+    return max(round(float(used.sum(axis=1) @ tokens) / plan.n), 1)
 
 
 def _different(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> int:
@@ -117,9 +134,9 @@ def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
     3090).
     """
     rows = plan.tiles.rows_per_tile.astype(np.float64)
-    written = float(rows.sum()) * plan.n * OUTPUT_BYTES[plan.dtype] + partials
+    written = float(rows.sum()) / plan.experts * plan.n * OUTPUT_BYTES[plan.dtype] + partials
     a = float(rows @ plan.tiles.kept_per_tile) * DTYPE_BYTES[plan.dtype]
-    a *= 0.5 if plan.inner is not None else 1.0
+    a *= 0.5 if plan.inner is not None else plan.read_share
     b = read.rows * read.bytes_per_token * plan.n
     return written / (written + a + b) if written else 0.0
 

@@ -49,6 +49,8 @@ class Amounts:
     step_count, tokens : (kinds,) float64
     last_k16 : (kinds,) float64, groups of 16 columns that the last step multiplies, 0 without steps
     kinds : which item is of which kind
+    tile_reads : (kinds,) float64, tiles (or slices of them) that the items of a kind read, an item counting
+        with its share of the tokens of its tile
     tensor_warps : warps of a block among which its tensor work is spread
     """
 
@@ -61,6 +63,7 @@ class Amounts:
     last_k16: FloatArray
     tokens: FloatArray
     kinds: _ItemKinds
+    tile_reads: FloatArray
     tensor_warps: float
 
     @property
@@ -87,8 +90,7 @@ def plan_amounts(plan: KernelPlan) -> Amounts:
 def packed_bytes(plan: KernelPlan) -> float:
     """Return the bytes of packed A and its column indices as the kernel reads them, padding included."""
     amounts = plan_amounts(plan)
-    share = amounts.kinds.members * amounts.tokens / plan.n
-    return float((amounts.whole[:, Quantity.A] + amounts.whole[:, Quantity.INDEX]) @ share)
+    return float((amounts.whole[:, Quantity.A] + amounts.whole[:, Quantity.INDEX]) @ amounts.tile_reads)
 
 
 def launch_amounts(context: LaunchContext) -> Amounts:
@@ -119,8 +121,16 @@ def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: f
         last_k16=np.ceil((sizes.multiplied - np.maximum(sizes.steps - 1.0, 0.0) * plan.shape.block_k) / 16.0),
         tokens=sizes.tokens_share * plan.shape.block_n,
         kinds=kinds,
+        tile_reads=_tile_reads(plan, kinds, sizes.tokens_share * plan.shape.block_n),
         tensor_warps=table.tensor_warps,
     )
+
+
+def _tile_reads(plan: KernelPlan, kinds: _ItemKinds, tokens: FloatArray) -> FloatArray:
+    if plan.experts == 1:
+        return kinds.members * tokens / plan.n
+    share = tokens[kinds.of_item] / plan.tokens_of_tile[plan.work.tile]
+    return np.bincount(kinds.of_item, weights=share, minlength=tokens.size).astype(np.float64)
 
 
 def _sizes_of(plan: KernelPlan, kinds: _ItemKinds, columns: IntArray) -> Sizes:

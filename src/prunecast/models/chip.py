@@ -243,9 +243,14 @@ def _dram_seconds(case: Case) -> _DramSeconds:
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
-    """Cycles in which SMs read nothing between blocks that the hardware starts one after another."""
+    """Cycles in which SMs read nothing between blocks that the hardware starts one after another.
+
+    It is 0 for grouped launches: their blocks read weights and tokens of different experts, so that blocks of
+    different SMs are not in step.
+    """
     plan = case.plan
     one_after_another = plan.schedule is Schedule.HARDWARE and not case.context.co_resident
+    one_after_another &= plan.experts == 1
     if not one_after_another or not quiet_end.size or not runs_ahead(case.context.programs):
         return 0.0
     later_rounds = plan.blocks / max(case.blocks_in_flight, 1) - 1.0

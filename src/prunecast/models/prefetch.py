@@ -15,8 +15,11 @@ from prunecast.plan.program import Instruction, Op
 
 
 def posted_bytes(context: LaunchContext) -> float:
-    """Weights that the blocks of the next launch prefetch while this one runs: as much as this one's did."""
-    return _weight_bytes(context, context.plan.item_count, posted=True)
+    """Weights that the blocks of the next launch prefetch while this one runs: as much as this one's did.
+
+    Only blocks that the GPU holds at once do so before this launch ends.
+    """
+    return _weight_bytes(context, min(context.plan.item_count, context.held), posted=True)
 
 
 def unposted_bytes(context: LaunchContext, blocks: int) -> float:

@@ -86,17 +86,17 @@ def plan_traffic(
 ) -> Traffic:
     """Traffic of a launch of which `resident_blocks` blocks run at once.
 
-    A valid plan covers every tile for every token once, so the pieces of A that the items of one token
-    range read, weighted with the range's share of the tokens, add up to A read once; of B the rows count
-    that any tile keeps, of a convolution's input the channels.
+    A valid plan covers every tile for every token of its expert once, so the pieces of A that items read,
+    weighted with their shares of the tokens, add up to A read once; of B the rows count that any tile of an
+    expert keeps, of a convolution's input the channels.
     """
     plan = context.plan
     total = amounts.total(plan.blocks)
     read = rules.read
-    whole, weight = amounts.whole, amounts.kinds.members * amounts.tokens / plan.n
+    whole, weight = amounts.whole, amounts.tile_reads
     again, waves = _wave_reads(context, amounts, read, resident_blocks)
     return Traffic(
-        flops=2.0 * plan.density * plan.m * plan.k * plan.n,
+        flops=2.0 * plan.multiply_adds,
         a_bytes=float(whole[:, Quantity.A] @ weight),
         b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),
@@ -126,7 +126,7 @@ def _wave_reads(
     """
     plan, gpu = context.plan, context.gpu
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
-    weight = kinds.members * amounts.tokens / plan.n
+    weight = amounts.tile_reads
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
     written = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
     c_bytes = OUTPUT_BYTES[plan.dtype] * written * work.owner

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
@@ -107,6 +108,8 @@ class KernelPlan(OfTiles):
         zeros
     config : the config that the planner was given, whose `str` is its short name; empty if the kernel has
         only one
+    experts : matrices of equal height that are below each other in A. Each item multiplies the tokens of one
+        of them, whose rows of C are those of the others too, in its own columns
     pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
         the stream ends, and wait for it before they read B (programmatic dependent launch)
 
@@ -131,6 +134,7 @@ class KernelPlan(OfTiles):
     source: ConvShape | ConvGrid | None = None
     cluster: int = 1
     fewest_steps: int = 0
+    experts: int = 1
     pdl: bool = False
     config: Any = ""
 
@@ -142,6 +146,37 @@ class KernelPlan(OfTiles):
     def item_count(self) -> int:
         """Number of work items."""
         return int(self.work.tile.size)
+
+    @property
+    def c_rows(self) -> int:
+        """Rows of C: those of one expert."""
+        return self.m // self.experts
+
+    @property
+    def tokens_of_tile(self) -> npt.NDArray[np.float64]:
+        """(tiles,): tokens that each tile is multiplied with, those of its expert with their padding."""
+        if self.experts == 1:
+            return np.full(self.tiles.tile_count, float(self.n))
+        work = self.work
+        tokens = np.where(work.owner == 1, work.token_stop - work.token_start, 0)
+        tokens = tokens.astype(np.float64)
+        return np.bincount(work.tile, weights=tokens, minlength=self.tiles.tile_count).astype(np.float64)
+
+    @property
+    def multiply_adds(self) -> float:
+        """Return the multiplications with kept elements; padding of experts' tokens counts as tokens."""
+        if self.experts == 1:
+            return self.density * self.m * self.k * self.n
+        tiles = self.tiles
+        return float((tiles.rows_per_tile * tiles.kept_per_tile.astype(np.int64)) @ self.tokens_of_tile)
+
+    @property
+    def read_share(self) -> float:
+        """Return the share of A's kept elements that is read: that of experts with tokens."""
+        if self.experts == 1:
+            return 1.0
+        kept = self.tiles.rows_per_tile * self.tiles.kept_per_tile.astype(np.int64)
+        return float(kept[self.tokens_of_tile > 0.0].sum() / max(kept.sum(), 1))
 
     @property
     def steps_per_item(self) -> IntArray:
@@ -237,6 +272,8 @@ def _check_work(plan: KernelPlan) -> None:
         )
     _check_groups(plan)
     _check_cluster(plan)
+    if plan.experts > 1:
+        _check_experts(plan)
     if plan.source is not None and (plan.source.k, plan.source.n) != (plan.k, plan.n):
         raise PlanDoesNotFit(f"{plan.kernel}: K and N of a convolution differ from the plan's")
 
@@ -255,6 +292,22 @@ def _check_cluster(plan: KernelPlan) -> None:
     same_lengths = np.all(lengths == np.repeat(lengths[::cluster], cluster))
     if not same_lengths or any(np.any(column != column[leader]) for column in columns):
         raise PlanDoesNotFit(f"{plan.kernel}: blocks of a cluster have different tiles or k ranges")
+
+
+def _check_experts(plan: KernelPlan) -> None:
+    """Check that every row is in a tile of one expert, and that token ranges of experts do not overlap."""
+    work, tiles = plan.work, plan.tiles
+    if plan.m % plan.experts or tiles.row_index.size != plan.m or np.any(tiles.rows_per_tile < 1):
+        raise PlanDoesNotFit(f"{plan.kernel}: {plan.experts} experts need all of {plan.m} rows in tiles")
+    of_row = tiles.row_index // plan.c_rows
+    of_tile = of_row[tiles.row_start[:-1]]
+    if np.any(of_row != np.repeat(of_tile, tiles.rows_per_tile)):
+        raise PlanDoesNotFit(f"{plan.kernel}: a tile has rows of two experts")
+    order = np.argsort(work.token_start, kind="stable")
+    expert, start, stop = of_tile[work.tile[order]], work.token_start[order], work.token_stop[order]
+    changes = expert[1:] != expert[:-1]
+    if np.any(changes & (start[1:] < stop[:-1])):
+        raise PlanDoesNotFit(f"{plan.kernel}: two experts have the same tokens")
 
 
 def _check_items(plan: KernelPlan) -> None:

@@ -61,7 +61,8 @@ def multiply_items(items, row_start, row_index, column_start, column_index, inne
         rows = row_index[row_start[tile] : row_start[tile + 1]]
         for r in range(rows.size):
             if slot[i] < 0:
-                _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], c[rows[r], t0:t1])
+                out = c[rows[r] % c.shape[0], t0:t1]
+                _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], out)
             else:
                 _multiply_row(rows[r], columns, inner, a, b[:, t0:t1], partial[slot[i], r, : t1 - t0])
 
@@ -86,4 +87,4 @@ def sum_groups(items, row_start, row_index, in_order, group_start, slot, partial
             rows = row_index[row_start[items.tile[i]] : row_start[items.tile[i] + 1]]
             for r in range(rows.size):
                 for token in range(t0, t1):
-                    c[rows[r], token] += partial[slot[i], r, token - t0]
+                    c[rows[r] % c.shape[0], token] += partial[slot[i], r, token - t0]

@@ -14,6 +14,8 @@ Matrix = npt.NDArray[np.floating[Any]]
 def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.float64]:
     """Return C (M, N) in float64, computed item by item as the plan's work list specifies.
 
+    C of a grouped launch has the rows of one expert.
+
     Every item multiplies its tile's rows with its tokens over its range of the tile's kept columns. Slices of
     a split tile are added in the order of `part`. Elements of `a` that the plan does not keep are never read,
     and rows that no item writes stay zero.
@@ -36,7 +38,7 @@ def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.floa
     items = Items(work.tile, work.token_start, work.token_stop, work.k_start, work.k_stop)
     a, b = np.ascontiguousarray(a, np.float64), np.ascontiguousarray(b, np.float64)
     inner = np.zeros((0, 0), np.bool_) if plan.inner is None else plan.inner.mask()
-    c = np.zeros((plan.m, plan.n))
+    c = np.zeros((plan.c_rows, plan.n))
     split = np.flatnonzero(work.group >= 0)
     slot = np.full(plan.item_count, -1, np.int64)
     slot[split] = np.arange(split.size)

@@ -20,10 +20,13 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.workload.candidates import Candidate
 from prunecast.workload.dense_calls import DenseCall, dense_call, quantise_seconds
 from prunecast.workload.engines import Engine
+from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.pruned_maps import Guide, MapMaker, sparsity_for
 from prunecast.workload.two_parts import blocks_in_two, launches_in_two
 from prunecast.workload.workload import WorkloadLayer
 
+UNRUN = "whose kernel no GPU has run yet"
+"""End of the note on grouped launches of sparse experts."""
 IMAGES_TOGETHER = 8
 """Images whose fp16 values of one pixel fill a 16-byte copy. The tile kernel needs a multiple of it."""
 
@@ -39,6 +42,8 @@ class LaunchSequence(NamedTuple):
     before_s: float = 0.0
     """Seconds of the im2col kernel, which writes B of a convolution before the launches."""
     note: str = ""
+    share: float = 1.0
+    """Share of the launches that is the layer's: of one expert in a grouped launch."""
 
 
 def sequences_of(
@@ -95,7 +100,7 @@ def plan_in_planes(kernel: str, tiles: TileMap, conv: ConvShape, dtype: str, gpu
 
 def seconds_of(sequences: Sequence[LaunchSequence], seconds: LaunchSeconds) -> float:
     """Return the seconds of the fastest sequence, whose launches `seconds` predicts."""
-    return min(each.before_s + seconds(each.launches) for each in sequences)
+    return min(each.before_s + each.share * seconds(each.launches) for each in sequences)
 
 
 def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
@@ -200,10 +205,13 @@ class LayerLaunches:
         dtype = kernel_dtype(layer, self.dtype)
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, layer.n, dtype, self.engine)
-        return (fastest_plan(kernel, kept, n=layer.n, dtype=dtype, gpu=self.engine.gpu),)
+        return (layer_plan(kernel, kept, layer.n, dtype, self.engine.gpu, layer.fused),)
 
     def sequences(self, layer: WorkloadLayer, launches: tuple[KernelPlan, ...]) -> list[LaunchSequence]:
         """Return the launch sequences that run a layer. A convolution can have several."""
+        if layer.fused is not None and launches[0].experts > 1:
+            note = f"share of one expert in the grouped launch of {launches[0].experts}, {UNRUN}"
+            return [LaunchSequence(launches, note=note, share=share_of(launches[0], layer.shape[0]))]
         conv, own = layer.convolution, self.in_planes
         return sequences_of(launches, conv, self.product, self.engine, in_planes=own)
 
@@ -256,7 +264,8 @@ class LayerLaunches:
             if isinstance(kept, TwoParts):
                 return timed(kept)
             dtype = kernel_dtype(layer, self.dtype)
-            key = (candidate.kernel, kept.fingerprint(), dtype, layer.n, layer.convolution)
+            fused = layer.fused and layer.fused.in_any_layer()
+            key = (candidate.kernel, kept.fingerprint(), dtype, layer.n, layer.convolution, fused)
             if key not in self._seconds_of_maps:
                 self._seconds_of_maps[key] = timed(kept)
             return self._seconds_of_maps[key]

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from prunecast.choice import PrunedMap, fastest_plan
+from prunecast.choice import PrunedMap
 from prunecast.codesign.search.allocation import Menu
 from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import SUMMED_HEIGHT, KeptLayer, OptionTimes, sums_say_all
@@ -21,7 +21,9 @@ from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.engines import Engine, Outcome, Progress, silent
+from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.graph import ModelTime
+from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
 from prunecast.workload.two_parts import launches_in_two
 from prunecast.workload.workload import MOST_REMEMBERED_WEIGHTS, Workload, experts_of, grids_of
@@ -91,6 +93,7 @@ class ModelSearch:
     _masks: dict[str, tuple[tuple[str, float | None, str], MaskArray]] = field(default_factory=dict)
     _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
     _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
+    _experts: dict[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Compute the options of all layers.
@@ -111,12 +114,13 @@ class ModelSearch:
         for name, layer in self.workload.layers.items():
             first.setdefault(layer.shape, name)
         self._grids.update(grids_of(self.workload))
+        self._experts.update(experts_of(self.workload))
         times = OptionTimes(
             engine=self.engine,
             dtype=self.dtype,
             typical={shape: partial(self.workload.importance, name) for shape, name in first.items()},
             grids=self._grids,
-            experts=experts_of(self.workload),
+            experts=self._experts,
         )
 
         def make(name: str) -> Options:
@@ -212,7 +216,7 @@ class ModelSearch:
         """
         passes = self._passes_of(name)
         return sum(
-            self._weight(one, name) * run(plan).seconds
+            self._weight(one, name) * share_of(plan, kept.m) * run(plan).seconds
             for (one, n), kernel in zip(passes, kernels, strict=True)
             for plan in self._launches(kernel, kept, n)
         )
@@ -223,7 +227,8 @@ class ModelSearch:
         """
 
         def seconds(kernel: str, n: int) -> float:
-            return self.engine.estimated_seconds(self._launches(kernel, kept, n))
+            launches = self._launches(kernel, kept, n)
+            return sum(share_of(plan, kept.m) * self.engine.estimate(plan).seconds for plan in launches)
 
         return tuple(
             min(kernels(n), key=lambda kernel, n=n: seconds(kernel, n))  # type: ignore[misc]
@@ -236,7 +241,8 @@ class ModelSearch:
             return launches_in_two(kept, n, self.dtype, self.engine)
         grid = self._grids.get((kept.m, kept.k, n))
         columns = n if grid is None else grid.n
-        return (fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid),)
+        fused = self._experts.get((kept.m, kept.k, n))
+        return (layer_plan(kernel, kept, columns, self.dtype, self.engine.gpu, fused, source=grid),)
 
     @property
     def _whole(self) -> PassTimes:

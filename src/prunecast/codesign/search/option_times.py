@@ -21,6 +21,7 @@ from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
 from prunecast.workload.engines import Engine
+from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.graph.experts import ExpertPart, are_fused
 
 FloatArray = npt.NDArray[np.float64]
@@ -114,21 +115,26 @@ class OptionTimes:
             wanted = np.array(EXACT_DENSITIES)[:, None] * k
             places = np.unique(np.abs(np.array(counts) - wanted).argmin(axis=1)).tolist()
             exact = [self.engine.start(plans[place]) for place in places]
-            estimated_s = np.array([self.engine.estimate(plan).seconds for plan in plans])
-            ratios = np.array([outcome.result().seconds for outcome in exact]) / estimated_s[places]
+            estimated_s = np.array([share_of(p, m) * self.engine.estimate(p).seconds for p in plans])
+            exact_s = [outcome.result().seconds for outcome in exact]
+            ratios = share_of(plans[0], m) * np.array(exact_s) / estimated_s[places]
             self._curves[key] = estimated_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 
     def _plan(self, kernel: str, kept: PrunedMap, n: int) -> KernelPlan:
         grid = self.grids.get((kept.m, kept.k, n))
         columns = n if grid is None else grid.n
-        return fastest_plan(kernel, kept, columns, self.dtype, self.engine.gpu, source=grid, most=SEARCHED)
+        fused = self.experts.get((kept.m, kept.k, n))
+        return layer_plan(
+            kernel, kept, columns, self.dtype, self.engine.gpu, fused, source=grid, most=SEARCHED
+        )
 
     def of_map(self, tiles: TileMap, n: int) -> float:
         """Return the closed-form seconds of `stspmm` on any tiles."""
         key = ("stspmm", tiles.fingerprint(), n)
         if key not in self._known:
-            self._known[key] = self.engine.estimate(self._plan("stspmm", tiles, n)).seconds
+            plan = self._plan("stspmm", tiles, n)
+            self._known[key] = share_of(plan, tiles.m) * self.engine.estimate(plan).seconds
         return self._known[key]
 
     def two_of_four(

@@ -27,6 +27,7 @@ from prunecast.kernels.small_n.programs import most_kept, small_programs, with_e
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.assignment import assign_hardware, take_items
+from prunecast.plan.expert_items import expert_items
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tensor_rate import check_own_dtype, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows, kept_per_piece
@@ -71,12 +72,15 @@ MOST_N = WIDTHS[-1]
 `WIDTHS`."""
 
 
-def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig) -> KernelPlan:
+def _plan_small_n(
+    tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: SmallConfig, *, loads: tuple[int, ...] = ()
+) -> KernelPlan:
     """Return the plan of a product of a tile map with few tokens.
 
     Parameters
     ----------
     config : one of `_small_n_configs` or any other; tokens beyond those of its block are further ranges
+    loads : tokens of each expert, for tiles of experts that are below each other; `n` is ignored then
 
     Raises
     ------
@@ -84,9 +88,13 @@ def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Smal
     """
     _check(n, dtype, gpu)
     tiles = cut_rows(tiles, config.block_m)
-    order = raster(tiles.tile_count, -(-n // config.block_n), 1)
-    items = whole_items(tiles.kept_per_tile, order, n=n, block_n=config.block_n)
-    assigned = assign_hardware(take_items(items, np.argsort(-items.k_stop, kind="stable")))
+    if loads:
+        items, n = expert_items(tiles, loads, config.block_n)
+    else:
+        order = raster(tiles.tile_count, -(-n // config.block_n), 1)
+        items = whole_items(tiles.kept_per_tile, order, n=n, block_n=config.block_n)
+        items = take_items(items, np.argsort(-items.k_stop, kind="stable"))
+    assigned = assign_hardware(items)
     return KernelPlan(
         kernel="small-n",
         n=n,
@@ -97,6 +105,7 @@ def _plan_small_n(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Smal
         resources=config.resources(n),
         programs=small_programs(config, n, dtype, most_kept=most_kept(tiles)),
         tensor="mma",
+        experts=max(len(loads), 1),
         pdl=gpu.compute_capability >= 90,
         config=config,
     )
@@ -158,6 +167,7 @@ SMALL_N = Kernel(
     natural_pattern="tile-wise:128",
     keeps=("tiles",),
     most_tokens=MOST_N,
+    groups=True,
     costs="prunecast.kernels.small_n",
     plan=_plan_small_n,
     configs=_small_n_configs,

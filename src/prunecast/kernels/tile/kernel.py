@@ -51,6 +51,7 @@ STSPMM = Kernel(
     meaning="the same tiles; heavy ones are split and spread over the SMs",
     natural_pattern="tile-wise:128",
     keeps=("tiles",),
+    groups=True,
     splits=True,
     plan=plan_stspmm,
     other_plans=other_splits,

@@ -31,6 +31,7 @@ from prunecast.plan.assignment import (
     item_cycles,
     split_items,
 )
+from prunecast.plan.expert_items import expert_items
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.tile_rows import cut_rows
 
@@ -51,8 +52,12 @@ def plan_stspmm(
     *,
     assignment: str = "longest-first",
     split: str | int | None = "auto",
+    loads: tuple[int, ...] = (),
 ) -> KernelPlan:
     """Return the plan of a product of a tile map with `n` tokens that balances the load of all blocks.
+
+    A grouped launch splits nothing, and its blocks process whole items in turn: block b of B has items b, b +
+    B, b + 2 B. So the GPU can make the lists, from the tokens that the router sends to each expert.
 
     Parameters
     ----------
@@ -61,6 +66,7 @@ def plan_stspmm(
         half or a quarter of the blocks that the GPU can hold (`stream-k/2`, `stream-k/4`)
     split : `auto` splits items that unbalance the load, a number is the maximum of k-steps per slice, None
         splits nothing; stream-k splits by itself and ignores it
+    loads : tokens of each expert, for tiles of experts that are below each other; `n` is ignored then
 
     Raises
     ------
@@ -69,6 +75,12 @@ def plan_stspmm(
     _check(assignment, split)
     check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
+    if loads:
+        items, n = expert_items(tiles, loads, config.shape.block_n)
+        # Items of equal cost go to the blocks in turn
+        in_turn = np.ones(items.tile.size, np.int64)
+        assigned = assign_longest_first(items, in_turn, resident_blocks(config, gpu, in_turn.size))
+        return tile_plan("stspmm", tiles, n, config, assigned, gpu, b_access="gather", experts=len(loads))
     cluster = _cluster_size(config, tiles, n, gpu)
     items = items_of(tiles, config, n, gpu, cluster=cluster)
     cost = item_cost(config, tiles, n, gpu)
@@ -83,7 +95,7 @@ def other_splits(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
     They have no splits, slices of fixed length, equal shares of all k-steps (stream-k), or whole items that
     the hardware schedules.
     """
-    if config.tensor_path == "wgmma" or plan.schedule is not Schedule.STATIC:
+    if config.tensor_path == "wgmma" or plan.experts > 1 or plan.schedule is not Schedule.STATIC:
         return []
     tiles, n = plan.tiles, plan.n
     found = [plan_stspmm(tiles, n, plan.dtype, gpu, config, split=split) for split in (None, *OTHER_SLICES)]

@@ -74,6 +74,7 @@ def tile_plan(
     *,
     b_access: str,
     cluster: int = 1,
+    experts: int = 1,
     inner: ElementMap | None = None,
 ) -> KernelPlan:
     """Return the plan of a tile kernel.
@@ -106,6 +107,7 @@ def tile_plan(
         tensor=config.tensor,
         b_access=b_access,
         cluster=cluster,
+        experts=experts,
         fewest_steps=2 if own else 0,
         pdl=own,
         config=config,

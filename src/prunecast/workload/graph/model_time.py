@@ -3,7 +3,7 @@
 `PassTimes` holds the passes of a model and returns the time of each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
@@ -108,7 +108,10 @@ def model_time(
     runtime = RUNTIMES[model.runtime]
     launched = with_sparse(model, sparse, ungated)
     seconds, turning, changed = {}, {}, []
-    fused = {**product_seconds, **fused_seconds(launched, gpu, dtype, state)}
+    fused = {
+        **product_seconds,
+        **fused_seconds(launched, gpu, dtype, state, lambda o: runtime.seconds(o, gpu, launch_s)),
+    }
     for o in launched:
         own = fused.get(o.name)
         own = runtime.seconds(o, gpu, launch_s) if own is None else runtime.product_seconds(o, gpu, own)
@@ -137,19 +140,26 @@ def model_time(
     )
 
 
-def fused_seconds(model: ModelGraph, gpu: GpuSpec, dtype: str, state: str) -> dict[str, float]:
-    """Return the seconds, of all layers that a node represents, of operations between dense experts.
+def fused_seconds(
+    model: ModelGraph, gpu: GpuSpec, dtype: str, state: str, seconds: Callable[[Operation], float]
+) -> dict[str, float]:
+    """Return the seconds, of all layers that a node represents, of operations between experts.
 
-    These are sorting tokens, activation and the sum of outputs. Products have their own seconds.
+    These are sorting tokens, activation and the sum of outputs. Products have their own seconds. If products
+    of a layer are sparse, sorting is followed by a pass that moves x, and the others are passes of their own.
+
+    Parameters
+    ----------
+    seconds : operation -> seconds of its passes by itself
     """
     if not are_fused(gpu, dtype):
         return {}
     parts = [(o, o.experts) for o in model if o.experts is not None]
     apart = {part.layer for o, part in parts if o.is_sparse}
     return {
-        o.name: o.runs * part.seconds(gpu, dtype, state)
+        o.name: o.runs * part.seconds(gpu, dtype, state) + (seconds(o) if part.layer in apart else 0.0)
         for o, part in parts
-        if not part.is_product and part.layer not in apart
+        if not part.is_product and (part.layer not in apart or part.part == "sort")
     }
 
 
