@@ -34,10 +34,16 @@ def prune(
     weights: opt.Weights,
     *,
     output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write."),
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            show_default="with a time none: nothing is written",
+            help="Folder to write.",
+        ),
         Writes(_folders),
-    ],
+    ] = None,
     pattern: Annotated[
         str,
         typer.Option(
@@ -78,6 +84,8 @@ def prune(
             raise BadInput(f"--scope {scope} and a time exclude each other: all layers compete for the time")
         _prune_to_target(weights, output, budget, sparsity, to, solutions)
         return
+    if output is None:
+        raise BadInput("wanted -o FOLDER for the pruned weights, or a time: --latency or --speedup")
     if not pattern:
         _check_not_pruned(weights)
         pattern = "dense" if budget.remove and sparsity is None else "tile-wise:128"
@@ -157,7 +165,7 @@ def _removed_lines(removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _prune_to_target(
-    weights: str, folder: str, budget: Budget, sparsity: float | None, to: Destination, solutions: int
+    weights: str, folder: str | None, budget: Budget, sparsity: float | None, to: Destination, solutions: int
 ) -> None:
     """Search, write and show."""
     from prunecast.cli.progress import ProgressLines
@@ -209,7 +217,8 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
         f"({result.speedup:.2f}x), keeps {result.retained_importance:.1%} of the importance "
         f"at {result.sparsity:.1%} sparsity."
     )
-    page.say(f"Wrote {pruned.folder}.")
+    page.say(*_yardsticks(pruned))
+    page.say("Nothing is written: give -o FOLDER." if pruned.folder is None else f"Wrote {pruned.folder}.")
     for other in pruned.others:
         own = other.result
         page.say(
@@ -239,6 +248,24 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
         if unknown:
             listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
             yield f"{len(unknown)} unknown operators count as the memory they move: {listed}."
+
+
+def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
+    """Yield what is not pruning's gain, and what one share in every layer would give."""
+    from prunecast.codesign.search.yardsticks import OTHER_KERNEL
+
+    result, unpruned_s = pruned.result, pruned.unpruned_seconds
+    if unpruned_s is not None and result.dense_seconds > OTHER_KERNEL * unpruned_s:
+        other, own = result.dense_seconds / unpruned_s, unpruned_s / result.seconds
+        yield f"{other:.2f}x by another kernel without pruning, {own:.2f}x by pruning."
+    if pruned.uniform:
+        points = "; ".join(
+            f"{one.pattern} of {one.removed:.0%} {microseconds(one.seconds)} us, "
+            f"keeps {one.retained_importance:.1%}"
+            for one in pruned.uniform
+        )
+        yield f"Uniform (closed form): {points}."
+    yield "Importance is not accuracy: layers of one share lost less in docs/studies/language.md."
 
 
 def _tokens(pruned: "PrunedModel") -> str:

@@ -15,6 +15,7 @@ from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, Mode
 from prunecast.codesign.search.removals import best_smaller_model
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.targets import TargetResult, Targets
+from prunecast.codesign.search.yardsticks import UniformPoint, uniform_points, unpruned_seconds
 from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
 from prunecast.codesign.write_pruned import check_folders, fill_folder, pruned_checkpoint
 from prunecast.errors import BadInput, check_choice
@@ -62,6 +63,8 @@ class PrunedModel:
     others : other solutions, if several were requested
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
     removed : parts that were removed, one entry for each kind, see `RemovedParts.rows`
+    uniform : one share in every layer in at most the time of this result; empty if parts were removed
+    unpruned_seconds : time with the chosen kernels and no weight removed; None if parts were removed
     folder : holds `recipe.json`, and `weights.safetensors` and `tiles.npz` if real weights were pruned
     """
 
@@ -81,6 +84,8 @@ class PrunedModel:
     runtime: str = "engine"
     criterion: str = "magnitude"
     removed: tuple[Mapping[str, Any], ...] = ()
+    uniform: tuple[UniformPoint, ...] = ()
+    unpruned_seconds: float | None = None
 
     @classmethod
     def of(
@@ -103,6 +108,14 @@ class PrunedModel:
             folder=folder,
             offered=offered,
             **search.origin._asdict(),
+        )
+
+    def with_yardsticks(self, search: ModelSearch) -> Self:
+        """Return the result beside one share in every layer, and its kernels without pruning."""
+        return replace(
+            self,
+            uniform=uniform_points(search, self.result.seconds),
+            unpruned_seconds=unpruned_seconds(search, self.result),
         )
 
     def fill(self, unfinished: Path, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
@@ -161,6 +174,8 @@ class PrunedModel:
             "tiles": TILES if self.has_weights and keeps_tiles else None,
             **{name: getattr(self, name) for name in names},
             "targets": asdict(self.targets),
+            "uniform": [point._asdict() for point in self.uniform],
+            "unpruned_seconds": self.unpruned_seconds,
             **({"removed": list(self.removed)} if self.removed else {}),
             **self.result.document(),
         }
@@ -210,7 +225,7 @@ def prune_model(
         check_layer_names(search.workload.layers)
     search.prepare()
     found = [
-        PrunedModel.of(search, one.result, targets, folder, one.offered)
+        PrunedModel.of(search, one.result, targets, folder, one.offered).with_yardsticks(search)
         for folder, one in zip(folders, different_solutions(search, targets, solutions), strict=False)
     ]
     with ExitStack() as folders_aside:  # write all before any is moved to its place, the first last

@@ -1,0 +1,89 @@
+"""Yardsticks of a solution: the same share removed from every layer, and its kernels without any pruning.
+
+Layers that compete by a sum of magnitudes keep the most of that sum, which is not accuracy. In the study of
+a language model (docs/studies/language.md) layers of one share lost less: a solution is compared with them.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from prunecast.codesign.search.floor import sparse_layers
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.options import Options, kernels_of_passes
+from prunecast.codesign.search.targets import ChosenLayer, TargetResult
+from prunecast.patterns import parse_pattern
+
+SHARES = np.round(np.arange(0.05, 0.951, 0.05), 2)
+"""Removed shares that are tried for tiles, the least first. Kind: choice."""
+NEAR = 0.03
+"""Difference of shares up to which an option of a layer counts as that share. Kind: choice, half a step of
+`SHARES` and more."""
+OTHER_KERNEL = 1.02
+"""Speedup by another kernel from which it is named. Kind: choice, below the error of any kernel."""
+
+
+class UniformPoint(NamedTuple):
+    """One pattern and one share in every layer where it saves time, in closed-form times."""
+
+    pattern: str
+    """`2:4` or `tiles`."""
+    removed: float
+    """Share removed from each of these layers."""
+    seconds: float
+    retained_importance: float
+
+
+def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ...]:
+    """Return 2:4, and tiles of the least share whose time is `most_s` or less, where a model has them."""
+    two_of_four = _point(search, "2:4", 0.5, "2:4")
+    tiles = (_point(search, "tiles", float(share), "atp:.*") for share in SHARES)
+    fitting = (point for point in tiles if point is not None and point.seconds <= most_s)
+    return tuple(point for point in (two_of_four, next(fitting, None)) if point is not None)
+
+
+def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> UniformPoint | None:
+    """Return one share in every layer; None if no layer has an option of these patterns that saves time."""
+    choice = {layer: _place(options, removed, patterns) for layer, options in search.options.items()}
+    sparse = sparse_layers(choice)
+    if not sparse:
+        return None
+    seconds = {layer: float(search.options[layer].seconds[place]) for layer, place in choice.items()}
+    seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse}
+    kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
+    every = sum(options.importance[0] for options in search.options.values())
+    return UniformPoint(name, removed, search.total(seconds, sparse), float(kept / every))
+
+
+def _place(options: Options, removed: float, patterns: str) -> int:
+    """Return the fastest option of about one share; 0, dense, if none is faster."""
+    allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)
+    allowed &= np.abs(1.0 - options.kept / options.kept[0] - removed) <= NEAR
+    allowed[0] = True
+    return int(np.argmin(np.where(allowed, options.seconds, np.inf)))
+
+
+def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
+    """Return the model's time with the faster of cuBLAS and the chosen kernel for each layer, and no weight
+    removed: a gain that is not pruning's. Kernels of tiles count; they can run all weights.
+    """
+    found = dict(_unpruned(search, result.layers))
+    sparse = frozenset(name for name, s in found.items() if s < search.dense_seconds()[name])
+    return search.total({**search.dense_seconds(), **{name: found[name] for name in sparse}}, sparse)
+
+
+def _unpruned(search: ModelSearch, layers: tuple[ChosenLayer, ...]) -> Iterator[tuple[str, float]]:
+    """Yield each layer in tiles with the closed-form seconds of its kernel for all weights."""
+    known: dict[tuple[int, int, int, str, str], float] = {}
+    for layer in layers:
+        if layer.pattern == "dense" or parse_pattern(layer.pattern).keeps != "tiles":
+            continue
+        key = (layer.m, layer.k, layer.n, layer.pattern, layer.kernel)
+        if key not in known:
+            passes = sum(n > 0 for n in search.workload.layers[layer.layer].tokens)
+            whole = parse_pattern(layer.pattern).map(np.ones((layer.m, layer.k), dtype=np.bool_))
+            kernels = kernels_of_passes(layer.kernel, passes)
+            known[key] = search.seconds(layer.layer, kernels, whole, search.engine.estimate)
+        yield layer.layer, known[key]

@@ -1,0 +1,78 @@
+"""What a solution is compared with: one share in every layer, and its kernels without pruning."""
+
+import re
+
+import numpy as np
+import pytest
+
+from prunecast.codesign.search import Targets
+from prunecast.codesign.search.prune_model import prune_model, search_of
+from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.yardsticks import NEAR, SHARES, uniform_points, unpruned_seconds
+
+OPTIONS = {"gpu": "h200-sxm", "engine": "model", "families": ["atp", "2:4"]}
+
+
+def weights(tokens_seed=0):
+    random = np.random.default_rng(tokens_seed)
+    return {
+        name: random.standard_normal(shape).astype(np.float16)
+        for name, shape in {"a": (1024, 1024), "b": (512, 1024), "c": (64, 64)}.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def search():
+    found = search_of(weights(), tokens=4096, **OPTIONS)
+    found.prepare()
+    return found
+
+
+def uniform_by_hand(search, patterns, removed):
+    """Time and importance of the fastest option of a share in each layer, dense where that is faster."""
+    seconds, kept, every = {}, 0.0, 0.0
+    for name, options in search.options.items():
+        best = options[0]
+        for option in list(options)[1:]:
+            share = 1.0 - option.kept / options[0].kept
+            is_near = abs(share - removed) <= NEAR and re.fullmatch(patterns, option.pattern)
+            if is_near and option.seconds < best.seconds:
+                best = option
+        seconds[name] = search.dense_seconds()[name] if best.pattern == "dense" else best.seconds
+        kept += best.importance
+        every += options[0].importance
+    return sum(seconds.values()), kept / every
+
+
+def test_uniform_points_are_those_of_a_loop(search):
+    most_s = 0.7 * sum(search.dense_seconds().values())
+    points = {point.pattern: point for point in uniform_points(search, most_s)}
+    assert set(points) == {"2:4", "tiles"}
+    for name, patterns in {"2:4": "2:4", "tiles": "atp:.*"}.items():
+        point = points[name]
+        seconds, retained = uniform_by_hand(search, patterns, point.removed)
+        assert (point.seconds, point.retained_importance) == pytest.approx((seconds, retained))
+    assert points["tiles"].seconds <= most_s
+    for share in SHARES[points["tiles"].removed > SHARES]:
+        assert uniform_by_hand(search, "atp:.*", share)[0] > most_s
+
+
+def test_no_share_meets_a_time_of_nothing(search):
+    assert [point.pattern for point in uniform_points(search, 1e-9)] == ["2:4"]
+
+
+def test_a_solution_is_beside_its_kernels_without_pruning(search):
+    dense_s = sum(search.dense_seconds().values())
+    result = prune_to_targets(search, Targets(latency_share=0.7))
+    unpruned_s = unpruned_seconds(search, result)
+    assert result.seconds < unpruned_s <= dense_s
+
+
+def test_another_kernel_is_no_gain_of_pruning():
+    """With one token `small-n` beats cuBLAS without removing anything."""
+    pruned = prune_model(weights(), Targets(latency_share=0.9), tokens=1, **OPTIONS)
+    assert pruned.unpruned_seconds < 0.99 * pruned.result.dense_seconds
+    document = pruned.document()
+    assert document["unpruned_seconds"] == pruned.unpruned_seconds
+    assert [row["pattern"] for row in document["uniform"]] == [point.pattern for point in pruned.uniform]
+    assert pruned.folder is None
