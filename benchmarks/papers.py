@@ -203,7 +203,7 @@ def _tile_wise() -> list[Claim]:
             csr,
             tvw,
             22.18,
-            "partly by chance: equal sparsity here, equal accuracy in the paper",
+            "partly by chance, at equal sparsity here and at equal accuracy in the paper",
         ),
         Claim(
             "TVW", "over CSR, equal importance", a100, bert, csr._replace(**as_important), tvw, 22.18, a_csr
@@ -217,13 +217,16 @@ def _shuffled() -> list[Claim]:
     )
     way = Way("stspmm", "vector-wise:64", 0.75)
     why = {
-        "v100-sxm2-16gb": (1.81, "our kernel; the authors' is the last row of Shfl-BW"),
-        "t4": (4.18, "4 is the bound at 75 % and equal dense products, so that their dense baseline is slow"),
-        "a100-sxm4-40gb": (1.90, "our kernel, as on the V100; the authors' form is known for the V100 only"),
+        "v100-sxm2-16gb": (1.81, "our kernel is another one; the authors' is in the last row of Shfl-BW"),
+        "t4": (4.18, "4 is the bound at 75 % if dense products are equal, so their dense baseline is slow"),
+        "a100-sxm4-40gb": (
+            1.90,
+            "our kernel is another one, and the authors' form is known for the V100 only",
+        ),
     }
     theirs, form = (
         Way("wmma", "vector-wise:64", 0.75),
-        "authors' form: WMMA, nothing split; the layers of the mean are not known",
+        "in the authors' form (WMMA, nothing split); the layers of the mean are not known",
     )
     layers, v100 = "Transformer layers, V = 64, 75 %", "v100-sxm2-16gb"
     return [
@@ -249,7 +252,7 @@ def _balanced() -> list[Claim]:
     lstm, vgg, gpu = (Product(6000, 3000, 1),), convolutions(1), "gtx-1080-ti"
     one = Way("balanced", "balanced:64", 0.8, "fp32")
     mean = "92 % in the mean there, in every layer here, and another kernel"
-    form = "authors' form: B column-major, which reads a sector for each token; a sum of 13 convolutions"
+    form = "the authors' form has B column-major, which reads a sector for each token"
     ours, csr = Way("balanced", "balanced:64", 0.92, "fp32"), Way("csrmm", "unstructured", 0.92, "fp32")
     layer, older = "LSTM layer, one token, 80 %", "the same, CSR by cuSPARSE of the time"
     lstm_csr = Way("csrmm", "unstructured", 0.8, "fp32")
@@ -264,7 +267,7 @@ def _balanced() -> list[Claim]:
             DENSE_FP32,
             one,
             2.45,
-            "one layer, our kernel; the paper runs two layers with its own",
+            "one layer and our kernel here, two layers and their kernel there",
         ),
         Claim("Balanced", "VGG-16 convolutions, 92 %", gpu, vgg, DENSE_FP32, ours, 1.31, mean),
         Claim("Balanced", older, gpu, vgg, DENSE_FP32, csr, 0.17, form),
@@ -276,7 +279,7 @@ def _balanced() -> list[Claim]:
             DENSE_FP32,
             one,
             2.45,
-            "another GPU: with one token both are bound by DRAM",
+            "on another GPU; with one token both are bound by DRAM",
         ),
     ]
 
