@@ -1,8 +1,11 @@
 """Structure-aware fuzzing of all that the command line reads: python -m tests.hardening.fuzz --inputs 100000
 
-Each input is a good file of one kind with some of its fields or bytes replaced. A command that reads it must
-end with exit code 0, 1 or 2 within ten seconds and two gigabytes, with at most 500 characters on each line
-of stderr. What breaks a rule is kept in `--keep`, called by its seed; `--seed S --inputs 1` makes it again.
+Each input is a good file of one kind with some of its fields or bytes replaced; of the kind `options`, a good
+file and options with values of any kind, outputs of the name of inputs among them. A command that reads it
+must end with exit code 0, 1 or 2 within ten seconds and two gigabytes, with at most 500 characters on each
+line of stderr, and must leave what it reads as it was.
+
+What breaks a rule is kept in `--keep`, called by its seed; `--seed S --inputs 1` makes it again.
 """
 
 import argparse
@@ -77,6 +80,68 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "prune": ("prune", "FILE", "--latency", "100%", "-n", "8", "--engine", "model", "-o", "out"),
 }
+
+VALUES = (
+    "",
+    "-1",
+    "0",
+    "1",
+    "0.5",
+    "1e999",
+    "nan",
+    "x",
+    "\x00",
+    "a,b",
+    "9" * 40,
+    "re:(",
+    "../x",
+    "FILE",
+)
+"""Values of any option; FILE is the input."""
+COMMAND_OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "predict": {
+        "--engine": ("model",),
+        "--kernel": ("stspmm", "dense", "csr", "2:4", "small-n"),
+        "--pattern": ("tile-wise:32", "atp:32:guided", "dense-block:2:guided", "2:4", "tvw:32", "atp:0"),
+        "--sparsity": ("0.9", "1"),
+        "--gpu": ("t4", "gtx-1080-ti", "b200"),
+        "--dtype": ("fp16", "fp32", "fp8"),
+        "--state": ("sustained",),
+        "--launch": ("stream",),
+        "--l2": ("warm",),
+        "--tokens": ("64", "65537"),
+        "--batch": ("2",),
+        "--target": ("re:.*", "a"),
+        "--ignore": ("re:.*",),
+        "--min-speedup": ("1.5",),
+        "--csv": (),
+        "--json": (),
+        "--output": ("new.json", "new.csv"),
+    },
+    "prune": {
+        "--pattern": ("tile-wise:32", "unstructured", "2:4"),
+        "--sparsity": ("0.9",),
+        "--latency": ("90%", "1us", "1%"),
+        "--tokens": ("64",),
+        "--gpu": ("t4",),
+        "--engine": ("model",),
+        "--solutions": ("2",),
+        "--calibrate": (),
+        "--output": ("out", "."),
+    },
+    "compare": {"--output": ("new.json",), "--csv": (), "--json": ()},
+    "explain": {"--engine": ("model",), "--kernel": ("stspmm",), "--gpu": ("t4",), "--tokens": ("64",)},
+    "sweep": {
+        "--shape": ("64x64x64", "64x64"),
+        "--pattern": ("tile-wise:32", "unstructured"),
+        "--as-important-as": ("tile-wise:32", "2:4"),
+        "--sparsity": ("0.9",),
+        "--output": ("new.sqlite",),
+        "--parquet": ("new.parquet",),
+        "--workers": ("1",),
+    },
+}
+"""Command -> options with their good values."""
 
 Document = Any
 Draw = random.Random
@@ -203,6 +268,12 @@ def _npy(draw: Draw) -> bytes:
     return _bytes(draw, made.getvalue())
 
 
+def _good_npy(draw: Draw) -> bytes:
+    made = io.BytesIO()
+    np.save(made, _weights(64, draw.choice((64, 128))))
+    return made.getvalue()
+
+
 def _npz(draw: Draw) -> bytes:
     made = io.BytesIO()
     if draw.random() < 0.5:
@@ -325,16 +396,40 @@ KINDS: dict[str, Kind] = {
     "record": Kind(".csv", "record", _record),
     "suite": Kind(".toml", "suite", _suite),
     "config": Kind("config.json", "config", _config),
+    "options": Kind(".npy", "options", _good_npy),
 }
+
+
+def _drawn_command(draw: Draw) -> tuple[str, ...]:
+    """A command with two to six of its options, of which some have good values."""
+    command = draw.choice(list(COMMAND_OPTIONS))
+    words = [command] if command == "sweep" else [command, "good.json" if command == "compare" else "FILE"]
+    if command == "sweep":
+        words += ["--workers", "1", "--shape", "64x64x64"]
+    options = COMMAND_OPTIONS[command]
+    if "--engine" in options and draw.random() < 0.9:
+        words += ["--engine", "model"]
+    if draw.random() < 0.5:
+        words += ["--output", draw.choice((*options.get("--output", ()), "FILE", words[1]))]
+    for name in draw.sample(list(options), min(draw.randint(1, 5), len(options))):
+        good = options[name]
+        words += (
+            [name]
+            if name == "--json"
+            else [name, draw.choice(good if good and draw.random() < 0.6 else VALUES)]
+        )
+    return tuple(words)
 
 
 def run_input(kind: str, seed: int) -> Broken | None:
     """Make one input in this folder, read it, and say what rule it broke."""
-    made = KINDS[kind]
+    made, draw = KINDS[kind], random.Random(f"{kind} {seed}")
     file = Path(made.suffix if kind == "config" else f"input{made.suffix}")
-    file.write_bytes(made.make(random.Random(f"{kind} {seed}")))
+    file.write_bytes(made.make(draw))
     Path("new.toml").unlink(missing_ok=True)
-    wanted = OPTIONS.get(made.command) or ("predict", "FILE", *FAST)
+    drawn = _drawn_command(draw) if made.command == "options" else None
+    wanted = drawn or OPTIONS.get(made.command) or ("predict", "FILE", *FAST)
+    read = {path: path.read_bytes() for path in (file, Path("good.json"))}
     out, err = io.StringIO(), io.StringIO()
     before, begun = _peak_bytes(), time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -343,10 +438,11 @@ def run_input(kind: str, seed: int) -> Broken | None:
     longest = max(map(len, err.getvalue().split("\n")))
     memory = _peak_bytes()
     rules = (
-        (code not in (0, 1, 2), f"exit code {code}: {err.getvalue():.300}"),
+        (code not in (0, 1, 2), f"exit code {code} of {wanted}: {err.getvalue():.300}"),
         (took > MOST_SECONDS, f"{took:.0f} s"),
         (memory > max(MOST_BYTES, before), f"{memory / 2**30:.1f} GiB"),
         (longest > LONGEST_LINE, f"a line of {longest} characters"),
+        (any(path.read_bytes() != content for path, content in read.items()), f"wrote its input: {wanted}"),
         ("\x1b" in out.getvalue() + err.getvalue(), "an escape sequence"),
     )
     return next((Broken(kind, seed, why) for broken, why in rules if broken), None)
