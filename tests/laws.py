@@ -194,8 +194,9 @@ ALLOWED = {
         0.03,
         "probably warps in step, which wait longer for each other than those that DRAM's queue staggers",
     ),
-    ("more SMs", ""): (0.2, "probably the configuration chosen for more SMs, where a bound is near another"),
-    ("schedulers", ""): (0.05, "the order of warps is no law of physics: 5 % is what the order may change"),
+    ("more SMs", ""): (0.12, "stream-k of a few k-steps: shares for a whole, a half or a quarter of the SMs"),
+    ("one launch", "balanced"): (0.08, "where B exceeds a small L2, the roofline ranks small tiles too well"),
+    ("schedulers", ""): (0.17, "the order of warps decides whether blocks of an SM load at once or in turn"),
 }
 """Law and kernel, `` for all: how much slower a case may be that should be no slower, and why."""
 ROUNDING = 0.01
