@@ -22,7 +22,6 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, Kernel, KernelPlan, PlanDoesNotFit, grid_plan
-from prunecast.kernels.kernel import ItemTimes
 from prunecast.launch import COLD, CacheState
 from prunecast.models import Estimate, estimate
 from prunecast.models.config_roofline import roofline_seconds
@@ -99,35 +98,34 @@ class Product:
         plan, others = self.plan(config, **options), self.kernel.other_plans
         return [plan] if others is None or options else [plan, *others(plan, config, self.gpu)]
 
-    def roofline_seconds(self, config: Any) -> float:
-        """Return the roofline time in seconds by which configs are ranked; 0 if there is only one config."""
+    def roofline_seconds(self, configs: Sequence[Any]) -> list[float]:
+        """Return the roofline times in seconds by which configs are ranked; 0 if there is only one config."""
         if self.kernel.times is None:
-            return 0.0
-        times = self._item_times(config)
-        columns, rows = float(self.n), self.kept.m
+            return [0.0] * len(configs)
         if self.loads:
-            columns = float(_ranges(self.loads, config).sum() * config.shape.block_n)
-            rows //= len(self.loads)
-        other_bytes = (self.kept.k + rows) * columns * DTYPE_BYTES[self.dtype]
+            return [self._grouped_seconds(config) for config in configs]
+        times = self.kernel.times(configs, self.kept, self.n, self.dtype, self.gpu, **self.inside)
+        other_bytes = float((self.kept.k + self.kept.m) * self.n * DTYPE_BYTES[self.dtype])
         return roofline_seconds(times, other_bytes, self.gpu)
 
-    def _item_times(self, config: Any) -> ItemTimes:
-        """Return the times of all items; of a grouped launch each tile has the token ranges of its expert."""
+    def _grouped_seconds(self, config: Any) -> float:
+        """Return the roofline time of a grouped launch, whose tiles have the token ranges of their expert."""
         assert self.kernel.times is not None
-        n = config.shape.block_n if self.loads else self.n
-        times = self.kernel.times(config, self.kept, n, self.dtype, self.gpu, **self.inside)
-        if not self.loads:
-            return times
+        block_n: int = config.shape.block_n
+        (times,) = self.kernel.times([config], self.kept, block_n, self.dtype, self.gpu, **self.inside)
         ranges, tiles = _ranges(self.loads, config), times.alone.size
         # Experts have about as many tiles each
         items = ranges[np.arange(tiles) * ranges.size // max(tiles, 1)]
-        return times._replace(
+        times = times._replace(
             alone=np.repeat(times.alone, items),
             pipe=np.repeat(times.pipe, items),
             read_bytes=times.read_bytes * float(ranges.mean()),
             weight_bytes=times.weight_bytes * float(np.mean(ranges > 0)),
             fix_up=None,
         )
+        columns, rows = float(ranges.sum() * block_n), self.kept.m // len(self.loads)
+        other_bytes = (self.kept.k + rows) * columns * DTYPE_BYTES[self.dtype]
+        return roofline_seconds([times], other_bytes, self.gpu)[0]
 
 
 def _ranges(loads: tuple[int, ...], config: Any) -> npt.NDArray[np.int64]:
@@ -290,7 +288,7 @@ def _near_plans(
 ) -> list[_Near]:
     """Return the plans near the best roofline time of the configs that fit on an SM."""
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
-    seconds = [product.roofline_seconds(config) for config in configs]
+    seconds = product.roofline_seconds(configs)
     guessed = product.kernel.guessed_costs(product.gpu) > MOSTLY
     near = NEAR_GUESSED if guessed and most is None else NEAR
     plans: list[_Near] = []

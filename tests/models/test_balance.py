@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import free_sms, head_start_cycles
-from prunecast.models.chip import _sm_ends, _wave_shares, _WaveShares
+from prunecast.models.chip import QUEUE_ORDER, _sm_ends, _wave_shares, _WaveShares
+from prunecast.models.loops import queued, stretched
 from prunecast.models.traffic import WaveReads
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
@@ -15,7 +16,11 @@ CYCLES = st.floats(0, 1e7)
 
 
 def stretch(sm_finish, chip_cycles, quiet_cycles=0.0):
-    return _sm_ends(sm_finish, quiet_cycles).stretched(max(chip_cycles))
+    return stretched(_sm_ends(sm_finish, quiet_cycles), float(max(chip_cycles)))
+
+
+def queue(sms, reads, evenly, waves):
+    return queued(sms, float(reads), float(evenly), waves.work, waves.reads, QUEUE_ORDER)
 
 
 def test_busy_share_is_the_mean_end_over_the_last_of_sms_that_work():
@@ -61,30 +66,30 @@ SHARES = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda v: np.arra
 def test_queues_cost_most_where_dram_works_as_long_as_the_sms_and_nothing_where_it_hardly_works():
     sms = _sm_ends(np.full(4, 100.0))
     for dram in ((100.0, 0.0), (40.0, 60.0)):
-        assert sms.queued(*dram, ONE_WAVE) == pytest.approx(2**0.2 * 100)
-    assert sms.queued(20.0, 0.0, ONE_WAVE) == pytest.approx(100.0, rel=1e-3)
-    assert sms.queued(0.0, 500.0, ONE_WAVE) == pytest.approx(500.0, rel=1e-3)
+        assert queue(sms, *dram, ONE_WAVE) == pytest.approx(2**0.2 * 100)
+    assert queue(sms, 20.0, 0.0, ONE_WAVE) == pytest.approx(100.0, rel=1e-3)
+    assert queue(sms, 0.0, 500.0, ONE_WAVE) == pytest.approx(500.0, rel=1e-3)
 
 
 def test_a_wave_waits_for_what_it_reads():
     # Half of the work is the first wave's, which reads all: 50 cycles beside 90 of DRAM, then 50 alone
     sms, waves = _sm_ends(np.full(4, 100.0)), _WaveShares(np.array([0.5, 0.5]), np.array([1.0, 0.0]))
-    assert sms.queued(90.0, 0.0, waves) == pytest.approx((50**5 + 90**5) ** 0.2 + 50)
+    assert queue(sms, 90.0, 0.0, waves) == pytest.approx((50**5 + 90**5) ** 0.2 + 50)
 
 
 @given(ends=ENDS, dram=st.integers(0, 10**7), more=CYCLES, quiet=st.floats(0, 1e6), work=SHARES, reads=SHARES)
 def test_queues_are_never_faster_than_no_queues_nor_with_more_to_bring(ends, dram, more, quiet, work, reads):
-    sms, waves = _sm_ends(np.round(ends), round(quiet)), _WaveShares(work, reads)
-    assert sms.queued(dram, 0.0, waves) >= sms.stretched(dram) * (1 - 1e-12)
-    assert sms.queued(dram + more, 0.0, waves) >= sms.queued(dram, 0.0, waves) * (1 - 1e-12)
+    sms, waves = _sm_ends(np.round(ends), float(round(quiet))), _WaveShares(work, reads)
+    assert queue(sms, dram, 0.0, waves) >= stretched(sms, float(dram)) * (1 - 1e-12)
+    assert queue(sms, dram + more, 0.0, waves) >= queue(sms, dram, 0.0, waves) * (1 - 1e-12)
 
 
 @given(ends=ENDS, dram=st.integers(0, 10**7), even=st.integers(0, 10**7), work=SHARES, reads=SHARES)
 def test_reads_that_go_with_the_work_take_least(ends, dram, even, work, reads):
     sms = _sm_ends(ends)
-    at_best = sms.queued(dram, even, _WaveShares(work, work))
-    assert at_best <= sms.queued(dram, even, _WaveShares(work, reads)) * (1 + 1e-9)
-    assert at_best == pytest.approx(sms.queued(dram, even, ONE_WAVE))
+    at_best = queue(sms, dram, even, _WaveShares(work, work))
+    assert at_best <= queue(sms, dram, even, _WaveShares(work, reads)) * (1 + 1e-9)
+    assert at_best == pytest.approx(queue(sms, dram, even, ONE_WAVE))
 
 
 def test_shares_of_waves():

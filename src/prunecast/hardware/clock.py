@@ -67,11 +67,13 @@ def sm_clock_hz(
     launch the clock depends on the mean activity. In a long launch the clock follows the activity with the
     time constant `clock_follow_s`; the result is the mean clock, weighted with the time of both phases.
     """
-    check_choice("state", state, STATES)
+    clocks = gpu.clock_burst_hz
+    if state != "burst":
+        check_choice("state", state, STATES)
+        clocks = gpu.clock_sustained_hz
     if tensor_duty <= 0.0:
         return gpu.max_clock_hz
     activity = activity_of(gpu, tensor_duty, l2_bytes_per_clk_per_sm, dram_bytes_per_clk_per_sm, dtype)
-    clocks = gpu.clock_burst_hz if state == "burst" else gpu.clock_sustained_hz
     # 0 for a short launch, whose clock depends on the mean activity; near 1 for one much longer than the time
     # constant
     followed = 1.0 - exp(-period_s / gpu.clock_follow_s)

@@ -94,6 +94,11 @@ def _only_one_config(*_: object, **__: object) -> Iterable[Any]:
     return ()
 
 
+def of_each(times: Callable[..., ItemTimes]) -> Callable[..., list[ItemTimes]]:
+    """Return the `times` of a kernel from those of one config."""
+    return lambda configs, *product, **inside: [times(config, *product, **inside) for config in configs]
+
+
 def _no_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     return LaunchTraits()
 
@@ -118,7 +123,8 @@ class Kernel:
     plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, and one of `configs` if the kernel has them;
         keyword `tiles` if the elements of the map are inside tiles
     configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str` of each is its short name
-    times : `(config, map, n, dtype, gpu)` -> `ItemTimes`, by which configs are ranked; None if there is one
+    times : `(configs, map, n, dtype, gpu)` -> `ItemTimes` of each config, by which configs are ranked; None
+        if there is only one config
     other_plans : `(plan, config, gpu)` -> further plans of the same product in the config, with other splits
         along K, of which the closed form chooses the fastest. None if the planner decides
     compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA for it
@@ -147,7 +153,7 @@ class Kernel:
     splits: bool = False
     plan: Callable[..., KernelPlan] = _more_than_one_launch
     configs: Callable[..., Iterable[Any]] = _only_one_config
-    times: Callable[..., ItemTimes] | None = None
+    times: Callable[..., list[ItemTimes]] | None = None
     other_plans: Callable[[KernelPlan, Any, GpuSpec], list[KernelPlan]] | None = None
     compilers: Mapping[str, Entry] = field(default_factory=dict)
     sources: Sources | None = None

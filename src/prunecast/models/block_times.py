@@ -8,7 +8,7 @@ where a shorter last step is interpolated between one of 16 columns and a whole 
 sample's data at once, after their latency; `chip.py` adds the traffic of all SMs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from prunecast.models.rates import copies_through_registers, runs_ahead, store_r
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
-from prunecast.simulator.sample import ALONE, SampledBlock, SampledItem, SampledRun, sample_cycles
+from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 
 ROWS_GRAIN = 8
 """Parts of a block's rows to which the rows of items are rounded, so that samples are found again."""
@@ -81,9 +81,9 @@ class _Steps(NamedTuple):
 class _Blocks(NamedTuple):
     """A block of the launch, to be sampled with its data near, in L2, and far, in DRAM."""
 
-    near: SampledBlock
+    near: "_Block"
     """The block if all that it reads is in L2."""
-    far: SampledBlock
+    far: "_Block"
     """The block if what it is the first to read comes from DRAM."""
     far_share: float
     """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
@@ -116,17 +116,18 @@ def _sampled(case: Case) -> _Blocks:
         dram_busy=_prefetch_cycles(case),
     )
     if context.co_resident:
-        return _Blocks(far._replace(b_in_l2=True), far, 1.0 if context.b_in_l2 else _first_reads(case), 1)
-    near = far._replace(read_latency=gpu.l2_latency_cycles)
+        share = 1.0 if context.b_in_l2 else _first_reads(case)
+        return _Blocks(_block(far._replace(b_in_l2=True)), _block(far), share, 1)
+    near, ring = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far).ring
     if context.b_in_l2:
-        return _Blocks(near, far, 1.0, _ring(far))
+        return _Blocks(near, _block(far), 1.0, ring)
     far_share = 0.0
     if copies_through_registers(programs):
         # Items of a wave run in step: those that do not read a row first wait for it too
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
         missing = 1.0 - case.traffic.waves.in_l2**plan.shape.block_k
         far_share = float(columns @ missing / max(columns.sum(), 1.0))
-    return _Blocks(near, far, far_share, _ring(far))
+    return _Blocks(near, _block(far), far_share, ring)
 
 
 def _first_reads(case: Case) -> float:
@@ -171,17 +172,18 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
         one, several = (_cycles(found, item, steps, ALONE._replace(items=count)) for count in (1, WAVES))
         later = (several - one) / (WAVES - 1)
     demand = _demand(case, blocks, item, steps) if context.crowd > 1 else np.zeros_like(first)
-    quiet = np.minimum(_tail(blocks.near, item) + _unread_step(case, blocks.near, item), first)
-    return BlockTimes(first, later, demand, quiet, np.full_like(first, _after_parts(blocks.near, item)))
+    near = blocks.near
+    quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), first)
+    return BlockTimes(first, later, demand, quiet, np.full_like(first, near.after_parts(item)))
 
 
-def _unread_step(case: Case, block: SampledBlock, item: SampledItem) -> float:
+def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
     """Return the cycles of a last step for which nothing is read any more."""
     programs, step = case.context.programs, sm_level_cycles(case.amounts.step, case.rates)
     if runs_ahead(programs):
         return max(float(step["tensor"]), float(step["shared"]))
     reads_in_steps = any(program.fetches for program in programs)
-    return _pace(block, item, ALONE) if case.context.co_resident or not reads_in_steps else 0.0
+    return block.pace(item, ALONE) if case.context.co_resident or not reads_in_steps else 0.0
 
 
 def _demand(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> FloatArray:
@@ -204,96 +206,95 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
     """(items,) cycles of a sample whose first steps find their data in DRAM, and the later ones in part."""
     near, far, share, first_steps = blocks
     if near is far:
-        return _sampled_cycles(near, item, run, steps)
-    groups = -(-near.shape.block_k // 16)
+        return near.cycles(item, run, steps)
+    groups = -(-near.block_k // 16)
     is_first = steps.steps <= first_steps
     first = _Steps(np.minimum(steps.steps, first_steps), np.where(is_first, steps.last_groups, groups))
-    found = _sampled_cycles(far, item, run, first)
+    found = far.cycles(item, run, first)
     for block, part in ((near, 1.0 - share), (far, share)):
         if part > 0.0 and not is_first.all():
-            beyond = _sampled_cycles(block, item, run, steps) - _sampled_cycles(block, item, run, first)
+            beyond = block.cycles(item, run, steps) - block.cycles(item, run, first)
             found = found + part * beyond
     if share > 0.0:
         # Later steps make up for a part of what the first ones wait
-        found = np.minimum(found, _sampled_cycles(far, item, run, steps))
+        found = np.minimum(found, far.cycles(item, run, steps))
     return found
 
 
-def _sampled_cycles(block: SampledBlock, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
-    """(items,) cycles of a sample of items with so many steps.
+class _Block:
+    """A sampled block, and the times that follow from its samples. Each is worked out once."""
 
-    Few steps are sampled; of more than two rings, all steps beyond take as long as those from the second ring
-    to the fourth one.
-    """
-    block_k, ring = block.shape.block_k, _ring(block)
-    groups = -(-block_k // 16)
+    def __init__(self, sampled: SampledBlock) -> None:
+        self._sampled, self._samples = sampled, BlockSamples(sampled)
+        self._known: dict[Hashable, float] = {}
+        posted = any(i.posted for program in sampled.programs for i in program.begin)
+        self._reads_to_the_end = posted or any(program.fetches for program in sampled.programs)
+        self.block_k = sampled.shape.block_k
+        code = (i for program in sampled.programs for i in (*program.begin, *program.step))
+        # Steps after which all are alike: those that the block reads ahead or at its begin
+        self.ring = max(sampled.stages, max((i.ahead for i in code), default=0) + 1, 2)
 
-    def cycles(count: int, missing: int) -> int:
-        sized = item._replace(columns=max(count * block_k - 16 * missing, 0))
-        return sample_cycles(block, sized, run)
+    def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
+        """Return (items,) cycles of a sample of items with so many steps.
 
-    few = np.minimum(steps.steps, 2 * ring)
-    missing = (groups - steps.last_groups) / max(groups - 1, 1)
-    found = np.zeros_like(few)
-    for count in np.unique(few).tolist():
-        own = few == count
-        whole = cycles(int(count), 0)
-        found[own] = whole
-        if count and missing[own].any():
-            found[own] -= missing[own] * (whole - cycles(int(count), groups - 1))
-    if (few < steps.steps).any():
-        found += (steps.steps - few) * _pace(block, item, run)
-    return found
+        Few steps are sampled; of more than two rings, all steps beyond take as long as those from the second
+        ring to the fourth one.
+        """
+        groups = -(-self.block_k // 16)
+        few = np.minimum(steps.steps, 2 * self.ring)
+        missing = (groups - steps.last_groups) / max(groups - 1, 1)
+        found = np.zeros_like(few)
+        for count in np.unique(few).tolist():
+            own = few == count
+            whole = self._of_steps(item, run, int(count))
+            found[own] = whole
+            if count and missing[own].any():
+                found[own] -= missing[own] * (whole - self._of_steps(item, run, int(count), groups - 1))
+        if (few < steps.steps).any():
+            found += (steps.steps - few) * self.pace(item, run)
+        return found
 
+    def _of_steps(self, item: SampledItem, run: SampledRun, steps: int, missing_groups: int = 0) -> int:
+        columns = max(steps * self.block_k - 16 * missing_groups, 0)
+        return self._samples.cycles(item._replace(columns=columns), run)
 
-@lru_cache(maxsize=4096)
-def _pace(block: SampledBlock, item: SampledItem, run: SampledRun) -> float:
-    """Return the cycles of a k-step of a sample, once its steps are alike."""
-    ring, block_k = _ring(block), block.shape.block_k
-    short, long = (
-        sample_cycles(block, item._replace(columns=count * ring * block_k), run) for count in (2, 4)
-    )
-    return (long - short) / (2 * ring)
+    def pace(self, item: SampledItem, run: SampledRun) -> float:
+        """Return the cycles of a k-step of a sample, once its steps are alike."""
+        key = ("pace", item, run)
+        if key not in self._known:
+            short, long = (self._of_steps(item, run, count * self.ring) for count in (2, 4))
+            self._known[key] = (long - short) / (2 * self.ring)
+        return self._known[key]
 
+    def tail(self, item: SampledItem) -> float:
+        """Return the cycles from the last step of an item, or from its last read where steps read nothing,
+        until L2 has its stores. Where blocks of the next launch prefetch meanwhile, reads go on to the last
+        step.
+        """
+        return self._without(item, self._until_tail)
 
-@lru_cache(maxsize=4096)
-def _ring(block: SampledBlock) -> int:
-    """Return the steps after which a block's steps are alike: those that it reads ahead or at its begin."""
-    code = (i for program in block.programs for i in (*program.begin, *program.step))
-    return max(block.stages, max((i.ahead for i in code), default=0) + 1, 2)
-
-
-@lru_cache(maxsize=4096)
-def _tail(block: SampledBlock, item: SampledItem) -> float:
-    """Return the cycles from the last step of an item, or from its last read where steps read nothing, until
-    L2 has its stores. Where blocks of the next launch prefetch meanwhile, reads go on to the last step.
-    """
-    posted = any(i.posted for program in block.programs for i in program.begin)
-    reads_to_the_end = posted or any(program.fetches for program in block.programs)
-
-    def cut(program: WarpProgram) -> WarpProgram:
-        if reads_to_the_end:
-            return replace(program, end=(), finish=())
+    def _until_tail(self, program: WarpProgram) -> WarpProgram:
+        whole = replace(program, end=(), finish=())
+        if self._reads_to_the_end:
+            return whole
         last = max((place for place, i in enumerate(program.begin, 1) if i.op in LOADS), default=0)
-        begin = (*program.begin[:last], Instruction(Op.WAIT_LOAD))
-        return replace(program, begin=begin, step=(), end=(), finish=())
+        return replace(whole, begin=(*program.begin[:last], Instruction(Op.WAIT_LOAD)), step=())
 
-    return _without(block, item, cut)
+    def after_parts(self, item: SampledItem) -> float:
+        """Return the cycles of an owner from the signals of the other k-slices until L2 has its stores."""
+        return 0.0 if item.parts == 1 or not item.owner else self._without(item, _until_parts)
+
+    def _without(self, item: SampledItem, cut: Callable[[WarpProgram], WarpProgram]) -> float:
+        """Return the cycles that the block needs less if its programs are cut."""
+        if (cut, item) not in self._known:
+            whole = item._replace(columns=2 * self.ring * self.block_k)
+            shorter = tuple(cut(program) for program in self._sampled.programs)
+            less = BlockSamples(self._sampled._replace(programs=shorter)).cycles(whole)
+            self._known[cut, item] = float(max(self._samples.cycles(whole) - less, 0))
+        return self._known[cut, item]
 
 
-@lru_cache(maxsize=4096)
-def _after_parts(block: SampledBlock, item: SampledItem) -> float:
-    """Return the cycles of an owner from the signals of the other k-slices until L2 has its stores."""
-    if item.parts == 1 or not item.owner:
-        return 0.0
-    return _without(block, item, _until_parts)
-
-
-def _without(block: SampledBlock, item: SampledItem, cut: Callable[[WarpProgram], WarpProgram]) -> float:
-    """Return the cycles that a block needs less if its programs are cut."""
-    whole = item._replace(columns=2 * _ring(block) * block.shape.block_k)
-    shorter = block._replace(programs=tuple(cut(program) for program in block.programs))
-    return float(max(sample_cycles(block, whole) - sample_cycles(shorter, whole), 0))
+_block = lru_cache(maxsize=4096)(_Block)
 
 
 def _until_parts(program: WarpProgram) -> WarpProgram:

@@ -90,11 +90,6 @@ class L2Seconds(NamedTuple):
         )
 
     @property
-    def data(self) -> float:
-        """Seconds of the bytes moved, whatever lines they lie in."""
-        return max(self.reads + self.stores, self.merging)
-
-    @property
     def all(self) -> float:
         """Least seconds of reads, stores and lines that are merged."""
         return max(self.requests + self.stores, self.merging)

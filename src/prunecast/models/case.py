@@ -82,20 +82,14 @@ class Case(NamedTuple):
     """A plan on a GPU, and what was found out about it before any time was."""
 
     context: LaunchContext
+    plan: KernelPlan
+    """The launch: the plan of `context`."""
+    gpu: GpuSpec
+    """The GPU of `context`."""
     rules: MemoryRules
     amounts: Amounts
     rates: SmRates
     traffic: Traffic
-
-    @property
-    def plan(self) -> KernelPlan:
-        """What is launched."""
-        return self.context.plan
-
-    @property
-    def gpu(self) -> GpuSpec:
-        """Where."""
-        return self.context.gpu
 
     @property
     def blocks_in_flight(self) -> int:

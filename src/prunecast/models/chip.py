@@ -18,7 +18,7 @@ from prunecast.launch.overlap import (
 )
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
-from prunecast.models.loops import longer_of_each, queued_waves
+from prunecast.models.loops import ChipNumbers, SmEnds, chip_cycles
 from prunecast.models.prefetch import first_weights_s
 from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray
@@ -63,46 +63,7 @@ def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _Wa
     return _WaveShares(work, np.asarray(waves.read_bytes / read) if read else work)
 
 
-class _SmEnds(NamedTuple):
-    """The time between the ends of one SM and the next, if L2 and DRAM were endless.
-
-    An SM asks at an even rate while it works: of a level that works c cycles for S SM-cycles in all, a SMs
-    ask a * c / S of each cycle. Where that is above 1 the time runs that much longer, so a tail in which few
-    SMs work gets its full share of bandwidth. A quiet start, in which nothing moves yet, only delays.
-    """
-
-    lasting: FloatArray
-    """(SMs,) cycles of each."""
-    share_of_work: FloatArray
-    """(SMs,) of all that is asked of the chip."""
-    quiet: float
-    together: float
-    """Cycles of `lasting` added up."""
-
-    def stretched(self, most: float) -> float:
-        """Cycles until the last SM is done, where the busiest level of the chip works `most` for all of them.
-
-        Never below the last end nor below `most`.
-        """
-        return max(most, self.quiet + float(longer_of_each(self.lasting, self.share_of_work, most)))
-
-    def queued(self, reads: float, evenly: float, waves: _WaveShares) -> float:
-        """Cycles until the last SM is done, where DRAM works `reads` and `evenly` for all of them and its
-        queues fill.
-
-        SMs wait for DRAM before it is busy all the time: 15 % longer where it works as long as they do. Never
-        below `stretched`.
-
-        Parameters
-        ----------
-        reads : cycles of DRAM for A and B, in the waves that read them
-        evenly : cycles of DRAM for what goes with the work: C
-        """
-        queued = queued_waves(self.together, reads, evenly, waves.work, waves.reads, QUEUE_ORDER)
-        return max(self.stretched(reads + evenly), self.quiet + float(queued))
-
-
-def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> _SmEnds:
+def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     """Sort the ends.
 
     Parameters
@@ -113,11 +74,11 @@ def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> _SmEnds:
     ends = np.sort(sm_finish)
     spent = float(ends.sum())
     if spent <= 0.0:
-        return _SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
+        return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
     share_of_work = _rises(ends, 0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
     lasting = _rises(np.maximum(ends, quiet), quiet)
-    return _SmEnds(lasting, share_of_work, quiet, float(lasting.sum()))
+    return SmEnds(lasting, share_of_work, quiet, float(lasting.sum()))
 
 
 def _rises(values: FloatArray, first: float) -> FloatArray:
@@ -128,72 +89,16 @@ def _rises(values: FloatArray, first: float) -> FloatArray:
     return rises
 
 
-class _DramSeconds(NamedTuple):
-    """Time that DRAM works."""
-
-    reads: float
-    writes: float
-    read_share: float
-    """Share of what it moves that is read."""
-
-
 class ChipEnds(NamedTuple):
-    """What the ends of all slots mean for the chip, whatever the clock."""
+    """Ends of all slots as they determine the end of the launch, for any clock."""
 
-    fetching: _SmEnds
-    """Ends of what SMs read, and of the C of all items but the last ones."""
-    between: float
-    """Cycles in which an SM reads nothing, one block having ended and the next one beginning."""
-    working: _SmEnds
-    """Ends of all that SMs read and store."""
-    behind: float
-    """Cycles from the last fetch's end to the last store's, less what the next launch does meanwhile."""
-    head_start: float
-    """Head start of the next launch, in cycles, contained in `behind`."""
-    late: float
-    """Cycles from the last end of all SMs to that of the launch, whose last block is late."""
+    numbers: ChipNumbers
     busy_share: float
     """Mean time until an SM is done over the longest."""
-    earlier_share: float
-    """Share of C that is written earlier, as `Case` says."""
-    l2: L2Seconds
-    waves: _WaveShares
-    first_weights_s: float
-    """Seconds of weights that come before rows of B, by `first_weights_s`."""
-    dram: _DramSeconds
 
-    def cycles(self, case: Case, clock_hz: float) -> float:
-        """Cycles until the last SM is done and L2 has its stores, for what all SMs share.
-
-        When launches repeat, DRAM must write all of C, and partial sums, in the time of one. L2 hands over
-        what it drops for what comes: of the C of launches before, while this one reads, as much as it reads
-        of all that passes DRAM.
-        """
-        reads_s, writes_s, read_share = self.dram
-        earlier = self.earlier_share
-        written = max(earlier, read_share)
-        l2_s = max(self.l2.reads + earlier * self.l2.stores, earlier * self.l2.merging)
-        last_fetch = self.fetching.stretched(clock_hz * l2_s)
-        read_cycles, write_cycles = clock_hz * reads_s, clock_hz * written * writes_s
-        # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers, but for a
-        # block that has its SM to itself and streams its weights beside a B in L2
-        streams = case.context.b_in_l2 and case.context.crowd == 1
-        if case.context.co_resident and not streams:
-            last_fetch = max(last_fetch, self.fetching.stretched(read_cycles + write_cycles))
-        else:
-            last_fetch = max(last_fetch, self.fetching.queued(read_cycles, write_cycles, self.waves))
-        asked_first = clock_hz * (self.l2.requests + earlier * self.l2.stores)
-        last_fetch = max(last_fetch, self.fetching.quiet + asked_first)
-        # Blocks of all SMs end and begin in step, for DRAM serves them in turn; C is written meanwhile
-        in_step_s = reads_s + read_share * writes_s
-        if self.between:
-            last_fetch = max(last_fetch, self.fetching.quiet + self.between + clock_hz * in_step_s)
-        busiest = clock_hz * max(self.l2.data, reads_s + writes_s)
-        asked = clock_hz * self.l2.all
-        all_traffic = max(self.working.stretched(busiest), self.working.quiet + asked) - self.head_start
-        all_traffic = max(all_traffic, busiest, asked)
-        steps_end = last_fetch + self.behind + clock_hz * self.first_weights_s
-        return max(steps_end, all_traffic, 1.0) + self.late
+    def cycles(self, clock_hz: float) -> float:
+        """Return the cycles until the last SM is done and L2 has its stores, given what all SMs share."""
+        return float(chip_cycles(self.numbers, clock_hz, QUEUE_ORDER))
 
 
 def chip_ends(
@@ -219,27 +124,31 @@ def chip_ends(
     head_start = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue))
     head_start += straggler_credit_cycles(sm_finish, straggler_credit_scale(context))
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
-    share = case.rules.weights_first
-    return ChipEnds(
+    l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
+    shares = _wave_shares(waves, item_cycles)
+    numbers = ChipNumbers(
         fetching=_sm_ends(fetched, quiet),
-        between=_between_cycles(case, quiet_end),
         working=_sm_ends(sm_finish, quiet),
+        between=_between_cycles(case, quiet_end),
         behind=placement.cycles - float(fetched.max()) - head_start,
-        head_start=head_start,
-        late=straggler_cycles(sm_finish, straggler_of(context)),
-        busy_share=busy_share(sm_finish),
+        head_start=float(head_start),
+        extra_latency=float(straggler_cycles(sm_finish, straggler_of(context))),
         earlier_share=case.earlier_share,
-        l2=L2Seconds.of(case.context, case.amounts, case.traffic),
-        waves=_wave_shares(case.traffic.waves, item_cycles),
-        first_weights_s=first_weights_s(case.context, share, case.traffic.a_bytes, columns),
-        dram=_dram_seconds(case),
+        l2_reads_s=l2.reads,
+        l2_requests_s=l2.requests,
+        l2_stores_s=l2.stores,
+        l2_merging_s=l2.merging,
+        dram_reads_s=(traffic.dram_bytes - traffic.written_bytes) / case.gpu.dram_bytes_per_s,
+        dram_writes_s=traffic.written_bytes / case.gpu.dram_write_bytes_per_s,
+        dram_read_share=traffic.read_share,
+        first_weights_s=first_weights_s(context, case.rules.weights_first, traffic.a_bytes, columns),
+        wave_work=shares.work,
+        wave_reads=shares.reads,
+        # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers, but for a
+        # block that has its SM to itself and streams its weights beside a B in L2
+        queues=not context.co_resident or (context.b_in_l2 and context.crowd == 1),
     )
-
-
-def _dram_seconds(case: Case) -> _DramSeconds:
-    traffic, gpu = case.traffic, case.gpu
-    reads = (traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s
-    return _DramSeconds(reads, traffic.written_bytes / gpu.dram_write_bytes_per_s, traffic.read_share)
+    return ChipEnds(numbers, busy_share(sm_finish))
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:

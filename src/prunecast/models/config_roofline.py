@@ -4,6 +4,8 @@ It is coarse on purpose: `roofline.py` says how long a plan takes. Left out are 
 overlapping launches, and waits for other SMs.
 """
 
+from collections.abc import Sequence
+
 from prunecast.hardware import GpuSpec
 from prunecast.kernels.kernel import ItemTimes
 from prunecast.launch.overlap import spread_cycles
@@ -16,13 +18,18 @@ TAIL_SHARE = 0.5
 """Share of the longest item by which uneven blocks end late where the hardware places them."""
 
 
-def roofline_seconds(times: ItemTimes, other_bytes: float, gpu: GpuSpec) -> float:
-    """Seconds of a launch.
+def roofline_seconds(configs: Sequence[ItemTimes], other_bytes: float, gpu: GpuSpec) -> list[float]:
+    """Return the seconds of a launch in each config.
 
     Parameters
     ----------
-    other_bytes : of B and C
+    configs : times of the items of each config
+    other_bytes : bytes of B and C
     """
+    return [_seconds(times, other_bytes, gpu) for times in configs]
+
+
+def _seconds(times: ItemTimes, other_bytes: float, gpu: GpuSpec) -> float:
     cycles = times.once + (_sm_cycles(times, gpu) if times.alone.size else 0.0)
     dram = (times.weight_bytes + other_bytes) / gpu.dram_bytes_per_s
     l2 = times.read_bytes / gpu.l2_bytes_per_s

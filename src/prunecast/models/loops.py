@@ -202,27 +202,122 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
             out_quiet[block] = lists.times.quiet[i]
 
 
-@njit()
-def longer_of_each(lasting, share, most):
-    """Cycles of parts of which each lasts `lasting` cycles, or its share of `most` where that is longer."""
-    total = 0.0
-    for i in range(lasting.size):
-        total += max(lasting[i], most * share[i])
-    return total
+class SmEnds(NamedTuple):
+    """Time between the end of one SM and that of the next, for unlimited bandwidth of L2 and DRAM.
+
+    An SM reads at an even rate while it works. If a level of the memory works c cycles for S SM-cycles in
+    total, a SMs request a * c / S of it in each cycle. Where that is above 1, the time is longer by this
+    factor, so that a tail in which few SMs work gets its full share of the bandwidth.
+    """
+
+    lasting: np.ndarray
+    """(SMs,) cycles of each interval."""
+    share_of_work: np.ndarray
+    """(SMs,) share of all requests that is made in each interval."""
+    quiet: float
+    """Cycles at the start in which nothing is transferred yet; they only delay."""
+    together: float
+    """Sum of `lasting`."""
+
+
+class ChipNumbers(NamedTuple):
+    """Quantities from which `chip_cycles` follows for any SM clock: cycles, seconds (`_s`) and shares."""
+
+    fetching: SmEnds
+    """Ends of the reads of SMs, and of the C of all items but the last ones."""
+    working: SmEnds
+    """Ends of all reads and stores of SMs."""
+    between: float
+    """Cycles in which an SM reads nothing between the end of one block and the next one's begin."""
+    behind: float
+    """Cycles from the end of the last read to that of the last store, less `head_start`."""
+    head_start: float
+    """Cycles by which blocks of the next launch start early."""
+    extra_latency: float
+    """Cycles by which stragglers delay the end of the launch."""
+    earlier_share: float
+    """Share of C that is stored before the last items of all blocks end."""
+    l2_reads_s: float
+    l2_requests_s: float
+    l2_stores_s: float
+    l2_merging_s: float
+    """As in `bounds.L2Seconds`."""
+    dram_reads_s: float
+    dram_writes_s: float
+    dram_read_share: float
+    """Share of DRAM's bytes that are read."""
+    first_weights_s: float
+    """Seconds of weights that DRAM delivers before rows of B."""
+    wave_work: np.ndarray
+    """(waves,) share of the cycles of all items, without waits for DRAM."""
+    wave_reads: np.ndarray
+    """(waves,) share of the bytes of A and B that DRAM delivers."""
+    queues: bool
+    """True if SMs wait for DRAM's queue before DRAM is busy all the time."""
 
 
 @njit()
-def queued_waves(together, reads, evenly, work_share, read_share, order):
-    """Cycles of waves one after another: of each the norm of its work, a share of `together`, and of what
-    DRAM does for it, of `evenly` the share of its work.
+def stretched(ends, most):
+    """Return the cycles until the last SM is done if the busiest level of the chip works `most` for them all.
+
+    Each interval lasts as computed, or its share of `most` where that is longer.
     """
     total = 0.0
-    for i in range(work_share.size):
-        work = together * work_share[i]
-        dram = evenly * work_share[i] + reads * read_share[i]
+    for i in range(ends.lasting.size):
+        total += max(ends.lasting[i], most * ends.share_of_work[i])
+    return max(most, ends.quiet + total)
+
+
+@njit()
+def queued(ends, reads, evenly, wave_work, wave_reads, order):
+    """Return the cycles until the last SM is done if DRAM works `reads` and `evenly` for them all and its
+    queue fills. Never below `stretched`.
+
+    The waves of items follow each other; each lasts as long as the norm of its work and of DRAM's time for
+    it. SMs wait for DRAM before it is busy all the time: 15 % longer where it works as long as they do.
+
+    reads : cycles of DRAM for A and B, in the waves that read them
+    evenly : cycles of DRAM in proportion to the work: C
+    """
+    total = 0.0
+    for i in range(wave_work.size):
+        work = ends.together * wave_work[i]
+        dram = evenly * wave_work[i] + reads * wave_reads[i]
         longer = max(work, dram)
         total += longer * (1.0 + (min(work, dram) / max(longer, 1e-9)) ** order) ** (1.0 / order)
-    return total
+    return max(stretched(ends, reads + evenly), ends.quiet + total)
+
+
+@njit()
+def chip_cycles(chip, clock_hz, queue_order):
+    """Return the cycles until the last SM is done and L2 has its stores.
+
+    If launches repeat, DRAM must write all of C, and partial sums, in the time of one. L2 evicts old lines
+    for new ones: of the C of earlier launches, while this one reads, the share of reads in all bytes of DRAM.
+    """
+    earlier, fetching = chip.earlier_share, chip.fetching
+    written = max(earlier, chip.dram_read_share)
+    l2_s = max(chip.l2_reads_s + earlier * chip.l2_stores_s, earlier * chip.l2_merging_s)
+    reads, writes = clock_hz * chip.dram_reads_s, clock_hz * written * chip.dram_writes_s
+    last_fetch = stretched(fetching, clock_hz * l2_s)
+    if chip.queues:
+        behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, queue_order)
+        last_fetch = max(last_fetch, behind_queue)
+    else:
+        last_fetch = max(last_fetch, stretched(fetching, reads + writes))
+    requested = clock_hz * (chip.l2_requests_s + earlier * chip.l2_stores_s)
+    last_fetch = max(last_fetch, fetching.quiet + requested)
+    if chip.between:
+        # Blocks of all SMs end and begin in step, since DRAM serves them in order; C is written meanwhile
+        in_step_s = chip.dram_reads_s + chip.dram_read_share * chip.dram_writes_s
+        last_fetch = max(last_fetch, fetching.quiet + chip.between + clock_hz * in_step_s)
+    data_s = max(chip.l2_reads_s + chip.l2_stores_s, chip.l2_merging_s)
+    busiest = clock_hz * max(data_s, chip.dram_reads_s + chip.dram_writes_s)
+    all_requests = clock_hz * max(chip.l2_requests_s + chip.l2_stores_s, chip.l2_merging_s)
+    working = max(stretched(chip.working, busiest), chip.working.quiet + all_requests) - chip.head_start
+    working = max(working, busiest, all_requests)
+    last_step = last_fetch + chip.behind + clock_hz * chip.first_weights_s
+    return max(last_step, working, 1.0) + chip.extra_latency
 
 
 @njit()

@@ -140,7 +140,7 @@ def look_up(context: LaunchContext) -> Case:
     rules = memory_rules(context)
     traffic = plan_traffic(context, rules, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
-    return Case(context, rules, amounts, rates, traffic)
+    return Case(context, plan, gpu, rules, amounts, rates, traffic)
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:
@@ -151,7 +151,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
     total = case.amounts.total(case.plan.blocks)
     l2_bytes = l2_power(case.context) * float(total[Quantity.L2])
     dram_bytes, tensor = case.traffic.dram_bytes, float(sm_level_cycles(total, case.rates)["tensor"])
-    settled = _Settled(ends.cycles(case, gpu.max_clock_hz), gpu.max_clock_hz)
+    settled = _Settled(ends.cycles(gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s
         sm_cycles = period_s * settled.clock_hz * gpu.sm_count
@@ -167,7 +167,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
         )
         if abs(clock_hz - settled.clock_hz) < SAME_CLOCK * clock_hz:
             break
-        settled = _Settled(ends.cycles(case, clock_hz), clock_hz)
+        settled = _Settled(ends.cycles(clock_hz), clock_hz)
     return settled
 
 

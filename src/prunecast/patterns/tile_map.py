@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -131,6 +131,9 @@ class TileMap(Pictured):
         + 1]]
     column_index : (kept columns of all tiles,) int32, ascending inside a tile
     pattern : canonical pattern string that built the map, e.g. `tile-wise:128`
+    tile_count : number of tiles, empty ones included
+    rows_per_tile : (tiles,) int32, rows of each tile
+    kept_per_tile : (tiles,) int32, kept columns of each tile
 
     Raises
     ------
@@ -144,6 +147,9 @@ class TileMap(Pictured):
     column_start: IntArray
     column_index: IntArray
     pattern: str
+    tile_count: int = field(init=False, repr=False)
+    rows_per_tile: IntArray = field(init=False, repr=False)
+    kept_per_tile: IntArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("row_start", "row_index", "column_start", "column_index"):
@@ -156,21 +162,12 @@ class TileMap(Pictured):
         if self.row_index.size and np.bincount(self.row_index).max() > 1:
             raise ValueError("row_index: a row lies in two tiles")
         check_kept_columns("column_start", self.column_start, self.column_index, self.k)
-
-    @property
-    def tile_count(self) -> int:
-        """Return the number of tiles, empty ones included."""
-        return self.row_start.size - 1
-
-    @property
-    def rows_per_tile(self) -> IntArray:
-        """Return the rows of each tile, (tiles,) int32."""
-        return self.row_start[1:] - self.row_start[:-1]
-
-    @property
-    def kept_per_tile(self) -> IntArray:
-        """Return the kept columns of each tile, (tiles,) int32."""
-        return self.column_start[1:] - self.column_start[:-1]
+        object.__setattr__(self, "tile_count", self.row_start.size - 1)
+        # An estimate reads both a dozen times
+        object.__setattr__(self, "rows_per_tile", frozen_int32(self.row_start[1:] - self.row_start[:-1]))
+        object.__setattr__(
+            self, "kept_per_tile", frozen_int32(self.column_start[1:] - self.column_start[:-1])
+        )
 
     @property
     def density(self) -> float:

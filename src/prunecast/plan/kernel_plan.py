@@ -5,7 +5,7 @@ None of them builds a work list again.
 """
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -112,6 +112,8 @@ class KernelPlan(OfTiles):
         of them, whose rows of C are those of the others too, in its own columns
     pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
         the stream ends, and wait for it before they read B (programmatic dependent launch)
+    m, k : shape of A
+    item_count : number of work items
 
     Raises
     ------
@@ -137,15 +139,16 @@ class KernelPlan(OfTiles):
     experts: int = 1
     pdl: bool = False
     config: Any = ""
+    m: int = field(init=False, repr=False)
+    k: int = field(init=False, repr=False)
+    item_count: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
+        object.__setattr__(self, "m", self.tiles.m)
+        object.__setattr__(self, "k", self.tiles.k)
+        object.__setattr__(self, "item_count", int(self.work.tile.size))
         _check_work(self)
-
-    @property
-    def item_count(self) -> int:
-        """Number of work items."""
-        return int(self.work.tile.size)
 
     @property
     def c_rows(self) -> int:
@@ -230,7 +233,7 @@ def _digest(plan: KernelPlan, inner: bytes = b"") -> str:
     for column in fields(plan):
         # The short name of a config is enough, since other columns contain its numbers
         value = str(plan.config) if column.name == "config" else getattr(plan, column.name)
-        if column.name != "inner" or not inner:
+        if column.init and (column.name != "inner" or not inner):
             digest.update(_bytes_of(value))
     return digest.hexdigest()[:16]
 

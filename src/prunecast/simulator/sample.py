@@ -4,7 +4,6 @@ The closed form takes the times of prologues, k-steps and epilogues from here, s
 meaning. Bandwidth of L2 and DRAM is left out: `models` adds the traffic of all SMs.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -66,18 +65,30 @@ class SampledRun(NamedTuple):
 ALONE = SampledRun()
 
 
-@lru_cache(maxsize=1 << 15)
-def sample_cycles(block: SampledBlock, item: SampledItem, sampled: SampledRun = ALONE) -> int:
-    """Return the cycles until L2 has all stores of a sample of equal blocks with equal items."""
-    run = new_state(_machine(block, sampled.slots), _program(block), _work(block, item, sampled))
-    run.mem[engine.G_DRAM_FREE] = block.dram_busy * engine.TICKS
-    status = run_engine(run)
-    if status != Status.DONE:
-        raise AssertionError(f"sample of {block.programs[0].role}: {Status(status).name.lower()}")
-    return int(run.mem[engine.G_END])
+class BlockSamples:
+    """Samples of one block. Each is simulated once."""
+
+    def __init__(self, block: SampledBlock) -> None:
+        self.block = block
+        # No other block delivers partial sums
+        self._program: Program = lowered_program(
+            block.programs, block.shape, block.dtype, block.tensor, block.gpu
+        )._replace(part_signals=0)
+        self._cycles: dict[tuple[SampledItem, SampledRun], int] = {}
+
+    def cycles(self, item: SampledItem, sampled: SampledRun = ALONE) -> int:
+        """Return the cycles until L2 has all stores of a sample of equal blocks with equal items."""
+        if (item, sampled) not in self._cycles:
+            block = self.block
+            run = new_state(_machine(block, sampled.slots), self._program, _work(block, item, sampled))
+            run.mem[engine.G_DRAM_FREE] = block.dram_busy * engine.TICKS
+            status = run_engine(run)
+            if status != Status.DONE:
+                raise AssertionError(f"sample of {block.programs[0].role}: {Status(status).name.lower()}")
+            self._cycles[item, sampled] = int(run.mem[engine.G_END])
+        return self._cycles[item, sampled]
 
 
-@lru_cache(maxsize=4096)
 def _machine(block: SampledBlock, slots: int) -> Machine:
     gpu = block.gpu
     return Machine(
@@ -95,13 +106,6 @@ def _machine(block: SampledBlock, slots: int) -> Machine:
         dram_write_ticks=0,
         **sm_costs(gpu, block.tensor),
     )
-
-
-@lru_cache(maxsize=4096)
-def _program(block: SampledBlock) -> Program:
-    program = lowered_program(block.programs, block.shape, block.dtype, block.tensor, block.gpu)
-    # No other block delivers partial sums
-    return program._replace(part_signals=0)
 
 
 def _work(block: SampledBlock, item: SampledItem, sampled: SampledRun) -> Work:

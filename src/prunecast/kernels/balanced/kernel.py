@@ -26,7 +26,7 @@ from prunecast.kernels.balanced.layout import (
 )
 from prunecast.kernels.balanced.programs import Sharers, matrix_programs
 from prunecast.kernels.balanced.vector_programs import MOST_REGISTERS, vector_programs, vector_registers
-from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources
+from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources, of_each
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map
@@ -233,7 +233,7 @@ BALANCED = Kernel(
     costs="prunecast.kernels.balanced",
     plan=plan_balanced,
     configs=_balanced_configs,
-    times=_balanced_times,
+    times=of_each(_balanced_times),
     compilers={
         "none": Entry(
             "prunecast.kernels.balanced.cuda.operator", "BalancedOperator", 75, ("fp16", "bf16", "fp32")

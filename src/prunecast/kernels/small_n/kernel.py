@@ -17,7 +17,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources
+from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, LaunchTraits, Sources, of_each
 from prunecast.kernels.small_n.configs import (
     WIDTHS,
     SmallConfig,
@@ -171,7 +171,7 @@ SMALL_N = Kernel(
     costs="prunecast.kernels.small_n",
     plan=_plan_small_n,
     configs=_small_n_configs,
-    times=_small_n_times,
+    times=of_each(_small_n_times),
     compilers={"mma": Entry("prunecast.kernels.small_n.cuda.records", "SmallOperator", 80)},
     sources=Sources("small", ("device", "small_n/cuda")),
     writes_all_rows=True,

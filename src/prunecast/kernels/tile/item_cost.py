@@ -1,9 +1,11 @@
 """Cost of a work item of the tile kernel on an SM, for longest-first lists and split-K decisions.
 
 These are simple formulas of a config, evaluated before there is a plan; `prunecast.models` estimates the time
-of a plan.
+of a plan. `_ConfigCosts` holds all that follows from the config and the GPU, and is computed once for both.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,15 +19,97 @@ from prunecast.kernels.tile.programs.gather import (
     PRODUCER_WARPS,
     copy_overhead_bytes,
     edge_cycles,
-    producer_cycles,
+    first_fill_cycles,
     start_cycles,
 )
 from prunecast.kernels.tile.programs.warp_programs import walk_of_step
-from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.assignment import FEWEST_STEPS_PER_PART, ItemCost
 from prunecast.plan.program import total
 from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
+
+LANES_BYTES = 512
+"""Bytes that the 32 lanes of a warp load at once, 16 each. Kind: definition, PTX ISA."""
+
+
+class _ConfigCosts(NamedTuple):
+    """Costs of a config on a GPU, for any tiles: cycles unless stated otherwise."""
+
+    slots: int
+    """Maximum number of resident blocks per SM."""
+    gathers: bool
+    """True if producer warps gather rows of B, and other warps multiply."""
+    weight_bytes: int
+    """Bytes of weights that a block copies per 16 columns."""
+    row_bytes: int
+    """Bytes of 16 rows of B per token."""
+    port_bytes: int
+    """Bytes of operands, and those charged for copies, per 16 columns."""
+    tensor: float
+    """Cycles of the tensor pipes for a k-step."""
+    overhead: float
+    """Cycles of an item besides its k-steps and its store of C."""
+    store_share: float
+    """Fraction of the store of C that the item waits for."""
+    fix_up: float
+    issues: float = 0.0
+    """Issue cycles of a producer warp per 16 columns while it first fills the pipeline stages."""
+    refill_issues: float = 0.0
+    """Additional ones afterwards."""
+    edge_issues: float = 0.0
+    """Additional ones in a tile with missing tokens."""
+    chain: float = 0.0
+    """Cycles of a k-step if the same warps copy and multiply."""
+    wait: float = 0.0
+    """Cycles until the entry and the indices of an item arrive, which queue after gathers."""
+    next_item: float = 0.0
+    """Cycles from an item to the next one."""
+    start: float = 0.0
+    """Cycles of a block's prologue."""
+
+
+@lru_cache(maxsize=1024)
+def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
+    costs, shape = load_costs("prunecast.kernels.tile", gpu.compute_capability), config.shape
+    gathers = config.tensor_path == "wgmma" and not config.is_sparse
+    passing = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
+    rate = fma_per_clk(gpu, config.dtype, config.tensor)
+    tensor = config.fma_per_warp_per_k16 * config.consumer_warps * (shape.block_k / 16) / rate
+    sums = shape.block_m * shape.block_n * 4 / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles
+    common = _ConfigCosts(
+        slots=occupancy(config.resources, gpu).blocks_per_sm,
+        gathers=gathers,
+        weight_bytes=config.weight_bytes_per_k16,
+        row_bytes=16 * config.element_bytes,
+        port_bytes=passing,
+        tensor=tensor,
+        overhead=costs["item_cycles"],
+        store_share=0.0 if config.is_sparse else 1.0,
+        fix_up=costs["fix_up_over_transfer"] * sums,
+    )
+    if gathers:
+        wait, tile_bytes = gpu.gather_latency_cycles / 2, shape.block_m * shape.block_n * config.element_bytes
+        rounds = max(tile_bytes // staging_bytes(shape, config.element_bytes), 1)
+        return common._replace(
+            port_bytes=passing + PRODUCER_WARPS * copy_overhead_bytes(config, costs),
+            overhead=wait + costs["entry_issues"] + _epilogue_cycles(config, rounds, gpu, costs),
+            store_share=(rounds - 1) / rounds,
+            issues=first_fill_cycles(config, costs),
+            refill_issues=costs["refill_wait_per_k16"],
+            edge_issues=edge_cycles(config, costs),
+            wait=wait,
+            next_item=costs["next_item_wait"],
+            start=float(start_cycles(config, costs) + gpu.dram_latency_cycles + gpu.block_start_cycles),
+        )
+    if config.is_sparse:
+        return common
+    walk = 0.0
+    if config.tensor_path == "mma":
+        *issued, waited = walk_of_step(config)
+        warps = config.consumer_warps / gpu.sub_partitions_per_sm
+        walk = total((waited,), costs) + total(tuple(issued), costs) * warps
+    return common._replace(chain=chain_cycles(config, tensor, gpu, walk))
 
 
 def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemCost:
@@ -36,50 +120,59 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
     tiles : tiles of any height
     n : number of tokens
     """
-    load = _load_of(config, tiles, n)
-    shape, k16 = config.shape, config.shape.block_k / 16
-    slots = occupancy(config.resources, gpu).blocks_per_sm
-    gathers = config.tensor_path == "wgmma" and not config.is_sparse
-    tokens = load.tokens if gathers else min(shape.block_n, n)
-    copied = config.weight_bytes_per_k16 + tokens * 16 * config.element_bytes
-    read = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
-    rate = fma_per_clk(gpu, config.dtype, config.tensor)
-    tensor = config.fma_per_warp_per_k16 * config.consumer_warps * k16 / rate
-    sums = shape.block_m * shape.block_n * 4 / gpu.l2_port_bytes_per_clk_per_sm + gpu.l2_latency_cycles
-    costs = load_costs("prunecast.kernels.tile", gpu.compute_capability)
-    passing = read + copied + (PRODUCER_WARPS * copy_overhead_bytes(config, costs) if gathers else 0)
-    cost = ItemCost(
-        step=max(tensor, passing * k16 / gpu.shared_bytes_per_clk_per_sm) * slots,
-        overhead=costs["item_cycles"],
-        fix_up=costs["fix_up_over_transfer"] * sums,
-        slots=slots,
-    )
+    return _item_cost(config, kept_per_piece(tiles, config.shape.block_m), tiles.row_index.size, n, gpu)
+
+
+def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSpec) -> ItemCost:
+    """Return `item_cost` of tiles that keep `kept` (tiles,) columns and have so many rows together."""
+    own, shape, ranges = _config_costs(config, gpu), config.shape, -(-n // config.shape.block_n)
+    k16, tiles = shape.block_k / 16, max(kept.size, 1)
+    items = tiles * ranges
+    tokens = -(-n // ranges) if own.gathers else min(shape.block_n, n)
+    copied = own.weight_bytes + tokens * own.row_bytes
+    passing = (own.port_bytes + copied) * k16 / gpu.shared_bytes_per_clk_per_sm
     port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
-    if not gathers:
-        busy = min(load.items, gpu.sm_count)
-        l2_share = copied * k16 / (gpu.l2_bytes_per_s / gpu.clock_burst_hz[-1] / busy)
-        cost = cost._replace(step=max(cost.step, port * slots, l2_share * slots))
-        if config.is_sparse:
-            return cost
-        overhead = costs["item_cycles"] + _store_cycles(config, load, gpu)
-        chain = _chain_cycles(config, tensor, gpu, costs)
-        return cost._replace(overhead=overhead, fetch=chain, fetch_overhead=overhead)
-    fetch = max(port + 4, _gather_cycles(config, load, gpu, costs))
-    wait = gpu.gather_latency_cycles / 2  # the loads of an item's entry and indices queue after gathers
-    overhead = wait + costs["entry_issues"] + _epilogue_cycles(config, load, gpu, costs)
+    # The C of a mean item, while all SMs with an item store
+    l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
+    c_bytes = float(rows) * n * config.output_bytes / items
+    store = own.store_share * (c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share))
+    cost = ItemCost(
+        step=max(own.tensor, passing) * own.slots,
+        overhead=own.overhead + store,
+        fix_up=own.fix_up,
+        slots=own.slots,
+    )
+    if not own.gathers:
+        l2_rate = gpu.l2_bytes_per_s / gpu.clock_burst_hz[-1] / min(items, gpu.sm_count)
+        step = max(cost.step, port * own.slots, copied * k16 / l2_rate * own.slots)
+        return cost._replace(step=step, fetch=own.chain, fetch_overhead=cost.overhead if own.chain else 0.0)
+    # The maximum of the gather port, latency over the stages in flight, and issue
+    fewest, stages = shape.block_k + 16, config.resources.stages
+    gathered = tokens * shape.block_k * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
+    steps = float((-(-np.maximum(kept, fewest) // shape.block_k)).sum()) / tiles
+    refilled = max(1.0 - stages / max(steps * max(items / gpu.sm_count, 1.0), 1.0), 0.0)
+    issues = own.issues + refilled * own.refill_issues
+    issues += (1.0 / ranges if n % shape.block_n else 0.0) * own.edge_issues
+    latency = (gathered + gpu.gather_latency_cycles) / stages
+    fetch = max(port + 4, gathered, latency, issues * shape.block_k / 16)
     return cost._replace(
-        overhead=overhead,
         fetch=fetch,
-        fetch_overhead=max(overhead - config.resources.stages * fetch, wait) + costs["next_item_wait"],
-        fewest_columns=shape.block_k + 16,
-        start=float(start_cycles(config, costs) + gpu.dram_latency_cycles + gpu.block_start_cycles),
+        fetch_overhead=max(cost.overhead - stages * fetch, own.wait) + own.next_item,
+        fewest_columns=fewest,
+        start=own.start,
     )
 
 
 def item_times(
-    config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec, *, persistent: bool, splits: bool = False
-) -> ItemTimes:
-    """Return the times of the items of a config, for ranking.
+    configs: Sequence[TileConfig],
+    tiles: TileMap,
+    n: int,
+    gpu: GpuSpec,
+    *,
+    persistent: bool,
+    splits: bool = False,
+) -> list[ItemTimes]:
+    """Return the times of the items of each config, for ranking.
 
     Parameters
     ----------
@@ -88,98 +181,57 @@ def item_times(
     persistent : blocks process a list of items, else each item is a block
     splits : the planner splits tiles along K
     """
-    kept = kept_per_piece(tiles, config.shape.block_m)
-    cost, block_k = item_cost(config, tiles, n, gpu), config.shape.block_k
-    columns = np.maximum(kept, cost.fewest_columns).astype(np.float64)
-    k16, ranges = np.ceil(columns / 16), -(-n // config.shape.block_n)
-    pipe = k16 * 16 / block_k * cost.step / max(cost.slots, 1)
-    alone = np.maximum(pipe + cost.overhead, np.ceil(columns / block_k) * cost.fetch + cost.fetch_overhead)
-    first_stage = cost.start + gpu.gather_latency_cycles + gpu.barrier_latency_cycles
-    longest = -(-int(kept.max(initial=0)) // block_k)
-    weight_bytes = float(k16.sum()) * config.weight_bytes_per_k16
-    return ItemTimes(
-        alone=alone if persistent else alone + first_stage,
-        pipe=pipe,
-        ranges=ranges,
-        slots=cost.slots,
-        weight_bytes=weight_bytes,
-        read_bytes=weight_bytes * ranges + float(k16.sum()) * 16 * n * config.element_bytes,
-        once=first_stage if persistent else 0.0,
-        prologue=cost.start if persistent else 0.0,
-        fix_up=cost.fix_up if splits and longest >= 2 * FEWEST_STEPS_PER_PART else None,
-    )
+    kept = {height: kept_per_piece(tiles, height) for height in {config.shape.block_m for config in configs}}
+    found = []
+    for config in configs:
+        own, pieces, block_k = _config_costs(config, gpu), kept[config.shape.block_m], config.shape.block_k
+        cost = _item_cost(config, pieces, tiles.row_index.size, n, gpu)
+        columns = np.maximum(pieces, cost.fewest_columns).astype(np.float64)
+        k16, ranges = np.ceil(columns / 16), -(-n // config.shape.block_n)
+        pipe = k16 * 16 / block_k * cost.step / max(cost.slots, 1)
+        fetch = np.ceil(columns / block_k) * cost.fetch + cost.fetch_overhead
+        first_stage = cost.start + gpu.gather_latency_cycles + gpu.barrier_latency_cycles
+        once, each = (first_stage, 0.0) if persistent else (0.0, first_stage)
+        longest, all_k16 = -(-int(pieces.max(initial=0)) // block_k), float(k16.sum())
+        weight_bytes = all_k16 * own.weight_bytes
+        times = ItemTimes(
+            alone=np.maximum(pipe + cost.overhead, fetch) + each,
+            pipe=pipe,
+            ranges=ranges,
+            slots=cost.slots,
+            weight_bytes=weight_bytes,
+            read_bytes=weight_bytes * ranges + all_k16 * n * own.row_bytes,
+            once=once,
+            prologue=cost.start if persistent else 0.0,
+            fix_up=cost.fix_up if splits and longest >= 2 * FEWEST_STEPS_PER_PART else None,
+        )
+        found.append(times)
+    return found
 
 
-class _Load(NamedTuple):
-    """Items of a config: their number, and the means of their k-steps, tokens and C."""
-
-    items: int
-    steps: float
-    tokens: int
-    """Mean number of tokens of an item, rounded up."""
-    c_bytes: float
-    lacking: float
-    """Fraction of the items that have fewer tokens than `block_n`."""
-
-
-def _load_of(config: TileConfig, tiles: TileMap, n: int) -> _Load:
-    kept, shape = kept_per_piece(tiles, config.shape.block_m), config.shape
-    ranges, fewest = -(-n // shape.block_n), shape.block_k + 16
-    items = max(kept.size, 1) * ranges
-    return _Load(
-        items=items,
-        steps=float((-(-np.maximum(kept, fewest) // shape.block_k)).sum()) / max(kept.size, 1),
-        tokens=-(-n // ranges),
-        c_bytes=float(tiles.row_index.size) * n * config.output_bytes / items,
-        lacking=1.0 / ranges if n % shape.block_n else 0.0,
-    )
-
-
-def _chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, costs: Costs) -> float:
+def chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, walk: float = 0.0) -> float:
     """Return the cycles of a k-step if the same warps copy and multiply, with several warps per scheduler.
 
     Parameters
     ----------
     tensor : cycles of the tensor pipes in a k-step
+    walk : cycles of a k-step in addition to copies, reads and products
     """
     warps, rate = config.consumer_warps, gpu.shared_bytes_per_clk_per_sm
     abreast = -(-warps // gpu.sub_partitions_per_sm)
     operands, copied = config.operand_bytes_per_warp_per_k16, config.share_bytes_per_k16
-    issues = config.instructions_per_k16 + (operands + 2 * copied / warps) / 512 + 3
+    issues = config.instructions_per_k16 + (operands + 2 * copied / warps) / LANES_BYTES + 3
     wait = gpu.shared_latency_cycles + warps * operands / rate
     if config.tensor_path == "registers":
         wait += gpu.shared_latency_cycles + copied / rate
-    own = config.shape.block_k / 16 * (wait + abreast * issues) + gpu.sync_latency_cycles
-    if config.tensor_path == "mma":
-        *walk, walk_wait = walk_of_step(config)
-        own += total((walk_wait,), costs) + total(tuple(walk), costs) * warps / gpu.sub_partitions_per_sm
+    own = config.shape.block_k / 16 * (wait + abreast * issues) + gpu.sync_latency_cycles + walk
     return max(own, tensor / abreast)
 
 
-def _gather_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the cycles of a k-step: the maximum of the gather port, latency over the stages in flight, and
-    issue.
+def _epilogue_cycles(config: TileConfig, rounds: int, gpu: GpuSpec, costs: Costs) -> float:
+    """Return the cycles in which a consumer warp converts C and fills its staging buffer so many times,
+    without waits for the store.
     """
-    block_k, stages = config.shape.block_k, config.resources.stages
-    gathered = block_k * load.tokens * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
-    of_block = load.steps * max(load.items / gpu.sm_count, 1.0)
-    issues = producer_cycles(config, costs, max(1.0 - stages / max(of_block, 1.0), 0.0))
-    issues += load.lacking * edge_cycles(config, costs)
-    return max(gathered, (gathered + gpu.gather_latency_cycles) / stages, issues * block_k / 16)
-
-
-def _epilogue_cycles(config: TileConfig, load: _Load, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the cycles in which a consumer warp converts C and fills its staging buffer, including waits."""
-    store = _store_cycles(config, load, gpu)
-    tile_bytes = config.shape.block_m * config.shape.block_n * config.element_bytes
-    of_warp = tile_bytes / config.consumer_warps
-    rounds = max(tile_bytes // staging_bytes(config.shape, config.element_bytes), 1)
-    issues = of_warp / config.element_bytes / 64 + costs["round_issues"] + of_warp / 512
-    fills = rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm
-    return issues + fills + (rounds - 1) / rounds * store
-
-
-def _store_cycles(config: TileConfig, load: _Load, gpu: GpuSpec) -> float:
-    """Return the cycles to store the C of a mean item while all SMs with an item store."""
-    l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(load.items, gpu.sm_count)
-    return load.c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share)
+    of_warp = config.shape.block_m * config.shape.block_n * config.element_bytes / config.consumer_warps
+    issues = of_warp / config.element_bytes / 64 + costs["round_issues"] + of_warp / LANES_BYTES
+    return issues + rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm

@@ -1,5 +1,6 @@
 """Records of the tile kernels: one CUDA kernel, and three planners that make its work list."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from prunecast.hardware.spec import GpuSpec
@@ -12,12 +13,16 @@ from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
 from prunecast.patterns.tile_map import TileMap
 
 
-def _times(config: TileConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
-    return item_times(config, tiles, n, gpu, persistent=False)
+def _times(
+    configs: Sequence[TileConfig], tiles: TileMap, n: int, dtype: str, gpu: GpuSpec
+) -> list[ItemTimes]:
+    return item_times(configs, tiles, n, gpu, persistent=False)
 
 
-def _stspmm_times(config: TileConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
-    return item_times(config, tiles, n, gpu, persistent=True, splits=True)
+def _stspmm_times(
+    configs: Sequence[TileConfig], tiles: TileMap, n: int, dtype: str, gpu: GpuSpec
+) -> list[ItemTimes]:
+    return item_times(configs, tiles, n, gpu, persistent=True, splits=True)
 
 
 _COMMON: dict[str, Any] = {

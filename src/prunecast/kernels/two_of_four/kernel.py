@@ -2,6 +2,7 @@
 record.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from prunecast.hardware.spec import GpuSpec
@@ -97,17 +98,17 @@ def _sparse_tensor_configs(
 
 
 def _sparse_tensor_times(
-    config: TileConfig,
+    configs: Sequence[TileConfig],
     elements: ElementMap,
     n: int,
     dtype: str,
     gpu: GpuSpec,
     *,
     tiles: TileMap | None = None,
-) -> ItemTimes:
+) -> list[ItemTimes]:
     """Return the times of items; only the wgmma kernel is persistent and splits tiles."""
-    own = config.tensor_path == "wgmma"
-    return item_times(config, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
+    own = all(config.tensor_path == "wgmma" for config in configs)
+    return item_times(configs, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
 
 
 def _other_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:

@@ -20,6 +20,7 @@ from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_ke
 from prunecast.kernels.libraries.cublas.launches import cublas_costs, multicast, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import operand_bytes
 from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.item_cost import chain_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES
 from prunecast.plan.tensor_rate import fma_per_clk
 
@@ -29,8 +30,8 @@ Table = dict[str, Array]
 SMALL_SIDE, EVEN_TOKENS, SPLIT_COLUMNS = 64, 64, 64
 """Units of the tables: side of small tiles (`narrow_up_to`), tokens (`deals_out`) and columns
 (`split_least_steps`). Kind: definition, `configs.LibraryKernel`."""
-LANES, VECTOR_WARP_BYTES = 32, 512
-"""Lanes of a warp, and bytes that they load at once, 16 bytes each. Kind: definition, PTX ISA."""
+LANES = 32
+"""Lanes of a warp. Kind: definition, PTX ISA."""
 
 
 class Ranked(NamedTuple):
@@ -183,12 +184,4 @@ def _waits(config: TileConfig, tensor: float, gpu: GpuSpec) -> float:
         own = tensor * config.warps_per_part / config.consumer_warps
         group = cublas_costs(gpu.compute_capability)["group_cycles"]
         return (gpu.warpgroup_latency_cycles + group + own) / 2
-    warps, reads = config.consumer_warps, config.operand_bytes_per_warp_per_k16
-    copied, rate = config.share_bytes_per_k16, gpu.shared_bytes_per_clk_per_sm
-    abreast = -(-warps // gpu.sub_partitions_per_sm)
-    issues = config.instructions_per_k16 + (reads + 2 * copied / warps) / VECTOR_WARP_BYTES + 3
-    wait = gpu.shared_latency_cycles + warps * reads / rate
-    if config.tensor_path == "registers":
-        wait += gpu.shared_latency_cycles + copied / rate
-    cycles = config.shape.block_k / 16 * (wait + abreast * issues) + gpu.sync_latency_cycles
-    return max(cycles, tensor / abreast)
+    return chain_cycles(config, tensor, gpu)

@@ -5,7 +5,7 @@ the values and two bits of metadata for each, sparse tensor instructions, and as
 the library search its algorithms, so the config is the one that the closed form finds fastest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -93,9 +93,13 @@ def _plan_cusparselt(
     )
 
 
-def _times(kernel: LibraryKernel, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
+def _times(
+    kernels: Sequence[LibraryKernel], elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
+) -> list[ItemTimes]:
     tiles = dense_tile_map(elements.m, elements.k, elements.m)
-    return item_times(kernel.config, tiles, n, gpu, persistent=kernel.config.tensor_path == "wgmma")
+    configs = [kernel.config for kernel in kernels]
+    persistent = all(config.tensor_path == "wgmma" for config in configs)
+    return item_times(configs, tiles, n, gpu, persistent=persistent)
 
 
 def _traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:

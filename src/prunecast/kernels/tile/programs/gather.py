@@ -6,7 +6,6 @@ so that the producer already loads the next item while the consumers run the epi
 store of C.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from prunecast.hardware.costs import Costs
@@ -94,7 +93,6 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     )
 
 
-@lru_cache(maxsize=256)
 def start_cycles(config: TileConfig, costs: Costs) -> float:
     """Return the cycles of a block's producer warp before it requests its first indices."""
     return total(_set_up(config), costs) + costs["next_item_wait"]
@@ -104,18 +102,9 @@ def _set_up(config: TileConfig) -> tuple[Charge, ...]:
     return () if config.is_sparse else (Charge("block_start_wait"),)
 
 
-def producer_cycles(config: TileConfig, costs: Costs, refilled: float = 1.0) -> float:
-    """Return the cycles of a producer warp per 16 columns of a tile with all its tokens, copies included.
-
-    refilled : fraction of a block's steps after those that fill the pipeline stages for the first time
-    """
-    return _first_ring_cycles(config, costs) + refilled * costs["refill_wait_per_k16"]
-
-
-@lru_cache(maxsize=256)
-def _first_ring_cycles(config: TileConfig, costs: Costs) -> float:
-    """Return the cycles of a producer warp per 16 columns while it fills the pipeline stages for the first
-    time.
+def first_fill_cycles(config: TileConfig, costs: Costs) -> float:
+    """Return the cycles of a producer warp per 16 columns of a tile with all its tokens, copies included,
+    while it fills the pipeline stages for the first time; `refill_wait_per_k16` is added afterwards.
     """
     return _copy_issues(config) + total(_pace(config), costs)
 
@@ -155,9 +144,9 @@ def _edge(config: TileConfig) -> Code:
 def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
     """Return the extra cycles of a producer warp per 16 columns of a tile with missing tokens.
 
-    They are relative to `producer_cycles`. The loop over blocks of 64 tokens checks for each copy if its
-    tokens exist. The copies of an iteration hold the registers of their addresses until the shared-memory
-    pipe accepts them, so the next iteration waits for other traffic through the port.
+    They are relative to those of a tile with all its tokens. The loop over blocks of 64 tokens checks for
+    each copy if its tokens exist. The copies of an iteration hold the registers of their addresses until
+    the shared-memory pipe accepts them, so the next iteration waits for other traffic through the port.
     """
     operands = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     of_operands = "sparse_edge_operand_share" if config.is_sparse else "edge_port_share"
@@ -171,7 +160,6 @@ def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
     )
 
 
-@lru_cache(maxsize=256)
 def edge_cycles(config: TileConfig, costs: Costs) -> int:
     """Return the extra cycles of a producer warp per 16 columns of a tile with missing tokens."""
     if _tokens_first(config):
@@ -208,7 +196,6 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
     return _CopyOverhead((multiplied - passing) // PRODUCER_WARPS, (charge,))
 
 
-@lru_cache(maxsize=256)
 def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
     """Return the port time of a warp's copies of 16 columns in addition to their bytes, expressed
     in bytes.
