@@ -37,8 +37,8 @@ def measure(out: Path, gpu: str) -> None:
     """Measure all cases; rows are written one by one."""
     import torch
 
+    from prunecast.plan.misaligned import FEW_TOKENS
     from prunecast.torch import sparsify
-    from prunecast.torch.forms import FEW_TOKENS
     from prunecast.validation.measure.driver import Driver
     from prunecast.validation.torch_models import Case
     from prunecast.validation.torch_models.models import make_model, passes

@@ -45,9 +45,14 @@ MOST_LABELS = 7
 """Largest number of tick labels on a logarithmic axis."""
 
 
+def new_figure(width: float, height: float) -> Figure:
+    """Return a new figure, whose file needs no window system; width and height in inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def new_axes(width: float = 4.4, height: float = 3.0) -> Axes:
     """Return axes of a new figure; width and height in inches."""
-    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+    return new_figure(width, height).add_subplot()
 
 
 def write_figure(axes: Axes, path: Path, *, dpi: int = 100) -> None:

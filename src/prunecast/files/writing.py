@@ -71,7 +71,7 @@ def _put(unfinished: Path, final: Path) -> None:
 def put_unless_filled(unfinished: Path, final: Path) -> None:
     """Move a database to a path without one; raise FileExistsError if another process was faster."""
     if final.exists() and final.stat().st_size == 0:
-        os.replace(unfinished, final)
+        _put(unfinished, final)
     else:
         os.link(unfinished, final)
 
@@ -131,7 +131,7 @@ def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
             unfinished.mkdir()
             yield unfinished
             if not final.exists():
-                os.replace(unfinished, final)
+                _put(unfinished, final)
                 return
             files = (file.relative_to(unfinished) for file in unfinished.rglob("*") if file.is_file())
             names = sorted(map(str, files), key=lambda name: (name == last, name))

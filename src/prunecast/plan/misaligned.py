@@ -26,6 +26,20 @@ moved element by element."""
 ROW_BYTES = 16
 """Alignment in bytes that the kernels need for rows."""
 WIDEST_WORD_BYTES = 8
+FEW_TOKENS = 64
+"""Most tokens of a call that runs the kernel for few tokens. Kind: definition, `kernels/small_n`."""
+VECTOR_TOKENS = 8
+"""Tokens in `ROW_BYTES` of a two-byte format."""
+
+
+def planned_tokens(tokens: int) -> int:
+    """Return the tokens of the plan for a call in torch, whose rows are padded: 1, a multiple of 8, or above
+    `FEW_TOKENS` whole L2 lines.
+    """
+    if tokens == 1:
+        return 1
+    group = VECTOR_TOKENS if tokens <= FEW_TOKENS else VECTOR_TOKENS * LINE_BYTES // ROW_BYTES
+    return -(-tokens // group) * group
 
 
 def row_bytes_of(tokens: int, element_bytes: int) -> int:

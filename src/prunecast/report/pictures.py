@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from prunecast.axes import Palette, log_axis, new_axes, tip
+from prunecast.axes import Palette, log_axis, new_axes, new_figure, tip
 from prunecast.codesign.pictures.comparisons import Series, draw_agreement
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
@@ -214,7 +214,7 @@ def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
 def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
     """One row of pictures for each map: kept share by tile and columns, and kept columns by tile."""
     maps = [tiles for tiles in (before, after) if tiles is not None]
-    figure = Figure(figsize=(4.4, 2.0 * len(maps)), layout="constrained")
+    figure = new_figure(4.4, 2.0 * len(maps))
     most = max(max(int(tiles.kept_per_tile.max(initial=1)) for tiles in maps), 1)
     for place, tiles in enumerate(maps):
         heat = figure.add_subplot(len(maps), 4, (4 * place + 1, 4 * place + 3))

@@ -16,11 +16,8 @@ from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.kernels.small_n.cuda.records import GROUP
 from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.patterns import ElementMap, NestedMap, TileMap
+from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, Layout
-
-FEW_TOKENS = 64
-"""Most tokens of calls that run the kernel for few tokens."""
-_LINE_TOKENS = 64
 
 
 def layouts_for(
@@ -76,14 +73,6 @@ def halved_map(tiles: TileMap) -> NestedMap:
     start = np.zeros(tiles.m + 1, np.int32)
     inner = ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
     return NestedMap(tiles=tiles, inner=inner)
-
-
-def planned_tokens(tokens: int) -> int:
-    """Return the number of tokens of the plan for a call: 1, a multiple of 8, or above 64 whole L2 lines."""
-    if tokens == 1:
-        return 1
-    group = 8 if tokens <= FEW_TOKENS else _LINE_TOKENS
-    return -(-tokens // group) * group
 
 
 def plan_for(

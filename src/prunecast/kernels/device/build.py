@@ -8,11 +8,12 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from prunecast.files import aside, write_text_aside
 
 SOURCES = Path(__file__).parent
 NVRTC_VERSION = "13.0"
@@ -121,16 +122,10 @@ def _keep(folder: Path, name: str, cubin: bytes, log: str, arch: str) -> None:
         shared_bytes=shared,
         log=log,
     )
-    _write(folder / f"{name}.cubin", cubin)
-    _write(folder / f"{name}.json", json.dumps({**asdict(record), "cubin": f"{name}.cubin"}).encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file atomically: another process may read or write the same name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with aside(folder / f"{name}.cubin") as unfinished:
+        unfinished.write_bytes(cubin)
+    write_text_aside(folder / f"{name}.json", json.dumps({**asdict(record), "cubin": f"{name}.cubin"}))
 
 
 def _refuse_bad_code(

@@ -17,9 +17,10 @@ from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
 from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
+from prunecast.plan.misaligned import planned_tokens
 from prunecast.torch.cuda.transpose import turn_into
 from prunecast.torch.epilogue import Epilogue, LinearCall, changes_of
-from prunecast.torch.forms import conv_plan, plan_for, planned_tokens
+from prunecast.torch.forms import conv_plan, plan_for
 from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, layout_of
 from prunecast.torch.layer_table import check_gpu, known_layer
 

@@ -15,7 +15,6 @@ from prunecast.workload.layers import files_of
 SCHEMA_VERSION = 1
 WITH_ZEROS = "zeros"
 """Word in names of dense variants with the pruned model's weights and zeros: none that a user would run."""
-DTYPES = ("fp16", "bf16")
 
 
 class Beside(NamedTuple):
@@ -93,7 +92,7 @@ def validate_model(
     BadInput : no GPU or no PyTorch with CUDA, another GPU than the spec's, or a case that cannot be built;
         then nothing is written
     """
-    if dtype not in DTYPES:
+    if dtype not in ("fp16", "bf16"):
         raise BadInput(f"dtype of a model in torch must be fp16 or bf16, got {dtype!r}")
     if record is not None:
         check_outputs([OutputFile(what="--record", path=record, is_new=True)], files_of(case.model))

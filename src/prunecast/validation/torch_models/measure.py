@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.torch import fuse_dense, sparsify
-from prunecast.torch.forms import FEW_TOKENS
 from prunecast.validation.torch_models.models import make_model, passes
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us, traced

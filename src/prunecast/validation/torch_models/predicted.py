@@ -11,6 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
+from prunecast.plan.misaligned import FEW_TOKENS, planned_tokens
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.config import CONFIG, shape_of_config
@@ -52,10 +53,6 @@ class Case(NamedTuple):
         return replace(shape, head=0, layers=shape.layers if self.blocks is None else self.blocks)
 
 
-FEW_TOKENS, LINE_TOKENS = 64, 64
-"""Up to so many, the kernel of few tokens runs, with whole groups of 8; others run whole lines of L2.
-Kind: definition, `prunecast.torch.forms`."""
-GROUP = 8
 SAMPLE = 256
 """Rows and columns of weights on which a pattern is tried."""
 
@@ -119,11 +116,3 @@ def check_case(case: Case) -> None:
     if case.blocks is not None and case.model not in transformers():
         raise BadInput(f"blocks are of models by name, {case.model!r:.80} has its own")
     _kept(case, SAMPLE, SAMPLE)
-
-
-def planned_tokens(tokens: int) -> int:
-    """Tokens of the plan that a call of so many runs."""
-    if tokens == 1:
-        return 1
-    group = GROUP if tokens <= FEW_TOKENS else LINE_TOKENS
-    return -(-tokens // group) * group
