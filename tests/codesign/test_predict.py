@@ -82,11 +82,12 @@ def test_a_small_layer_gets_a_smaller_tile_and_a_note():
     assert by_kernel(quick(uneven(256, 48)))["block-sparse"].pattern == "block:64x32"
 
 
-def test_a_pattern_that_was_asked_for_is_never_changed():
+def test_a_pattern_that_was_asked_for_is_never_changed_but_for_the_height_of_tiles():
     with pytest.raises(
-        BadInput, match="tile-wise:512 needs a matrix of 512x1 or more, got 256x256 in 'weights'"
+        BadInput, match="block:512x64 needs a matrix of 512x64 or more, got 256x256 in 'weights'"
     ):
-        quick(pattern="tile-wise:512")
+        quick(pattern="block:512x64")
+    assert by_kernel(quick(pattern="tile-wise:512"))["tile-wise"].pattern == "tile-wise:256"
 
 
 def test_a_pattern_that_leaves_nothing_is_no_candidate():

@@ -91,6 +91,7 @@ class LayerJob:
         """Return the pruned map of a layer for a kernel (None for dense) and the launches of the kernel."""
         if not KERNELS[candidate.kernel].prunes:
             return None, (self.launches.dense_plan(layer),)
+        self.launches.check_runs(layer, candidate.kernel)
         kept = self.launches.kept(self.launches.maker, layer, candidate, self.sparsity)
         if kept.density == 0.0:
             raise BadInput(f"{kept.pattern} at this sparsity removes all of a matrix of {kept.m}x{kept.k}")

@@ -118,7 +118,7 @@ def predict_each(
         found += [[collect() for collect in each] for each in waiting]
         weights_hash = weights_hash_of(jobs[0])
         return [
-            _table(job, one, [rows[place] for rows in found], crossed[place], name_of(weights), weights_hash)
+            _table(job, one, [rows[place] for rows in found], crossed[place], weights, weights_hash)
             for place, (job, one) in enumerate(zip(jobs, asked, strict=True))
         ]
     finally:
@@ -131,20 +131,20 @@ def _table(
     asked: GpuRequest,
     found: Sequence[LayerRows],
     crossed: tuple[Crossover, ...],
-    source: str,
+    weights: Source,
     weights_hash: str,
 ) -> PredictionTable:
     """Return the table of one GPU, with the times of the whole model if its graph is known."""
     said, layers, loaded = asked.settings, job.launches.layers, job.workload
     in_model = loaded.form in WHOLE_MODELS
     predictions = tuple(row for part in found for row in part.predictions)
-    whole = whole_model(job, passes_of(said), predictions, asked.price) if in_model else None
+    whole = whole_model(job, passes_of(weights, said), predictions, asked.price) if in_model else None
     counts = in_model or said["workload"] is not None
     return PredictionTable(
         predictions=predictions,
         crossovers=crossed,
         skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
-        provenance=provenance_of(job, said, source, weights_hash),
+        provenance=provenance_of(job, said, name_of(weights), weights_hash),
         convolutions={
             name: layer.convolution for name, layer in layers.items() if layer.convolution is not None
         },

@@ -40,7 +40,7 @@ from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
 from prunecast.workload.layers import ConvSettings, Source, load_layers
-from prunecast.workload.pruned_maps import MapMaker, sparsity_for
+from prunecast.workload.pruned_maps import MapMaker, no_taller_than, sparsity_for
 from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import (
     BATCH,
@@ -127,11 +127,13 @@ def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
     return said
 
 
-def passes_of(settings: PredictSettings) -> tuple[Pass, ...]:
+def passes_of(weights: Source, settings: PredictSettings) -> tuple[Pass, ...]:
     """Return the forward passes (prefill, decode) with their token counts."""
     workload, routing, gpus = settings["workload"], settings["routing"], settings["tensor_parallel"]
     if workload is None:
-        return (Pass(1, columns_of(settings), routing=routing, gpus=gpus),)
+        has_batch = is_onnx(weights) or settings["runtime"] == "torch"
+        batch = (settings["convolutions"].batch or 1) if has_batch else 1
+        return (Pass(batch, columns_of(settings), routing=routing, gpus=gpus),)
     return tuple(run._replace(routing=routing, gpus=gpus) for run in parse_workload(workload))
 
 
@@ -142,7 +144,7 @@ def columns_of(settings: PredictSettings) -> int:
     return TOKENS if settings["tokens"] is None else settings["tokens"]
 
 
-WHOLE_MODELS = ("standard", "checkpoint", "onnx")
+WHOLE_MODELS = ("standard", "checkpoint", "onnx", "module")
 """Forms of a workload whose model graph is known."""
 
 
@@ -172,7 +174,7 @@ def layer_job(
     pattern = None if settings["pattern"] is None else parse_pattern(settings["pattern"])
     is_asked = settings["pattern"] is not None or settings["sparsity"] is not None
     recipe = None if is_asked else recipe_of(weights)
-    least = min(run.columns for run in passes_of(settings))
+    least = min(run.columns for run in passes_of(weights, settings))
     chosen = candidates(settings["kernels"], None if pattern is None else pattern.canonical, least)
     if settings["pattern"] == "zeros" and settings["kernels"] == "all":
         chosen = zeros_candidates(least)
@@ -242,11 +244,9 @@ def workload_of(weights: Source, settings: PredictSettings, recipe: Recipe | Non
     Layers that a recipe left dense are launched separately from those that it pruned.
     """
     convolutions = settings["convolutions"]
-    passes = passes_of(settings)
-    if is_onnx(weights):
-        if settings["workload"] is not None:
-            raise BadInput(f"{weights}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
-        passes = (Pass(convolutions.batch or 1, columns_of(settings), gpus=settings["tensor_parallel"]),)
+    passes = passes_of(weights, settings)
+    if is_onnx(weights) and settings["workload"] is not None:
+        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
     if settings["workload"] is not None and convolutions.input_size and not is_standard(weights):
         raise BadInput(
             f"input sizes and a workload exclude each other, got {convolutions.input_size[0]} and "
@@ -302,7 +302,7 @@ def _check_fits(pattern: Pattern, layer: Layer) -> None:
     """Raise BadInput if a requested pattern does not fit a layer: it is neither changed nor is the layer
     skipped.
     """
-    (m, k), least = layer.shape, pattern.smallest
+    (m, k), least = layer.shape, no_taller_than(pattern.canonical, layer.shape[0]).smallest
     if m < least.rows or k < least.columns:
         raise BadInput(
             f"{pattern.canonical} needs a matrix of {least} or more, got {m}x{k} in {layer.name!r}; "

@@ -14,7 +14,7 @@ address computation than for a matrix product. With a larger stride it reads onl
 line of such a row. Columns of C in the border are stored as zeros, so that C can be the next layer's input.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.conv_shape import ConvShape
+
+IMAGES_TOGETHER = 8
+"""Images whose fp16 values of one pixel fill a 16-byte copy. The tile kernels need a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +73,12 @@ class ConvGrid:
 
     @classmethod
     def of_network(cls, conv: ConvShape) -> "ConvGrid":
-        """Return the grid of a convolution in a network: one pixel of zeros around its output if it may have
-        another border than the input. BadInput : as the class.
+        """Return the grid of a convolution in a network: whole groups of `IMAGES_TOGETHER`, and one pixel of
+        zeros around its output if it may have another border than the input. BadInput : as the class.
         """
         border = max(conv.padding, 1)
+        batch = -(-conv.batch // IMAGES_TOGETHER) * IMAGES_TOGETHER
+        conv = conv if batch == conv.batch else replace(conv, batch=batch)
         return cls(conv=conv, border=border, border_out=1 if conv.stride > 1 else border)
 
     @property

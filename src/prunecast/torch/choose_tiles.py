@@ -23,6 +23,7 @@ from prunecast.torch.find import Found, is_convolution, matrix_of
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import Rows
+from prunecast.workload.pruned_maps import no_taller_than
 
 LEAST_SPARSITY = 0.3
 """Least sparsity of a sparse layer. Less sparse layers stay dense unless a recipe names them."""
@@ -165,7 +166,7 @@ def _choice(
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
     array = weights.float().cpu().numpy()
-    pattern = _fitting(recipe.pattern_of(layer.name), len(array))
+    pattern = no_taller_than(recipe.pattern_of(layer.name), len(array))
     if sparsity is not None:
         mask = pattern.prune({layer.name: _weighed(layer.name, np.abs(array), known)}, sparsity)[layer.name]
         return _mapped(layer, pattern, mask)
@@ -180,13 +181,6 @@ def _choice(
         tiles = _tiles_of_zeros(layer.name, array, pattern.canonical, is_gated=is_gated)
     _check_said(layer.name, recipe, pattern, tiles.density)
     return Choice(layer, tiles)
-
-
-def _fitting(pattern: str, rows: int) -> Pattern:
-    """Return the pattern; tiles that are taller than the layer get its height."""
-    name, _, height = pattern.partition(":")
-    is_taller = name in ("tile-wise", "atp") and height.isdecimal() and int(height) > rows
-    return parse_pattern(f"{name}:{rows}" if is_taller else pattern)
 
 
 def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> None:

@@ -27,12 +27,11 @@ from prunecast.torch.conv import Ends, SparseConv, SparseConv2d
 from prunecast.torch.epilogue import activation_of
 from prunecast.torch.find import is_convolution, matrix_of, runs_on_grid
 from prunecast.torch.passes import SUMS, NodeOfPass, as_images, into_planes, pass_of, window_of
+from prunecast.workload.graph.runtimes import DENSE_HEIGHT
 from prunecast.workload.torch_model.read_module import ModuleTracer
 
 FUSED = ("relu", "gelu", "silu", "gelu-tanh")
 """Activations that are fused into the epilogue of a convolution."""
-_DENSE_HEIGHT = 128
-"""Rows of the tiles of dense convolutions in planes. Kind: choice, the height that most plans have."""
 _ONE = 2.0**-11
 """Largest difference from 1 of a scale that is one. Kind: definition, half of the spacing of fp16 there."""
 
@@ -260,7 +259,7 @@ def dense_in_planes(
             continue
         if _is_read_in_planes(site.end, starts, modules):
             m, k = matrix_of(conv).shape
-            found[site.name] = dense_tile_map(m, k, min(m, _DENSE_HEIGHT))
+            found[site.name] = dense_tile_map(m, k, min(m, DENSE_HEIGHT))
             starts.add(site.conv)
     return found
 

@@ -6,7 +6,6 @@ the traced network, and `workload.graph` adds its time. The dense network is cuD
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -21,14 +20,13 @@ from prunecast.patterns import TileMap
 from prunecast.torch.conv import MOST_SIZES, SparseConv2d
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.network import Traced
-from prunecast.torch.planes import whole_batch
 from prunecast.workload.candidates import tile_kernels
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import model_time
 from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.runtimes import rewritten
 from prunecast.workload.layer_launches import plan_in_planes, seconds_of, sequences_of
-from prunecast.workload.torch_model.read_module import ModuleGraph, read_module
+from prunecast.workload.torch_model.read_module import ModuleGraph, channels_of_inputs, read_module
 
 LEAST_GAIN = 0.05
 """Share of the dense time that a network with sparse layers must save. Kind: choice, about half of the error
@@ -116,8 +114,7 @@ def planned_seconds(tiles: TileMap, gpu: GpuSpec, dtype: str, o: Operation) -> f
     """Return the predicted seconds of a product with these tiles."""
     engine = Engine(name="model", gpu=gpu)
     if o.convolution is not None:
-        conv = replace(o.convolution, batch=whole_batch(o.convolution.batch))
-        return engine.estimate(plan_in_planes("stspmm", tiles, conv, dtype, gpu)).seconds
+        return engine.estimate(plan_in_planes("stspmm", tiles, o.convolution, dtype, gpu)).seconds
     plans = (fastest_plan(kernel, tiles, o.n, dtype, gpu) for kernel in tile_kernels(o.n))
     return min(engine.estimate(plan).seconds for plan in plans)
 
@@ -179,12 +176,8 @@ def _inputs_of(model: nn.Module, network: Traced, example: Any, images: int) -> 
     if example is not None:
         is_one = isinstance(example, torch.Tensor) or all(isinstance(each, int) for each in example)
         return [example] if is_one else list(example)
-    nodes = [] if network.graph is None else [n for n in network.graph.nodes if n.op == "placeholder"]
-    first = [site for site in network.sites if site.conv.args[:1] == tuple(nodes)]
-    if not first:
-        return []
-    channels = model.get_submodule(first[0].name).in_channels
-    return [(min(images, USUAL_IMAGES), channels, USUAL_SIDE, USUAL_SIDE)]
+    channels = {} if network.graph is None else channels_of_inputs(network.graph, model)
+    return [(min(images, USUAL_IMAGES), each, USUAL_SIDE, USUAL_SIDE) for each in channels.values()]
 
 
 def _words(inputs: Sequence[Any]) -> str:

@@ -45,7 +45,10 @@ def check_has_form(runtime: str | None, weights: object) -> None:
     """Raise BadInput for runtime `torch` with weights that have no known model graph."""
     if runtime == "torch":
         what = f"{weights}"[:80] if isinstance(weights, str | Path) else "matrices"
-        wanted = "wanted a standard transformer, or a Hugging Face folder of one whose matrices are all there"
+        wanted = (
+            "wanted a standard model, a Hugging Face folder of a transformer whose matrices are all there, "
+            "an ONNX file with convolutions, or a module and the size of its images"
+        )
         raise BadInput(f"runtime torch is of whole models: {wanted}, got {what}")
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
+from prunecast.errors import BadInput
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
@@ -16,6 +17,7 @@ from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.plan.conv import computes_addresses, im2col_bytes
+from prunecast.plan.conv_grid import IMAGES_TOGETHER
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.workload.candidates import Candidate
 from prunecast.workload.dense_calls import DenseCall, dense_call, quantise_seconds
@@ -27,9 +29,6 @@ from prunecast.workload.workload import WorkloadLayer
 
 UNRUN = "whose kernel no GPU has run yet"
 """End of the note on grouped launches of sparse experts."""
-IMAGES_TOGETHER = 8
-"""Images whose fp16 values of one pixel fill a 16-byte copy. The tile kernel needs a multiple of it."""
-
 
 LaunchSeconds = Callable[[Sequence[KernelPlan]], float]
 """Predicted seconds of launches that follow each other."""
@@ -59,7 +58,7 @@ def sequences_of(
     A matrix B has one sequence. A convolution has a sequence without im2col, one with im2col, or both. With
     `in_planes` a tile kernel reads images with zeros around them, also for 1x1 filters.
     """
-    if in_planes and conv is not None and all(_reads_planes(plan, conv) for plan in launches):
+    if in_planes and conv is not None and all(_gathers_pixels(plan, conv) for plan in launches):
         return [LaunchSequence(tuple(_in_planes(plan, conv, engine.gpu) for plan in launches))]
     if conv is None or conv.is_matrix:
         return [LaunchSequence(launches)]
@@ -82,10 +81,14 @@ def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
 
 
 def _reads_planes(plan: KernelPlan, conv: ConvShape) -> bool:
+    return conv.batch % IMAGES_TOGETHER == 0 and _gathers_pixels(plan, conv)
+
+
+def _gathers_pixels(plan: KernelPlan, conv: ConvShape) -> bool:
+    """Return whether a kernel reads images with zeros around them, if their number is a whole group."""
     sources = KERNELS[plan.kernel].sources
-    is_odd = conv.kernel_h == conv.kernel_w == 2 * conv.padding + 1
     is_tile = sources is not None and sources.name == "tile"
-    return is_tile and is_odd and conv.batch % IMAGES_TOGETHER == 0
+    return is_tile and conv.keeps_size
 
 
 def _in_planes(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
@@ -206,6 +209,15 @@ class LayerLaunches:
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, layer.n, dtype, self.engine)
         return (layer_plan(kernel, kept, layer.n, dtype, self.engine.gpu, layer.fused),)
+
+    def check_runs(self, layer: WorkloadLayer, kernel: str) -> None:
+        """Raise BadInput for a kernel that does not run convolutions in torch."""
+        conv = layer.convolution
+        if self.in_planes and conv is not None and (kernel != STSPMM.name or not conv.keeps_size):
+            raise BadInput(
+                f"torch runs sparse convolutions with {STSPMM.name} and odd filters, half of their size as "
+                f"padding; got {kernel}, {conv.kernel_h}x{conv.kernel_w} with padding {conv.padding}"
+            )
 
     def sequences(self, layer: WorkloadLayer, launches: tuple[KernelPlan, ...]) -> list[LaunchSequence]:
         """Return the launch sequences that run a layer. A convolution can have several."""

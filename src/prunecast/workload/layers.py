@@ -444,7 +444,7 @@ def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tupl
     BadInput : a value that cannot be parsed, or a selector that names no input
     """
     found: dict[str, tuple[int, int]] = {}
-    for text in settings.input_size:
+    for text in listed(settings.input_size):
         selector, height, width = _selector_and_numbers("input", text, r"(\d+)x(\d+)")
         if not inputs:
             raise BadInput(f"input {text!r}: no input of the file is an image, which has four dimensions")

@@ -43,6 +43,14 @@ def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
     )
 
 
+def no_taller_than(text: str, m: int) -> Pattern:
+    """Return the pattern of a layer of `m` rows, the height of tile-wise and ATP tiles that are taller."""
+    pattern = parse_pattern(text)
+    family, _, height = pattern.canonical.partition(":")
+    is_taller = family in ("tile-wise", "atp") and height.isdecimal() and int(height) > m
+    return parse_pattern(f"{family}:{m}") if is_taller else pattern
+
+
 def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> float | None:
     """Return the sparsity argument of `Pattern.prune`; None for patterns with a fixed sparsity, such as 2:4.
 
@@ -196,7 +204,7 @@ class MapMaker:
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
         """Return the pattern that a layer is pruned to."""
         m, k = self.layers[name].shape
-        return fit_pattern(wanted, m, k) if natural else FittedPattern(parse_pattern(wanted), "")
+        return fit_pattern(wanted, m, k) if natural else FittedPattern(no_taller_than(wanted, m), "")
 
     def _masks(self, wanted: str, key: _MapId, guide: Guide | None, *, natural: bool) -> dict[str, MaskArray]:
         pattern = key.pattern if guide is None else key.pattern.timed_by(guide.seconds, guide.confirm)

@@ -30,6 +30,7 @@ from prunecast.workload.graph.families import families
 from prunecast.workload.graph.joins import joint_name, launched_together, together
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.names import known_name
+from prunecast.workload.graph.runtimes import rewritten
 from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph
 from prunecast.workload.layers import (
     NAME_IT,
@@ -61,6 +62,9 @@ models draw them again."""
 RANDOM = "random weights with heavy tails"
 ONLY_MATRICES = "only the matrices are counted, not attention, norms, embeddings and what is between them"
 NO_TORCH = Skipped(layer="torch", kernel=None, reason="its launches of the operators of a file are not known")
+IF_ASKED = Skipped(
+    layer="torch", kernel=None, reason="convolutions of a file run as in torch if asked: --runtime torch"
+)
 SPLIT_ATTENTION = Skipped(
     layer="attention",
     kernel=None,
@@ -225,14 +229,22 @@ def load_workload(
             f"drawn, got {name_of(source) or 'matrices'}"
         )
     elif is_onnx(source):
-        check_has_form(runtime, source)
         found = _of_onnx(source, passes, stated or {}, settings, target, ignore)
+        graph = found.passes[0].graph
+        has_filters = graph is not None and any(o.convolution is not None for o in graph)
+        if not has_filters:
+            check_has_form(runtime, source)
         if runtime is None:
-            found = replace(found, skipped=(*found.skipped, NO_TORCH))
+            found = replace(found, skipped=(*found.skipped, IF_ASKED if has_filters else NO_TORCH))
+        if runtime == "torch" and graph is not None:
+            graph = rewritten(graph, runtime, by_matrix=True)
+            found = replace(found, passes=(found.passes[0]._replace(graph=graph),))
     else:
         loaded = load_layers(source, target=target, ignore=ignore)
         known = _in_runtime(partial(_of_checkpoint, source, loaded, passes), runtime)
-        if known is None:
+        if known is None and runtime == "torch" and settings.input_size:
+            known = _of_module(source, loaded, passes, settings)
+        elif known is None:
             check_has_form(runtime, source)
             known = _of_matrices(loaded, passes, settings, experts_per_token)
             known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
@@ -391,6 +403,19 @@ def _of_onnx(
     return workload_in_graphs(layers, [model.graph], passes, skipped=skipped, form="onnx")
 
 
+def _of_module(
+    source: Source, loaded: LoadedLayers, passes: Sequence[Pass], settings: ConvSettings
+) -> Workload:
+    """Load the products of a torch module that reads images, as torch runs it."""
+    if not callable(source):
+        check_has_form("torch", source)
+    from prunecast.workload.torch_model.read_module import read_network  # imports torch
+
+    graph = read_network(source, batch=passes[0].batch, images=partial(image_sizes, settings))
+    graphs = [rewritten(graph, "torch", by_matrix=True)]
+    return workload_in_graphs(loaded.layers, graphs, passes, skipped=loaded.skipped, form="module")
+
+
 def _of_checkpoint(
     source: Source, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str
 ) -> Workload | None:
@@ -536,5 +561,7 @@ def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:
     graphs = [run.graph for run in workload.passes if run.graph is not None and run.graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
     return {
-        (p.m, p.k, p.n): ConvGrid.of_network(p.convolution) for p in products if p.convolution is not None
+        (p.m, p.k, p.n): ConvGrid.of_network(p.convolution)
+        for p in products
+        if p.convolution is not None and p.convolution.keeps_size
     }

@@ -176,7 +176,7 @@ def _curves(
 ) -> dict[str, FloatArray]:
     """Return kernel -> seconds of equal tiles at every count, for the kernels that can run the layer."""
     curves = {}
-    for kernel in tile_kernels(tokens):
+    for kernel in ("stspmm",) if (m, k, tokens) in times.grids else tile_kernels(tokens):
         with contextlib.suppress(BadInput):
             curves[kernel] = times.tile_curve(m, k, tokens, counts=counts, height=height, kernel=kernel)
     return curves

@@ -35,6 +35,8 @@ that remove nearly all of the layers that are slow for their size, and the netwo
 MOST_GUIDED_LAYERS = 48
 """Models with more matrices are not offered the families in `SLOW`, which need seconds per try."""
 SLOW = ("guided", "shuffled", "dense-block")
+OFF_GRID = ("2:4", "tvw")
+"""Families that no kernel runs on convolutions in torch."""
 _Result = TypeVar("_Result")
 
 
@@ -130,7 +132,8 @@ class ModelSearch:
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             offered = {}
             for n in {n for _, n in self._passes_of(name)}:
-                every = layer_options(importance, sums, n, times, families=families)
+                own = self._families_of(name, n, families)
+                every = layer_options(importance, sums, n, times, families=own)
                 allowed = 1.0 - every.kept / importance.size <= most
                 offered[n] = every.where(allowed & every.have(partial(self._fits, name)))
             passes = [(self._weight(run, name), offered[n]) for run, n in self._passes_of(name)]
@@ -147,9 +150,20 @@ class ModelSearch:
             for o in (options[int(place)],)
         )
         self._fixed.update(self._dense(times))
-        self.saved_by_dense.update(
-            self._whole.savings_of_dense(frozenset(self._fixed), frozenset(self.options))
-        )
+        self.saved_by_dense.update(self._whole.savings_of_dense(self._fixed, frozenset(self.options)))
+
+    def _families_of(self, name: str, n: int, families: Sequence[str]) -> Sequence[str]:
+        """Return the families that a layer can have. In torch, convolutions are tiles or dense."""
+        layer = self.workload.layers[name]
+        if layer.convolution is None or self.workload.runtime != "torch":
+            return families
+        has_grid = (*layer.shape, n) in self._grids
+        return [family for family in families if has_grid and family not in OFF_GRID]
+
+    @property
+    def in_planes(self) -> bool:
+        """Whether torch runs convolutions of the network in planes."""
+        return bool(self._grids)
 
     def with_options(self, options: dict[str, Options]) -> "ModelSearch":
         """Return a search of this model with other options, dense first for each layer, which shares all

@@ -90,9 +90,10 @@ class OptionTimes:
             return self.experts[m, k, n].seconds(self.engine.gpu, self.dtype, self.engine.state)
         key = ("dense", m, k, n)
         if key not in self._known:
-            plan = plan_dense(m, k, n, self.dtype, self.engine.gpu)
-            if (m, k, n) in self.grids:
-                plan = implicit_plan(plan, self.grids[m, k, n].conv)
+            grid = self.grids.get((m, k, n))
+            plan = plan_dense(m, k, n if grid is None else grid.conv.n, self.dtype, self.engine.gpu)
+            if grid is not None:
+                plan = implicit_plan(plan, grid.conv)
             self._known[key] = self.engine.run(plan).seconds
         return self._known[key]
 

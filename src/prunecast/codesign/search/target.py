@@ -80,11 +80,12 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
         round_ = _tried(search, choice)
         found.append(round_)
         close = (1.0 - near) * most_s <= round_.seconds <= most_s
-        if not sparse_layers(choice) or (close and len(found) >= fewest) or math.isinf(most_s):
+        is_dense = not sparse_layers(choice)
+        if (is_dense and round_.seconds <= most_s) or (close and len(found) >= fewest) or math.isinf(most_s):
             break
         for name, seen in seen_scales(search, round_.choice, round_.tried).items():
             scales[name].update(seen)
-        if len(found) > 2:
+        if len(found) > 2 or is_dense:
             # Lower by the excess, higher by half of the unused time: menus tend to underestimate times
             off = most_s / round_.seconds
             aim = min(aim * (off if off < 1.0 else math.sqrt(off)), most_s)
@@ -129,7 +130,8 @@ def _choose(
     """Allocate the part of `aim_s` that remains after all work outside of the options.
 
     `aim_s` is not lowered below the middle between the floor and the target `most_s`. The time of transposes
-    depends on which layers stay dense; the first pass assumes that none does.
+    depends on which layers stay dense; the first pass assumes that none does. Of convolutions in planes it is
+    the better assumption: dense ones between them stay there.
     """
     menus = search.menus(scales)
     if math.isinf(aim_s):
@@ -138,7 +140,7 @@ def _choose(
     sparse = frozenset(search.options)
     # Check the floor here: it is a lower bound only while all layers count as sparse.
     check_floor(search, menus, search.around(sparse), most_s)
-    for _ in range(2):
+    for _ in range(1 if search.in_planes else 2):
         around = search.around(sparse)
         budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
         choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))

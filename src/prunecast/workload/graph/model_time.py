@@ -254,37 +254,45 @@ class PassTimes(NamedTuple):
             for share, graph in graphs
         ]
 
-    def savings_of_dense(self, products: frozenset[str], sparse: frozenset[str]) -> dict[str, float]:
+    def savings_of_dense(self, dense: Mapping[str, float], sparse: frozenset[str]) -> dict[str, float]:
         """Return layer of `sparse` -> seconds that it saves if it becomes dense, apart from its own kernel.
 
         These are the transposes that only this sparse product needs, while all others stay sparse, minus the
         cost of the activations that then can no longer be its epilogue.
+
+        Parameters
+        ----------
+        dense : seconds of all products if they are dense, for all passes together
         """
         saved: dict[str, float] = {}
         graphs = [run.graph for run in self.passes if run.graph is not None]
-        for graph, (share, time) in zip(
-            graphs, self.times(dict.fromkeys(products, 0.0), sparse), strict=True
-        ):
+        for graph, (share, time) in zip(graphs, self.times(dict.fromkeys(dense, 0.0), sparse), strict=True):
             for name, writers in turned_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
-            for name, seconds in lost_epilogues(graph, self.gpu, sparse).items():
+            for name, seconds in lost_epilogues(graph, self.gpu, sparse, dense).items():
                 if name in sparse:
                     saved[name] = saved.get(name, 0.0) - share * seconds
         return saved
 
 
-def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = frozenset()) -> dict[str, float]:
+def lost_epilogues(
+    model: ModelGraph,
+    gpu: GpuSpec,
+    sparse: frozenset[str] = frozenset(),
+    dense: Mapping[str, float] | None = None,
+) -> dict[str, float]:
     """Return product -> extra seconds of a pass if only this product is dense, apart from its own kernel.
 
     An activation between two sparse products is the epilogue of the first; otherwise it is a separate kernel.
     After a dense product, X of the second product must also be transposed. A large residual add is the
-    epilogue of a sparse product. For a dense convolution, images change from planes to channels-last and
-    back. The result is empty for models that torch does not run.
+    epilogue of a sparse product. A dense convolution runs as dense tiles of our kernel, or images change from
+    planes to channels-last and back. The result is empty for models that torch does not run.
 
     Parameters
     ----------
     sparse : products that may be sparse; only the convolutions among them are considered
+    dense : seconds of dense convolutions, over which dense tiles need more or less
     """
     lost: dict[str, float] = {}
     if model.runtime != "torch":
@@ -303,15 +311,20 @@ def lost_epilogues(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str] = fro
         for norm in sums_after(model, product):
             added = moved_seconds(added_elements(norm), gpu)
             lost[name] = lost.get(name, 0.0) + seconds(norm) - seconds(after_sum(norm)) - added
-    return lost | _lost_planes(model, gpu, sparse & model.products.keys())
+    return lost | _lost_planes(model, gpu, sparse & model.products.keys(), dense or {})
 
 
-def _lost_planes(model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str]) -> dict[str, float]:
+def _lost_planes(
+    model: ModelGraph, gpu: GpuSpec, sparse: frozenset[str], dense: Mapping[str, float]
+) -> dict[str, float]:
     nothing = dict.fromkeys(model.products, 0.0)
     convolutions = [name for name in sparse if model[name].convolution is not None]
     if not convolutions:
         return {}
     every = model_time(model, gpu, nothing, sparse=sparse).seconds
-    return {
-        name: model_time(model, gpu, nothing, sparse=sparse - {name}).seconds - every for name in convolutions
-    }
+    lost = {}
+    for name in convolutions:
+        own = dense.get(name, 0.0)
+        one = model_time(model, gpu, {**nothing, name: own}, sparse=sparse - {name})
+        lost[name] = one.seconds - every - own
+    return lost

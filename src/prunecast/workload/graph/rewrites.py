@@ -356,12 +356,7 @@ def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
 def _runs_in_planes(model: ModelGraph, o: Operation, border: int) -> bool:
     """Return whether our kernels run a convolution: odd filters that reach as far as the border."""
     conv = o.convolution
-    if (
-        o.kind != "gemm"
-        or conv is None
-        or o.m % 8
-        or not conv.kernel_h == conv.kernel_w == 2 * conv.padding + 1
-    ):
+    if o.kind != "gemm" or conv is None or o.m % 8 or not conv.keeps_size:
         return False
     is_first = conv.stride > 1 and [source.kind for source in model.sources(o.name)] == ["input"]
     return conv.padding <= border or is_first

@@ -8,13 +8,18 @@ its kernels have a start time and a share of the GPU's copy rate by kind, fitted
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
+from prunecast.choice import fastest_plan, kept_estimate
 from prunecast.errors import check_choice
 from prunecast.hardware import Costs, GpuSpec, MemoryPass, load_costs, sm_clock_hz
+from prunecast.kernels import ConvGrid, ConvShape, implicit_plan, plan_dense
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.collectives.call import collective
+from prunecast.launch import COLD
+from prunecast.patterns import dense_tile_map
 from prunecast.workload.graph import rewrites
 from prunecast.workload.graph.model_graph import COLLECTIVES, ModelGraph, Moved, Operation
 
@@ -24,6 +29,9 @@ PRODUCT_SHARE = 0.6
 """Share of the dense tensor rate for an unfused product of two activations, one head after the other."""
 PATCH_TILE = 128
 """Pixels and channels of a tile of cuDNN's convolution of patches."""
+
+DENSE_HEIGHT = 128
+"""Rows of the tiles of dense convolutions in planes. Kind: choice, the height that most plans have."""
 
 Rewrite = Callable[[ModelGraph], ModelGraph]
 
@@ -172,12 +180,27 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
     """Return seconds of a dense convolution of cuDNN, of those predicted for cuBLAS with pixel addresses.
 
-    1x1 filters are products of cuBLAS.
+    1x1 filters are products of cuBLAS, and convolutions in planes run as dense tiles of our kernel.
     """
-    if o.convolution is None or o.convolution.taps == 1 or o.is_sparse or o.layout == "features":
+    if o.convolution is None or o.is_sparse:
+        return seconds
+    if o.layout == "features":
+        return seconds * _dense_tiles_share(o.m, o.convolution, gpu)
+    if o.convolution.taps == 1:
         return seconds
     costs = torch_costs(gpu)
     return costs["conv_s"] + costs["conv_share"] * seconds
+
+
+@lru_cache(maxsize=1024)
+def _dense_tiles_share(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
+    """Return the time of a convolution as dense tiles of our kernel over that of cuBLAS."""
+    grid = ConvGrid.of_network(conv)
+    tiles = dense_tile_map(m, conv.k, min(m, DENSE_HEIGHT))
+    ours = fastest_plan("stspmm", tiles, grid.n, "fp16", gpu, source=grid)
+    library = implicit_plan(plan_dense(m, conv.k, grid.conv.n, "fp16", gpu), grid.conv)
+    seconds = [kept_estimate(plan, gpu, "burst", "graph", COLD).seconds for plan in (ours, library)]
+    return seconds[0] / seconds[1]
 
 
 def torch_elements(o: Operation, costs: Costs) -> int:

@@ -6,7 +6,8 @@ run them. The standard networks of `graph.image_nets` have the same form.
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -68,6 +69,61 @@ def read_module(
             sizes = ", ".join(str(tuple(each.shape)) for each in fakes)
             raise BadInput(f"the network does not run on inputs of {sizes}: {said:.120}") from None
     return ModuleGraph(fuse_pointwise(reader.model, into_products=False), reader.module_of)
+
+
+def read_network(
+    model: Any, *, batch: int, images: Callable[[Sequence[str]], Mapping[str, tuple[int, int]]]
+) -> ModelGraph:
+    """Return the graph of a module that reads images; products have the names of their weights.
+
+    Parameters
+    ----------
+    images : names of the inputs -> heights and widths of the given ones
+
+    Raises
+    ------
+    BadInput : torch.fx cannot trace the module, an input is no image, or its size is not given
+    """
+    try:
+        traced = ModuleTracer().trace(model)
+    except Exception as error:  # control flow that depends on data; anything that a model may do
+        raise BadInput(
+            f"torch.fx cannot trace the network: {[*str(error).splitlines(), ''][0]:.120}"
+        ) from None
+    channels = channels_of_inputs(traced, model)
+    sizes = images(list(channels))
+    missing = [name for name in channels if name not in sizes]
+    if missing or not channels:
+        raise BadInput(
+            f"wanted the size of images (--input HxW) for inputs of convolutions, got none: {missing}"
+        )
+    read = read_module(traced, model, [(batch, channels[name], *sizes[name]) for name in channels])
+    return named_by_weights(read)
+
+
+def channels_of_inputs(traced: fx.Graph, model: nn.Module) -> dict[str, int]:
+    """Return input -> channels of the images; nothing if one is not read by a convolution only."""
+    modules = dict(model.named_modules())
+    found = {}
+    for node in traced.nodes:
+        if node.op == "placeholder":
+            readers = [modules.get(f"{user.target}") for user in node.users]
+            if not readers or not all(is_filters(each) for each in readers):
+                return {}
+            found[node.name] = int(readers[0].in_channels)  # type: ignore[union-attr]
+    return found
+
+
+def named_by_weights(read: ModuleGraph) -> ModelGraph:
+    """Return the graph with products named by their weights, such as `conv1.weight`."""
+    found = ModelGraph(name=read.graph.name)
+    new = {}
+    for o in read.graph:
+        stem, mark, count = o.name.partition("#")
+        new[o.name] = f"{stem}.weight{mark}{count}" if o.kind == "gemm" else o.name
+        sources = [new[source] for source in read.graph.graph.predecessors(o.name)]
+        found.add(replace(o, name=new[o.name]), sources)
+    return found
 
 
 @cache
