@@ -1,10 +1,13 @@
+import dataclasses
 import json
 
 import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.validation.calibration import derive, read_raw, spec_file
+from prunecast.validation.calibration import base_for, derive, is_of_device, read_raw, spec_file
+from prunecast.validation.records import read_runs
+from prunecast.validation.validate import bundled_records, replay
 
 RAW = {
     "latency": {"shared_cycles": 23.1, "l1_cycles": 41.2, "l2_cycles_8_mib": 281.7, "dram_cycles": 811.0},
@@ -100,3 +103,84 @@ def test_what_raw_numbers_lack_is_named(tmp_path, content, message):
     path.write_text(json.dumps(content))
     with pytest.raises(BadInput, match=message):
         read_raw(path)
+
+
+RTX_4070 = {
+    "name": "NVIDIA GeForce RTX 4070",
+    "compute_capability": "89",
+    "sm_count": 46,
+    "max_clock_hz": 2.475e9,
+    "power_limit_w": 200.0,
+    "l2_bytes": 37748736,
+    "dram_bytes": 12_500_000_000,
+    "dram_peak_bytes_per_s": 504e9,
+}
+ADA = {
+    "latency": RAW["latency"],
+    "bandwidth": {
+        "read_2_mib": 1.2e12,
+        "read_16_mib": 1.8e12,
+        "read_512_mib": 4.6e11,
+        "dram_read_32768_bytes_in_flight_per_sm_depth_4": 4.5e11,
+        "copy_all_512_mib": 4.3e11,
+    },
+}
+
+
+def test_the_base_is_the_nearest_of_the_compute_capability():
+    found = load_gpu(base_for(RTX_4070))
+    assert found.compute_capability == 89
+    h100 = {"compute_capability": "90", "sm_count": 132, "dram_bytes": 85e9}
+    assert base_for(h100) == "h100-sxm"
+    assert base_for({**h100, "dram_bytes": 150e9}) == "h200-sxm"
+    assert base_for({}) == "h200-sxm"
+    with pytest.raises(BadInput, match="no GPU of compute capability 53"):
+        base_for({**RTX_4070, "compute_capability": "53"})
+
+
+def test_a_gpu_with_another_number_of_sms_says_what_is_its_own(tmp_path):
+    measured = {**document(ADA), "device": RTX_4070}
+    base = base_for(RTX_4070)
+    path = tmp_path / "mine.toml"
+    path.write_text(spec_file(base, measured, name="mine"))
+    mine = load_gpu(str(path))
+    assert (mine.name, mine.title) == ("mine", RTX_4070["name"])
+    for name, value in RTX_4070.items():
+        if name not in ("name", "compute_capability"):
+            assert getattr(mine, name) == value
+            assert mine.provenance[name].kind == "measured"
+            assert "as the driver reports it" in mine.provenance[name].source
+    assert mine.l2_bytes_per_s == pytest.approx(1.8e12)
+    assert mine.provenance["l2_bytes_per_s"].kind == "measured"
+    assert mine.provenance["barrier_latency_cycles"].kind == "guess"
+    assert is_of_device(mine, RTX_4070)
+    assert not is_of_device(load_gpu(base), RTX_4070)
+
+
+def test_an_h100_is_not_titled_like_its_base(tmp_path):
+    h100 = {**RTX_4070, "name": "NVIDIA H100 80GB HBM3", "compute_capability": "90", "sm_count": 132}
+    h100 |= {"max_clock_hz": 1.98e9, "power_limit_w": 700.0, "l2_bytes": 52428800}
+    h100 |= {"dram_bytes": 85_000_000_000, "dram_peak_bytes_per_s": 3.35e12}
+    raw = {"latency": RAW["latency"]}
+    path = tmp_path / "mine.toml"
+    path.write_text(spec_file("h200-sxm", {**document(raw), "device": h100}, name="mine"))
+    mine = load_gpu(str(path))
+    assert (mine.title, mine.dram_bytes) == (h100["name"], 85_000_000_000)
+    with pytest.raises(BadInput, match="wanted a base of compute capability 90"):
+        spec_file("l40s", {**document(raw), "device": h100}, name="mine")
+
+
+def test_a_device_that_does_not_report_itself_has_no_spec():
+    silent = {name: value for name, value in RTX_4070.items() if name != "power_limit_w"}
+    with pytest.raises(BadInput, match="power_limit_w"):
+        spec_file(base_for(silent), {**document(ADA), "device": silent}, name="mine")
+
+
+def test_records_of_a_device_are_replayed_with_its_own_spec():
+    record = bundled_records("h100-sxm")[0]
+    device = read_runs(record)[0].header.device
+    own = dataclasses.replace(load_gpu("h100-sxm"), name="mine", title=device["name"])
+    found = replay([record], gpu=own, engines=["model"], part=(1, 400))
+    assert found.gpu.name == "mine"
+    with pytest.raises(BadInput, match="records are of h100-sxm"):
+        replay([record], gpu=dataclasses.replace(own, title="another"), engines=["model"], part=(1, 400))

@@ -37,10 +37,14 @@ def calibrate(
     ],
     *,
     gpu: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Spec that provides what cannot be measured."),
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="the nearest of the device's compute capability",
+            help="Spec that provides what cannot be measured.",
+        ),
         Reads(gpu_files),
-    ] = "h200-sxm",
+    ] = None,
     raw: Annotated[
         Path | None,
         typer.Option(
@@ -53,25 +57,26 @@ def calibrate(
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
     to = printed.destination()
     from prunecast.files import write_text_aside
-    from prunecast.validation.calibration import derive, read_raw, spec_file
+    from prunecast.validation.calibration import base_for, derive, read_raw, spec_file
 
     document = _measured(gpu, spec.with_suffix(RAW)) if raw is None else read_raw(raw)
-    write_text_aside(spec, spec_file(gpu, document, name=spec.stem))
+    base = gpu or base_for(document.get("device") or {})
+    write_text_aside(spec, spec_file(base, document, name=spec.stem))
     rows: list[dict[str, Any]] = [
         {"quantity": name, "value": found.value, "how": found.how}
         for name, found in derive(document["raw"]).items()
     ]
-    report = {"schema_version": 1, "base": gpu, "spec": str(spec), "quantities": rows}
+    report = {"schema_version": 1, "base": base, "spec": str(spec), "quantities": rows}
     deliver(to, Report(report, rows, lambda page: _show(rows, spec, page)))
 
 
-def _measured(gpu: str, path: Path) -> dict[str, Any]:
+def _measured(gpu: str | None, path: Path) -> dict[str, Any]:
     import json
 
     from prunecast.files import write_text_aside
     from prunecast.hardware import load_gpu
 
-    base = load_gpu(gpu)
+    base = None if gpu is None else load_gpu(gpu)
     try:
         from prunecast.validation.measure.calibrate import measure_raw
     except ImportError as missing:

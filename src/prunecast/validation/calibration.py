@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, parse_json, read_bytes
+from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.hardware.load import parse_spec, spec_text
+from prunecast.hardware.spec import quantity_units
 
 RAW_SCHEMA = 1
 LARGEST_RAW = 16 * MIB
@@ -227,10 +229,76 @@ def _check_numbers(group: str, numbers: Mapping[str, Any], where: str) -> None:
             raise BadInput(f"{where}: {group}.{name} must be a number from 0, got {short_text(value)}")
 
 
+REPORTED = {
+    "sm_count": "number of multiprocessors",
+    "max_clock_hz": "highest SM clock",
+    "power_limit_w": "enforced power limit",
+    "l2_bytes": "size of the L2",
+    "dram_bytes": "memory of the device",
+    "dram_peak_bytes_per_s": "twice the memory clock times the bus width",
+}
+"""Quantity that the driver reports -> its description. A file that is `like` another needs all of them."""
+SAME_MEMORY = 0.05
+"""Relative difference of memory sizes up to which two GPUs are one. Kind: choice, more than drivers reserve."""
+USUAL_BASE = "h200-sxm"
+"""Base of raw numbers that do not say which device they are of."""
+RELATIVE = re.compile(r"(?m)^like = ")
+
+
+def reported(device: Mapping[str, Any]) -> dict[str, Derived]:
+    """Return the quantities that the driver reported of a device."""
+    known = {name: device.get(name) for name in REPORTED}
+    return {
+        name: Derived(value, f"{REPORTED[name]}, as the driver reports it")
+        for name, value in known.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < LARGEST
+    }
+
+
+def base_for(device: Mapping[str, Any]) -> str:
+    """Return the GPU with a whole file of the device's compute capability, the nearest in SMs and memory.
+
+    Raises
+    ------
+    BadInput : no GPU of this compute capability is known
+    """
+    capability = str(device.get("compute_capability", ""))
+    if not capability:
+        return USUAL_BASE
+    whole = [load_gpu(name) for name in gpu_names() if not RELATIVE.search(spec_text(name))]
+    alike = [gpu for gpu in whole if str(gpu.compute_capability) == capability]
+    if not alike:
+        raise BadInput(f"no GPU of compute capability {capability} has a whole file: give --gpu")
+
+    def distance(gpu: GpuSpec) -> tuple[int, float]:
+        away = abs(gpu.sm_count - int(device.get("sm_count") or 0))
+        return away, abs(gpu.dram_bytes - float(device.get("dram_bytes") or 0.0))
+
+    return min(alike, key=distance).name
+
+
+def is_of_device(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
+    """Return whether a spec is of a device that reported itself: SMs, compute capability and memory."""
+    memory = device.get("dram_bytes") or gpu.dram_bytes
+    return (
+        str(device.get("compute_capability")) == str(gpu.compute_capability)
+        and device.get("sm_count") == gpu.sm_count
+        and abs(memory / gpu.dram_bytes - 1.0) <= SAME_MEMORY
+    )
+
+
+def _is_another(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
+    """Return whether a device that reported itself is another GPU than a spec's."""
+    return bool(device.get("compute_capability")) and not is_of_device(gpu, device)
+
+
 @checked
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     """Return the text of a complete spec: the base with value, kind and source of every derived quantity
     replaced.
+
+    If the device that was measured is another GPU than the base, the spec is `like` the base: it has what was
+    measured and what the driver reports, and all other quantities are guesses.
 
     Parameters
     ----------
@@ -245,6 +313,9 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     if not name.isprintable():
         raise BadInput(f"the name of a spec must be printable, got {name!r:.80}")
     _check_raw(document, "document")
+    device = document.get("device")
+    if isinstance(device, dict) and _is_another(load_gpu(base), device):
+        return _like_base(base, document, device, name)
     text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
     for quantity, (value, how) in derive(document["raw"]).items():
@@ -257,6 +328,36 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     text = text.rstrip("\n") + "\n"
     parse_spec(text.encode(), "the numbers give no spec")
     return text
+
+
+def _like_base(base: str, document: Mapping[str, Any], device: Mapping[str, Any], name: str) -> str:
+    """Return the text of a spec that takes all but the measured and reported quantities from the base."""
+    capability, near = str(device["compute_capability"]), load_gpu(base)
+    if capability != str(near.compute_capability):
+        raise BadInput(f"{base}: wanted a base of compute capability {capability}, that of the device")
+    found = {**reported(device), **derive(document["raw"])}
+    by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
+    lines = [
+        "schema = 1",
+        f"name = {_quoted(name)}",
+        f"title = {_quoted(str(device.get('name') or name))}",
+        f'compute_capability = "{capability[:-1]}.{capability[-1]}"',
+        f"like = {_quoted(base)}",
+        *(_inline(quantity, value, "measured", f"{by}: {how}") for quantity, (value, how) in found.items()),
+    ]
+    if "l2_latency_cycles" in found:
+        later = near.gather_latency_cycles - near.l2_latency_cycles
+        gathered = round(found["l2_latency_cycles"].value + later)
+        lines.append(_inline("gather_latency_cycles", gathered, "guess", f"as much above L2's as on {base}"))
+    text = "\n".join(lines) + "\n"
+    parse_spec(text.encode(), "the numbers of the device give no spec")
+    return text
+
+
+def _inline(quantity: str, value: float, kind: str, source: str) -> str:
+    """Return the line of a quantity."""
+    shown, unit = f"{value:.4g}" if isinstance(value, float) else str(value), quantity_units()[quantity]
+    return f'{quantity} = {{ value = {shown}, unit = "{unit}", kind = "{kind}", source = {_quoted(source)} }}'
 
 
 def _replaced(value: str, lines: str, block: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.builds import build_of
+from prunecast.validation.calibration import is_of_device
 from prunecast.validation.judged import ErrorSummary, Judged, judge_rows, summarise
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
@@ -122,7 +123,10 @@ def replay(
         raise BadInput("replay needs at least one record: paths names none")
     names = sorted({run.header.gpu for run in runs})
     spec = load_gpu(names[0]) if gpu is None else load_gpu(gpu) if isinstance(gpu, str) else gpu
-    if names != [spec.name]:
+    is_device = all(
+        run.header.device.get("name") == spec.title and is_of_device(spec, run.header.device) for run in runs
+    )
+    if names != [spec.name] and not is_device:
         raise BadInput(f"records are of {', '.join(names)}, the spec is of {spec.name}")
     merged = merge_rows(runs)
     layers = layers_of_part((row.case for row in merged), *part)

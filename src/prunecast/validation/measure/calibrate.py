@@ -13,8 +13,8 @@ import cupy as cp
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec
-from prunecast.validation.calibration import RAW_SCHEMA
+from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.validation.calibration import RAW_SCHEMA, base_for
 from prunecast.validation.measure.bench_tensor import power, tensor, waiting
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.header import device_facts
@@ -169,17 +169,22 @@ GROUPS: dict[str, Callable[[], Raw]] = {
 """Every group, in the order in which they run."""
 
 
-def measure_raw(base: GpuSpec, progress: Progress, *, commit: str = "unknown") -> dict[str, Any]:
+def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unknown") -> dict[str, Any]:
     """Raw numbers of every group; a group that fails says why and spoils no other.
+
+    Parameters
+    ----------
+    base : the GPU whose other quantities are taken; None for any of the device's compute capability
 
     Raises
     ------
-    BadInput : no GPU, another GPU than the base spec's, or one that is busy
+    BadInput : no GPU, a base of another compute capability, or a GPU that is busy
     """
     if not cp.cuda.is_available():
         raise BadInput("calibrating needs an NVIDIA GPU, none is available; --raw needs none")
     device = device_facts()
-    check_same_gpu(base, device["name"], device["sm_count"], device["compute_capability"])
+    base = load_gpu(base_for(device)) if base is None else base
+    check_same_gpu(base, device["name"], base.sm_count, device["compute_capability"])
     Driver().check_idle()
     raw: dict[str, Any] = {}
     for done, name in enumerate(GROUPS):
@@ -189,7 +194,7 @@ def measure_raw(base: GpuSpec, progress: Progress, *, commit: str = "unknown") -
         except Exception:
             raw[name] = {"failed": traceback.format_exc(limit=3)}
     if "waiting" in raw:
-        raw["waiting"] |= {"sm_count": device["sm_count"], "max_clock_hz": base.max_clock_hz}
+        raw["waiting"] |= {"sm_count": device["sm_count"], "max_clock_hz": device["max_clock_hz"]}
     return {
         "schema": RAW_SCHEMA,
         "date": datetime.now(UTC).date().isoformat(),

@@ -21,7 +21,11 @@ def device_facts() -> dict[str, Any]:
     """What CuPy and the driver say about the current device."""
     device = cp.cuda.Device()
     attributes = device.attributes
+    bytes_per_clk = 2 * attributes["GlobalMemoryBusWidth"] // 8
     found = {
+        "max_clock_hz": 1e3 * attributes["ClockRate"],
+        "dram_bytes": int(device.mem_info[1]),
+        "dram_peak_bytes_per_s": 1e3 * attributes["MemoryClockRate"] * bytes_per_clk,
         "sm_count": attributes["MultiProcessorCount"],
         "compute_capability": device.compute_capability,
         "l2_bytes": attributes["L2CacheSize"],
