@@ -239,7 +239,7 @@ REPORTED = {
 }
 """Quantity that the driver reports -> its description. A file that is `like` another needs all of them."""
 SAME_MEMORY = 0.05
-"""Relative difference of memory sizes up to which two GPUs are one. Kind: choice, more than drivers reserve."""
+"""Relative difference of memory sizes up to which two GPUs are one. Kind: choice, more than is reserved."""
 USUAL_BASE = "h200-sxm"
 """Base of raw numbers that do not say which device they are of."""
 RELATIVE = re.compile(r"(?m)^like = ")
