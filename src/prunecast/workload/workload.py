@@ -31,6 +31,7 @@ from prunecast.workload.graph.joins import joint_name, launched_together, togeth
 from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.graph.names import known_name
 from prunecast.workload.graph.runtimes import rewritten
+from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph
 from prunecast.workload.layers import (
     NAME_IT,
@@ -222,7 +223,7 @@ def load_workload(
 
         known = _in_runtime(drawn, runtime)
         assert known is not None
-        found = known
+        found = replace(known, skipped=(*known.skipped, *_not_counted(source)))
     elif passes[0].gpus > 1:
         raise BadInput(
             f"tensor-parallel {passes[0].gpus} is of a model by name or by its {CONFIG}, whose weights are "
@@ -433,6 +434,14 @@ def _of_checkpoint(
     if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
         return None
     return workload_in_graphs(loaded.layers, known, passes, skipped=loaded.skipped, form="checkpoint")
+
+
+def _not_counted(source: Source) -> Iterator[Skipped]:
+    """Yield a line with the parts of a standard model that its graph lacks."""
+    name = known_name(f"{path_of(source)}")
+    shape = transformers().get(name) if name else None
+    if shape is not None and shape.not_counted:
+        yield Skipped(layer=f"{name}", kernel=None, reason=f"not counted: {shape.not_counted}")
 
 
 def _uncounted(source: Source) -> Iterator[Skipped]:

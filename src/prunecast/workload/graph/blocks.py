@@ -145,6 +145,11 @@ class Blocks:
             [down],
             experts=part("sum"),
         )
+        if shape.shared_expert:
+            wide = shape.shared_expert
+            up = self._wide(f"{layer}.shared", [stream], wide)
+            shared = self.product(f"{layer}.shared.down", hidden, wide, [up])
+            together = self._elementwise(f"{layer}.shared.sum", 2 * hidden, hidden, [together, shared])
         return self._residual(f"{layer}.norm2", together, stream)
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:

@@ -121,6 +121,8 @@ class Transformer:
     rotary : queries and keys get rotary position embeddings
     experts, experts_per_token : number of feed-forward experts, and of those that a token is routed to; 0 for
         one feed-forward part
+    shared_expert : features between the products of a feed-forward part that every token passes beside the
+        experts (Llama 4); 0 for none
     fused_qkv, fused_gate : one product for queries, keys and values; for gate and up
     norm_first : a part begins with its norm, so that later parts need the sum as well as the norm (pre-norm);
         else they need only the norm (post-norm)
@@ -132,6 +134,7 @@ class Transformer:
     vocabulary : rows of the embedding table; 0 for those of the head
     tied_head : the head multiplies with the embedding table, which is stored once
     source : the publication of these numbers
+    not_counted : parts of the model that its graph lacks, or has in another form; empty for none
     """
 
     layers: int
@@ -145,6 +148,7 @@ class Transformer:
     rotary: bool = False
     experts: int = 0
     experts_per_token: int = 0
+    shared_expert: int = 0
     fused_qkv: bool = False
     fused_gate: bool = False
     norm_first: bool = True
@@ -157,6 +161,7 @@ class Transformer:
     vocabulary: int = 0
     tied_head: bool = False
     source: str = ""
+    not_counted: str = ""
 
     @property
     def width(self) -> int:
@@ -172,8 +177,8 @@ class Transformer:
     def weights(self) -> int:
         """Elements of all matrices of the layers, without those of an audio encoder."""
         attention = self.hidden * (2 * self.width + 2 * self.key_width)
-        parts = (3 if self.gated else 2) * (self.experts or 1)
-        return self.layers * (attention + parts * self.hidden * self.feed_forward)
+        widths = (self.experts or 1) * self.feed_forward + self.shared_expert
+        return self.layers * (attention + (3 if self.gated else 2) * self.hidden * widths)
 
     @property
     def embedding_rows(self) -> int:
@@ -198,6 +203,7 @@ class Transformer:
             f"{self.heads} heads": self.heads % gpus,
             f"{key_heads} key heads": key_heads % gpus and gpus % key_heads,
             f"{self.feed_forward} features of the feed-forward part": self.feed_forward % gpus,
+            f"{self.shared_expert} features of the shared expert": self.shared_expert % gpus,
         }
         for what, rest in wrong.items():
             if rest:
@@ -208,6 +214,7 @@ class Transformer:
             key_heads=max(key_heads // gpus, 1),
             head_width=self.width // self.heads,
             feed_forward=self.feed_forward // gpus,
+            shared_expert=self.shared_expert // gpus,
             head=-(-self.head // gpus),
             vocabulary=-(-self.vocabulary // gpus),
         )
