@@ -9,11 +9,12 @@ from prunecast.arguments import checked
 from prunecast.codesign.interval import evidence_of
 from prunecast.codesign.predict import GpuRequest, predict_each
 from prunecast.codesign.provenance import headed, read_document
+from prunecast.codesign.result import Result
 from prunecast.codesign.settings import settings_of
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput, check_choice
 from prunecast.settings import LayerSettings
-from prunecast.text import Cells, table_html, table_text
+from prunecast.text import Cells, table_text
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source
 
@@ -79,7 +80,7 @@ class GpuRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Result):
     """Rows that at least two columns have, and the names of the others.
 
     Parameters
@@ -118,8 +119,20 @@ class Comparison:
             for r in self.rows
         ]
 
-    def _repr_html_(self) -> str:
-        return table_html(self.cells())
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each GPU; of two files, for each layer, kernel and column."""
+        if self.gpus:
+            return [{**asdict(row), "speedup": row.speedup} for row in self.gpus]
+        return [
+            {"layer": row.layer, "kernel": row.kernel, "n": row.n, "column": name, "seconds": seconds}
+            for row in self.rows
+            for name, seconds in zip(self.columns, row.seconds, strict=True)
+        ]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Rows that only one column has."""
+        return tuple(f"only in one column: {name}" for name in self.unmatched)
 
     def __str__(self) -> str:
         return table_text(self.cells(), words=("layer", "kernel"))

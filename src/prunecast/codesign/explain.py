@@ -9,6 +9,7 @@ from prunecast.codesign.explain_sections import Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
+from prunecast.codesign.result import Result
 from prunecast.codesign.settings import (
     layer_job,
     provenance_of,
@@ -22,6 +23,7 @@ from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.settings import LayerSettings
+from prunecast.text import Cells
 from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
@@ -30,7 +32,7 @@ from prunecast.workload.workload import has_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Explanation:
+class Explanation(Result):
     """One prediction with its breakdown.
 
     Parameters
@@ -47,6 +49,23 @@ class Explanation:
     sections: tuple[Section, ...]
     advice: tuple[Advice, ...]
     provenance: Provenance
+
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each fact."""
+        return [
+            {"section": section.title, **fact._asdict()}
+            for section in self.sections
+            for fact in section.facts
+        ]
+
+    def cells(self) -> list[Cells]:
+        """Return the facts as texts."""
+        return [{name: str(value) for name, value in row.items()} for row in self.frame_rows()]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The verdict."""
+        return (self.verdict,)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `prunecast explain --json`."""

@@ -1,6 +1,5 @@
 """`PredictionTable`: all predictions of one run, with skipped layers and provenance."""
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import TYPE_CHECKING, Any, overload
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance, json_text
+from prunecast.codesign.result import Result
 from prunecast.codesign.whole_model import WholeModel
-from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.hardware import MemoryPass
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
-from prunecast.text import table_html, table_text
+from prunecast.text import Cells, table_text
 from prunecast.workload.layers import Skipped
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ WORDS = ("layer", "kernel", "pattern", "bound")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PredictionTable(Sequence[Prediction]):
+class PredictionTable(Sequence[Prediction], Result):
     """A sequence of `Prediction`, layer by layer in the order of the weights, dense first in each.
 
     Parameters
@@ -142,16 +141,19 @@ class PredictionTable(Sequence[Prediction]):
         count = len(list(self.layers()))
         return f"<PredictionTable of {count} layers on {self.provenance.gpu}, {self.speedup:.2f}x>"
 
-    def to_dataframe(self) -> Any:
-        """Return the rows as a pandas DataFrame, one column for each field. Raise BadInput without pandas."""
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError:
-            raise BadInput("to_dataframe needs the package pandas: pip install pandas") from None
-        return pandas.DataFrame([row.row() for row in self])
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each prediction."""
+        return [row.row() for row in self]
 
-    def _repr_html_(self) -> str:
-        return table_html([row.cells() for row in self])
+    def cells(self) -> list[Cells]:
+        """Return the table as texts."""
+        return [row.cells() for row in self]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on predictions, once each, and what was left out and why."""
+        notes = dict.fromkeys(note for row in self for note in row.note.split("; ") if note)
+        return (*notes, *(f"{one.layer}: {one.reason}" for one in self.skipped))
 
     def plot(self) -> "Figure":
         """Draw the time of each layer with each kernel, as a new Matplotlib figure."""

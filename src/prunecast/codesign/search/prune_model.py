@@ -11,6 +11,7 @@ import numpy as np
 
 from prunecast.arguments import checked
 from prunecast.codesign.provenance import headed
+from prunecast.codesign.result import Result
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.removals import best_smaller_model
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
@@ -23,7 +24,7 @@ from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.text import Cells, table_html, table_text
+from prunecast.text import Cells, table_text
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.shapes import SEQUENCE
@@ -48,7 +49,7 @@ stored one element at a time: a product of such tiles needs 7 times as long (Min
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PrunedModel:
+class PrunedModel(Result):
     """The result of a search, and its folder.
 
     Parameters
@@ -157,8 +158,15 @@ class PrunedModel:
             for layer in self.result.layers
         ]
 
-    def _repr_html_(self) -> str:
-        return table_html(self.cells())
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each matrix."""
+        return [row for layer in self.result.layers for row in layer.rows()]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What retained importance says."""
+        random = () if self.has_weights else ("weights are random with heavy tails",)
+        return (*random, "importance is not accuracy: evaluate the pruned model")
 
     def __str__(self) -> str:
         return table_text(self.cells(), words=("layer", "pattern", "kernel"))

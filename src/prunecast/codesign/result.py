@@ -1,0 +1,49 @@
+"""`Result`: what the results of all commands offer: rows as a data frame, JSON, notes, HTML in notebooks."""
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prunecast.codesign.provenance import json_text
+from prunecast.errors import BadInput
+from prunecast.text import Cells, table_html
+
+
+class Result:
+    """A result of a command."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object that the command prints."""
+
+    @abstractmethod
+    def frame_rows(self) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of the data frame, with times in seconds."""
+
+    @abstractmethod
+    def cells(self) -> list[Cells]:
+        """Return the table as texts."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers must know, one sentence each."""
+        return ()
+
+    def to_dataframe(self) -> Any:
+        """Return the rows as a pandas DataFrame, one column for each field. Raise BadInput without pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise BadInput("to_dataframe needs the package pandas: pip install pandas") from None
+        return pandas.DataFrame([dict(row) for row in self.frame_rows()])
+
+    def to_json(self) -> str:
+        """Return the JSON text that the command prints."""
+        return json_text(self.document())
+
+    def _repr_html_(self) -> str:
+        cells = self.cells()
+        return table_html(cells) if cells else ""
