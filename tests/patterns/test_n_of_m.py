@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.n_of_m import SMALL_WINDOW, kept_in_tail, prune_n_of_m
+from prunecast.patterns.n_of_m import SMALL_WINDOW, kept_in_tail, kept_in_windows, prune_n_of_m
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances
 
@@ -70,3 +70,12 @@ def test_map_lists_the_kept_elements():
     elements = parse_pattern("2:4").map(mask)
     assert list(elements.kept_per_row) == [6, 6]
     assert list(elements.column_index[:6]) == [2, 3, 6, 7, 10, 11]
+
+
+@given(rows=st.integers(1, 5), columns=st.integers(1, 40), width=st.sampled_from((1, 3, 4, 8, 16)))
+def test_kept_elements_of_windows_are_their_sums(rows, columns, width):
+    mask = np.random.default_rng(rows * columns).random((rows, 2 * columns)) < 0.5
+    for own in (mask, mask[:, ::2]):
+        starts = range(0, own.shape[1], width)
+        wanted = [[int(row[start : start + width].sum()) for start in starts] for row in own]
+        assert kept_in_windows(own, width).tolist() == wanted

@@ -56,11 +56,11 @@ def block_times(case: Case) -> BlockTimes:
     tokens = np.asarray(np.rint(amounts.tokens), np.int64)
     found = BlockTimes(*np.zeros((5, example.size)))
     blocks = _sampled(case)
-    keys = np.stack([rows, tokens, parts, owner], axis=1)
-    different, of_kind = np.unique(keys, axis=0, return_inverse=True)
-    for place, (item_rows, item_tokens, item_parts, owns) in enumerate(different.tolist()):
-        own = of_kind.ravel() == place
-        item = SampledItem(0, item_rows, item_tokens, item_parts, bool(owns))
+    kinds_of: dict[SampledItem, list[int]] = {}
+    columns = (rows.tolist(), tokens.tolist(), parts.tolist(), owner.tolist())
+    for kind, sizes in enumerate(zip(*columns, strict=True)):
+        kinds_of.setdefault(SampledItem(0, *sizes), []).append(kind)
+    for item, own in kinds_of.items():
         for column, values in zip(
             found,
             _times_of(case, blocks, item, _Steps(amounts.step_count[own], amounts.last_k16[own])),
@@ -118,16 +118,16 @@ def _sampled(case: Case) -> _Blocks:
     if context.co_resident:
         share = 1.0 if context.b_in_l2 else _first_reads(case)
         return _Blocks(_block(far._replace(b_in_l2=True)), _block(far), share, 1)
-    near, ring = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far).ring
+    near, far_block = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far)
     if context.b_in_l2:
-        return _Blocks(near, _block(far), 1.0, ring)
+        return _Blocks(near, far_block, 1.0, far_block.ring)
     far_share = 0.0
     if copies_through_registers(programs):
         # Items of a wave run in step: those that do not read a row first wait for it too
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
         missing = 1.0 - case.traffic.waves.in_l2**plan.shape.block_k
         far_share = float(columns @ missing / max(columns.sum(), 1.0))
-    return _Blocks(near, _block(far), far_share, ring)
+    return _Blocks(near, far_block, far_share, far_block.ring)
 
 
 def _first_reads(case: Case) -> float:

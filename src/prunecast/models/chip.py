@@ -18,7 +18,7 @@ from prunecast.launch.overlap import (
 )
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
-from prunecast.models.loops import ChipNumbers, SmEnds, chip_cycles
+from prunecast.models.loops import ChipEnds, SmEnds
 from prunecast.models.prefetch import first_weights_s
 from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray
@@ -89,18 +89,6 @@ def _rises(values: FloatArray, first: float) -> FloatArray:
     return rises
 
 
-class ChipEnds(NamedTuple):
-    """Ends of all slots as they determine the end of the launch, for any clock."""
-
-    numbers: ChipNumbers
-    busy_share: float
-    """Mean time until an SM is done over the longest."""
-
-    def cycles(self, clock_hz: float) -> float:
-        """Return the cycles until the last SM is done and L2 has its stores, given what all SMs share."""
-        return float(chip_cycles(self.numbers, clock_hz, QUEUE_ORDER))
-
-
 def chip_ends(
     case: Case,
     placement: Placement,
@@ -126,7 +114,7 @@ def chip_ends(
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
-    numbers = ChipNumbers(
+    return ChipEnds(
         fetching=_sm_ends(fetched, quiet),
         working=_sm_ends(sm_finish, quiet),
         between=_between_cycles(case, quiet_end),
@@ -147,8 +135,8 @@ def chip_ends(
         # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers, but for a
         # block that has its SM to itself and streams its weights beside a B in L2
         queues=not context.co_resident or (context.b_in_l2 and context.crowd == 1),
+        busy_share=busy_share(sm_finish),
     )
-    return ChipEnds(numbers, busy_share(sm_finish))
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:

@@ -220,8 +220,8 @@ class SmEnds(NamedTuple):
     """Sum of `lasting`."""
 
 
-class ChipNumbers(NamedTuple):
-    """Quantities from which `chip_cycles` follows for any SM clock: cycles, seconds (`_s`) and shares."""
+class ChipEnds(NamedTuple):
+    """Ends of all slots as `chip_cycles` needs them for any SM clock: cycles, seconds (`_s`) and shares."""
 
     fetching: SmEnds
     """Ends of the reads of SMs, and of the C of all items but the last ones."""
@@ -254,6 +254,8 @@ class ChipNumbers(NamedTuple):
     """(waves,) share of the bytes of A and B that DRAM delivers."""
     queues: bool
     """True if SMs wait for DRAM's queue before DRAM is busy all the time."""
+    busy_share: float
+    """Mean time until an SM is done over the longest; the clock depends on it."""
 
 
 @njit()

@@ -32,7 +32,8 @@ from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.block_times import BlockTimes, block_times
 from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
-from prunecast.models.chip import ChipEnds, chip_ends
+from prunecast.models.chip import QUEUE_ORDER, chip_ends
+from prunecast.models.loops import ChipEnds, chip_cycles
 from prunecast.models.rates import sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
@@ -151,7 +152,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
     total = case.amounts.total(case.plan.blocks)
     l2_bytes = l2_power(case.context) * float(total[Quantity.L2])
     dram_bytes, tensor = case.traffic.dram_bytes, float(sm_level_cycles(total, case.rates)["tensor"])
-    settled = _Settled(ends.cycles(gpu.max_clock_hz), gpu.max_clock_hz)
+    settled = _Settled(chip_cycles(ends, gpu.max_clock_hz, QUEUE_ORDER), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s
         sm_cycles = period_s * settled.clock_hz * gpu.sm_count
@@ -167,7 +168,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
         )
         if abs(clock_hz - settled.clock_hz) < SAME_CLOCK * clock_hz:
             break
-        settled = _Settled(ends.cycles(clock_hz), clock_hz)
+        settled = _Settled(chip_cycles(ends, clock_hz, QUEUE_ORDER), clock_hz)
     return settled
 
 

@@ -111,14 +111,17 @@ class OptionTimes:
         key: tuple[str | int, ...] = (kernel, m, k, n, height, *counts)
         if key not in self._curves:
             best = self._columns(m, k, height)
-            maps = [equal_tile_map(best, m, kept=kept, height=height) for kept in counts]
-            plans = [self._plan(kernel, tiles, n) for tiles in maps]
             wanted = np.array(EXACT_DENSITIES)[:, None] * k
             places = np.unique(np.abs(np.array(counts) - wanted).argmin(axis=1)).tolist()
-            exact = [self.engine.start(plans[place]) for place in places]
-            estimated_s = np.array([share_of(p, m) * self.engine.estimate(p).seconds for p in plans])
-            exact_s = [outcome.result().seconds for outcome in exact]
-            ratios = share_of(plans[0], m) * np.array(exact_s) / estimated_s[places]
+            exact, estimated_s = [], np.empty(len(counts))
+            for place, kept in enumerate(counts):
+                plan = self._plan(kernel, equal_tile_map(best, m, kept=kept, height=height), n)
+                share = share_of(plan, m)
+                # At once, while the estimate is remembered that chose the config
+                estimated_s[place] = share * self.engine.estimate(plan).seconds
+                if place in places:
+                    exact.append(self.engine.start(plan))
+            ratios = share * np.array([outcome.result().seconds for outcome in exact]) / estimated_s[places]
             self._curves[key] = estimated_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 

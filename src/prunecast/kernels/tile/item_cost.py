@@ -42,8 +42,9 @@ class _ConfigCosts(NamedTuple):
     """True if producer warps gather rows of B, and other warps multiply."""
     weight_bytes: int
     """Bytes of weights that a block copies per 16 columns."""
-    row_bytes: int
-    """Bytes of 16 rows of B per token."""
+    element_bytes: int
+    output_bytes: int
+    """Bytes of an element of B, and of C."""
     port_bytes: int
     """Bytes of operands, and those charged for copies, per 16 columns."""
     tensor: float
@@ -81,7 +82,8 @@ def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
         slots=occupancy(config.resources, gpu).blocks_per_sm,
         gathers=gathers,
         weight_bytes=config.weight_bytes_per_k16,
-        row_bytes=16 * config.element_bytes,
+        element_bytes=config.element_bytes,
+        output_bytes=config.output_bytes,
         port_bytes=passing,
         tensor=tensor,
         overhead=costs["item_cycles"],
@@ -129,12 +131,12 @@ def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSp
     k16, tiles = shape.block_k / 16, max(kept.size, 1)
     items = tiles * ranges
     tokens = -(-n // ranges) if own.gathers else min(shape.block_n, n)
-    copied = own.weight_bytes + tokens * own.row_bytes
+    copied = own.weight_bytes + tokens * 16 * own.element_bytes
     passing = (own.port_bytes + copied) * k16 / gpu.shared_bytes_per_clk_per_sm
     port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
     # The C of a mean item, while all SMs with an item store
     l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
-    c_bytes = float(rows) * n * config.output_bytes / items
+    c_bytes = float(rows) * n * own.output_bytes / items
     store = own.store_share * (c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share))
     cost = ItemCost(
         step=max(own.tensor, passing) * own.slots,
@@ -148,7 +150,7 @@ def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSp
         return cost._replace(step=step, fetch=own.chain, fetch_overhead=cost.overhead if own.chain else 0.0)
     # The maximum of the gather port, latency over the stages in flight, and issue
     fewest, stages = shape.block_k + 16, config.resources.stages
-    gathered = tokens * shape.block_k * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
+    gathered = tokens * shape.block_k * own.element_bytes / gpu.gather_bytes_per_clk_per_sm
     steps = float((-(-np.maximum(kept, fewest) // shape.block_k)).sum()) / tiles
     refilled = max(1.0 - stages / max(steps * max(items / gpu.sm_count, 1.0), 1.0), 0.0)
     issues = own.issues + refilled * own.refill_issues
@@ -200,7 +202,7 @@ def item_times(
             ranges=ranges,
             slots=cost.slots,
             weight_bytes=weight_bytes,
-            read_bytes=weight_bytes * ranges + all_k16 * n * own.row_bytes,
+            read_bytes=weight_bytes * ranges + all_k16 * 16 * n * own.element_bytes,
             once=once,
             prologue=cost.start if persistent else 0.0,
             fix_up=cost.fix_up if splits and longest >= 2 * FEWEST_STEPS_PER_PART else None,
