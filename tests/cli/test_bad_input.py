@@ -36,7 +36,7 @@ def refused(run, tmp_path):
         (["--sparsity", "-0.1"], "sparsity must be in [0, 1), got -0.1"),
         (["--sparsity", "nan"], "sparsity must be a number, got nan"),
         (["--pattern", "tile-wise:0"], "got '0'"),
-        (["--pattern", "tile-wise:256"], "tile-wise:256 needs a matrix of 256x1 or more, got 128x128"),
+        (["--pattern", "block:256x64"], "block:256x64 needs a matrix of 256x64 or more, got 128x128"),
         (["--pattern", "tile-wize:128"], "did you mean tile-wise:128"),
         (["--gpu", "h200sxm"], "unknown GPU 'h200sxm'; nearest: h200-sxm"),
         (["--kernel", "stspm"], "got 'stspm'; nearest: stspmm"),

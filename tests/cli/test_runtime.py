@@ -64,7 +64,7 @@ def test_prune_offers_what_torch_runs(run, tmp_path):
             ("predict", "bert-small", "--runtime", "torch", "--kernel", "tile-wise"),
             "runs dense, stspmm, small-n",
         ),
-        (("prune", "x.onnx", "--latency", "60%", "--runtime", "torch", "-o", "out"), "whole models"),
+        (("prune", "x.onnx", "--latency", "60%", "--runtime", "torch", "-o", "out"), "x.onnx"),
     ],
 )
 def test_what_torch_does_not_run(run, arguments, said, tmp_path, monkeypatch):

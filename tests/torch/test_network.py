@@ -288,6 +288,58 @@ def test_a_part_of_a_network_is_not_called_alone():
         model.train()(torch.zeros(1, 3, 8, 8).half())
 
 
+def images(*shape):
+    return torch.zeros(shape).half()
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (
+            lambda: images(2, 5, 32, 32),
+            "must have 3 channels of torch.float16 on cpu like its weights, got 5",
+        ),
+        (lambda: images(2, 3, 32, 32).float(), "like its weights, got 3 channels of torch.float32"),
+        (lambda: images(2, 3, 32, 32).bfloat16(), "like its weights, got 3 channels of torch.bfloat16"),
+        (lambda: images(3, 32, 32), r"wanted images \(batch, channels, height, width\), got \(3, 32, 32\)"),
+        (lambda: images(0, 3, 32, 32), r"wanted images .*, got \(0, 3, 32, 32\)"),
+        (lambda: images(2, 3, 32, 32).numpy(), "wanted images .*, got ndarray"),
+    ],
+)
+def test_other_inputs_are_one_line(x, said):
+    model, ignore = resnet(Block(32, 64))
+    model, _, _ = converted(model, ignore)
+    with torch.no_grad(), pytest.raises(BadInput, match=said) as error:
+        model(x())
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_batches_and_layouts_may_change_between_calls():
+    """Ten sizes, more than are kept, odd batches and views; and the first one again."""
+    model, ignore = resnet(Block(32, 64), Block(64, 64, 2))
+    model, dense, _ = converted(model, ignore)
+    sizes = [(1 + i % 7, 3, 32 + 2 * i, 33 + i) for i in range(10)]
+    same(model, dense, *sizes, sizes[0])
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = torch.randn(1, 3, 32, 32).half()
+        many = one.expand(5, 3, 32, 32)
+        cut = torch.randn(9, 3, 40, 40).half()[::2, :, 4:36, 4:36]
+        for x in (many, cut, one.flip(3), one.transpose(2, 3)):
+            torch.testing.assert_close(model(x).float(), dense(x.float()), rtol=4e-3, atol=4e-3)
+
+
+def test_training_mode_is_refused_and_eval_computes_again():
+    model, ignore = resnet(Block(32, 64))
+    model, dense, _ = converted(model, ignore)
+    x = images(2, 3, 32, 32)
+    with pytest.raises(BadInput, match=r"no gradients: call eval\(\)"):
+        model.train()(x)
+    with pytest.raises(BadInput, match=r"no gradients: call eval\(\) and use"):
+        model.eval()(x.requires_grad_())
+    same(model.eval(), dense, (2, 3, 32, 32))
+
+
 def test_norms_come_back_if_the_model_cannot_be_converted():
     model, _ = resnet(Block(32, 64))
     before = copy.deepcopy(model.state_dict())

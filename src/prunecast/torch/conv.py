@@ -189,7 +189,7 @@ class SparseConv2d(SparseLayer):
             of a rewritten network
         """
         if isinstance(x, Planes):
-            self._check_mode(x.data)
+            self._check_planes(x)
             call = self.call(x.n_images, x.height, x.width)._replace(border=x.border)
             added = None if second is None else self._added(second, call)
             return x.after(self._convolved(x.data, call, added), call.grid.output(self.out_channels))
@@ -261,6 +261,14 @@ class SparseConv2d(SparseLayer):
     def _check_mode(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
             raise BadInput("SparseConv2d has no gradients: call eval() and use torch.no_grad()")
+
+    def _check_planes(self, x: Planes) -> None:
+        self._check_mode(x.data)
+        own = self.product.images[0]
+        if (x.channels, x.data.dtype, x.data.device) != (self.in_channels, own.dtype, own.device):
+            wanted = f"{self.in_channels} channels of {own.dtype} on {own.device}"
+            got = f"{x.channels} channels of {x.data.dtype} on {x.data.device}"
+            raise BadInput(f"the images of a network must have {wanted} like its weights, got {got}")
 
     def _check_input(self, x: torch.Tensor) -> None:
         self._check_mode(x)

@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from prunecast.errors import BadInput
 from prunecast.kernels.device.planes.planes import Window
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.planes import Planes, between_planes, planes_of, whole_batch
@@ -25,6 +26,9 @@ def layout_of_planes(x: Planes) -> PlaneLayout:
 
 def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int, padding: int) -> Planes:
     """Return images (N, channels, height, width) in planes, after a ReLU and a max pool if there are any."""
+    if not isinstance(x, torch.Tensor) or x.dim() != 4 or not x.numel():
+        got = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+        raise BadInput(f"wanted images (batch, channels, height, width), got {got}")
     window = Window("max", size, stride, padding)
     data = planes_of(x, whole_batch(x.shape[0]), border, window, relu=relu)
     return Planes(data, x.shape[1], *window.sides(x.shape[2], x.shape[3]), border, x.shape[0])
