@@ -1,6 +1,7 @@
 """Times and traces the glyph network's pass, dense and pruned, untrained: only masks count for time.
 
     python examples/glyphs/time_network.py --out trace.json [--cases tile-wise:128@0.719 ...]
+    python examples/glyphs/time_network.py --predict [--cases tile-wise:128@0.719 ...]    # without a GPU
 
 A case is PATTERN@SPARSITY of every convolution but the stem, `late:` before it of the last three stages only.
 `narrow@32,64,64,128` keeps so many channels between the two convolutions of each stage's blocks.
@@ -12,6 +13,7 @@ import argparse
 import json
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,13 @@ from narrow import Narrowed, narrow, narrow_masks
 from network import ResidualNetwork, TimedNetwork
 from torch import nn
 
+from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.torch import fuse_dense
+from prunecast.torch.network import trace
+from prunecast.torch.network_time import NetworkTime, planned_seconds
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us, traced
+from prunecast.workload.torch_model.read_module import read_module
 
 CASES = ("narrow@32,64,64,128", "narrow@32,64,128,256", "late:tile-wise:128@0.719", "tile-wise:64@0.61")
 CLASSES = 389
@@ -36,7 +42,8 @@ CLASSES = 389
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="a JSON file")
+    parser.add_argument("--out", type=Path, help="a JSON file")
+    parser.add_argument("--predict", action="store_true", help="predict the times instead, without a GPU")
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--gpu", default="h200-sxm")
     parser.add_argument("--rounds", type=int, default=40)
@@ -69,10 +76,10 @@ def masks_of(model: nn.Module, case: str, sizes: Sizes) -> tuple[dict[str, Any],
     return kept, patterns, False
 
 
-def network(sizes: Sizes) -> nn.Module:
+def network(sizes: Sizes, device: str = "cuda") -> nn.Module:
     """The same random network each time, in fp16 on the device."""
     torch.manual_seed(0)
-    made = ResidualNetwork(CLASSES, sizes.widths).to("cuda", memory_format=torch.channels_last)
+    made = ResidualNetwork(CLASSES, sizes.widths).to(device, memory_format=torch.channels_last)
     return made.half().eval().requires_grad_(False)
 
 
@@ -105,10 +112,28 @@ def pruned(sizes: Sizes, case: str, gpu: str) -> tuple[nn.Module, nn.Module, flo
     return zeros, model, removed
 
 
+def predict(sizes: Sizes, cases: list[str], gpu: str) -> None:
+    """Print the predicted times of cases of tiles, as `sparsify` rewrites the network."""
+    model, spec = network(sizes, "cpu"), load_gpu(gpu)
+    read = read_module(trace(model).graph, model, [tuple(noise(sizes).shape)])
+    for case in cases:
+        kept, patterns, _ = masks_of(model, case, sizes)
+        tiles = {n.removesuffix(".weight"): parse_pattern(patterns[n]).map(mask) for n, mask in kept.items()}
+        seconds = {n: partial(planned_seconds, each, spec, "fp16") for n, each in tiles.items()}
+        time = NetworkTime(read, seconds, spec, "fp16")
+        own, dense = time.seconds(tiles), time.seconds()
+        print(f"{case:28} {1e6 * own:8.1f} of {1e6 * dense:.1f} us {own / dense:6.1%}")
+
+
 @torch.no_grad()
 def main() -> None:
     options = parse_options()
     sizes = Sizes(timed_images=options.images)
+    if options.predict:
+        predict(sizes, [case for case in options.cases if not case.startswith("narrow")], options.gpu)
+        return
+    if options.out is None:
+        sys.exit("--out FILE.json is needed to time the network")
     torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
     images = noise(sizes).cuda()
     forwards: dict[str, Forward] = {"dense": compiled(network(sizes), images)}
