@@ -1,4 +1,4 @@
-"""Whole convolutional networks, dense and with three quarters of their weights removed, as torch runs them."""
+"""Whole convolutional networks, dense and with 75 % of their weights removed, as torch runs them."""
 
 from prunecast import predict
 
