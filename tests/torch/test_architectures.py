@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from prunecast.torch import sparsify  # noqa: E402
+from prunecast.torch.experts import ExpertMatrix  # noqa: E402
 from prunecast.torch.find import is_transposed  # noqa: E402
 from prunecast.torch.huggingface import load_pretrained, sparsify_pretrained  # noqa: E402
 from prunecast.torch.packed import PackedProduct  # noqa: E402
@@ -221,8 +222,13 @@ def test_any_architecture_computes_what_its_dense_twin_does(name, tmp_path):
     }
     reasons = [line.partition(": ")[0] for line in done.left]
     assert set(linear) <= {*done.layers, *reasons}, "every layer is converted or named"
-    assert all(isinstance(sparse.get_submodule(each), SparseLinear) for each in done.layers)
-    assert all(float((linear[each].weight == 0).float().mean()) > 0.4 for each in done.layers)
+    stacks = {each for each in done.layers if ".experts." in each}
+    assert bool(stacks) == (name in ("mixtral", "qwen3_moe")), "experts are converted, those with biases not"
+    for each in done.layers:
+        kind = ExpertMatrix if each in stacks else SparseLinear
+        weight = plain.get_parameter(each) if each in stacks else linear[each].weight
+        assert isinstance(sparse.get_submodule(each), kind)
+        assert float((weight == 0).float().mean()) > 0.4
     products = {id(each): each for each in sparse.modules() if isinstance(each, PackedProduct)}.values()
     assert any(each.epilogue.features_first for each in products) == (name not in UNFUSED)
     assert done.launches == CROSSED.get(name, done.launches)
@@ -234,7 +240,7 @@ def test_any_architecture_computes_what_its_dense_twin_does(name, tmp_path):
     assert difference(result(other, inputs), wanted) > 0.05, "zeros change the result"
     sparse.save_pretrained(tmp_path)
     loaded = load_pretrained(tmp_path)
-    assert isinstance(loaded.get_submodule(done.layers[-1]), SparseLinear)
+    assert isinstance(loaded.get_submodule(done.layers[-1]), ExpertMatrix if stacks else SparseLinear)
     # Rotary frequencies and T5's last layers are fp32 in what is loaded, fp16 after half()
     assert difference(result(loaded, inputs), y) < 3e-3
 
@@ -252,7 +258,7 @@ def test_any_architecture_generates_what_its_dense_twin_does(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "bert", "t5", "vit", "whisper"])
+@pytest.mark.parametrize("name", ["llama", "bert", "t5", "vit", "whisper", "mixtral", "qwen3_moe"])
 def test_an_architecture_compiles_and_exports_whole(name):
     sparse, plain, _ = pruned(name)
     inputs, wanted = given(name), result(plain, given(name))

@@ -30,7 +30,7 @@ IDS = torch.arange(18).reshape(2, 9)
 MADE = {
     "Llama": ("ForCausalLM", TEXT, {"input_ids": IDS}, 14),
     "Qwen2": ("ForCausalLM", {**TEXT, "tie_word_embeddings": True}, {"input_ids": IDS}, 14),
-    # Its experts are one tensor in transformers, which stays dense
+    # Its experts are one tensor in transformers, which is no `SparseLinear`
     "Mixtral": ("ForCausalLM", {**TEXT, "num_local_experts": 4}, {"input_ids": IDS}, 8),
     "Bert": ("ForMaskedLM", {**WIDE, "vocab_size": 96}, {"input_ids": IDS}, 13),
     # transformers calls its layers otherwise than its checkpoints do

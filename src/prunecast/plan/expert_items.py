@@ -13,6 +13,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.plan.work_items import Raster, raster, whole_items
 
 RANGES_TOGETHER = 8
@@ -37,24 +38,9 @@ def stacked_experts(maps: Sequence[TileMap]) -> TileMap:
     """
     if not maps or len({(one.m, one.k) for one in maps}) != 1:
         raise BadInput(f"grouped experts: wanted maps of one shape, got {len({(o.m, o.k) for o in maps})}")
-    m = maps[0].m
-    if any(one.row_index.size != m for one in maps):
+    if any(one.row_index.size != one.m for one in maps):
         raise BadInput("grouped experts: wanted every row of an expert in a tile")
-    rows, columns = (
-        np.concatenate([getattr(o, name) for o in maps]) for name in ("row_index", "column_index")
-    )
-    heights, kept = (
-        np.concatenate([getattr(o, name) for o in maps]) for name in ("rows_per_tile", "kept_per_tile")
-    )
-    return TileMap(
-        m=m * len(maps),
-        k=maps[0].k,
-        row_start=np.concatenate(([0], np.cumsum(heights))),
-        row_index=rows + np.repeat(np.arange(len(maps)) * m, m),
-        column_start=np.concatenate(([0], np.cumsum(kept))),
-        column_index=columns,
-        pattern=maps[0].pattern,
-    )
+    return stacked_tiles(maps)
 
 
 def expert_items(tiles: TileMap, loads: Sequence[int], block_n: int) -> ExpertItems:

@@ -1,5 +1,7 @@
 """Rows of tiles: cut tiles to the block height, check contiguity of rows in C, and check the 2:4 pattern."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +32,25 @@ def cut_rows(tiles: TileMap, height: int) -> TileMap:
         column_start=column_start,
         column_index=tiles.column_index[np.arange(column_start[-1]) + np.repeat(shift, counts)],
         pattern=tiles.pattern,
+    )
+
+
+def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
+    """Return the tile map of matrices of equal K stacked along M."""
+    row_shift = np.cumsum([0, *(tiles.m for tiles in maps)])
+    starts = {"row_start": [np.zeros(1, np.int64)], "column_start": [np.zeros(1, np.int64)]}
+    for tiles in maps:
+        for name, parts in starts.items():
+            parts.append(getattr(tiles, name)[1:] + parts[-1][-1])
+    shifted = [tiles.row_index + shift for tiles, shift in zip(maps, row_shift[:-1], strict=True)]
+    return TileMap(
+        m=int(row_shift[-1]),
+        k=maps[0].k,
+        row_start=np.concatenate(starts["row_start"]),
+        row_index=np.concatenate(shifted),
+        column_start=np.concatenate(starts["column_start"]),
+        column_index=np.concatenate([tiles.column_index for tiles in maps]),
+        pattern=maps[0].pattern,
     )
 
 

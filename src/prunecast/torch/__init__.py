@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from prunecast.torch.conv import SparseConv2d, TileSparseConv2d
     from prunecast.torch.convert import Sparsified, sparsify
+    from prunecast.torch.experts import SparseExperts
     from prunecast.torch.load_model import load
     from prunecast.torch.pruner import Pruner
     from prunecast.torch.sparse_linear import SparseLinear, TileSparseLinear, fuse_dense
@@ -30,6 +31,7 @@ __all__ = [
     "PreparedAttention",
     "Pruner",
     "SparseConv2d",
+    "SparseExperts",
     "SparseLinear",
     "Sparsified",
     "TileSparseConv2d",
@@ -62,6 +64,7 @@ _HOME = {
     "sparsify": "prunecast.torch.convert",
     "Pruner": "prunecast.torch.pruner",
     "SparseConv2d": "prunecast.torch.conv",
+    "SparseExperts": "prunecast.torch.experts",
     "TileSparseConv2d": "prunecast.torch.conv",
     "TileSparseLinear": "prunecast.torch.sparse_linear",
 }

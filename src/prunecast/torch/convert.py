@@ -24,9 +24,18 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.sources.weight_set import select_names
+from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.torch.choose_tiles import Choice, choose_tiles
 from prunecast.torch.conv import sparse_convs
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
+from prunecast.torch.experts import (
+    PARTS,
+    ExpertMatrix,
+    ExpertStack,
+    SparseExperts,
+    crosses_experts,
+    find_experts,
+)
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.forms import layouts_for
@@ -34,7 +43,7 @@ from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
 from prunecast.torch.ops import LEAST_ADDED, LEAST_TURNED_APART
-from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles, stacked_tiles
+from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles
 from prunecast.torch.sparse_linear import SparseLinear
 
 Progress = Callable[[str, int, int], None]
@@ -135,10 +144,16 @@ def sparsify(
         if sparsity is not None and not target:
             found, heads = _without_head(model, found)
             left += heads
-        names = select_names([layer.name for layer in found], target, ignore)
+        stacks = [] if trainable else find_experts(model)
+        matrices = [layer for stack in stacks for layer in stack.layers]
+        names = select_names([layer.name for layer in [*found, *matrices]], target, ignore)
         _check_devices(found, spec)
         forwards = find_feed_forwards(model, found) if fuse and not trainable else []
-        chosen, more_left = choose_tiles(found, set(names), plan, sparsity, forwards, squares)
+        chosen, more_left = choose_tiles([*found, *matrices], set(names), plan, sparsity, forwards, squares)
+        experts, chosen, dense_experts = _experts_of(stacks, chosen)
+        named = {layer.name for layer in matrices}  # with their reasons
+        left = [line for line in left if line.partition(": ")[0] not in named]
+        more_left += dense_experts
         halved = [choice.layer.name for choice in chosen if choice.halves is not None]
         if trainable and halved:
             raise BadInput(
@@ -160,6 +175,7 @@ def sparsify(
             if not spec.has_wgmma or choice.layer.module.weight.dtype is torch.float32
         }
         layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
+        layers += tuple(choice.layer.name for _, parts in experts for choice in parts)
         filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
         border = max([1, *(model.get_submodule(name).padding[0] for name in filters)])
         more = dense_in_planes(model, network, filters, border) if filters else {}
@@ -169,6 +185,7 @@ def sparsify(
         groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
         few = few_tokens and not trainable
         products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
+        packed = [(stack, _sparse_experts(stack, parts, spec, max_tokens)) for stack, parts in experts]
     large = any(
         product.tiles.is_cuda
         and (product.rows * max_tokens >= LEAST_ADDED or product.features * max_tokens >= LEAST_TURNED_APART)
@@ -179,6 +196,8 @@ def sparsify(
         import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
     for group, product in products:
         _replace(model, group, product, trainable=trainable)
+    for stack, module in packed:
+        model.set_submodule(stack.name, module)
     _leave_out_activations(model, fused)
     if network.sites:
         rewrite(model, convs)
@@ -186,12 +205,43 @@ def sparsify(
         watch_sizes(model, network)
     for name, module in [] if network.sites else convs:
         model.set_submodule(name, module)
-    left, launches = [*left, *more_left], len(products) + len(filters)
+    left = [*left, *more_left]
+    launches = len(products) + len(filters) + len(PARTS) * len(packed)
     seconds = time.monotonic() - start
     done = Sparsified(layers, launches, tuple(left), before, _bytes_of(model), seconds)
     if not quiet:
         print(f"prunecast: {done}", file=sys.stderr)
     return done
+
+
+def _experts_of(
+    stacks: list[ExpertStack], chosen: list[Choice]
+) -> tuple[list[tuple[ExpertStack, list[Choice]]], list[Choice], list[str]]:
+    """Return the experts that become sparse, the choices of other layers, and why experts stay dense."""
+    of_name = {choice.layer.name: choice for choice in chosen}
+    found, left = [], []
+    for stack in stacks:
+        names = [layer.name for layer in stack.layers]
+        parts = [of_name.pop(name) for name in names if name in of_name]
+        experts = len(getattr(stack.module, PARTS[0]))
+        if any(each.halves is not None or crosses_experts(each.tiles, experts) for each in parts):
+            left += [f"{each.layer.name}: wanted tiles inside of experts" for each in parts]
+        elif len(parts) < len(PARTS):
+            left += [f"{each.layer.name}: the other product of its experts is dense" for each in parts]
+        else:
+            found.append((stack, parts))
+    return found, list(of_name.values()), left
+
+
+def _sparse_experts(stack: ExpertStack, parts: list[Choice], gpu: GpuSpec, max_tokens: int) -> SparseExperts:
+    def packed(choice: Choice, part: str) -> ExpertMatrix:
+        weight, tiles = matrix_of(choice.layer.module), choice.tiles
+        layouts = layouts_for(tiles, dtype_name(weight.dtype), gpu, max_tokens, few_tokens=False)
+        product = PackedProduct(weight, tiles, None, gpu=gpu, max_tokens=max_tokens, layouts=layouts)
+        return ExpertMatrix(product, tiles.pattern, tuple(getattr(stack.module, part).shape))
+
+    with torch.no_grad():
+        return SparseExperts(stack.module, *map(packed, parts, PARTS))
 
 
 def _left_dense(

@@ -22,12 +22,13 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.logging import get_logger
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from prunecast.codesign.recipe import Recipe, read_recipe
+from prunecast.codesign.recipe import PrunedLayer, Recipe, read_recipe
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KERNELS
 from prunecast.torch.convert import Sparsified, sparsify
+from prunecast.torch.experts import PARTS, find_experts
 from prunecast.torch.find import find_layers
 from prunecast.torch.layer_table import gpu_of
 from prunecast.workload.graph.config import METHOD
@@ -111,21 +112,25 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
 def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
     """Return the recipe with the names of the model's linear layers in place of those of the checkpoint.
 
-    Pruned weights that are no linear layer here stay dense with their zeros, such as experts, which
-    transformers joins to one tensor; one warning counts them. Tiles come from the folder that the model was
-    loaded from, if `prunecast prune` wrote it.
+    Experts, which transformers joins to one tensor, become one layer. Other pruned weights that are no linear
+    layer here stay dense with their zeros; one warning counts them. Tiles come from the folder that the model
+    was loaded from, if `prunecast prune` wrote it.
 
     Raises
     ------
     BadInput : no layer of the recipe is one of the model
     """
     state = model.state_dict()
-    found = {layer.name for layer in find_layers(model)[0]}
+    experts = {layer.name for stack in find_experts(model) for layer in stack.layers}
+    found = experts | {layer.name for layer in find_layers(model)[0]}
     transforms = get_model_conversion_mapping(model)
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
     converters = [each for each in transforms if isinstance(each, WeightConverter)]
     names = {}
     for layer in recipe.layers:
+        if layer.module in experts:
+            names[layer.module] = layer.module
+            continue
         key = f"{layer.module}.weight"
         new, _ = rename_source_key(key, renamings, converters, model.base_model_prefix, state)
         if new not in state:  # the checkpoint has names of this version already
@@ -142,15 +147,25 @@ def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
         logger.warning(f"prunecast: {left[0]}{more} stay dense: no linear layer, or tied to another")
     folder = Path(model.name_or_path or "")
     tiles = read_recipe(folder).tiles if (folder / RECIPE).is_file() else {}
-    return replace(
-        recipe,
-        layers=tuple(
-            replace(layer, layer=names[layer.module])
-            for layer in recipe.layers
-            if names[layer.module] in found
-        ),
-        tiles={names[name]: own for name, own in tiles.items() if name in names},
-    )
+    single = found - experts
+    layers = [
+        replace(layer, layer=names[layer.module]) for layer in recipe.layers if names[layer.module] in single
+    ]
+    for name in experts:
+        own = [layer for layer in recipe.layers if names[layer.module] == name]
+        layers += _joined_experts(own, name, state[name].shape[1])
+    tiles = {names[name]: own for name, own in tiles.items() if name in names and names[name] in single}
+    return replace(recipe, layers=tuple(layers), tiles=tiles)
+
+
+def _joined_experts(layers: list[PrunedLayer], name: str, rows: int) -> list[PrunedLayer]:
+    """Return one layer in place of those of all experts, or none if their tiles do not fit together."""
+    patterns = {layer.pattern or "" for layer in layers}
+    family, _, height = (patterns.pop() if len(patterns) == 1 else "").partition(":")
+    half = rows // 2 if name.endswith(PARTS[0]) else rows  # gates, then ups
+    if family != "tile-wise" or not height.isdecimal() or half % int(height):
+        return []
+    return [replace(layers[0], layer=name, sparsity=min(layer.sparsity or 0.0 for layer in layers))]
 
 
 def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:

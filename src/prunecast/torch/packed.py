@@ -281,25 +281,6 @@ class Rows(NamedTuple):
         return whole[self.first : self.first + self.size]
 
 
-def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
-    """Return the tile map of matrices of equal K stacked along M."""
-    row_shift = np.cumsum([0, *(tiles.m for tiles in maps)])
-    starts = {"row_start": [np.zeros(1, np.int64)], "column_start": [np.zeros(1, np.int64)]}
-    for tiles in maps:
-        for name, parts in starts.items():
-            parts.append(getattr(tiles, name)[1:] + parts[-1][-1])
-    shifted = [tiles.row_index + shift for tiles, shift in zip(maps, row_shift[:-1], strict=True)]
-    return TileMap(
-        m=int(row_shift[-1]),
-        k=maps[0].k,
-        row_start=np.concatenate(starts["row_start"]),
-        row_index=np.concatenate(shifted),
-        column_start=np.concatenate(starts["column_start"]),
-        column_index=np.concatenate([tiles.column_index for tiles in maps]),
-        pattern=maps[0].pattern,
-    )
-
-
 def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
     """Return the map of gate and up with rows interleaved by 8. Both layers have the map `half`."""
     place = half.row_index.reshape(-1, GATED_ROWS)

@@ -17,7 +17,7 @@ from prunecast.codesign.search.targets import TargetResult
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap, parse_pattern
-from prunecast.torch.packed import stacked_tiles
+from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.workload import Engine
 from prunecast.workload.graph import model_time
 

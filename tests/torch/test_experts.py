@@ -1,0 +1,152 @@
+"""Experts in three-dimensional parameters, packed as matrices below each other."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from prunecast.torch import sparsify  # noqa: E402
+from prunecast.torch.experts import SparseExperts, find_experts  # noqa: E402
+
+EXPERTS, HIDDEN, WIDTH = 5, 48, 32
+OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "few_tokens": False, "quiet": True}
+
+
+class Experts(torch.nn.Module):
+    """As transformers has them, one expert after the other."""
+
+    def __init__(self, act=torch.nn.functional.silu):
+        super().__init__()
+        drawn = torch.Generator().manual_seed(0)
+        shapes = {"gate_up_proj": (EXPERTS, 2 * WIDTH, HIDDEN), "down_proj": (EXPERTS, HIDDEN, WIDTH)}
+        for name, shape in shapes.items():
+            stack = torch.randn(shape, generator=drawn) * shape[-1] ** -0.5
+            self.register_parameter(name, torch.nn.Parameter(stack.half()))
+        self.act_fn = act
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        out = torch.zeros_like(hidden_states)
+        for expert in range(EXPERTS):
+            token, place = torch.where(top_k_index == expert)
+            x = hidden_states[token]
+            gate, up = (x @ self.gate_up_proj[expert].T).chunk(2, -1)
+            y = (self.act_fn(gate) * up) @ self.down_proj[expert].T
+            out.index_add_(0, token, y * top_k_weights[token, place, None])
+        return out
+
+
+def model_of(experts):
+    return torch.nn.ModuleDict({"experts": experts})
+
+
+def routed(tokens, *, only=None):
+    """Tokens with two experts each; `only`: the experts that get any."""
+    drawn = torch.Generator().manual_seed(tokens)
+    among = torch.arange(EXPERTS) if only is None else torch.tensor(only)
+    chosen = torch.stack([among[torch.randperm(len(among), generator=drawn)[:2]] for _ in range(tokens)])
+    x = torch.randn(tokens, HIDDEN, generator=drawn).half()
+    return x, chosen, torch.rand(chosen.shape, generator=drawn).half()
+
+
+def pair():
+    """A sparse model and the dense one with its zeros."""
+    sparse, plain = model_of(Experts()), model_of(Experts())
+    done = sparsify(sparse, "tile-wise:16", sparsity=0.5, **OPTIONS)
+    assert done.layers == ("experts.gate_up_proj", "experts.down_proj")
+    assert done.launches == 2
+    plain.load_state_dict(sparse.state_dict())
+    return sparse["experts"], plain["experts"]
+
+
+@pytest.mark.parametrize(
+    "given", [routed(1), routed(7), routed(40), routed(9, only=[1, 3]), routed(3, only=[4, 0])]
+)
+def test_sparse_experts_compute_what_dense_ones_with_their_zeros_do(given):
+    sparse, plain = pair()
+    assert isinstance(sparse, SparseExperts)
+    x, chosen, share = given
+    with torch.no_grad():
+        y, other = sparse(*given), Experts()(*given)
+        wanted = plain.float()(x.float(), chosen, share.float())
+    assert y.dtype == x.dtype
+    # Gate, up, their product, y, and the sum are rounded to fp16
+    assert float((y - wanted).norm() / wanted.norm()) < 3e-3
+    assert float((plain.gate_up_proj.detach() == 0).float().mean()) == pytest.approx(0.5, abs=0.05)
+    assert float((other - wanted).norm() / wanted.norm()) > 0.05
+
+
+def test_an_index_beyond_the_experts_adds_nothing():
+    sparse, plain = pair()
+    x, chosen, share = routed(12)
+    chosen[3:, 1] = EXPERTS
+    with torch.no_grad():
+        y, wanted = sparse(x, chosen, share), plain(x, chosen, share)
+    assert float((y - wanted).float().norm() / wanted.float().norm()) < 3e-3
+
+
+def test_state_is_that_of_the_dense_module_and_loads():
+    sparse, plain = pair()
+    state = plain.state_dict()
+    assert {name: tuple(each.shape) for name, each in sparse.state_dict().items()} == {
+        name: tuple(each.shape) for name, each in state.items()
+    }
+    double = {name: 2 * each for name, each in state.items()}
+    sparse.load_state_dict(double)
+    for name, each in sparse.state_dict().items():
+        assert torch.equal(each, double[name])
+    with pytest.raises(RuntimeError, match="size mismatch for gate_up_proj"):
+        sparse.load_state_dict({**state, "gate_up_proj": state["gate_up_proj"][:2]})
+    with pytest.raises(RuntimeError, match=r"Missing key.*down_proj"):
+        sparse.load_state_dict({"gate_up_proj": state["gate_up_proj"]})
+    assert sparse.gate_up_proj.weight.shape == (EXPERTS, 2 * WIDTH, HIDDEN)
+    assert sparse.gate_up_proj.density == pytest.approx(0.5, abs=0.05)
+
+
+def test_sparse_experts_compile_whole_with_any_number_of_tokens():
+    sparse, plain = pair()
+    compiled = torch.compile(sparse, fullgraph=True, backend="aot_eager", dynamic=True)
+    for tokens in (6, 30):
+        given = routed(tokens)
+        with torch.no_grad():
+            y, wanted = compiled(*given), plain(*given)
+        assert float((y - wanted).float().norm() / wanted.float().norm()) < 3e-3
+
+
+def test_the_operator_is_one_as_torch_wants_them():
+    sparse, _ = pair()
+    product = sparse.down_proj.product
+    ends = torch.tensor([2, 2, 5, 6, 6])
+    given = (torch.randn(7, WIDTH).half(), ends, product.images[0], product.tiles, HIDDEN)
+    torch.library.opcheck(
+        torch.ops.prunecast.grouped_linear.default,
+        (*given, product.gpu.name, product.plan),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def test_modules_that_compute_something_else_stay_dense_and_are_named():
+    class Halved(Experts):
+        def forward(self, *given):
+            return super().forward(*given) / 2
+
+    class Biased(Experts):
+        def __init__(self):
+            super().__init__()
+            self.down_proj_bias = torch.nn.Parameter(torch.zeros(EXPERTS, HIDDEN).half())
+
+    assert [stack.name for stack in find_experts(model_of(Experts()))] == ["experts"]
+    for other in (Halved(), Biased()):
+        model = torch.nn.ModuleDict({"experts": other, "linear": torch.nn.Linear(64, 64).half()})
+        done = sparsify(model, "tile-wise:16", sparsity=0.5, **OPTIONS)
+        assert done.layers == ("linear",)
+        assert {line.partition(": ")[0] for line in done.left} >= {
+            "experts.gate_up_proj",
+            "experts.down_proj",
+        }
+
+
+def test_tiles_across_experts_stay_dense():
+    model = torch.nn.ModuleDict({"experts": Experts(), "linear": torch.nn.Linear(64, 64).half()})
+    done = sparsify(model, "tile-wise:64", sparsity=0.5, **OPTIONS)
+    assert done.layers == ("linear",)
+    assert "experts.down_proj: wanted tiles inside of experts" in done.left
+    assert isinstance(model["experts"], Experts)
