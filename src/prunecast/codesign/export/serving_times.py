@@ -96,8 +96,8 @@ class ServingTimes:
 
         Parameters
         ----------
-        weights, gpu, settings : as of `predict`, without tokens and workload. Without a pattern, a sparsity
-            or kernels the model is dense, or pruned as its recipe says
+        weights, gpu, settings : as of `predict`, without tokens, workload and runtime, which is `engine`.
+            Without a pattern, a sparsity or kernels the model is dense, or pruned as its recipe says
 
         Raises
         ------
@@ -109,7 +109,7 @@ class ServingTimes:
         spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
         decodes = [f"decode:{count}@{CONTEXT}" for count in SEQUENCES]
         workload = ",".join([*decodes, *(f"prefill:{count}" for count in PROMPTS)])
-        settings |= {"gpu": spec, "workload": workload}
+        settings |= {"gpu": spec, "workload": workload, "runtime": "engine"}
         loaded = workload_of(weights, settings_of(weights, settings))
         graphs = [run.graph for run in loaded.passes if run.graph is not None]
         if len(graphs) < len(loaded.passes):
