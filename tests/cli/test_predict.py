@@ -248,3 +248,15 @@ def test_passes_that_need_different_kernels_keep_both_forms(run):
         weights[workload] = document["whole_model"]["phases"][0]["best"]["memory_bytes"]["weights"]
     alone, both = list(weights.values())[:2], weights["prefill:2048,decode:1@512"]
     assert max(alone) < both <= sum(alone)
+
+
+def test_tensors_that_are_skipped_are_named_where_notes_are_cut():
+    from prunecast.cli.predict import MOST_NOTES, _notes
+    from prunecast.workload.layers import Skipped
+
+    kernels = [Skipped(layer="a", kernel=f"k{place}", reason="too small") for place in range(MOST_NOTES)]
+    tensors = [Skipped(layer="config.json", kernel=None, reason="model_type is not known")]
+    lines = list(_notes([], [*kernels, *tensors]))
+    assert "skipped: config.json: model_type is not known" in lines
+    assert len(lines) == MOST_NOTES + 1
+    assert lines[-1] == "... and 1 more notes, see --json"

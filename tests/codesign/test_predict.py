@@ -316,3 +316,14 @@ def test_odd_sizes_are_timed_padded_when_dense_and_the_row_says_what_they_take_a
 def test_a_kernel_that_is_not_there_is_named(gpu, dtype, note):
     row = quick(uneven(128, 128), gpu=gpu, dtype=dtype, kernels=["stspmm"])[-1]
     assert next((text for text in row.note.split("; ") if text.startswith("predicted only")), "") == note
+
+
+def test_passes_share_maps_and_are_predicted_as_each_by_itself():
+    settings = {"gpu": "h100-sxm", "engine": "model", "runtime": "engine"}
+    both = predict("bert-small", workload="batch:2,batch:8", **settings)
+    apart = [
+        row for each in ("batch:2", "batch:8") for row in predict("bert-small", workload=each, **settings)
+    ]
+    assert [(row.kernel, row.n, row.seconds, row.sparsity) for row in both] == [
+        (row.kernel, row.n, row.seconds, row.sparsity) for row in apart
+    ]

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign import predict
-from prunecast.workload.graph import load_pass, parse_workload
-from prunecast.workload.workload import SPLIT_ATTENTION
+from prunecast.workload.graph import Pass, load_pass, parse_workload
+from prunecast.workload.workload import SPLIT_ATTENTION, load_workload
 from tests import onnx_files
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}
@@ -166,3 +166,10 @@ def test_the_bound_is_the_time_of_what_no_launch_can_hide():
         of = side.time.seconds_by_kind
         assert side.fused_s == pytest.approx(of["gemm"] + of["attention"])
         assert side.fused_s < side.time.seconds
+
+
+def test_joint_products_too_large_to_be_drawn_leave_a_model_to_an_engine():
+    workload = load_workload("llama-3-70b", [Pass(1, 64)], runtime=None)
+    assert workload.runtime == "engine"
+    assert any("random weights have at most" in each.reason for each in workload.skipped)
+    assert load_workload("llama-3-8b", [Pass(1, 64)], runtime=None).runtime == "torch"  # its head is larger

@@ -191,7 +191,10 @@ def _range(densities: Sequence[str]) -> str:
 
 
 def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator[str]:
-    """Yield each note on these rows once, with its kernels and layers; then what was skipped."""
+    """Yield each note on these rows once, with its kernels and layers; then what was skipped.
+
+    Tensors that were skipped are always named, also where notes are cut.
+    """
     rows_of_note: dict[str, list[Prediction]] = {}
     for row in rows:
         for note in filter(None, row.note.split("; ")):
@@ -202,13 +205,15 @@ def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator
     lines = [f"note: {_about(note, about, everything)}" for note, about in rows_of_note.items()]
     reasons = Counter((skipped.kernel, skipped.reason) for skipped in skips)
     first = {(skipped.kernel, skipped.reason): skipped.layer for skipped in reversed(skips)}
+    named: list[str] = []
     for (kernel, reason), count in reasons.items():
         what = f"{kernel} on {first[kernel, reason]}" if kernel else first[kernel, reason]
         more = f" and {count - 1} more" if count > 1 else ""
-        lines.append(f"skipped: {what}{more}: {reason}")
-    yield from lines[:MOST_NOTES]
-    if len(lines) > MOST_NOTES:
-        yield f"... and {len(lines) - MOST_NOTES} more notes, see --json"
+        (lines if kernel else named).append(f"skipped: {what}{more}: {reason}")
+    shown = max(MOST_NOTES - len(named), 0)
+    yield from (*lines[:shown], *named)
+    if len(lines) > shown:
+        yield f"... and {len(lines) - shown} more notes, see --json"
 
 
 def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str:

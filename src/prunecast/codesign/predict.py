@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple, Unpack
 
 from prunecast.arguments import checked
@@ -103,19 +103,26 @@ def predict_each(
     def tick() -> None:
         progress("predicting", next(ticks), len(layers) * sum(len(job.candidates) for job in jobs))
 
-    waiting: deque[list[Callable[[], LayerRows]]] = deque()
-    found: list[list[LayerRows]] = []
+    waiting: deque[tuple[str, list[Callable[[], LayerRows]]]] = deque()
+    rows_of: dict[str, list[LayerRows]] = {}
+    # Rows of several passes that have the same weights follow each other, so that they share maps
+    alike: dict[int, list[str]] = {}
+    for name, layer in layers.items():
+        alike.setdefault(id(layer.load), []).append(name)
     try:
         # Simulations run in worker threads while this thread plans and searches crossovers.
-        for layer in layers.values():
-            waiting.append([start_layer(job, layer, tick) for job in jobs])
+        for name in chain.from_iterable(alike.values()):
+            waiting.append((name, [start_layer(job, layers[name], tick) for job in jobs]))
             if not jobs[0].holds_plans and len(waiting) > LAYERS_AHEAD:
-                found.append([collect() for collect in waiting.popleft()])
+                done, collects = waiting.popleft()
+                rows_of[done] = [collect() for collect in collects]
         wanted = not in_model if crossovers is None else crossovers
         # Of weights that are pruned already, fewer cannot be found by their magnitudes
         wanted = wanted and not jobs[0].candidates_of
         crossed = [_find_crossovers(job, progress) if wanted else () for job in jobs]
-        found += [[collect() for collect in each] for each in waiting]
+        for name, collects in waiting:
+            rows_of[name] = [collect() for collect in collects]
+        found = [rows_of[name] for name in layers]
         weights_hash = weights_hash_of(jobs[0])
         return [
             _table(job, one, [rows[place] for rows in found], crossed[place], weights, weights_hash)

@@ -217,7 +217,9 @@ def layer_job(
         layers=rows,
         dtype=settings["dtype"],
         natural=pattern is None and recipe is None,
-        maker=MapMaker(rows, settings["scope"], of_layer=several, given=known.maps)
+        maker=MapMaker(
+            rows, settings["scope"], of_layer=several or len(workload.passes) > 1, given=known.maps
+        )
         if like is None
         else like.launches.maker,
         product=settings["convolutions"].product,

@@ -145,7 +145,7 @@ class MapMaker:
     layers : all layers, by name
     scope : `layer`, or `global` to rank all layers of a pattern together
     remember : also keep all tile maps, which are small
-    of_layer : also keep all maps of the last layer, which several GPUs ask for
+    of_layer : also keep all maps of the last weights, which several GPUs or passes ask for
     given : maps of layers that are pruned already, which no sparsity applies to
     """
 
@@ -159,6 +159,11 @@ class MapMaker:
         given: Mapping[str, GivenMap] | None = None,
     ) -> None:
         self.layers = layers
+        by_load: dict[int, str] = {}
+        self._first: dict[str, str] = {}
+        """Row -> the first row with the same weights: rows of several passes share maps."""
+        for name, layer in layers.items():
+            self._first[name] = by_load.setdefault(id(layer.load), name)
         self.given = given or {}
         self._of_layer = of_layer
         self._scope = scope
@@ -190,15 +195,17 @@ class MapMaker:
         told = sparsity_for(fitted.pattern, sparsity, natural=natural)
         # Only a map that is guided by time depends on the kernel
         guided_by = guide.key if guide is not None and fitted.pattern.needs_times else ""
-        key = _MapId(name, fitted.pattern, told, guided_by)
+        shares = self._scope == "layer" and not fitted.pattern.needs_times
+        key = _MapId(self._first[name] if shares else name, fitted.pattern, told, guided_by)
         if key not in self._made:
             masks = self._masks(wanted, key, guide, natural=natural)
             self._made = {
                 other: kept
                 for other, kept in self._made.items()
-                if (self._remember and isinstance(kept, TileMap)) or (self._of_layer and other.name == name)
+                if (self._remember and isinstance(kept, TileMap))
+                or (self._of_layer and self._first[other.name] == self._first[name])
             }
-            self._made[key] = fitted.pattern.map(masks[name])
+            self._made[key] = fitted.pattern.map(masks[key.name])
         return self._made[key]
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
@@ -222,7 +229,7 @@ class MapMaker:
 
     def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
         """Return the (M, K) importance that ranks the weights of a layer under a pattern."""
-        key = (name, pattern.ranks)
+        key = (self._first[name], pattern.ranks)
         if key not in self._importance:
             self._importance.clear()
             self._importance[key] = importance_of(self.layers[name], pattern)

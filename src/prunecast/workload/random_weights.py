@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 SCALED_AT_A_TIME = 2**17
 """Elements that are scaled at a time, so that they fit a cache."""
+MOST_DRAWN = 2**28
+"""Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
 MOST_NORMALS = 2**26
 """Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
 

@@ -10,11 +10,8 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import FilterShape
-from prunecast.workload.random_weights import heavy_tailed
+from prunecast.workload.random_weights import MOST_DRAWN, heavy_tailed
 from prunecast.workload.workload import Workload, WorkloadLayer
-
-MOST_DRAWN = 2**28
-"""Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
 
 
 def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:

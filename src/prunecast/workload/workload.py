@@ -51,7 +51,7 @@ from prunecast.workload.layers import (
     shape_of,
 )
 from prunecast.workload.onnx_model.read_model import read_onnx_model
-from prunecast.workload.random_weights import heavy_tailed
+from prunecast.workload.random_weights import MOST_DRAWN, heavy_tailed
 
 TOKENS = 4096
 """Default N of layers without a model graph."""
@@ -219,7 +219,10 @@ def load_workload(
 
         def drawn(name: str) -> Workload:
             graphs = [graph_of_standard(source, run, name) for run in passes]
-            return standard_workload(graphs, passes, target=target, ignore=ignore, dtype=dtype, seed=seed)
+            found = standard_workload(graphs, passes, target=target, ignore=ignore, dtype=dtype, seed=seed)
+            if name == "torch":
+                _check_drawn(f"{path_of(source)}", found)
+            return found
 
         known = _in_runtime(drawn, runtime)
         assert known is not None
@@ -253,6 +256,17 @@ def load_workload(
             _check_no_input(source, settings)
         found = known
     return stacked_as_launched(found, apart, own_tiles=own_tiles)
+
+
+def _check_drawn(name: str, workload: Workload) -> None:
+    """Raise NoTorchForm for joint products that are too large to be drawn at random."""
+    largest = max(workload.layers.values(), key=lambda layer: layer.size, default=None)
+    if largest is not None and largest.size > MOST_DRAWN:
+        m, k = largest.shape
+        raise NoTorchForm(
+            f"{name}: torch joins products to {m} x {k}, random weights have at most {MOST_DRAWN} elements: "
+            "--runtime engine"
+        )
 
 
 def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> Workload | None:
