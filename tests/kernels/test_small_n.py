@@ -213,6 +213,26 @@ def test_addresses_behind_the_wait_are_counted_once(n: int, form: SmallConfig) -
     assert 0 < first.amount < second.amount
 
 
+@pytest.mark.parametrize(
+    ("n", "form"),
+    [(8, SmallConfig(64, 8, 4, 8)), (16, SmallConfig(32, 16, 8, 4)), (64, SmallConfig(64, 64, 4, 4))],
+)
+def test_a_k16_multiplies_a_whole_tile_and_its_weights_pass_the_port(n: int, form: SmallConfig) -> None:
+    """Multiply-adds of the warps are rows x tokens x 16; weights that land are 2 bytes x 16 of every row."""
+    few = _plan_small_n(tiles_keeping([4096] * 4, height=64, k=4096), n, "fp16", GPU, config=form)
+    (worker,) = launch_context(few, GPU).programs
+    multiplied = sum(i.amount for i in worker.step if i.op is Op.MMA)
+    assert multiplied * form.warps == form.block_m * form.block_n * 16
+    loads = sum(i.amount for i in worker.step if i.op is Op.LOAD_A)
+    assert loads * form.warps >= form.block_m * 32
+
+    addresses, later = (
+        next(i.amount for i in code if i.op is Op.SHARED and not i.posted and i.ahead >= least)
+        for code, least in ((worker.begin, 0), (worker.step, 1))
+    )
+    assert form.warps * (later - addresses) == form.block_m * 32
+
+
 def test_few_bytes_of_c_are_through_as_soon_as_l2_answers() -> None:
     plan = fastest_plan("small-n", tiles_keeping([16], height=64, k=64), 1, "fp16", GPU)
     bytes_of_c = 2 * min(plan.shape.block_m, 64) * 1
