@@ -61,3 +61,11 @@ def test_where_every_sm_has_a_block_none_starts_early():
     tiles = tiles_keeping([512] * 33, height=128, k=1024)
     plan = fastest_plan("stspmm", tiles, 512, "fp16", H200, split=None)
     assert memory_rules(launch_context(plan, H200)).early_blocks == 0
+
+
+def test_two_launches_hide_each_other_up_to_half_of_the_sms():
+    """With 132 SMs, 66 blocks leave as many free SMs as the next launch needs; 67 do not."""
+    tiles = [tiles_keeping([512] * count, height=128, k=1024) for count in (66, 67)]
+    plans = [fastest_plan("stspmm", one, 32, "fp16", H200, split=None) for one in tiles]
+    assert [(plan.blocks, plan.item_count) for plan in plans] == [(66, 66), (67, 67)]
+    assert [prologue_is_hidden(launch_context(plan, H200)) for plan in plans] == [True, False]
