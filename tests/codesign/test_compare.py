@@ -65,6 +65,7 @@ def test_a_gpu_that_a_model_does_not_fit_comes_last():
     for row in comparison.gpus:
         assert row.per_s == pytest.approx(8 / row.seconds)
         assert row.fits == (row.memory_bytes <= 0.9 * row.gpu_bytes)
+        assert row.fits == (row.largest_batch >= 8)
     alone = predict("llama-3.2-1b", gpu="rtx-4090", crossovers=False, **asked).whole.phases[0].best
     first = next(row for row in comparison.gpus if row.gpu == "rtx-4090")
     assert (first.seconds, first.seconds_low, first.seconds_high) == (

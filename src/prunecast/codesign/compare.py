@@ -55,6 +55,8 @@ class GpuRow:
     memory_bytes : weights, cache and activations of the largest pass; None without a model
     gpu_bytes : memory of the GPU
     fits : the pruned model fits; None without a model
+    largest_batch : sequences or images with which the pruned model fits in every pass, 0 if with none; None
+        without a model
     joules : of a token or image with the fastest kernels; None as `per_s`
     cost_per_million : price of a million tokens or images of the pruned model; None without a price
     evidence : what the interval rests on: `measured`, `published` or `guess`
@@ -69,6 +71,7 @@ class GpuRow:
     memory_bytes: float | None
     gpu_bytes: int
     fits: bool | None
+    largest_batch: int | None
     joules: float | None
     cost_per_million: float | None
     evidence: str
@@ -239,6 +242,7 @@ def _gpu_row(name: str, table: PredictionTable) -> GpuRow:
         memory_bytes=max((memory.total for memory in memories), default=None),
         gpu_bytes=gpu.dram_bytes,
         fits=all(memory.fits(gpu.dram_bytes) for memory in memories) if memories else None,
+        largest_batch=min((memory.largest_batch(gpu.dram_bytes) for memory in memories), default=None),
         evidence=evidence_of(gpu.name),
     )
 
