@@ -19,7 +19,7 @@ from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.models.bounds import sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
-from prunecast.models.rates import copies_through_registers, runs_ahead, store_rate
+from prunecast.models.rates import store_rate
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
@@ -122,7 +122,7 @@ def _sampled(case: Case) -> _Blocks:
     if context.b_in_l2:
         return _Blocks(near, far_block, 1.0, far_block.ring)
     far_share = 0.0
-    if copies_through_registers(programs):
+    if case.traits.copies_through_registers:
         # Items of a wave run in step: those that do not read a row first wait for it too
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
         missing = 1.0 - case.traffic.waves.in_l2**plan.shape.block_k
@@ -168,7 +168,7 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
     first = later = _cycles(blocks, item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
         # Warps that run ahead hide how late the data of the next item come
-        found = blocks._replace(far=blocks.near) if runs_ahead(context.programs) else blocks
+        found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
         one, several = (_cycles(found, item, steps, ALONE._replace(items=count)) for count in (1, WAVES))
         later = (several - one) / (WAVES - 1)
     demand = _demand(case, blocks, item, steps) if context.crowd > 1 else np.zeros_like(first)
@@ -180,7 +180,7 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
     """Return the cycles of a last step for which nothing is read any more."""
     programs, step = case.context.programs, sm_level_cycles(case.amounts.step, case.rates)
-    if runs_ahead(programs):
+    if case.traits.runs_ahead:
         return max(float(step["tensor"]), float(step["shared"]))
     reads_in_steps = any(program.fetches for program in programs)
     return block.pace(item, ALONE) if case.context.co_resident or not reads_in_steps else 0.0

@@ -9,11 +9,10 @@ from prunecast.launch import LaunchContext, launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import Amounts, launch_amounts, units_of
 from prunecast.models.loops import busiest_sm
-from prunecast.models.rates import SmRates, sm_rates
+from prunecast.models.rates import SmRates, program_traits, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
-from prunecast.plan.misaligned import gather_line_cost, store_cost
 
 
 def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
@@ -78,28 +77,24 @@ class L2Seconds(NamedTuple):
     @classmethod
     def of(cls, context: LaunchContext, amounts: Amounts, traffic: Traffic) -> "L2Seconds":
         """Reads and stores each at their own rate."""
-        gpu = context.gpu
+        gpu, traits, step = context.gpu, program_traits(context.programs), amounts.step
         partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
         stores = traffic.c_bytes + partials
         requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
+        # What reads of a full step cost, over as many bytes in whole lines
+        more = (traits.gathered_lines - 1.0) * float(step[Quantity.B])
+        over_reads = 1.0 + more / (float(step[Quantity.L2]) - more) if more else 1.0
         return cls(
-            reads=requests / _requests_over_reads(context, amounts),
+            reads=requests / over_reads,
             requests=requests,
             stores=stores / gpu.l2_store_bytes_per_s,
-            merging=store_cost(context.programs).lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
+            merging=traits.stores.lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
         )
 
     @property
     def all(self) -> float:
         """Least seconds of reads, stores and lines that are merged."""
         return max(self.requests + self.stores, self.merging)
-
-
-def _requests_over_reads(context: LaunchContext, amounts: Amounts) -> float:
-    """What reads of a full step cost L2, over as many bytes in whole lines."""
-    step = amounts.step
-    more = (gather_line_cost(context.programs) - 1.0) * float(step[Quantity.B])
-    return 1.0 + more / (float(step[Quantity.L2]) - more) if more else 1.0
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:

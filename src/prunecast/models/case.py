@@ -9,7 +9,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules
 from prunecast.models.amounts import Amounts
-from prunecast.models.rates import SmRates
+from prunecast.models.rates import ProgramTraits, SmRates
 from prunecast.models.traffic import Traffic
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -87,6 +87,7 @@ class Case(NamedTuple):
     gpu: GpuSpec
     """The GPU of `context`."""
     rules: MemoryRules
+    traits: ProgramTraits
     amounts: Amounts
     rates: SmRates
     traffic: Traffic

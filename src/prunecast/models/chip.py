@@ -20,7 +20,6 @@ from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.loops import ChipEnds, SmEnds
 from prunecast.models.prefetch import first_weights_s
-from prunecast.models.rates import runs_ahead
 from prunecast.models.terms import FloatArray
 from prunecast.models.traffic import WaveReads
 from prunecast.models.waves import Placement
@@ -148,7 +147,7 @@ def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
     plan = case.plan
     one_after_another = plan.schedule is Schedule.HARDWARE and not case.context.co_resident
     one_after_another &= plan.experts == 1
-    if not one_after_another or not quiet_end.size or not runs_ahead(case.context.programs):
+    if not one_after_another or not quiet_end.size or not case.traits.runs_ahead:
         return 0.0
     later_rounds = plan.blocks / max(case.blocks_in_flight, 1) - 1.0
     return later_rounds * (float(quiet_end.mean()) + prologue_cycles(case.context))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.plan.kernel_plan import KernelPlan
-from prunecast.plan.misaligned import store_cost
+from prunecast.plan.misaligned import StoreCost, gather_line_cost, store_cost
 from prunecast.plan.program import Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
@@ -41,22 +41,31 @@ def sm_rates(plan: KernelPlan, gpu: GpuSpec) -> SmRates:
     )
 
 
-@lru_cache(maxsize=64)
-def runs_ahead(programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether warps that only fetch go on to the next item while others still finish this one."""
-    return any(program.fetches and not program.multiplies for program in programs)
+class ProgramTraits(NamedTuple):
+    """Properties of the warp programs of a launch."""
+
+    runs_ahead: bool
+    """Warps that only fetch go on to the next item while others still finish this one."""
+    copies_through_registers: bool
+    """Warps load the next step, rows of B too, into registers and store it: one step ahead, no more."""
+    waits_for_parts: bool
+    """Owners of split tiles collect the sums themselves; else another launch adds them up."""
+    gathered_lines: float
+    """L2 cost of gathered rows of B, relative to rows that are aligned to lines."""
+    stores: StoreCost
 
 
-@lru_cache(maxsize=64)
-def copies_through_registers(programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether warps load the next step, tokens too, into registers and store it: one step ahead, no more."""
-    return any(i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for program in programs for i in program.step)
-
-
-@lru_cache(maxsize=64)
-def waits_for_parts(programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether owners of split tiles collect the sums themselves; else another launch adds them up."""
-    return any(i.op is Op.WAIT_PARTS for program in programs for i in program.end)
+@lru_cache(maxsize=1024)
+def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
+    """Return the properties of warp programs."""
+    steps = [i for program in programs for i in program.step]
+    return ProgramTraits(
+        runs_ahead=any(program.fetches and not program.multiplies for program in programs),
+        copies_through_registers=any(i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for i in steps),
+        waits_for_parts=any(i.op is Op.WAIT_PARTS for program in programs for i in program.end),
+        gathered_lines=gather_line_cost(programs),
+        stores=store_cost(programs),
+    )
 
 
 def store_rate(context: LaunchContext) -> float:
@@ -67,5 +76,5 @@ def store_rate(context: LaunchContext) -> float:
     # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves,
     # and half of a single wave's stores come together (fitted to twelve products with padded rows, 0007)
     waves = max(context.plan.item_count / busy_sms, 1.0)
-    lines = store_cost(context.programs).lines
+    lines = program_traits(context.programs).stores.lines
     return share_of_l2 * lines / (1.0 + (lines - 1.0) / (waves + 1.0))

@@ -34,7 +34,7 @@ from prunecast.models.bounds import bounds_of, sm_level_cycles
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
 from prunecast.models.chip import QUEUE_ORDER, chip_ends
 from prunecast.models.loops import ChipEnds, chip_cycles
-from prunecast.models.rates import sm_rates
+from prunecast.models.rates import program_traits, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.waves import Placement, place_units, unit_costs
@@ -141,7 +141,7 @@ def look_up(context: LaunchContext) -> Case:
     rules = memory_rules(context)
     traffic = plan_traffic(context, rules, amounts, min(plan.blocks, context.held))
     rates = sm_rates(plan, gpu)
-    return Case(context, plan, gpu, rules, amounts, rates, traffic)
+    return Case(context, plan, gpu, rules, program_traits(context.programs), amounts, rates, traffic)
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:

@@ -10,9 +10,9 @@ from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
 from prunecast.models.amount_loops import RowsOfItems, fetch_again
 from prunecast.models.amounts import Amounts
+from prunecast.models.rates import program_traits
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
-from prunecast.plan.misaligned import store_cost
 
 SEGMENTS, MOST_SEGMENTS = 4, 64
 """Parts of A's columns for each k-slice of a tile, and at most. Kind: choice."""
@@ -103,7 +103,7 @@ def plan_traffic(
         c_bytes=float(total[Quantity.C]),
         partial_bytes=rules.partials,
         read_again_bytes=again,
-        merged_bytes=store_cost(context.programs).fetched * float(total[Quantity.C]),
+        merged_bytes=program_traits(context.programs).stores.fetched * float(total[Quantity.C]),
         l2_bytes=float(total[Quantity.L2]),
         waves=waves,
     )

@@ -10,7 +10,6 @@ from prunecast.launch import LaunchContext
 from prunecast.models.block_times import BlockTimes
 from prunecast.models.case import Case
 from prunecast.models.loops import BlockLists, run_down, run_lists
-from prunecast.models.rates import waits_for_parts
 from prunecast.models.terms import FloatArray
 
 EXACT_WAVES = 64
@@ -117,7 +116,7 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     lists = BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
         times=BlockTimes(*(column[of_item] for column in times)),
-        group=np.where(waits_for_parts(case.context.programs), plan.work.group, -1),
+        group=np.where(case.traits.waits_for_parts, plan.work.group, -1),
         owner=plan.work.owner,
         block_cycles=float(case.gpu.block_start_cycles),
         signal=float(case.gpu.signal_latency_cycles),

@@ -92,7 +92,6 @@ def with_row_starts(
     )
 
 
-@lru_cache(maxsize=64)
 def gather_line_cost(programs: tuple[WarpProgram, ...]) -> float:
     """Return the L2 cost of gathering rows of B, relative to rows that are aligned to lines."""
     costs = (i.line_cost for program in programs for i in program.step if i.op is Op.GATHER_B)
@@ -108,7 +107,6 @@ class StoreCost(NamedTuple):
     """Bytes that L2 fetches from DRAM to complete partial sectors: 0 if rows are aligned to sectors."""
 
 
-@lru_cache(maxsize=64)
 def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
     """Return the cost of the stores of C in the programs, relative to the bytes of C."""
     for program in programs:
