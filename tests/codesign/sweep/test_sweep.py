@@ -30,6 +30,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names
 
 predicting = import_module("prunecast.codesign.sweep.run_sweep")
+equal_importance = import_module("prunecast.codesign.sweep.equal_importance")
 
 SMALL = {
     "gpus": ["h200-sxm", "a100-sxm4-80gb"],
@@ -92,11 +93,12 @@ def test_what_a_worker_keeps_changes_no_result(engine, monkeypatch) -> None:  # 
     kept = [row for group in groups_of(cases).values() for row in predict_group(group)]
     alone = []
     for case in itertools.chain(*groups_of(cases).values()):
-        for known in ("_pruned", "_by_elements", "_shared_importance", "_known_gpu"):
+        for known in ("_pruned", "_by_elements", "_known_gpu"):
             getattr(predicting, known).cache_clear()
+        equal_importance._shared_importance.cache_clear()
         alone += predict_group([case])
     assert kept == alone
-    monkeypatch.setattr(predicting, "MOST_SHARED", 0)
+    monkeypatch.setattr(equal_importance, "MOST_SHARED", 0)
     predicting._pruned.cache_clear()
     assert predict_group([cases[-1]])[0] in kept
 
