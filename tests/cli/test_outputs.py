@@ -38,6 +38,7 @@ TEXTS = {
         "TIME",
         "LAYER=SHARE",
         "PART[:SHARE]",
+        "PATTERN",
         "LIST",
         "I/N",
         "WHERE",
