@@ -68,7 +68,7 @@ def test_options(refused, model, arguments, line):
 def test_commands_without_what_they_need(refused):
     assert "WEIGHTS" in refused("predict")
     assert "No such command 'predikt'" in refused("predikt")
-    assert "--output" in refused("prune", "model.safetensors")
+    assert "wanted -o FOLDER" in refused("prune", "model.safetensors")
 
 
 def test_a_file_that_is_not_there(refused, tmp_path, monkeypatch):
