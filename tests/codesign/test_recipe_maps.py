@@ -57,6 +57,9 @@ def test_a_search_is_predicted_with_its_patterns(source, tmp_path, runtime):
     options = {"gpu": "h200-sxm", "engine": "model", "workload": "prefill:256", "runtime": runtime}
     found = prune_model(source, Targets(sparsity=0.4), out=out, families=["atp", "2:4"], **options).result
     table = predict(out, runtime=runtime, **SETTINGS)
+    other = predict(out, runtime=runtime, **SETTINGS | {"gpu": "h100-sxm"})
+    said = [[each.reason for each in made.skipped if each.layer == "recipe"] for made in (table, other)]
+    assert said == [[], ["its patterns were chosen by times on h200-sxm, these are times on h100-sxm"]]
     patterns = {}
     for rows in table.layers():
         patterns[rows[0].layer] = {row.pattern for row in rows} - {"dense"}

@@ -74,6 +74,7 @@ class Recipe:
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
     tiles : module -> its tiles, if the folder holds them: weights inside tiles may be zero
     removed : parts of the model that were removed, one entry for each kind, see `RemovedParts.rows`
+    gpu : name of the GPU whose times a search compared; empty for other recipes
     """
 
     pattern: str
@@ -87,6 +88,7 @@ class Recipe:
     criterion: str = "magnitude"
     tiles: Mapping[str, TileMap] = field(default_factory=dict)
     removed: tuple[Mapping[str, Any], ...] = ()
+    gpu: str = ""
 
     @property
     def patterns(self) -> dict[str, str]:
@@ -166,7 +168,8 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
     for each in {pattern, *(layer.pattern for layer in layers if layer.pattern)}:
         parse_pattern(each)
     removed = tuple(row for row in document.get("removed") or () if isinstance(row, Mapping))
-    return Recipe(pattern=pattern, layers=layers, removed=removed)
+    gpu = document.get("gpu")
+    return Recipe(pattern=pattern, layers=layers, removed=removed, gpu=gpu if isinstance(gpu, str) else "")
 
 
 def _layer(row: Mapping[str, Any], where: str) -> PrunedLayer:

@@ -39,7 +39,7 @@ from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
-from prunecast.workload.layers import ConvSettings, Source, load_layers
+from prunecast.workload.layers import ConvSettings, Skipped, Source, load_layers
 from prunecast.workload.pruned_maps import MapMaker, no_taller_than, sparsity_for
 from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import (
@@ -195,6 +195,11 @@ def layer_job(
         progress=progress,
     )
     workload = workload_of(weights, settings, recipe) if like is None else like.workload
+    if like is None and recipe is not None and recipe.gpu not in ("", gpu.name):
+        why = f"its patterns were chosen by times on {recipe.gpu}, these are times on {gpu.name}"
+        workload = replace(
+            workload, skipped=(*workload.skipped, Skipped(layer="recipe", kernel=None, reason=why))
+        )
     is_torch = workload.runtime == "torch"
     if is_torch:
         chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
