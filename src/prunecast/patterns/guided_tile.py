@@ -41,8 +41,8 @@ ROUNDING = 1e-12
 
 
 MOST_CONFIRMED = 4
-"""Maximum number of layouts whose time the second prediction confirms. Kind: choice, the fifth was needed for
-none of 300 skewed maps."""
+"""Maximum number of layouts whose time the second prediction confirms. Kind: choice, each costs a
+simulation."""
 
 
 class TileLayout(NamedTuple):
