@@ -17,8 +17,8 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.conv import implicit_plan
+from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.torch.forms import halved_map
-from prunecast.torch.packed import stacked_tiles
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import ModelGraph, Pass, model_time
 from prunecast.workload.graph.joins import launched_together, together
