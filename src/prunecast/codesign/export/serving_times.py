@@ -19,6 +19,7 @@ from prunecast.codesign.recipe_maps import recipe_of
 from prunecast.codesign.settings import settings_of, workload_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.kernels import KERNELS
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.experts.call import ExpertLayer
@@ -117,7 +118,7 @@ class ServingTimes:
         table = predict(weights, progress=progress, crossovers=False, **settings)
         assert table.whole is not None
         times = [phase.best.time for phase in table.whole.phases]
-        is_pruned = any(kernel != "dense" for kernel in table.fastest_kernels())
+        is_pruned = any(KERNELS[kernel].prunes for kernel in table.fastest_kernels())
         return cls(
             model=name_of(weights),
             gpu=spec,
