@@ -50,7 +50,7 @@ WRONG = {
 }
 RIGHT = {
     "log": set(),
-    **{name: {"list"} for name in ("target", "ignore", "remove", "families", "kernels", "resume")},
+    **{name: {"list"} for name in ("target", "ignore", "remove", "families", "kernels", "resume", "loads")},
     **{name: {"bool"} for name in ("crossovers", "few_tokens", "fuse", "trainable", "convolutions", "quiet")},
     **{name: {"text"} for name in ("out", "path", "output", "commit", "name")},
     **{name: {"text", "list"} for name in ("input_size", "stride", "padding")},

@@ -194,6 +194,7 @@ def _words(kind: Any, *, several: bool = False) -> Iterator[str]:
         keys, values = (" or ".join(_words(one, several=True)) for one in inside)
         yield f"{'mappings' if several else 'a mapping'} of {keys} to {values}"
     else:
-        count = "" if Ellipsis in inside or not issubclass(origin, tuple) else f"{len(inside)} "
-        each = " or ".join(dict.fromkeys(word for one in inside for word in _words(one, several=True)))
+        kinds = [one for one in inside if one is not Ellipsis]
+        count = "" if len(kinds) < len(inside) or not issubclass(origin, tuple) else f"{len(inside)} "
+        each = " or ".join(dict.fromkeys(word for one in kinds for word in _words(one, several=True)))
         yield f"{'lists' if several else 'a list'} of {count}{each}"

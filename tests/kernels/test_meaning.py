@@ -54,8 +54,8 @@ def test_stspmm_means_the_same_however_it_is_assigned_and_split(capability, spli
     tiles = tiles_keeping([900, 0, 70, 1], height=64, k=1000, m=250)
     gpu = toy_gpu(compute_capability=capability)
     plan = fastest_plan("stspmm", tiles, 70, "fp16", gpu, assignment=assignment, split=split)
-    shares_blocks = assignment != "longest-first" and len(plan.work.block_start) > 2
-    if assignment == "stream-k" or shares_blocks or isinstance(split, int) and assignment == "longest-first":
+    by_blocks, several = assignment != "longest-first", len(plan.work.block_start) > 2
+    if assignment == "stream-k" or (several if by_blocks else isinstance(split, int)):
         assert plan.work.parts.max() > 1
     check_meaning(plan, tiles.mask())
 

@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.stspmm import ASSIGNMENTS
+from prunecast.kernels.tile.stspmm import ASSIGNMENTS, STREAM_K
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules
@@ -66,7 +66,7 @@ def test_one_token_blocks_that_lie_together() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
 def test_split_tiles_under_every_assignment_and_policy(assignment: str, policy: str) -> None:
-    gpu = toy_gpu(sm_count=3)
+    gpu = toy_gpu(sm_count=3 * STREAM_K.get(assignment, 1))
     plan = fastest_plan("stspmm", TILES, N, "fp16", gpu, assignment=assignment, split=2)
     assert plan.work.parts.max() > 1
     assert_agree(plan, gpu, policy)

@@ -24,7 +24,7 @@ WRONG = {
 }
 RIGHT = {
     **{name: {"list"} for name in ("target", "ignore")},
-    **{name: {"bool"} for name in ("few_tokens", "fuse", "trainable", "convolutions", "quiet")},
+    **{name: {"bool"} for name in ("few_tokens", "fuse", "trainable", "convolutions", "only_gains", "quiet")},
 }
 PARAMETERS = inspect.signature(sparsify).parameters
 

@@ -94,7 +94,7 @@ def sparsify(
     fuse: bool = True,
     trainable: bool = False,
     convolutions: bool = False,
-    example: Any = None,
+    example: torch.Tensor | Sequence[int | torch.Tensor | Sequence[int]] | None = None,
     only_gains: bool = True,
     progress: Progress | None = None,
     quiet: bool = False,
@@ -136,6 +136,8 @@ def sparsify(
     start = time.monotonic()
     spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
     _check(max_tokens, sparsity)
+    if example is not None and not (convolutions and fuse):
+        raise BadInput("example is of networks as a whole: wanted convolutions=True and fuse=True with it")
     found, left = find_layers(model, convolutions=convolutions)
     network = trace(model) if convolutions and fuse else Traced()
     if network.why:
