@@ -1,10 +1,14 @@
 import io
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from prunecast.cli.compare import _show
 from prunecast.cli.tables import Page
+from prunecast.codesign import Comparison
+from prunecast.codesign.compare import GpuRow
 
 
 def printed(rows, *, terminal, width=100):
@@ -42,3 +46,54 @@ def test_long_names_are_folded_and_numbers_are_not():
     assert max(len(line) for line in text.splitlines()) <= 40
     assert "123456.0" in text
     assert text.count("x") == 90
+
+
+def test_no_line_ends_in_spaces_without_a_terminal():
+    text = printed([{"us": "1.0", "layer": "a"}, {"us": "2.0", "layer": "abc"}], terminal=False)
+    assert text.splitlines() == [" us  layer", "1.0  a", "2.0  abc"]
+
+
+GPU = GpuRow(
+    gpu="a100-sxm4-80gb",
+    dense_seconds=0.1234,
+    seconds=0.0987,
+    seconds_low=0.0876,
+    seconds_high=0.1234,
+    per_s=12345.0,
+    memory_bytes=14.3e9,
+    gpu_bytes=80 * 10**9,
+    fits=True,
+    largest_batch=30,
+    joules=0.1424,
+    cost_per_million=None,
+    evidence="published",
+)
+
+
+def shown(*gpus):
+    out = io.StringIO()
+    page = Page(Console(file=out, width=1000, force_terminal=False, color_system=None))
+    _show(Comparison(columns=(), rows=(), unmatched=(), gpus=gpus), page, details=False)
+    return out.getvalue()
+
+
+def test_a_row_for_each_gpu_fits_80_columns():
+    far = replace(GPU, gpu="v100-pcie-16gb", fits=False, memory_bytes=164e9, evidence="guess")
+    for price in (None, 0.2564):
+        text = shown(*(replace(gpu, cost_per_million=price) for gpu in (GPU, far)))
+        assert max(map(len, text.splitlines())) <= 80
+        assert "14.3  others" in text
+        assert "164 no  guess" in text
+        assert ("0.256" in text) == (price is not None)
+
+
+def test_names_of_gpus_stay_different():
+    priced = replace(GPU, cost_per_million=0.2564)
+    both = shown(priced, replace(priced, gpu="a100-pcie-80gb"))
+    rows = both.splitlines()[1:3]
+    assert len({row.split()[0] for row in rows}) == 2
+
+
+def test_layers_without_a_model_have_no_memory():
+    bare = replace(GPU, per_s=None, memory_bytes=None, fits=None, largest_batch=None, joules=None)
+    assert shown(bare).splitlines()[0].split() == ["GPU", "dense", "pruned", "interval", "gain", "source"]

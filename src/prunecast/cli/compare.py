@@ -10,18 +10,29 @@ from prunecast.cli.guard import Reads, gpu_files, weight_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
-from prunecast.text import Cells, gigabytes, microseconds, milliseconds, significant
+from prunecast.text import Cells, gigabytes, microseconds, milliseconds, shortened, significant
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prunecast.cli.tables import Page
     from prunecast.codesign import Comparison
     from prunecast.codesign.compare import GpuRow
 
 MOST_UNMATCHED = 6
-EVIDENCE_WORDS = (
-    "Evidence: kernels measured by this project, dense times published by others, or a guess from the",
-    "specification of the GPU. Per second, J (energy) and price of a million: tokens or images of the",
-    "pruned model.",
+WIDTH = 80
+"""Characters of a line."""
+SHORTEST_NAME = 8
+"""Characters of a GPU's name that are shown in any case."""
+SHORT_SOURCES = {"measured": "own", "published": "others"}
+GPU_WORDS = (
+    "Times in ms, with the interval of pruned. Source: kernels measured by this",
+    "project (own), dense times published by others, or a guess from the GPU's",
+    "specification.",
+)
+MODEL_WORDS = (
+    "Of the pruned model: tokens or images per second, J (energy) of each, GB of",
+    "weights, cache and activations (`no`: the GPU has too little memory).",
 )
 
 
@@ -111,10 +122,10 @@ def _rows(comparison: "Comparison") -> list[Row]:
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     """Print a row for each GPU; the layers of two files, or with `details`."""
     if comparison.gpus:
-        has_prices = any(row.cost_per_million is not None for row in comparison.gpus)
-        cells = [_gpu_cells(row, has_prices=has_prices) for row in comparison.gpus]
-        page.table(cells, words=("GPU", "fits", "evidence"))
-        page.say("", *EVIDENCE_WORDS)
+        page.table(_gpu_table(comparison.gpus), words=("GPU", "source"))
+        page.say("", *GPU_WORDS, *(() if comparison.gpus[0].fits is None else MODEL_WORDS))
+        if any(row.cost_per_million is not None for row in comparison.gpus):
+            page.say("Cost: price of a million tokens or images.")
         if not details:
             page.say("Every kernel of every layer: --details")
             return
@@ -122,24 +133,35 @@ def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     _show_layers(comparison, page)
 
 
+def _gpu_table(gpus: "Sequence[GpuRow]") -> list[Cells]:
+    """Return a row for each GPU, at most `WIDTH` characters wide: long names lose their middle if they
+    still differ then.
+    """
+    has_prices = any(row.cost_per_million is not None for row in gpus)
+    rows = [_gpu_cells(row, has_prices=has_prices) for row in gpus]
+    others = (max(len(title), *(len(row[title]) for row in rows)) for title in rows[0] if title != "GPU")
+    left = max(SHORTEST_NAME, WIDTH - sum(2 + width for width in others))
+    names = [shortened(row.gpu, left) for row in gpus]
+    if len({*names}) < len({row.gpu for row in gpus}):
+        return rows
+    return [{**row, "GPU": name} for row, name in zip(rows, names, strict=True)]
+
+
 def _gpu_cells(row: "GpuRow", *, has_prices: bool) -> Cells:
-    model = {}
+    memory = {}
     if row.memory_bytes is not None:
-        model = {
-            "GB": f"{gigabytes(row.memory_bytes)} of {gigabytes(row.gpu_bytes)}",
-            "fits": "yes" if row.fits else "no",
-        }
+        memory = {"GB": gigabytes(row.memory_bytes) + ("" if row.fits else " no")}
     return {
         "GPU": row.gpu,
-        "dense ms": milliseconds(row.dense_seconds),
-        "pruned ms": milliseconds(row.seconds),
-        "(low - high)": f"({milliseconds(row.seconds_low)} - {milliseconds(row.seconds_high)})",
-        "speedup": f"{row.speedup:.2f}x",
-        **({} if row.per_s is None else {"per second": f"{row.per_s:,.0f}"}),
+        "dense": milliseconds(row.dense_seconds),
+        "pruned": milliseconds(row.seconds),
+        "interval": f"{milliseconds(row.seconds_low)}-{milliseconds(row.seconds_high)}",
+        "gain": f"{row.speedup:.2f}x",
+        **({} if row.per_s is None else {"per s": f"{row.per_s:,.0f}"}),
         **({} if row.joules is None else {"J": significant(row.joules)}),
-        **({"a million": significant(row.cost_per_million or "")} if has_prices else {}),
-        **model,
-        "evidence": row.evidence,
+        **({"cost": significant(row.cost_per_million or "")} if has_prices else {}),
+        **memory,
+        "source": SHORT_SOURCES.get(row.evidence, row.evidence),
     }
 
 

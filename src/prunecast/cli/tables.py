@@ -50,7 +50,13 @@ class Page:
             )
         for row in rows:
             table.add_row(*map(_safe, row.values()))
-        self._console.print(table)
+        if self._console.is_terminal:
+            self._console.print(table)
+            return
+        with self._console.capture() as captured:
+            self._console.print(table)
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _safe(text: str) -> str:
