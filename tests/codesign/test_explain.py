@@ -35,7 +35,7 @@ def facts(explanation, title):
 
 @pytest.fixture(scope="module")
 def simulated():
-    return explained()
+    return explained(kernel="tile-wise")
 
 
 def test_sections_stand_in_a_profilers_order(simulated):
@@ -150,7 +150,7 @@ def test_the_closed_form_model_explains_less():
 def test_the_document_is_json_and_holds_the_prediction(simulated):
     document = simulated.document()
     assert document["predictions"][0]["kernel"] == "tile-wise"
-    assert json_text(document) == json_text(explained().document())
+    assert json_text(document) == json_text(explained(kernel="tile-wise").document())
 
 
 def test_one_layer_at_a_time():
@@ -166,6 +166,23 @@ def test_one_layer_at_a_time():
 def test_without_a_kernel_it_is_one_that_runs_the_pattern(pattern, kernel):
     told = explain(uneven(256, 256), gpu="h200-sxm", tokens=256, engine="model", pattern=pattern)
     assert told.prediction.kernel == kernel
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 64, 65, 1024])
+def test_without_a_kernel_it_is_the_fastest_in_tiles(tokens):
+    asked = {"gpu": "h200-sxm", "tokens": tokens, "engine": "model"}
+    able = ["tile-wise", "stspmm"] + (["small-n"] if tokens <= 64 else [])
+    rows = predict(uneven(2048, 1024), kernels=able, crossovers=False, **asked)
+    least = min(row.seconds for row in rows if row.kernel in able)
+    told = explain(uneven(2048, 1024), **asked)
+    assert told.prediction.pattern == "tile-wise:128"
+    assert told.prediction.seconds == least
+    assert tokens > 1 or told.prediction.kernel == "small-n"
+
+
+def test_a_layer_that_no_kernel_runs_is_refused():
+    with pytest.raises(BadInput, match="fp8"):
+        explained(uneven(256, 256), dtype="fp8", tokens=64)
 
 
 @pytest.mark.parametrize(

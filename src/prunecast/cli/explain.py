@@ -23,7 +23,7 @@ def explain(
     kernel: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", show_default="the first that runs the pattern", help="Kernel to explain."
+            metavar="NAME", show_default="the fastest that runs the pattern", help="Kernel to explain."
         ),
     ] = None,
     options: opt.LayerOptions,

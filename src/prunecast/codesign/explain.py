@@ -1,12 +1,12 @@
 """`explain`: where the time of one layer goes and what would reduce it, in the order of a GPU profiler."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, LayerCase, advise
 from prunecast.codesign.explain_sections import Section, sections_of, verdict_of
-from prunecast.codesign.layer_job import start_layer
+from prunecast.codesign.layer_job import LayerJob, start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.result import Result
@@ -20,15 +20,15 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
-from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns import TileMap
 from prunecast.patterns.sources import Layer
 from prunecast.settings import LayerSettings
 from prunecast.text import Cells
-from prunecast.workload.candidates import kernels_of
 from prunecast.workload.engines import Progress, silent
+from prunecast.workload.layer_launches import seconds_of
 from prunecast.workload.layers import Source, name_of
 from prunecast.workload.pruned_maps import MapMaker
-from prunecast.workload.workload import has_model
+from prunecast.workload.workload import WorkloadLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,7 +92,8 @@ def explain(
 ) -> Explanation:
     """Explain the predicted time of one layer and kernel. Other `options` are those of `predict`.
 
-    Without a kernel, the first kernel that runs the pattern is explained; without a pattern, tile-wise.
+    Without a kernel, the fastest of those that run the pattern is explained, by the closed form; without a
+    pattern, tile-wise.
 
     Raises
     ------
@@ -101,17 +102,15 @@ def explain(
     if "kernels" in options:
         raise TypeError("explain: wanted one kernel as kernel=, got kernels=")
     settings = settings_of(weights, {"gpu": gpu, **options})
-    pattern = settings["pattern"]
-    able = kernels_of(parse_pattern(pattern or TILE_WISE.natural_pattern).canonical)
-    first = able[0]
-    if settings["runtime"] != "engine" and has_model(weights):
-        first = next((name for name in able if KERNELS[name].in_torch), first)
-    settings["kernels"] = (kernel or first,)
+    if kernel is not None:
+        settings["kernels"] = (kernel,)
     job = layer_job(weights, settings, progress)
     layer, *others = job.launches.layers.values()
     if others:
         names = ", ".join(each.name for each in (layer, *others)[:3])
         raise BadInput(f"explain takes one layer, got {1 + len(others)} ({names}, ...): name one with target")
+    if kernel is None:
+        job = _with_fastest(job, layer, settings["pattern"])
     progress("predicting", 0, 1)
     prediction = start_layer(job, layer)().predictions[-1]
     progress("trying changes", 0, 1)
@@ -120,7 +119,7 @@ def explain(
     if prediction.plan.source is None:
         kept = None
         if KERNELS[prediction.kernel].prunes:
-            wanted = job.candidates[-1].pattern
+            wanted = job.candidates_of.get(layer.name, job.candidates)[-1].pattern
             kept = job.launches.maker.map_of(layer.name, wanted, job.sparsity, natural=job.launches.natural)
         sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "n", "dtype")}
         case = LayerCase(**sizes, kept=kept, engine=job.engine)
@@ -132,6 +131,32 @@ def explain(
         advice=advice,
         provenance=provenance_of(job, settings, name_of(weights), weights_hash_of(job)),
     )
+
+
+def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> LayerJob:
+    """Return the job with one sparse kernel for the layer: the fastest by the closed form.
+
+    Raises
+    ------
+    BadInput : no kernel runs the layer
+    """
+    known = job.candidates_of.get(layer.name)
+    natural = None if known or pattern else TILE_WISE.natural_pattern
+    sparse = [one for one in known or job.candidates if KERNELS[one.kernel].prunes]
+    able = [one for one in sparse if natural in (None, one.pattern)]
+    if not able:
+        return job
+    seconds, why = {}, None
+    for one in able:
+        try:
+            sequences = job.launches.sequences(layer, job.plan(layer, one)[1])
+            seconds[one] = seconds_of(sequences, job.engine.estimated_seconds)
+        except BadInput as error:
+            why = why or error
+    if why is not None and not seconds:
+        raise why
+    chosen = (job.candidates[0], min(seconds, key=lambda one: seconds[one]))
+    return replace(job, strict=True, candidates=chosen, candidates_of={layer.name: chosen} if known else {})
 
 
 def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
