@@ -1,6 +1,14 @@
+import numpy as np
 import pytest
 
-from prunecast.workload.pruned_maps import fit_pattern
+from prunecast.patterns import parse_pattern
+from prunecast.patterns.sources.weight_set import Layer
+from prunecast.workload.pruned_maps import MapMaker, fit_pattern, retained_importance, sparsity_retaining
+
+
+def layer_of(name: str, m: int, scale: float) -> Layer:
+    weights = (scale * np.random.default_rng(m).random((m, 128))).astype(np.float32)
+    return Layer(name=name, shape=weights.shape, load=lambda: weights, dtype="fp32")
 
 
 @pytest.mark.parametrize(
@@ -18,3 +26,29 @@ def test_a_pattern_is_cut_to_powers_of_two_that_fit(text, m, k, fitted):
     found = fit_pattern(text, m, k)
     assert found.pattern.canonical == fitted
     assert (found.note == "") == (text == fitted)
+
+
+@pytest.mark.parametrize("sparsity", [0.5, 0.75])
+def test_layers_of_one_fitted_pattern_are_ranked_together_and_others_apart(sparsity):
+    """Layers of 64, 128 and 32 rows: the last one gets lower tiles, and has the largest weights."""
+    layers = {m: layer_of(f"w{m}", m, scale) for m, scale in ((64, 1.0), (128, 3.0), (32, 9.0))}
+    maker = MapMaker({layer.name: layer for layer in layers.values()}, "global")
+    maker.map_of("w64", "tile-wise:64", 0.25, natural=True)  # must not decide for other sparsities
+    kept = {m: maker.map_of(f"w{m}", "tile-wise:64", sparsity, natural=True).mask() for m in layers}
+    scores = {f"w{m}": np.abs(layers[m].weights) for m in (64, 128)}
+    ranked = parse_pattern("tile-wise:64").prune(scores, sparsity, "global")
+    for m in (64, 128):
+        np.testing.assert_array_equal(kept[m], ranked[f"w{m}"])
+    alone = parse_pattern("tile-wise:32").prune({"": np.abs(layers[32].weights)}, sparsity)[""]
+    np.testing.assert_array_equal(kept[32], alone)
+
+
+@pytest.mark.parametrize("wanted", [0.3, 0.9, 0.999])
+def test_the_sparsity_that_retains_enough_is_the_highest_of_all_steps(wanted):
+    pattern, importance = parse_pattern("tile-wise:16"), np.random.default_rng(0).random((64, 96)) ** 3
+    enough = [
+        step / 1000
+        for step in range(991)
+        if retained_importance(importance, pattern.prune({"": importance}, step / 1000)[""]) >= wanted
+    ]
+    assert sparsity_retaining(pattern, importance, wanted) == max(enough)

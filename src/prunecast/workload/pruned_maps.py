@@ -170,7 +170,7 @@ class MapMaker:
         self._remember = remember
         self._importance: dict[tuple[str, bool], ImportanceArray] = {}
         self._made: dict[_MapId, PrunedMap] = {}
-        self._ranked_together: dict[tuple[Pattern, str], dict[str, MaskArray]] = {}
+        self._ranked_together: dict[tuple[Pattern, float | None, str], dict[str, MaskArray]] = {}
 
     def map_of(
         self, name: str, wanted: str, sparsity: float | None, *, natural: bool, guide: Guide | None = None
@@ -217,7 +217,7 @@ class MapMaker:
         pattern = key.pattern if guide is None else key.pattern.timed_by(guide.seconds, guide.confirm)
         if self._scope == "layer":
             return pattern.prune({key.name: self.importance(key.name, pattern)}, key.sparsity)
-        together = pattern, key.guide
+        together = pattern, key.sparsity, key.guide
         if together not in self._ranked_together:
             alike = {
                 other: importance_of(layer, pattern)
