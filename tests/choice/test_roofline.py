@@ -53,6 +53,24 @@ def test_one_heavy_tile_is_waited_for():
     assert cycles(uneven) == pytest.approx(9e4)
 
 
+@pytest.mark.parametrize(("pipe", "mean_cycles"), [(100.0, 1125 / 2), (600.0, 600.0)])
+def test_uneven_items_share_the_sms_by_latency_or_by_the_pipe(pipe, mean_cycles):
+    """Eight items on four SMs of two blocks: one of 2000 cycles, seven of 1000, so that the mean is 1125."""
+    uneven = times(8, pipe=pipe, slots=2)._replace(alone=np.array([2000.0] + [1000.0] * 7))
+    assert cycles(uneven) == pytest.approx(2 * mean_cycles + 2000 / 2)
+    split = uneven._replace(fix_up=10.0)
+    assert cycles(split) == pytest.approx(2 * mean_cycles + 2 * 10)
+    persistent = uneven._replace(alone=np.array([1300.0] + [1100.0] * 7), once=50.0)
+    assert cycles(persistent) == pytest.approx(50 + max(2 * max(1125 / 2, pipe), 1300))
+
+
+def test_items_within_a_tenth_of_their_mean_make_whole_waves():
+    for longest, expected in ((1.09, 2 * 1000), (1.11, 5 / 4 * 1000 + 0.5 * 1110)):
+        others = (5 - longest) / 4
+        alone = 1000 * np.array([longest] + [others] * 4)
+        assert cycles(times(5)._replace(alone=alone)) == pytest.approx(expected)
+
+
 def test_dram_and_l2_bound_a_launch():
     gpu = toy_gpu()
     reads = times(1)._replace(weight_bytes=1e9, read_bytes=3e9)

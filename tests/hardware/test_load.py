@@ -145,6 +145,14 @@ class TestFileForm:
             document[key] = value
         assert f"{key} must be a text, got {value!r}" in complaint(tmp_path, document)
 
+    @pytest.mark.parametrize("key", ["name", "title"])
+    def test_names_of_two_hundred_characters_are_the_longest(self, tmp_path, document, key):
+        document[key] = "x" * 200
+        assert load_gpu(write_toml(tmp_path / "mine.toml", document)).sm_count == 132
+        for bad in ("x" * 201, "two\nlines"):
+            document[key] = bad
+            assert f"{key} must be printable and short" in complaint(tmp_path, document)
+
     @pytest.mark.parametrize("value", [9.0, 90, "90", "9", "sm_90", "9.0a", "0.5"])
     def test_compute_capability(self, tmp_path, document, value):
         document["compute_capability"] = value
@@ -289,6 +297,26 @@ class TestQuantitiesTogether:
         message = complaint(tmp_path, document)
         assert f": {quantity}: " in message
         assert cause in message
+
+    @pytest.mark.parametrize(
+        ("quantity", "value"),
+        [
+            ("l2_usable_bytes", 62_914_560),
+            ("dram_bytes_per_s", 4.8e12),
+            ("shared_bytes_per_block", 233_472),
+            ("shared_latency_cycles", 282),
+            ("graph_launch_s", 2.4e-6),
+            ("threads_per_block", 2048),
+            ("mma_sync_share", 1.0),
+            ("sparse_tensor_factor", 0.0),
+            ("sparse_tensor_factor", 1.0),
+            ("clock_burst_hz", [1.98e9] * 6),
+        ],
+    )
+    def test_a_value_at_its_limit_contradicts_nothing(self, tmp_path, document, quantity, value):
+        document[quantity]["value"] = value
+        spec = load_gpu(write_toml(tmp_path / "mine.toml", document))
+        assert getattr(spec, quantity) == (tuple(value) if isinstance(value, list) else value)
 
 
 class TestFingerprint:

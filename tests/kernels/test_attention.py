@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names, load_gpu
+from prunecast.hardware.costs import load_costs
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.attention.choose import kernel_for
+from prunecast.kernels.libraries.attention.math_path import math_parts
 from prunecast.kernels.libraries.attention.seconds import attention_clock_hz, costs_of, parts_of
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.attention.work import CallWork, tiles_of, work_of
@@ -157,6 +159,29 @@ def test_torch_takes_its_unfused_path_only_where_no_fused_kernel_serves() -> Non
     math = attention_call(shape, load_gpu("gtx-1080-ti"), runtime="torch")
     assert math.kernel == "math"
     assert math.seconds > 5 * attention_call(shape, load_gpu("t4"), runtime="torch").seconds
+
+
+def test_the_unfused_path_scores_every_pair_of_query_and_key() -> None:
+    """3 sequences of 128 queries and 512 keys, 8 heads of 64 features; the mask hides no pair."""
+    gpu, pairs, features = H100, 3 * 8 * 128 * 512, 8 * 64
+    costs = load_costs("prunecast.kernels.libraries.attention", gpu.compute_capability)
+    flop_per_s = 2 * gpu.fp32_fma_per_clk_per_sm * gpu.sm_count * gpu.clock_burst_hz[0]
+    shape = Attention(3, 128, 512, 8, 2, 64, is_causal=False)
+    parts = math_parts(shape, gpu)
+    kernels = costs["math_launches"]
+    operand_elements = 2 * 3 * features * (128 + 512)
+    passes, mask_passes = costs["math_score_passes"], costs["math_mask_passes"]
+    copy_s = 1.0 / gpu.dram_copy_bytes_per_s
+    assert parts["launch"] == pytest.approx(kernels * (gpu.graph_launch_s + costs["math_start_s"]))
+    assert parts["products"] == pytest.approx(2 * 2 * pairs * 64 / flop_per_s / costs["math_product_share"])
+    assert parts["scores"] == pytest.approx(passes * 4 * pairs * copy_s)
+    assert parts["operands"] == pytest.approx(costs["math_operand_passes"] * 2 * operand_elements * copy_s)
+    for masked in (shape._replace(has_mask=True), shape._replace(is_causal=True)):
+        expected = {**parts, "scores": pytest.approx((passes + mask_passes) * 4 * pairs * copy_s)}
+        assert math_parts(masked, gpu) == expected
+    # one new token attends to all keys: torch builds no causal mask
+    token = shape._replace(queries=1)
+    assert math_parts(token._replace(is_causal=True), gpu) == math_parts(token, gpu)
 
 
 @pytest.mark.parametrize(

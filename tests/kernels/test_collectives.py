@@ -49,6 +49,15 @@ def test_bytes_of_a_gpu_are_those_of_all_messages(form, gpus):
     assert set(sent.values()) == {form.sent(64, gpus)}
 
 
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_start_grows_by_a_hop_for_each_gpu_beyond_two(form, gpus):
+    numbers = {f"{form.costs}_start_s": 5e-6, f"{form.costs}_hop_s": 1e-6, f"{form.costs}_share": 0.5}
+    parts = form.parts(64.0, gpus, 1e9, numbers)
+    assert parts["launch"] == pytest.approx({2: 5e-6, 4: 7e-6, 8: 11e-6}[gpus])
+    assert parts["link"] == pytest.approx(form.sent(64, gpus) / 0.5e9)
+
+
 @given(st.integers(1, 2**30), nodes, st.sampled_from(KINDS))
 def test_parts_add_up_and_no_link_is_faster_than_its_peak(size, gpus, kind):
     call = collective(kind, size, gpus, H200)

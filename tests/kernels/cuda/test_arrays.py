@@ -1,7 +1,9 @@
 """What operators refuse, in numbers and words; none of it needs a GPU."""
 
 import ctypes
+import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels.device import arrays
 from prunecast.kernels.device.arrays import Rooms, Wanted, check_given, check_weights, multiply
-from prunecast.kernels.device.frameworks import Given
+from prunecast.kernels.device.frameworks import Given, _copy_rows
 from prunecast.plan.misaligned import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
@@ -81,6 +83,27 @@ def test_rows_are_copied_in_the_widest_words(tokens, item_bytes, width):
     row_bytes = tokens * item_bytes
     assert word_bytes(item_bytes, row_bytes, 512, 256, row_bytes) == width
     assert word_bytes(item_bytes, row_bytes, 512 + item_bytes) == item_bytes
+
+
+@pytest.mark.parametrize(("tokens", "to_bytes", "of_bytes"), [(24, 64, 48), (12, 40, 24), (3, 10, 6)])
+def test_copies_in_words_move_the_rows_and_nothing_around_them(monkeypatch, tokens, to_bytes, of_bytes):
+    """Rows of 48, 24 and 6 bytes: in words of 16, 8 and 2. NumPy stands in for CuPy."""
+
+    def rows_at(memory, row_bytes):
+        data = SimpleNamespace(ptr=memory.ctypes.data, memory=memory)
+        return SimpleNamespace(shape=(5, tokens), itemsize=2, strides=(row_bytes, 2), data=data)
+
+    def from_memory(shape, dtype, data, strides):
+        return np.ndarray(shape, dtype, data.memory, 0, strides)
+
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=from_memory))
+    to, of = (
+        np.arange(5 * size // 2, dtype=np.uint16) + first for size, first in ((to_bytes, 0), (of_bytes, 1000))
+    )
+    expected = to.reshape(5, -1).copy()
+    expected[:, :tokens] = of.reshape(5, -1)[:, :tokens]
+    _copy_rows(rows_at(to, to_bytes), rows_at(of, of_bytes))
+    np.testing.assert_array_equal(to.reshape(5, -1), expected)
 
 
 def test_an_array_of_the_host_is_refused_by_name():

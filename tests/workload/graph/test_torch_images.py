@@ -1,15 +1,19 @@
 """What stands around convolutions in torch: launches by hand, and laws of their times."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import ConvShape
+from prunecast.kernels import ConvGrid, ConvShape, implicit_plan, plan_dense
+from prunecast.models import estimate
+from prunecast.patterns import dense_tile_map
 from prunecast.workload.graph import ModelGraph, model_time
 from prunecast.workload.graph.model_graph import Operation, convolved
 from prunecast.workload.graph.model_time import lost_epilogues
-from prunecast.workload.graph.runtimes import torch_costs
+from prunecast.workload.graph.runtimes import cudnn_seconds, torch_costs
 
 GPU = load_gpu("h200-sxm")
 IMAGES, CHANNELS, SIDE = 64, 32, 14
@@ -79,3 +83,24 @@ def test_one_dense_convolution_loses_what_the_images_around_it_take_more() -> No
         assert lost[name] == pytest.approx(apart)
     assert lost["two"] > lost["one"] == 0.0  # the first one can be dense in planes
     assert not lost_epilogues(block(), GPU)
+
+
+@pytest.mark.parametrize(("filters", "side"), [(128, 14), (64, 28)])
+def test_a_dense_convolution_in_planes_lasts_as_long_as_its_tiles_that_keep_everything(filters, side) -> None:
+    conv = ConvShape.square(filters, side, 3, batch=IMAGES)
+    grid = ConvGrid.of_network(conv)
+    library = implicit_plan(plan_dense(filters, conv.k, grid.conv.n, "fp16", GPU), grid.conv)
+    tiles = dense_tile_map(filters, conv.k, filters)
+    own = fastest_plan("stspmm", tiles, grid.n, "fp16", GPU, source=grid)
+    own_s, library_s = (estimate(plan, GPU).seconds for plan in (own, library))
+    images = convolved("conv", filters, conv)
+    costs = torch_costs(GPU)
+    assert cudnn_seconds(replace(images, layout="features"), GPU, library_s) == pytest.approx(own_s)
+    assert cudnn_seconds(images, GPU, library_s) == pytest.approx(
+        costs["conv_s"] + costs["conv_share"] * library_s
+    )
+    for other in (
+        replace(images, is_sparse=True),
+        convolved("one", filters, ConvShape.square(filters, side, 1, batch=IMAGES)),
+    ):
+        assert cudnn_seconds(other, GPU, library_s) == library_s
