@@ -13,7 +13,15 @@ from prunecast.hardware.costs import load_costs
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.attention.choose import kernel_for
 from prunecast.kernels.libraries.attention.math_path import math_parts
-from prunecast.kernels.libraries.attention.seconds import attention_clock_hz, costs_of, parts_of
+from prunecast.kernels.libraries.attention.seconds import (
+    COSTS,
+    attention_clock_hz,
+    costs_of,
+    dram_bytes,
+    parts_of,
+    sm_cycles,
+    step_cycles,
+)
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.attention.work import CallWork, tiles_of, work_of
 from prunecast.kernels.libraries.surrogate import table
@@ -104,6 +112,48 @@ def test_many_calls_at_once_are_the_calls_one_by_one(many: list[Attention]) -> N
     found = parts_of(together, costs, H100, clock_hz).seconds
     for seconds, work, hz in zip(found, works, clock_hz, strict=True):
         assert seconds == pytest.approx(float(parts_of(work, costs, H100, hz).seconds))
+
+
+def work_of_ctas(ctas: float, mean: float, longest: float) -> CallWork:
+    """Half-used tiles of 64 rows, 128 keys and 128 features."""
+    counts = {"ctas": ctas, "steps": ctas * mean, "longest": longest, "rows": 32.0, "tile_rows": 64.0}
+    no_bytes = {name: 0.0 for name in CallWork._fields if name.endswith("_bytes")}
+    return CallWork(**counts, **no_bytes, tile_keys=128.0, width=128.0, splits=1.0)
+
+
+def test_cycles_of_a_step_are_its_products_exponentials_and_loads() -> None:
+    work, none = work_of_ctas(132.0, 6.0, 6.0), dict.fromkeys((*COSTS, "is_mma"), 0.0)
+    scores, rate = 64 * 128, H100.tensor_bf16_fma_per_clk_per_sm
+    for name, factor, cycles in (
+        ("step_clk", 100.0, 100.0),
+        ("product_ratio", 1.5, 1.5 * scores * 2 * 128 / rate),
+        ("exponential_ratio", 3.0, 3.0 * scores / 16),
+        ("load_ratio", 0.5, 0.5 * 2 * 128 * 128 * 2 / H100.l2_port_bytes_per_clk_per_sm),
+    ):
+        assert step_cycles(work, {**none, name: factor}, H100) == pytest.approx(cycles)
+
+
+def test_unequal_ctas_and_a_last_wave_that_is_partly_empty_cost_their_shares() -> None:
+    """2.5 waves; a tile of 50 + 8 / 2 x 128 / 64 = 58 cycles, steps of 100, 6 on average, at most 9."""
+    none = dict.fromkeys((*COSTS, "is_mma"), 0.0)
+    costs = {**none, "tile_clk": 50.0, "tile_row_clk": 8.0, "step_clk": 100.0}
+    work = work_of_ctas(2.5 * H100.sm_count, 6.0, 9.0)
+    assert sm_cycles(work, costs, H100) == pytest.approx(2.5 * 658)
+    assert sm_cycles(work, {**costs, "tail_ratio": 0.4}, H100) == pytest.approx(2.7 * 658)
+    assert sm_cycles(work, {**costs, "unequal_ratio": 0.5}, H100) == pytest.approx(2.5 * 658 + 0.5 * 3 * 100)
+    both = (1645.0**6 + (2.0 * 958) ** 6) ** (1 / 6)
+    assert sm_cycles(work, {**costs, "lone_ratio": 2.0}, H100) == pytest.approx(both)
+
+
+@pytest.mark.parametrize(("over_l2", "cold", "in_dram"), [(0, False, 0.0), (0, True, 3e6), (1, False, None)])
+def test_operands_that_exceed_l2_come_from_dram_and_others_only_if_cold(
+    over_l2: int, cold: bool, in_dram: float | None
+) -> None:
+    """In a cold cache, only keys that this pass did not write: 3 MB here."""
+    keys = 5e6
+    queries = H100.l2_usable_bytes - keys + over_l2
+    work = work_of_ctas(132.0, 1.0, 1.0)._replace(query_bytes=queries, key_bytes=keys, cached_key_bytes=3e6)
+    assert dram_bytes(work, H100, cold) == (queries + keys if in_dram is None else in_dram)
 
 
 def test_a_window_reads_no_more_than_all_keys() -> None:

@@ -9,7 +9,15 @@ from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
 from prunecast.patterns.row_groups import assign_rows, cluster_rows, consecutive, signatures
 from prunecast.patterns.row_tiles import RowTiles
-from prunecast.patterns.shuffled_block import exchange_rows, group_rows, prune_in_groups, retained_by_groups
+from prunecast.patterns.shuffled_block import (
+    _cycles,
+    _highest_or_tied,
+    _products,
+    exchange_rows,
+    group_rows,
+    prune_in_groups,
+    retained_by_groups,
+)
 from prunecast.patterns.vector_wise import VectorWisePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities
@@ -158,3 +166,28 @@ def test_signatures_keep_what_is_above_the_quantile():
     matrix = np.arange(8.0).reshape(2, 4)
     np.testing.assert_array_equal(signatures(matrix, 0.5), [[0, 0, 0, 0], [1, 1, 1, 1]])
     np.testing.assert_array_equal(signatures(matrix, -0.5), np.ones((2, 4)))
+
+
+@pytest.mark.parametrize("k", [1, 63, 64, 65, 128, 200])
+def test_a_row_is_worth_its_importance_in_the_columns_of_each_group(k):
+    """Slabs of 64 columns, and the columns after the last whole slab."""
+    rng = np.random.default_rng(k)
+    taken, kept = rng.random((5, k)), rng.random((5, k)) < 0.4
+    wanted = [[sum(row[columns]) for columns in kept] for row in taken]
+    np.testing.assert_allclose(_products(taken, kept), wanted, rtol=1e-12)
+
+
+def test_columns_tied_with_the_last_kept_one_are_kept():
+    sums = np.array([[3.0, 1.0, 2.0, 2.0], [0.0, 5.0, 4.0, 1.0]])
+    assert _highest_or_tied(sums, 2).tolist() == [[True, False, True, True], [False, True, True, False]]
+    assert _highest_or_tied(sums, 4).all()
+    assert not _highest_or_tied(sums, 0).any()
+
+
+@given(st.permutations(range(7)))
+def test_cycles_of_a_permutation_hold_every_place_that_moves(target):
+    cycles = _cycles(np.array(target))
+    for cycle in cycles:
+        assert [target[place] for place in cycle] == [*cycle[1:], cycle[0]]
+    moved = [place for place, to in enumerate(target) if place != to]
+    assert sorted(place for cycle in cycles for place in cycle.tolist()) == moved
