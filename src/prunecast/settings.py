@@ -102,7 +102,8 @@ class LayerSettings(TypedDict, total=False):
         Setting("Input sizes, strides, padding and batch of filters.", None, "filters count as matrices"),
     ]
     experts_per_token: Annotated[
-        int, Setting("Experts per token, in layers of a mixture of experts.", 2, metavar="N")
+        int | None,
+        Setting("Experts per token, where no configuration states it.", None, "2", "N"),
     ]
     routing: Annotated[
         str,

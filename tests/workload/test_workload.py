@@ -194,3 +194,17 @@ def test_a_row_runs_as_often_as_its_products(tmp_path):
     for row in rows.values():
         assert row.runs == sum(graph[name].runs for name in row.stands_for)
         assert {(graph[p].m, graph[p].k, graph[p].n) for p in row.stands_for} == {(*row.shape, row.n)}
+
+
+def test_experts_that_the_model_states_are_no_option():
+    asked = {"workload": "decode:1@8", **SETTINGS}
+    with pytest.raises(BadInput, match=r"mixtral-8x7b: experts-per-token has no effect, .*-per-token 4$"):
+        predict("mixtral-8x7b", experts_per_token=4, **asked)
+    with pytest.raises(BadInput, match="experts-per-token must be at least 1, got 0"):
+        predict("mixtral-8x7b", experts_per_token=0, **asked)
+    experts = {f"mlp.experts.{i}.up.weight": weights(64, 64, i) for i in range(4)}
+    usual, two = (
+        predict(experts, workload="prefill:64", **more, **SETTINGS).best_seconds
+        for more in ({}, {"experts_per_token": 2})
+    )
+    assert usual == two

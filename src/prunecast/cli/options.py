@@ -168,7 +168,7 @@ class LayerOptions(Read):
             help="implicit: B is never written; im2col: it is, first; best: the faster one.",
         ),
     ] = "best"
-    experts_per_token: Annotated[int, setting("experts_per_token")] = DEFAULTS["experts_per_token"]
+    experts_per_token: Annotated[int | None, setting("experts_per_token")] = DEFAULTS["experts_per_token"]
     routing: Annotated[str, setting("routing")] = DEFAULTS["routing"]
     scales: Annotated[str, setting("scales")] = DEFAULTS["scales"]
     tensor_parallel: Annotated[int, setting("tensor_parallel")] = DEFAULTS["tensor_parallel"]

@@ -44,6 +44,7 @@ from prunecast.workload.pruned_maps import MapMaker, no_taller_than, sparsity_fo
 from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import (
     BATCH,
+    EXPERTS_PER_TOKEN,
     TOKENS,
     Workload,
     check_batch,
@@ -97,8 +98,9 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
         checked_tokens(tokens)
     if tokens is not None and workload is not None:
         raise BadInput(f"tokens and a workload exclude each other, got {tokens} and {workload}")
-    if said["experts_per_token"] < 1:
-        raise BadInput(f"experts-per-token must be at least 1, got {said['experts_per_token']}")
+    per_token = said["experts_per_token"]
+    if per_token is not None and per_token < 1:
+        raise BadInput(f"experts-per-token must be at least 1, got {per_token}")
     check_routing(said["routing"])
     choices = {"runtime": RUNTIMES, "l2": L2_STATES, "scales": SCALES, "scope": SCOPES, "dtype": DTYPE_BYTES}
     for name, known in choices.items():
@@ -239,7 +241,7 @@ def layer_job(
         sparsity=settings["sparsity"],
         strict=settings["kernels"] != "all",
         tokens=columns_of(settings),
-        experts_per_token=settings["experts_per_token"],
+        experts_per_token=settings["experts_per_token"] or EXPERTS_PER_TOKEN,
         holds_plans=sum(layer.size for layer in rows.values()) <= MOST_HELD,
         for_losers=replace(engine, name="model") if quick_losers and workload.form in WHOLE_MODELS else None,
     )

@@ -57,6 +57,8 @@ TOKENS = 4096
 """Default N of layers without a model graph."""
 BATCH = 8
 """Default number of images or sequences of a standard model."""
+EXPERTS_PER_TOKEN = 2
+"""Default number of experts of a token, for layers without a model graph. Kind: choice, as in Mixtral."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Most elements of a model whose random weights are cached (half a gigabyte); larger
 models draw them again."""
@@ -184,7 +186,7 @@ def load_workload(
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
     convolutions: ConvSettings | None = None,
-    experts_per_token: int = 2,
+    experts_per_token: int | None = None,
     apart: Collection[str] = (),
     own_tiles: bool = True,
     seed: int = 0,
@@ -201,7 +203,8 @@ def load_workload(
         known
     target, ignore : selectors of layers
     convolutions : input sizes of convolutions, and their strides and padding if the source has none
-    experts_per_token : experts that each token is routed to, for matrices without a model graph
+    experts_per_token : experts that each token is routed to, for matrices without a model graph; None for
+        `EXPERTS_PER_TOKEN`
     apart : layers that are launched separately although torch could join them
     own_tiles : each matrix has its own tiles, as in folders that `prune` writes; else gate and up share them,
         as `sparsify` prunes a dense model
@@ -250,11 +253,16 @@ def load_workload(
             known = _of_module(source, loaded, passes, settings)
         elif known is None:
             check_has_form(runtime, source)
-            known = _of_matrices(loaded, passes, settings, experts_per_token)
+            known = _of_matrices(loaded, passes, settings, experts_per_token or EXPERTS_PER_TOKEN)
             known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
         else:
             _check_no_input(source, settings)
         found = known
+    if experts_per_token is not None and found.has_graph:
+        raise BadInput(
+            f"{name_of(source) or type(source).__name__}: experts-per-token has no effect, the model states "
+            f"it: leave out --experts-per-token {experts_per_token}"
+        )
     return stacked_as_launched(found, apart, own_tiles=own_tiles)
 
 
