@@ -52,6 +52,7 @@ from prunecast.workload.layers import (
 )
 from prunecast.workload.onnx_model.read_model import read_onnx_model
 from prunecast.workload.random_weights import MOST_DRAWN, heavy_tailed
+from prunecast.workload.unknown_model import parts_skipped, unknown_graph
 
 TOKENS = 4096
 """Default N of layers without a model graph."""
@@ -64,6 +65,7 @@ MOST_REMEMBERED_WEIGHTS = 2**27
 models draw them again."""
 RANDOM = "random weights with heavy tails"
 ONLY_MATRICES = "only the matrices are counted, not attention, norms, embeddings and what is between them"
+IN_A_ROW = "its matrices count, and the memory of all other weights, not activations, caches and states"
 NO_TORCH = Skipped(layer="torch", kernel=None, reason="its launches of the operators of a file are not known")
 IF_ASKED = Skipped(
     layer="torch", kernel=None, reason="convolutions of a file run as in torch if asked: --runtime torch"
@@ -253,8 +255,10 @@ def load_workload(
             known = _of_module(source, loaded, passes, settings)
         elif known is None:
             check_has_form(runtime, source)
-            known = _of_matrices(loaded, passes, settings, experts_per_token or EXPERTS_PER_TOKEN)
-            known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
+            known = _of_unknown(source, loaded, passes)
+            if known is None:
+                known = _of_matrices(loaded, passes, settings, experts_per_token or EXPERTS_PER_TOKEN)
+                known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
         else:
             _check_no_input(source, settings)
         found = known
@@ -456,6 +460,25 @@ def _of_checkpoint(
     if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
         return None
     return workload_in_graphs(loaded.layers, known, passes, skipped=loaded.skipped, form="checkpoint")
+
+
+def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) -> Workload | None:
+    """Load the layers of a Hugging Face folder whose model type is not known, in a graph of its matrices and
+    of the weights of all other parts.
+
+    Return None for other sources, and for convolutions and experts, whose tokens the graph would not have.
+    """
+    kind = (config_of(source) or {}).get("model_type")
+    if path_of(source) is None or not isinstance(kind, str) or kind in families():
+        return None
+    if any(layer.filters is not None or layer.experts is not None for layer in loaded.layers.values()):
+        return None
+    graphs = [unknown_graph(name_of(source), loaded.stored, run) for run in passes]
+    if not any(graphs[0].has_product(name) for name in loaded.layers):
+        return None
+    why = Skipped(layer=CONFIG, kernel=None, reason=f"model_type {kind!r:.40} is not known: {IN_A_ROW}")
+    skipped = (*loaded.skipped, why, *parts_skipped(loaded.stored))
+    return workload_in_graphs(loaded.layers, graphs, passes, skipped=skipped, form="checkpoint")
 
 
 def _not_counted(source: Source) -> Iterator[Skipped]:

@@ -99,4 +99,4 @@ def test_an_unknown_type_of_model_names_what_is_not_counted(tmp_path):
     table = predict(tmp_path, gpu="h200-sxm", engine="model", crossovers=False, kernels="csr")
     (skipped,) = (each for each in table.skipped if each.kernel is None)
     assert skipped.layer == "config.json"
-    assert skipped.reason.startswith("model_type 'deepseek_v3' is not known: only the matrices are counted")
+    assert skipped.reason.startswith("model_type 'deepseek_v3' is not known: its matrices count, and the")
