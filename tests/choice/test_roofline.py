@@ -71,6 +71,21 @@ def test_items_within_a_tenth_of_their_mean_make_whole_waves():
         assert cycles(times(5)._replace(alone=alone)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("fix_up", "expected"),
+    [
+        (1000.0, 22_507.5 + 2 * 1000),  # 8 slices need 9e4 / 8 + 7 x 1000 cycles, less than an even share
+        (9000.0, 9e4 / 3 + 2 * 9000),  # three slices are the best number
+        (1e5, 9e4),  # the whole tile needs less than two slices
+    ],
+)
+def test_a_heavy_tile_is_cut_into_the_number_of_slices_that_ends_first(fix_up, expected):
+    one_heavy = times(4, fix_up=fix_up)._replace(
+        alone=np.array([9e4, 10.0, 10.0, 10.0]), pipe=np.full(4, 1.0)
+    )
+    assert cycles(one_heavy) == pytest.approx(expected)
+
+
 def test_dram_and_l2_bound_a_launch():
     gpu = toy_gpu()
     reads = times(1)._replace(weight_bytes=1e9, read_bytes=3e9)
