@@ -1,11 +1,11 @@
 """`explain`: where the time of one layer goes and what would reduce it, in the order of a GPU profiler."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, LayerCase, advise
-from prunecast.codesign.explain_sections import Section, sections_of, verdict_of
+from prunecast.codesign.explain_sections import TIME_PARTS, Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import LayerJob, start_layer
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.provenance import Provenance
@@ -30,6 +30,9 @@ from prunecast.workload.layers import Source, name_of
 from prunecast.workload.pruned_maps import MapMaker
 from prunecast.workload.workload import WorkloadLayer
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation(Result):
@@ -49,6 +52,19 @@ class Explanation(Result):
     sections: tuple[Section, ...]
     advice: tuple[Advice, ...]
     provenance: Provenance
+
+    def plot(self) -> "Figure":
+        """Draw the parts of the time, after a closed-form prediction the roofline, as a new Matplotlib
+        figure.
+        """
+        from prunecast.codesign.pictures.comparisons import draw_bars
+
+        parts = next((section.facts for section in self.sections if section.title == TIME_PARTS), None)
+        if parts is None:
+            return self.prediction.plot_roofline().figure  # type: ignore[return-value]
+        times = [[float(fact.value)] for fact in parts]
+        title = f"{self.prediction.layer}: {TIME_PARTS.lower()}"
+        return draw_bars([fact.name for fact in parts], [self.prediction.kernel], times, title)
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return a row for each fact."""

@@ -15,6 +15,8 @@ from prunecast.simulator import PIPES, SimResult
 COMPUTE_PIPES = ("tensor", "issue")
 MEMORY_PIPES = ("shared", "l2 port", "l2", "dram")
 HISTOGRAM_BINS = 8
+TIME_PARTS = "Where the time goes"
+"""Title of the section whose facts add up to the time; simulated predictions have it."""
 
 
 class Fact(NamedTuple):
@@ -190,4 +192,4 @@ def _attribution(result: SimResult, plan: KernelPlan, gpu: GpuSpec) -> Section:
     parts = dict(result.attribution_s)
     parts |= {"launch": parts["launch"] - sum(others.values())} | others
     facts = [Fact(name, 1e6 * seconds, "us") for name, seconds in parts.items()]
-    return Section("Where the time goes", tuple(facts))
+    return Section(TIME_PARTS, tuple(facts))

@@ -3,9 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from prunecast.codesign.result import Result
 from prunecast.codesign.search import FrontPoint, PrunedModel
+from prunecast.text import Cells, significant
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STEP = 0.05
 """Distance between two points, as a share of the dense time."""
@@ -89,7 +94,7 @@ class FinishedTrial(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StudyResult:
+class StudyResult(Result):
     """The results of a study; `best` has been written if a folder was given.
 
     Parameters
@@ -114,6 +119,26 @@ class StudyResult:
     best: PrunedModel
     best_trial: int
     pareto: tuple[ParetoPoint, ...]
+
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each trial."""
+        return [trial.row() for trial in self.trials]
+
+    def cells(self) -> list[Cells]:
+        """Return the trials as texts for a table; results that there are not are empty."""
+        return [
+            {name: "" if value is None else significant(value) for name, value in row.items()}
+            for row in self.frame_rows()
+        ]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes on the best trial."""
+        return self.best.notes
+
+    def plot(self) -> "Figure":
+        """Draw the retained importance of the best trial at other times as a new Matplotlib figure."""
+        return self.best.plot()
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object: the recipe of the best trial, and the study."""
