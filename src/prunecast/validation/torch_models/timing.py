@@ -1,4 +1,7 @@
-"""Times of passes in torch, eager or in CUDA graphs, and the kernels of a pass."""
+"""Times of passes in torch, eager or in CUDA graphs, and the kernels of a pass.
+
+Without a GPU passes run on the CPU and are timed by its clock: benchmarks are tested that way.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from prunecast.validation.measure.timer import Contestant, Timer
+from prunecast.validation.measure.timer import Contestant, EventStream, Timer
 
 Forward = Callable[[], torch.Tensor]
 REST_S = 0.005
@@ -18,7 +21,10 @@ def captured(forward: Forward) -> Forward:
     """`forward` as a CUDA graph, captured after three passes on a stream of its own.
 
     The graph reads the tensors that `forward` holds at every replay, so the replay holds `forward`.
+    Without a GPU this is `forward` itself.
     """
+    if not torch.cuda.is_available():
+        return forward
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -53,8 +59,21 @@ class _TorchStream:
         return 1e-3 * float(start.elapsed_time(stop))
 
 
-def times_us(variants: dict[str, Forward], rounds: int) -> dict[str, float]:
-    """Medians of single passes, all variants in turn, with rests.
+class _HostStream:
+    """`EventStream` of a machine without a GPU: a pass is over when its call returns."""
+
+    def hold(self) -> None:
+        """Do nothing: no launch is enqueued."""
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def seconds(self, start: float, stop: float) -> float:
+        return stop - start
+
+
+def times_us(variants: dict[str, Forward], rounds: int, *, rest_s: float = REST_S) -> dict[str, float]:
+    """Medians of single passes, all variants in turn, with rests of `rest_s` seconds.
 
     Graphs are enqueued behind a kernel that lasts until they are, as in a loop of replays; eager passes are
     not: their launches are part of their time.
@@ -62,12 +81,15 @@ def times_us(variants: dict[str, Forward], rounds: int) -> dict[str, float]:
     for forward in variants.values():
         for _ in range(3):
             forward()
-    torch.cuda.synchronize()
+    stream: EventStream = _HostStream()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        stream = _TorchStream()
     passes = [
         Contestant(name, forward, held=getattr(forward, "is_graph", False))
         for name, forward in variants.items()
     ]
-    timer = Timer(stream=_TorchStream(), rest_s=lambda _: REST_S)
+    timer = Timer(stream=stream, rest_s=lambda _: rest_s)
     return {name: 1e6 * each.median for name, each in timer.take_turns(passes, rounds, warm_up=0).items()}
 
 

@@ -1,0 +1,141 @@
+"""Benchmarks of models in torch run in tiny form without a GPU, and have the sizes that their names state."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from torch import nn  # noqa: E402
+
+from benchmarks.pytorch import networks  # noqa: E402
+from benchmarks.pytorch.networks import Network, UNet, measure  # noqa: E402
+from tests.torch.test_network import Mixer, ready  # noqa: E402
+from tests.torch.test_network_time import mobilenet  # noqa: E402
+
+GPU = "h200-sxm"
+NEW = ("Mistral-7B", "RoBERTa-large, 8 blocks, 16 x 256, padded", "T5-large")
+
+
+@pytest.fixture
+def huggingface():
+    """The benchmark, not imported while tests are collected: from the repository's root transformers takes
+    the link `kernels` for a package of that name.
+    """
+    from benchmarks.pytorch import huggingface
+
+    return huggingface
+
+
+@pytest.fixture(autouse=True)
+def no_rests(monkeypatch):
+    """One turn without rests: times on a CPU mean nothing."""
+    monkeypatch.setattr(networks, "REST_S", 0.0)
+    monkeypatch.setattr(networks, "TURNS", 1)
+
+
+def case_of(huggingface, name):
+    (found,) = (case for case in huggingface.CASES if case.name.startswith(name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "tokens", "padding", "sizes"),
+    [
+        (NEW[0], 2, 2048, "none", (4, 4096, 32, 8, 14336)),
+        (NEW[1], 16, 256, "right", (8, 1024, 16, None, 4096)),
+        (NEW[2], 8, 512, "none", (8, 1024, 16, None, 4096)),
+    ],
+)
+def test_rows_have_the_sizes_that_their_names_state(huggingface, name, batch, tokens, padding, sizes):
+    case = case_of(huggingface, name)
+    config = case.config
+    assert (case.batch, case.tokens, case.padding) == (batch, tokens, padding)
+    feed_forward = getattr(config, "d_ff", None) or config.intermediate_size
+    heads, key_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+    found = (config.num_hidden_layers, config.hidden_size, heads, key_heads, feed_forward)
+    assert found == sizes
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_row_runs_in_tiny_form_and_is_predicted_where_its_launches_are_known(huggingface, name, capsys):
+    row = huggingface.measure(case_of(huggingface, name).tiny(), GPU, 1, "model")
+    assert row["refused"] == {}
+    assert row["us"].keys() == {"as it comes", "prepared"}
+    assert {each.split()[-1] for each in row["us"]["prepared"]} == {"eager", "graph", "compiled"}
+    assert 0.0 <= row["error"]["sparse 75%"] < 0.01
+    huggingface.show({"rows": [row]})
+    assert ("not predicted" in capsys.readouterr().out) == ("T5" in name)
+
+
+def test_full_sizes_are_predicted_to_gain(huggingface):
+    found = huggingface.predicted_us(
+        case_of(huggingface, "Mistral").config, "prefill:2x2048", (0.75,), GPU, "model"
+    )
+    assert found["dense"] > 2.0 * found["sparse 75%"] > 0.0
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+def test_every_way_to_generate_writes_the_same_tokens(huggingface, batch, monkeypatch, capsys):
+    # A CPU that is busy with other tests may need as long for one token as for four
+    monkeypatch.setattr(
+        "benchmarks.pytorch.generate.times_us",
+        lambda variants, rounds: {name: float(len(run()[0])) for name, run in variants.items()},
+    )
+    (case,) = (
+        each for each in huggingface.generations(32) if each.batch == batch and each.attention == "prepared"
+    )
+    assert (case.config.num_hidden_layers, case.config.hidden_size, case.tokens) == (32, 4096, 128)
+    row = huggingface.measure_generation(case.tiny(), GPU, 1, "model")
+    assert row["refused"] == {}
+    assert len(row["equal_tokens"]) == 8
+    assert set(row["equal_tokens"].values()) == {1.0}
+    assert row["us"].keys() == {"default cache", "static cache", "captured loop"}
+    assert all(t == 1.0 for group in row["us"].values() for t in group.values())  # one place a token
+    assert row["predicted_us"].keys() == {"dense", "sparse 75%"}
+    huggingface.show({"rows": [row]})
+    printed = capsys.readouterr().out
+    assert f"{1e6 * batch:.0f} {1e6 * batch:.0f} tokens/s 1.00" in printed
+    assert "is the limit" not in printed  # a CPU says nothing of a GPU
+
+
+def test_the_host_is_the_limit_where_the_captured_loop_is_faster(huggingface):
+    loop = {"dense loop": 100.0, "sparse 75% loop": 50.0}
+    static = {"dense compiled": 104.0, "dense eager": 300.0, "sparse 75% compiled": 80.0}
+    lines = huggingface.host_limits(
+        {"default cache": {"dense eager": 70.0}, "static cache": static, "captured loop": loop}
+    )
+    assert [line.split(": ")[0] for line in lines] == [
+        "dense, default cache",
+        "dense, static cache",
+        "sparse 75%, static cache",
+    ]
+    assert "no limit is shown" in lines[0]
+    assert "the GPU is the limit (4%)" in lines[1]
+    assert "the host is the limit (38%)" in lines[2]
+
+
+@pytest.mark.filterwarnings("ignore:.*it is faster dense", "ignore::DeprecationWarning:torch.*")
+@pytest.mark.parametrize(
+    ("network", "stays_dense"),
+    [
+        (Network(lambda: UNet((32, 64)), ("down.0.0", "head"), side=32), False),
+        (Network(mobilenet, (), side=32), True),
+        (Network(lambda: ready(nn.Sequential(nn.Conv2d(3, 8, 1), Mixer())), ("0",), side=16), True),
+    ],
+)
+def test_networks_run_in_tiny_form(network, stays_dense):
+    row = measure("tiny", network, 8, GPU, compiles=False)
+    assert (row["left_dense"] is not None) == stays_dense
+    assert row["layers"] > 0
+    assert row["us"].keys() == {"dense eager", "dense graph", "sparse eager", "sparse graph"}
+    assert max(row["errors"].values()) < 0.01
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU it measures")
+def test_full_sizes_need_a_gpu(huggingface, monkeypatch, capsys):
+    for benchmark in (huggingface, networks):
+        monkeypatch.setattr("sys.argv", ["benchmark"])
+        with pytest.raises(SystemExit) as ended:
+            benchmark.main()
+        assert ended.value.code == 2
+        assert "needs a GPU" in capsys.readouterr().err
