@@ -81,6 +81,17 @@ def test_the_fill_copies_what_a_step_copies():
         assert fill == (0 if v.tensor_path == "wgmma" else total(programs, "step", COPY_OPS, 16))
 
 
+def test_copies_through_registers_store_in_shared_memory_what_they_loaded():
+    cases = [(v, order) for v, order in CASES if v.tensor_path == "registers"]
+    assert cases
+    for v, order in cases:
+        programs = bound_programs(v, order)
+        loaded = total(programs, "fill", COPY_OPS, 16)
+        assert total(programs, "fill", (Op.SHARED,), 16) == loaded
+        (stored_ahead,) = (ins for ins in programs[0].step if ins.op is Op.SHARED and ins.ahead == 1)
+        assert stored_ahead.amount * programs[0].warps == loaded
+
+
 def test_a_step_multiplies_the_whole_tile_and_only_kept_weights():
     for v, order in CASES:
         fma = v.shape.block_m * v.shape.block_n * 16 // (2 if v.is_sparse else 1)
