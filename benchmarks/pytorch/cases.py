@@ -44,6 +44,11 @@ class Case(NamedTuple):
     padding: str = "none"
     sparsities: tuple[float, ...] = (0.75,)
 
+    @property
+    def workload(self) -> str:
+        """The pass, as `predict` takes it."""
+        return f"prefill:{self.batch}x{self.tokens}"
+
     def make(self) -> nn.Module:
         """Return the model with random weights in fp16, always the same."""
         torch.manual_seed(0)

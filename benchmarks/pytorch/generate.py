@@ -48,6 +48,11 @@ class Generation(NamedTuple):
         model = "Llama-7B" if hidden == LLAMA["hidden_size"] else f"tiny Llama ({hidden} features)"
         return f"generate, {model}, {blocks} blocks, batch {self.batch}, {self.attention}"
 
+    @property
+    def workload(self) -> str:
+        """One token in the middle of those that are written."""
+        return f"decode:{self.batch}@{self.prompt + self.tokens // 2}"
+
     def make(self) -> nn.Module:
         """Return the model with random weights in fp16, always the same."""
         torch.manual_seed(0)
@@ -97,9 +102,7 @@ def measure_generation(case: Generation, gpu: str, rounds: int, engine: str) -> 
             except Exception as reason:  # what torch refuses is a line of the record
                 row["refused"][f"{group}: {name}"] = f"{type(reason).__name__}: {str(reason)[:300]}"
         row["us"][group] = times
-    context = case.prompt + case.tokens // 2
-    workload = f"decode:{case.batch}@{context}"
-    row["predicted_us"] = predicted_us(case.config, workload, (SPARSITY,), gpu, engine)
+    row["predicted_us"] = predicted_us(case.config, case.workload, (SPARSITY,), gpu, engine)
     row["device"] = DEVICE
     row["seconds"] = time.monotonic() - began
     models.clear()

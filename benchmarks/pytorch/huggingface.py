@@ -2,6 +2,7 @@
 
     python -m benchmarks.pytorch.huggingface [--only TEXT] [--blocks N] [--seconds N] [--out F.json] [--tiny]
     python -m benchmarks.pytorch.huggingface --show F.json
+    python -m benchmarks.pytorch.huggingface --predict [--only TEXT] [--blocks N]
 
 Classes of transformers with random weights, `sparsify` and `prepare_attention`, no other code. Every case
 runs twice: as it comes, and with attention prepared in the dense and the sparse model. The dense model is the
@@ -9,7 +10,8 @@ fastest of eager, CUDA graph, and torch.compile with fused Q/K/V and gate/up in 
 fastest of the same three. Medians of single passes, all variants in turn, with rests. The rows `generate` are
 those of `benchmarks.pytorch.generate`. Each row ends with the pass times of `predict --runtime torch`, where
 the launches of the architecture are known. Needs the GPU that --gpu names. `--tiny` runs every row with one
-small block, on a CPU too: a test that it runs, whose times mean nothing.
+small block, on a CPU too: a test that it runs, whose times mean nothing. `--predict` prints the predictions
+alone, without a GPU.
 """
 
 import argparse
@@ -27,7 +29,7 @@ import transformers as hf
 from torch import nn
 
 from benchmarks.pytorch.cases import CASES, DEVICE, PATTERN, Case, Inputs, predicted_us
-from benchmarks.pytorch.generate import generations, host_limits, measure_generation
+from benchmarks.pytorch.generate import SPARSITY, generations, host_limits, measure_generation
 from prunecast.torch import fuse_dense, prepare_attention, sparsify
 from prunecast.torch.attention import attention_kernels
 from prunecast.validation.torch_models.timing import captured, error, times_us, traced
@@ -78,8 +80,7 @@ def measure(case: Case, gpu: str, rounds: int, engine: str) -> dict[str, Any]:
             trace = traced(variants[compiled])
             row["traces"][attention] = [list(kernel) for kernel in trace.kernels]
         variants.clear()
-    workload = f"prefill:{case.batch}x{case.tokens}"
-    row["predicted_us"] = predicted_us(case.config, workload, case.sparsities, gpu, engine)
+    row["predicted_us"] = predicted_us(case.config, case.workload, case.sparsities, gpu, engine)
     row["seconds"] = time.monotonic() - began
     models.clear()
     gc.collect()
@@ -128,12 +129,7 @@ def show(document: dict[str, Any]) -> None:
             for group, us in row["us"].items():
                 own = {name: t for name, t in us.items() if name.startswith((sparse, "dense"))}
                 cells += [f"{group} {_cell(own, sparse, row.get('tokens_per_pass'))}"] if own else []
-            predicted = row.get("predicted_us")
-            if predicted:
-                dense_us, sparse_us = predicted["dense"], predicted[sparse]
-                cells.append(f"predicted {dense_us:.0f} {sparse_us:.0f} {dense_us / sparse_us:.2f}")
-            else:
-                cells.append("not predicted")
+            cells.append(_predicted(row.get("predicted_us"), sparse, row.get("tokens_per_pass")))
             print(" | ".join((*cells, f"error {off:.2%}", str(row["kernels"]), f"{row['seconds']:.0f} s")))
         for line in host_limits(row["us"]) if row.get("device") == "cuda" else ():
             print(f"    {line}")
@@ -155,6 +151,32 @@ def _cell(us: dict[str, float], sparse: str, tokens: int | None = None) -> str:
         words += [f"{1e6 * tokens / us[name]:.0f}" for name in best.values()] + ["tokens/s"]
     eager = us.get("dense eager"), us.get(f"{sparse} eager")
     return " ".join((*words, f"{ratio:.2f}")) + (f", eager {eager[0] / eager[1]:.2f}" if all(eager) else "")
+
+
+def _predicted(us: dict[str, float] | None, sparse: str, tokens: int | None = None) -> str:
+    """Return the predicted dense and sparse time and their ratio; with `tokens` of a pass, tokens per second
+    too.
+    """
+    if not us:
+        return "not predicted"
+    times = [us["dense"], us[sparse]]
+    words = [f"{t:.0f}" for t in times]
+    if tokens:
+        words += [f"{1e6 * tokens / t:.0f}" for t in times] + ["tokens/s"]
+    return f"predicted {' '.join(words)} {times[0] / times[1]:.2f}"
+
+
+def predict_only(gpu: str, *, only: str, blocks: int, engine: str) -> None:
+    """Print the predictions of all rows whose name holds `only`."""
+    for case in CASES:
+        if only in case.name:
+            us = predicted_us(case.config, case.workload, case.sparsities, gpu, engine)
+            for sparsity in case.sparsities:
+                print(f"{case.name} {sparsity:.0%} | {_predicted(us, f'sparse {sparsity:.0%}')}", flush=True)
+    for wanted in generations(blocks):
+        if only in wanted.name:
+            us = predicted_us(wanted.config, wanted.workload, (SPARSITY,), gpu, engine)
+            print(f"{wanted.name} | {_predicted(us, f'sparse {SPARSITY:.0%}', wanted.batch)}", flush=True)
 
 
 Job = Callable[[], dict[str, Any]]
@@ -182,11 +204,15 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=32, help="of the model that generates")
     parser.add_argument("--engine", default="simulator", help="of the predictions; or model")
     parser.add_argument("--tiny", action="store_true", help="one small block, for tests")
+    parser.add_argument("--predict", action="store_true", help="print predictions alone, without a GPU")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path)
     asked = parser.parse_args()
     if asked.show is not None:
         show(json.loads(asked.show.read_text()))
+        return
+    if asked.predict:
+        predict_only(asked.gpu, only=asked.only, blocks=asked.blocks, engine=asked.engine)
         return
     if DEVICE == "cpu" and not asked.tiny:
         parser.error("needs a GPU; without one only --tiny runs, whose times mean nothing")
