@@ -14,7 +14,8 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload import Engine
 from prunecast.workload.graph import Pass
-from prunecast.workload.workload import Workload, is_standard, load_workload
+from prunecast.workload.load import is_standard, load_workload
+from prunecast.workload.workload import Workload
 
 ALTERNATIVES = (
     ("uniform tile-wise", "tile-wise:128", "stspmm", 0.5),

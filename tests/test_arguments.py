@@ -22,7 +22,7 @@ from prunecast.kernels import compile as compile_plan
 from prunecast.kernels import plan_dense
 from prunecast.patterns.sources import read_weights
 from prunecast.validation.validate import bundled_records
-from prunecast.workload.layers import ConvSettings
+from prunecast.workload.conv_settings import ConvSettings
 
 GPU = prunecast.load_gpu("h200-sxm")
 A = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)

@@ -1,5 +1,6 @@
 """Models of Hugging Face that are timed, predicted times of their passes, and small forms for tests."""
 
+import gc
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,6 +128,14 @@ CASES = (
     Case("Mistral-7B, 4 blocks, 2 x 2048", hf.MistralModel, mistral(), 2, 2048),
     Case("RoBERTa-large, 8 blocks, 16 x 256, no mask given", hf.RobertaModel, ROBERTA_LARGE, 16, 256),
 )
+
+
+def release(models: dict[str, nn.Module]) -> None:
+    """Free the memory of models on their device."""
+    models.clear()
+    gc.collect()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
 
 
 def predicted_us(

@@ -9,7 +9,6 @@ prompt of 16, greedily. Times are those of one token of all sequences: a pass. O
     captured loop   `Writer` of examples/faster_llm: the same model and cache, without the host loop
 """
 
-import gc
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import transformers as hf
 from examples.faster_llm.writer import Writer
 from torch import nn
 
-from benchmarks.pytorch.cases import DEVICE, LLAMA, PATTERN, llama, predicted_us, tiny_config
+from benchmarks.pytorch.cases import DEVICE, LLAMA, PATTERN, llama, predicted_us, release, tiny_config
 from prunecast.torch import fuse_dense, prepare_attention, sparsify
 from prunecast.validation.torch_models.timing import error, times_us
 
@@ -105,10 +104,7 @@ def measure_generation(case: Generation, gpu: str, rounds: int, engine: str) -> 
     row["predicted_us"] = predicted_us(case.config, case.workload, (SPARSITY,), gpu, engine)
     row["device"] = DEVICE
     row["seconds"] = time.monotonic() - began
-    models.clear()
-    gc.collect()
-    if DEVICE == "cuda":
-        torch.cuda.empty_cache()
+    release(models)
     return row
 
 

@@ -15,7 +15,6 @@ alone, without a GPU.
 """
 
 import argparse
-import gc
 import json
 import time
 import traceback
@@ -28,7 +27,7 @@ import torch
 import transformers as hf
 from torch import nn
 
-from benchmarks.pytorch.cases import CASES, DEVICE, PATTERN, Case, Inputs, predicted_us
+from benchmarks.pytorch.cases import CASES, DEVICE, PATTERN, Case, Inputs, predicted_us, release
 from benchmarks.pytorch.generate import SPARSITY, generations, host_limits, measure_generation
 from prunecast.torch import fuse_dense, prepare_attention, sparsify
 from prunecast.torch.attention import attention_kernels
@@ -82,10 +81,7 @@ def measure(case: Case, gpu: str, rounds: int, engine: str) -> dict[str, Any]:
         variants.clear()
     row["predicted_us"] = predicted_us(case.config, case.workload, case.sparsities, gpu, engine)
     row["seconds"] = time.monotonic() - began
-    models.clear()
-    gc.collect()
-    if DEVICE == "cuda":
-        torch.cuda.empty_cache()
+    release(models)
     return row
 
 

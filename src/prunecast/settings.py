@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, get_args
 
 if TYPE_CHECKING:
     from prunecast.hardware import GpuSpec
-    from prunecast.workload.layers import ConvSettings
+    from prunecast.workload.conv_settings import ConvSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.models import estimate
 from prunecast.workload import ConvSettings
+from prunecast.workload.conv_settings import conv_shapes
 from prunecast.workload.layer_launches import im2col_seconds
-from prunecast.workload.layers import conv_shapes, load_layers
+from prunecast.workload.layers import load_layers
 
 RANDOM = np.random.default_rng(0)
 NET = {

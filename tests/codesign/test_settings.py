@@ -12,7 +12,7 @@ from prunecast.codesign.settings import checked_settings, settings_of
 from prunecast.errors import BadInput
 from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING
 from prunecast.settings import SETTINGS, LayerSettings, PredictSettings
-from prunecast.workload.layers import ConvSettings
+from prunecast.workload.conv_settings import ConvSettings
 
 OTHER_NAMES = {"kernels": "kernel", "convolutions": None, "gpu": None}
 """Settings that the options of layers do not have under their own name."""

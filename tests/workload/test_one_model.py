@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from prunecast.codesign import predict
 from prunecast.workload.graph import Pass, load_pass, parse_workload
-from prunecast.workload.workload import SPLIT_ATTENTION, load_workload
+from prunecast.workload.load import SPLIT_ATTENTION, load_workload
 from tests import onnx_files
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}

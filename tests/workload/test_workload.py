@@ -9,10 +9,10 @@ from prunecast.codesign.search.prune_model import search_of
 from prunecast.codesign.settings import settings_of, workload_of
 from prunecast.errors import BadInput
 from prunecast.workload import random_weights
+from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.graph import load_pass, parse_workload
-from prunecast.workload.layers import ConvSettings
+from prunecast.workload.load import load_workload
 from prunecast.workload.table_rows import rows_of
-from prunecast.workload.workload import load_workload
 from tests import onnx_files
 
 SETTINGS = {"gpu": "h200-sxm", "engine": "model", "crossovers": False, "kernels": ["stspmm"]}

@@ -147,7 +147,7 @@ def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
         return []
     from prunecast.workload.graph import WORKLOADS, Pass
     from prunecast.workload.graph.names import known_name
-    from prunecast.workload.workload import BATCH, load_workload
+    from prunecast.workload.load import BATCH, load_workload
 
     names = [known_name(name) or check_choice("workload", name, WORKLOADS) for name in workloads]
     found = {

@@ -21,9 +21,10 @@ from prunecast.workload.candidates import Candidate, zeros_note
 from prunecast.workload.engines import Engine, Outcome
 from prunecast.workload.layer_launches import LayerLaunches, kernel_dtype, seconds_of
 from prunecast.workload.layers import Skipped
+from prunecast.workload.load import UNEVEN
 from prunecast.workload.pruned_maps import DEFAULT_SPARSITY, sparsity_for
 from prunecast.workload.two_parts import remainder_note
-from prunecast.workload.workload import UNEVEN, Workload, WorkloadLayer
+from prunecast.workload.workload import Workload, WorkloadLayer
 
 FAR_FROM_WANTED = 0.05
 """Least difference between requested and achieved sparsity for which a note is shown."""

@@ -35,24 +35,25 @@ from prunecast.workload.candidates import (
     runs_in_torch,
     zeros_candidates,
 )
+from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
-from prunecast.workload.layers import ConvSettings, Skipped, Source, load_layers
-from prunecast.workload.pruned_maps import MapMaker, no_taller_than, sparsity_for
-from prunecast.workload.table_rows import rows_of
-from prunecast.workload.workload import (
+from prunecast.workload.layers import Skipped, Source, load_layers
+from prunecast.workload.load import (
     BATCH,
     EXPERTS_PER_TOKEN,
     TOKENS,
-    Workload,
     check_batch,
     has_model,
     is_onnx,
     is_standard,
     load_workload,
 )
+from prunecast.workload.pruned_maps import MapMaker, no_taller_than, sparsity_for
+from prunecast.workload.table_rows import rows_of
+from prunecast.workload.workload import Workload
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,7 +17,7 @@ from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.layers import Source, files_of, stored_arrays
-from prunecast.workload.workload import is_standard
+from prunecast.workload.load import is_standard
 
 
 def pruned_folder(folder: str | Path, what: str = "out", weights: Source = "") -> OutputFolder:

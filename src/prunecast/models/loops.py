@@ -211,7 +211,8 @@ class SmEnds(NamedTuple):
     """
 
     lasting: np.ndarray
-    """(SMs,) cycles of each interval."""
+    """(SMs,) cycles from the end of one SM to the end of the next one, in order of their ends. The first
+    interval begins after `quiet`."""
     share_of_work: np.ndarray
     """(SMs,) share of all requests that is made in each interval."""
     quiet: float
@@ -232,7 +233,8 @@ class ChipEnds(NamedTuple):
     behind: float
     """Cycles from the end of the last read to that of the last store, less `head_start`."""
     head_start: float
-    """Cycles by which blocks of the next launch start early."""
+    """Cycles that repeated launches save: blocks of the next launch run their prologues on SMs that are done,
+    and with SMs that end early fewer blocks can be the straggler."""
     extra_latency: float
     """Cycles by which stragglers delay the end of the launch."""
     earlier_share: float
@@ -255,7 +257,8 @@ class ChipEnds(NamedTuple):
     queues: bool
     """True if SMs wait for DRAM's queue before DRAM is busy all the time."""
     busy_share: float
-    """Mean time until an SM is done over the longest; the clock depends on it."""
+    """Mean over all SMs of the time until its last block ends, divided by the largest such time (0 to 1). The
+    power that the GPU draws, and with it the clock, depends on it."""
 
 
 @njit()

@@ -4,13 +4,14 @@ Layer: below `codesign`, above `choice`. This package reads layers from files, O
 folders and standard models, prunes a layer to a sparsity map for a kernel, requests the time of each launch
 from an engine, and adds launches up to passes. Questions about a whole network are answered in `codesign`.
 
-Read first: `workload.py` (layers and passes of any source), `graph/model_graph.py` (operations of a pass),
-`engines.py` (one interface to the simulator and the closed form), `layer_launches.py` (the launches of one
-layer with one kernel).
+Read first: `load.py` (layers and passes of any source), `workload.py` (their record), `graph/model_graph.py`
+(operations of a pass), `engines.py` (one interface to the simulator and the closed form), `layer_launches.py`
+(the launches of one layer with one kernel).
 """
 
 from prunecast.workload.candidates import Candidate, candidates, kernels_of
+from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.engines import ENGINES, Engine
-from prunecast.workload.layers import ConvSettings, Skipped
+from prunecast.workload.layers import Skipped
 
 __all__ = ["ENGINES", "Candidate", "ConvSettings", "Engine", "Skipped", "candidates", "kernels_of"]

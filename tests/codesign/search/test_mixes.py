@@ -11,7 +11,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import parse_workload
-from prunecast.workload.workload import load_workload, standard_workload
+from prunecast.workload.load import load_workload, standard_workload
 
 GPU = load_gpu("h200-sxm")
 MIX = "prefill:8x448=1,decode:8@200=40"

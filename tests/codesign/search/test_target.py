@@ -21,7 +21,8 @@ from prunecast.workload import Engine
 from prunecast.workload.graph import Pass
 from prunecast.workload.graph import load_model_graph as load_graph
 from prunecast.workload.graph.shapes import transformers
-from prunecast.workload.workload import Workload, load_workload, standard_workload
+from prunecast.workload.load import load_workload, standard_workload
+from prunecast.workload.workload import Workload
 
 GPU = load_gpu("h200-sxm")
 TOKENS = 8192

@@ -13,7 +13,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import Pass
-from prunecast.workload.workload import load_workload
+from prunecast.workload.load import load_workload
 from tests.codesign.weights import uneven
 
 

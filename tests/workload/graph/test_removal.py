@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.workload.graph.removal import Removal, parse_removals, without
 from prunecast.workload.graph.shapes import Pass, transformers
 from prunecast.workload.layers import Removed
-from prunecast.workload.workload import graph_of_standard
+from prunecast.workload.load import graph_of_standard
 
 LLAMA, MIXTRAL = transformers()["llama-3-8b"], transformers()["mixtral-8x7b"]
 

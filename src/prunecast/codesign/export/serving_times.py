@@ -212,7 +212,13 @@ class PassPredictor:
 def _tables(
     graphs: Sequence[ModelGraph], times: Sequence[ModelTime], columns: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the tables of `ServingTimes` from the graphs and times of passes, in order of their columns."""
+    """Return the fields of `ServingTimes` that hold seconds and sizes.
+
+    Parameters
+    ----------
+    graphs, times : the operations of each pass, and their seconds
+    columns : tokens that each pass computes, ascending
+    """
     first = graphs[0]
     calls: Counter[Attention] = Counter()
     for o in first:

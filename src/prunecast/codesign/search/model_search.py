@@ -25,8 +25,9 @@ from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.graph import ModelTime
 from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
+from prunecast.workload.load import MOST_REMEMBERED_WEIGHTS
 from prunecast.workload.two_parts import launches_in_two
-from prunecast.workload.workload import MOST_REMEMBERED_WEIGHTS, Workload, experts_of, grids_of
+from prunecast.workload.workload import Workload, experts_of, grids_of
 
 FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95

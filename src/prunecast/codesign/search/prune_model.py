@@ -29,16 +29,8 @@ from prunecast.workload.engines import Engine, Progress, cache_state, silent
 from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
 from prunecast.workload.graph.shapes import SEQUENCE
 from prunecast.workload.layers import Removed, Source, calibration_of, path_of
-from prunecast.workload.workload import (
-    BATCH,
-    TOKENS,
-    calibrated,
-    check_batch,
-    has_model,
-    is_onnx,
-    is_standard,
-    load_workload,
-)
+from prunecast.workload.load import BATCH, TOKENS, check_batch, has_model, is_onnx, is_standard, load_workload
+from prunecast.workload.workload import calibrated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -63,7 +63,14 @@ class _Whole(NamedTuple):
 
 
 class SmallerModel(NamedTuple):
-    """A model without some parts, and the result of its search in shares of the whole model."""
+    """A model from which parts were removed, and what pruning the rest of it to the targets gave.
+
+    Parameters
+    ----------
+    weights : the whole model, and what is removed of it
+    search : search of the smaller model
+    result : its outcome. Times, importance and sparsity are relative to the whole model, not the smaller one
+    """
 
     weights: Source
     search: ModelSearch

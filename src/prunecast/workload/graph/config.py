@@ -147,7 +147,10 @@ BRAIN_FLOAT = "bfloat16"
 
 
 def dtype_of_config(weights: object) -> str:
-    """Return the format of the weights of a `config.json`, `bf16` or `fp16`; `fp16` of other sources."""
+    """Return the number format that the path of a `config.json` states: `bf16` if its `dtype` is bfloat16.
+
+    Everything else gives `fp16`: another `dtype`, and sources that are not such a path.
+    """
     if not isinstance(weights, str | Path) or Path(weights).name != CONFIG or not Path(weights).is_file():
         return "fp16"
     config = read_config(Path(weights))

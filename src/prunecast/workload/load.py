@@ -1,0 +1,448 @@
+"""`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache, partial
+from pathlib import Path
+
+from prunecast.errors import BadInput
+from prunecast.kernels import ConvShape
+from prunecast.patterns.sources import Layer
+from prunecast.patterns.sources.read import matrix_sizes
+from prunecast.patterns.sources.weight_set import select_names
+from prunecast.workload.candidates import check_has_form
+from prunecast.workload.conv_settings import ConvSettings, conv_shapes, image_sizes
+from prunecast.workload.graph import ModelGraph, Pass, load_pass
+from prunecast.workload.graph.config import (
+    CONFIG,
+    config_of,
+    dtype_of_config,
+    graph_of_tensors,
+    shape_of_config,
+)
+from prunecast.workload.graph.families import families
+from prunecast.workload.graph.names import known_name
+from prunecast.workload.graph.runtimes import rewritten
+from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph
+from prunecast.workload.layers import (
+    NAME_IT,
+    LoadedLayers,
+    Module,
+    Removed,
+    Skipped,
+    Source,
+    Transposed,
+    is_pruned,
+    load_layers,
+    name_of,
+    path_of,
+    shape_of,
+)
+from prunecast.workload.onnx_model.read_model import read_onnx_model
+from prunecast.workload.random_weights import MOST_DRAWN, heavy_tailed
+from prunecast.workload.unknown_model import parts_skipped, unknown_graph
+from prunecast.workload.workload import Workload, WorkloadLayer, stacked_as_launched
+
+TOKENS = 4096
+"""Default N of layers without a model graph."""
+BATCH = 8
+"""Default number of images or sequences of a standard model."""
+EXPERTS_PER_TOKEN = 2
+"""Default number of experts of a token, for layers without a model graph. Kind: choice, as in Mixtral."""
+MOST_REMEMBERED_WEIGHTS = 2**27
+"""Most elements of a model whose random weights are cached (half a gigabyte); larger
+models draw them again."""
+RANDOM = "random weights with heavy tails"
+ONLY_MATRICES = "only the matrices are counted, not attention, norms, embeddings and what is between them"
+IN_A_ROW = "its matrices count, and the memory of all other weights, not activations, caches and states"
+NO_TORCH = Skipped(layer="torch", kernel=None, reason="its launches of the operators of a file are not known")
+IF_ASKED = Skipped(
+    layer="torch", kernel=None, reason="convolutions of a file run as in torch if asked: --runtime torch"
+)
+SPLIT_ATTENTION = Skipped(
+    layer="attention",
+    kernel=None,
+    reason="its operators count one by one, by name or folder as one call of a library's kernel",
+)
+UNEVEN = "timed as a product after im2col: dilation, or a stride or padding that differs between sides"
+"""Note on a convolution of an ONNX file that no `ConvShape` describes."""
+
+
+def load_workload(
+    source: Source,
+    passes: Sequence[Pass],
+    *,
+    stated: Mapping[str, int] | None = None,
+    runtime: str | None = "engine",
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    convolutions: ConvSettings | None = None,
+    experts_per_token: int | None = None,
+    apart: Collection[str] = (),
+    own_tiles: bool = True,
+    seed: int = 0,
+) -> Workload:
+    """Load the layers of a source, and the model graph around them if the source determines it.
+
+    Parameters
+    ----------
+    source : name or `config.json` of a standard model, Hugging Face folder, weight file, or matrices
+    passes : forward passes; an ONNX file has one, whose batch and tokens set the sizes that the file leaves
+        free
+    stated : `tokens` and `batch` if the user set them; refused if an ONNX file fixes these sizes
+    runtime : `engine` or `torch`, which launches some matrices as one; None for torch where its launches are
+        known
+    target, ignore : selectors of layers
+    convolutions : input sizes of convolutions, and their strides and padding if the source has none
+    experts_per_token : experts that each token is routed to, for matrices without a model graph; None for
+        `EXPERTS_PER_TOKEN`
+    apart : layers that are launched separately although torch could join them
+    own_tiles : each matrix has its own tiles, as in folders that `prune` writes; else gate and up share them,
+        as `sparsify` prunes a dense model
+    seed : seed of random weights
+
+    Raises
+    ------
+    BadInput : an unreadable source, a selector without a match, or settings that contradict the source
+    """
+    settings = convolutions or ConvSettings()
+    if is_standard(source):
+        _check_no_input(source, settings)
+
+        dtype = dtype_of_config(source)
+
+        def drawn(name: str) -> Workload:
+            graphs = [graph_of_standard(source, run, name) for run in passes]
+            found = standard_workload(graphs, passes, target=target, ignore=ignore, dtype=dtype, seed=seed)
+            if name == "torch":
+                _check_drawn(f"{path_of(source)}", found)
+            return found
+
+        known = _in_runtime(drawn, runtime)
+        assert known is not None
+        found = replace(known, skipped=(*known.skipped, *_not_counted(source)))
+    elif passes[0].gpus > 1:
+        raise BadInput(
+            f"tensor-parallel {passes[0].gpus} is of a model by name or by its {CONFIG}, whose weights are "
+            f"drawn, got {name_of(source) or 'matrices'}"
+        )
+    elif is_onnx(source):
+        found = _of_onnx(source, passes, stated or {}, settings, target, ignore)
+        graph = found.passes[0].graph
+        has_filters = graph is not None and any(o.convolution is not None for o in graph)
+        if not has_filters:
+            check_has_form(runtime, source)
+        if runtime is None:
+            found = replace(found, skipped=(*found.skipped, IF_ASKED if has_filters else NO_TORCH))
+        if runtime == "torch" and graph is not None:
+            graph = rewritten(graph, runtime, by_matrix=True)
+            found = replace(found, passes=(found.passes[0]._replace(graph=graph),))
+    else:
+        loaded = load_layers(source, target=target, ignore=ignore)
+        known = _in_runtime(partial(_of_checkpoint, source, loaded, passes), runtime)
+        if known is None and runtime == "torch" and settings.input_size:
+            known = _of_module(source, loaded, passes, settings)
+        elif known is None:
+            check_has_form(runtime, source)
+            known = _of_unknown(source, loaded, passes)
+            if known is None:
+                known = _of_matrices(loaded, passes, settings, experts_per_token or EXPERTS_PER_TOKEN)
+                known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
+        else:
+            _check_no_input(source, settings)
+        found = known
+    if experts_per_token is not None and found.has_graph:
+        raise BadInput(
+            f"{name_of(source) or type(source).__name__}: experts-per-token has no effect, the model states "
+            f"it: leave out --experts-per-token {experts_per_token}"
+        )
+    return stacked_as_launched(found, apart, own_tiles=own_tiles)
+
+
+def _check_drawn(name: str, workload: Workload) -> None:
+    """Raise NoTorchForm for joint products that are too large to be drawn at random."""
+    largest = max(workload.layers.values(), key=lambda layer: layer.size, default=None)
+    if largest is not None and largest.size > MOST_DRAWN:
+        m, k = largest.shape
+        raise NoTorchForm(
+            f"{name}: torch joins products to {m} x {k}, random weights have at most {MOST_DRAWN} elements: "
+            "--runtime engine"
+        )
+
+
+def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> Workload | None:
+    """Return the workload of a runtime; without a name of torch, or of an engine with a line why not of
+    torch.
+    """
+    if runtime is not None:
+        return load(runtime)
+    try:
+        return load("torch")
+    except NoTorchForm as error:
+        why = Skipped(layer="torch", kernel=None, reason=f"{error}".removesuffix(": --runtime engine"))
+        found = load("engine")
+        return None if found is None else replace(found, skipped=(*found.skipped, why))
+
+
+def is_standard(source: Source) -> bool:
+    """Return whether this is the name of a standard model, or the configuration of one."""
+    source = source.weights if isinstance(source, Removed) else source
+    if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
+        return True
+    return isinstance(source, str) and not Path(source).exists() and known_name(source) is not None
+
+
+def has_model(source: Source) -> bool:
+    """Return whether this is a standard model, or a folder or a module whose configuration is one's."""
+    return is_standard(source) or shape_of(source) is not None
+
+
+def is_onnx(source: Source) -> bool:
+    """Return whether this is an ONNX file, whose graph contains the layout and the use of its weights."""
+    path = path_of(source)
+    if path is None or path.suffix.lower() != ".onnx":
+        return False
+    if isinstance(source, Transposed):
+        raise BadInput(f"{path}: an .onnx file says which weights are (K, M): leave out --transpose")
+    return True
+
+
+def check_batch(
+    source: Source, batch: int | None, *, other: str | int | None, has_images: bool = False
+) -> None:
+    """Raise BadInput for a batch that has no effect or contradicts another option.
+
+    Parameters
+    ----------
+    other : given tokens or workload, which contradict the batch of a standard model
+    has_images : convolutions have input sizes
+    """
+    if batch is None or is_onnx(source):
+        return
+    if has_model(source) and other is not None:
+        raise BadInput(f"batch and tokens or a workload exclude each other, got {batch} and {other}")
+    if not has_model(source) and not has_images:
+        raise BadInput(
+            f"batch {batch} is of images: convolutions need --input, matrices --tokens or --workload"
+        )
+
+
+def _check_no_input(source: Source, settings: ConvSettings) -> None:
+    if settings.input_size:
+        raise BadInput(f"{source} says the sizes of its inputs: leave out --input")
+
+
+def graph_of_standard(source: Source, run: Pass, runtime: str = "engine") -> ModelGraph:
+    """Return the graph of a pass of a standard model, by its name or its configuration.
+
+    Raise BadInput for a configuration of unknown type, or for parts that cannot be removed from the model.
+    """
+    name = f"{path_of(source)}"
+    if isinstance(source, Removed):
+        return transformer_graph(name, source.sizes(), run, runtime=runtime)
+    if known_name(name) is not None:
+        return load_pass(name, run, runtime)
+    shape = shape_of_config(Path(name))
+    if shape is None:
+        raise BadInput(f"{name}: its model_type is none of {', '.join(families())}")
+    return transformer_graph(name, shape, run, runtime=runtime)
+
+
+def standard_workload(
+    graphs: Sequence[ModelGraph],
+    passes: Sequence[Pass] = (Pass(1),),
+    *,
+    target: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    dtype: str = "fp16",
+    seed: int = 0,
+) -> Workload:
+    """Return the products of graphs, one graph for each pass, with heavy-tailed random weights."""
+    every = {name: product for graph in graphs for name, product in graph.products.items()}
+    selected = select_names(every, target, ignore)
+    chosen = {name: every[name] for name in selected if target or is_pruned(name)}
+    are_few = sum(product.m * product.k for product in chosen.values()) <= MOST_REMEMBERED_WEIGHTS
+    layers = {}
+    for place, (name, product) in enumerate(chosen.items()):
+        load = partial(heavy_tailed, (product.m, product.k), (seed, place))
+        layers[name] = Layer(
+            name=name,
+            shape=(product.m, product.k),
+            load=cache(load) if are_few else load,
+            dtype=dtype,
+            note=RANDOM,
+        )
+    left = tuple(Skipped(layer=name, kernel=None, reason=NAME_IT) for name in selected if name not in chosen)
+    return workload_in_graphs(layers, graphs, passes, skipped=left, form="standard")
+
+
+def _of_onnx(
+    source: Source,
+    passes: Sequence[Pass],
+    stated: Mapping[str, int],
+    settings: ConvSettings,
+    target: Sequence[str],
+    ignore: Sequence[str],
+) -> Workload:
+    """Load the products of an ONNX file. Other weights, such as grouped convolutions, are skipped."""
+    path = f"{source}"
+    for name in ("stride", "padding"):
+        if said := getattr(settings, name):
+            raise BadInput(f"{path}: an .onnx file says its strides and pads: leave out --{name} {said[0]}")
+    (run,) = passes
+    images = partial(image_sizes, settings) if settings.input_size else None
+    model = read_onnx_model(path, batch=run.batch, tokens=run.tokens, images=images)
+    for name, size in stated.items():
+        if name not in model.takes:
+            has = "have" if name == "tokens" else "has"
+            raise BadInput(
+                f"{path}: {name} {has} no effect, the file fixes these sizes: leave out --{name} {size}"
+            )
+    loaded = load_layers(path, target=target, ignore=ignore)
+    products = model.graph.products
+    layers = {name: layer for name, layer in loaded.layers.items() if name in products}
+    why = {name: model.untimed.get(name, "no product in the graph") for name in loaded.layers}
+    if not layers:
+        untimed = "".join(f"; {name}: {why[name]}" for name in why if name in model.untimed)
+        raise BadInput(
+            f"{path}: none of the selected weights belongs to a product that is timed, wanted at least one"
+            f"{untimed:.300}"
+        )
+    for name, layer in layers.items():
+        if layer.filters is not None and products[name].convolution is None:
+            layers[name] = replace(layer, note=f"{layer.note}; {UNEVEN}")
+    others = (
+        Skipped(layer=name, kernel=None, reason=reason) for name, reason in why.items() if name not in layers
+    )
+    has_attention = any(o.kind == "attention" for o in model.graph)
+    skipped = (*loaded.skipped, *others, *((SPLIT_ATTENTION,) if has_attention else ()))
+    return workload_in_graphs(layers, [model.graph], passes, skipped=skipped, form="onnx")
+
+
+def _of_module(
+    source: Source, loaded: LoadedLayers, passes: Sequence[Pass], settings: ConvSettings
+) -> Workload:
+    """Load the products of a torch module that reads images, as torch runs it."""
+    if not callable(source):
+        check_has_form("torch", source)
+    from prunecast.workload.torch_model.read_module import read_network  # imports torch
+
+    graph = read_network(source, batch=passes[0].batch, images=partial(image_sizes, settings))
+    graphs = [rewritten(graph, "torch", by_matrix=True)]
+    return workload_in_graphs(loaded.layers, graphs, passes, skipped=loaded.skipped, form="module")
+
+
+def _of_checkpoint(
+    source: Source, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str
+) -> Workload | None:
+    """Load the layers of a Hugging Face folder or module with the model graph that its configuration
+    describes.
+
+    Return None if there is no configuration, or if the shape of a matrix contradicts it.
+    """
+    shape = shape_of(source)
+    if shape is None:
+        return None
+    sizes, folder = matrix_sizes(loaded.stored), name_of(source) or type(source).__name__
+    graphs = [graph_of_tensors(folder, shape, run, sizes, runtime) for run in passes]
+    known = [graph for graph in graphs if graph is not None]
+    if len(known) < len(graphs) or not loaded.layers.keys() <= sizes.keys():
+        return None
+    return workload_in_graphs(loaded.layers, known, passes, skipped=loaded.skipped, form="checkpoint")
+
+
+def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) -> Workload | None:
+    """Load the layers of a Hugging Face folder whose model type is not known, in a graph of its matrices and
+    of the weights of all other parts.
+
+    Return None for other sources, and for convolutions and experts, whose tokens the graph would not have.
+    """
+    kind = (config_of(source) or {}).get("model_type")
+    if path_of(source) is None or not isinstance(kind, str) or kind in families():
+        return None
+    if any(layer.filters is not None or layer.experts is not None for layer in loaded.layers.values()):
+        return None
+    graphs = [unknown_graph(name_of(source), loaded.stored, run) for run in passes]
+    if not any(graphs[0].has_product(name) for name in loaded.layers):
+        return None
+    why = Skipped(layer=CONFIG, kernel=None, reason=f"model_type {kind!r:.40} is not known: {IN_A_ROW}")
+    skipped = (*loaded.skipped, why, *parts_skipped(loaded.stored))
+    return workload_in_graphs(loaded.layers, graphs, passes, skipped=skipped, form="checkpoint")
+
+
+def _not_counted(source: Source) -> Iterator[Skipped]:
+    """Yield a line with the parts of a standard model that its graph lacks."""
+    name = known_name(f"{path_of(source)}")
+    shape = transformers().get(name) if name else None
+    if shape is not None and shape.not_counted:
+        yield Skipped(layer=f"{name}", kernel=None, reason=f"not counted: {shape.not_counted}")
+
+
+def _uncounted(source: Source) -> Iterator[Skipped]:
+    """Yield a line for a module, or a Hugging Face folder, whose model is not known: only its matrices are
+    counted.
+    """
+    config = config_of(source)
+    if config is None:
+        if isinstance(source, Module):
+            yield Skipped(
+                layer=type(source).__name__, kernel=None, reason=f"no configuration: {ONLY_MATRICES}"
+            )
+        return
+    kind = config.get("model_type")
+    why = f"model_type {kind!r:.40} is not known"
+    if kind in families():
+        why = f"other sizes than its matrices have, or parts that a {kind} has not"
+    yield Skipped(layer=CONFIG, kernel=None, reason=f"{why}: {ONLY_MATRICES}")
+
+
+def workload_in_graphs(
+    layers: Mapping[str, Layer],
+    graphs: Sequence[ModelGraph],
+    passes: Sequence[Pass],
+    *,
+    skipped: tuple[Skipped, ...] = (),
+    form: str = "matrices",
+) -> Workload:
+    """Return the workload of the layers that are products of the graphs; a name means the
+    same in all graphs.
+    """
+    found = {}
+    for name, layer in layers.items():
+        products = [graph[name] if graph.has_product(name) else None for graph in graphs]
+        known = [product for product in products if product is not None]
+        if not known:
+            skipped = (*skipped, Skipped(layer=name, kernel=None, reason="no product in the model's graph"))
+            continue
+        found[name] = _workload_layer(
+            replace(layer, experts=None),
+            tuple(0 if product is None else product.n for product in products),
+            known[0].convolution,
+            known[0].copies,
+        )
+    return Workload.of(found, passes, graphs, skipped=skipped, form=form)
+
+
+def _of_matrices(
+    loaded: LoadedLayers, passes: Sequence[Pass], settings: ConvSettings, experts_per_token: int
+) -> Workload:
+    """Return layers without a model graph. Each has all tokens of a pass, or its share of them."""
+    shapes = conv_shapes(tuple(loaded.layers.values()), settings)
+    layers = {}
+    for name, layer in loaded.layers.items():
+        if layer.experts is not None and experts_per_token > layer.experts:
+            raise BadInput(
+                f"{name}: experts-per-token must be 1 to its {layer.experts} experts, got {experts_per_token}"
+            )
+        conv = shapes.get(name)
+        tokens = (conv.n if conv else layer.share_of(run.columns, experts_per_token) for run in passes)
+        layers[name] = _workload_layer(layer, tuple(tokens), conv)
+    return Workload.of(layers, passes, [None] * len(passes), skipped=loaded.skipped)
+
+
+def _workload_layer(
+    layer: Layer, tokens: tuple[int, ...], convolution: ConvShape | None, count: int = 1
+) -> WorkloadLayer:
+    read = {each.name: getattr(layer, each.name) for each in fields(layer)}
+    return WorkloadLayer(**read, tokens=tokens, convolution=convolution, count=count)
