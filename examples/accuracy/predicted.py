@@ -23,8 +23,8 @@ from prunecast.workload.engines import Engine
 from prunecast.workload.graph import ModelGraph, Pass, model_time
 from prunecast.workload.graph.joins import launched_together, together
 from prunecast.workload.graph.model_graph import Operation
-from prunecast.workload.graph.rewrites import transpose_for
 from prunecast.workload.graph.runtimes import torch_seconds
+from prunecast.workload.graph.transposes import transpose_for
 from prunecast.workload.load import workload_in_graphs
 from prunecast.workload.workload import stacked_as_launched
 

@@ -19,7 +19,7 @@ from prunecast.torch import SparseConv2d, sparsify  # noqa: E402
 from prunecast.torch.network import trace  # noqa: E402
 from prunecast.torch.network_time import LEAST_SAVED, NetworkTime  # noqa: E402
 from prunecast.workload.graph import Pass, load_pass  # noqa: E402
-from prunecast.workload.graph.rewrites import in_planes  # noqa: E402
+from prunecast.workload.graph.convolutions import in_planes  # noqa: E402
 from prunecast.workload.graph.runtimes import rewritten, with_sparse  # noqa: E402
 from prunecast.workload.torch_model.read_module import read_module  # noqa: E402
 from tests.torch.test_network import (  # noqa: E402
@@ -98,11 +98,11 @@ def conversions(model, shape):
     planes = in_planes(graph)
     into = sum(o.kind == "transpose" for o in graph)
     into += sum(
-        o.name in planes and not o.is_sparse and any(each.copied for each in o.beside)
+        o.name in planes and not o.is_sparse and any(each.copied for each in o.extra_moves)
         for o in graph.products.values()
     )
     out = sum(
-        (o.name not in planes or not graph.readers(o.name)) and any(each.copied > 0 for each in o.beside)
+        (o.name not in planes or not graph.readers(o.name)) and any(each.copied > 0 for each in o.extra_moves)
         for o in graph
     )
     converted(model, shape, target=sparse, only_gains=False)

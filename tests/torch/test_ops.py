@@ -218,8 +218,8 @@ def test_it_compiles_whole(dynamic):
 @pytest.mark.slow
 def test_a_large_x_and_few_tokens_are_turned_by_the_operator_in_a_compiled_graph(monkeypatch):
     made, _, _ = product()
-    monkeypatch.setattr(ops, "LEAST_TURNED_APART", 64 * K)
-    monkeypatch.setattr(ops, "FEW_TURNED_APART", 4)
+    monkeypatch.setattr(ops, "SEPARATE_TRANSPOSE_ELEMENTS", 64 * K)
+    monkeypatch.setattr(ops, "SEPARATE_TRANSPOSE_TOKENS", 4)
     for tokens, turns in ((1, 0), (3, 1), (8, 0), (64, 1), (70, 1)):
         targets = []
 

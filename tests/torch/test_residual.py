@@ -21,7 +21,7 @@ K = 128
 
 @pytest.fixture(autouse=True)
 def _sums_of_any_size(monkeypatch):
-    monkeypatch.setattr(ops, "LEAST_ADDED", 0)
+    monkeypatch.setattr(residual, "RESIDUAL_EPILOGUE_ELEMENTS", 0)
 
 
 class Sum(nn.Module):
@@ -107,7 +107,7 @@ def test_so_they_are_for_any_number_of_tokens():
 @pytest.mark.parametrize("pattern", ["tile-wise:64", "tvw:128"])
 @pytest.mark.parametrize(("more", "left"), [(0, 1), (1, 0)])
 def test_only_large_sums_are(pattern, more, left, monkeypatch):
-    monkeypatch.setattr(ops, "LEAST_ADDED", 2 * 35 * K + more)
+    monkeypatch.setattr(residual, "RESIDUAL_EPILOGUE_ELEMENTS", 2 * 35 * K + more)
     model = Sum(FORMS["what a block does"][0]).half().eval()
     sparsify(model, pattern, sparsity=0.75, gpu="h200-sxm", max_tokens=512, quiet=True)
     eager, found, counts = changed(model, torch.randn(2, 35, K).half())
@@ -121,7 +121,7 @@ def test_sparsify_registers_the_pass_where_a_model_on_a_gpu_may_gain(least, regi
     from prunecast.torch.packed import PackedProduct
 
     told = []
-    monkeypatch.setattr(convert, "LEAST_ADDED", least)
+    monkeypatch.setattr(convert, "RESIDUAL_EPILOGUE_ELEMENTS", least)
     monkeypatch.setattr(residual, "register", lambda: told.append(1))
     sparse(None)
     assert told == [], "it is on a CPU"
@@ -221,7 +221,8 @@ def compiled(model, x):
 
 @pytest.fixture
 def _transposed_apart(monkeypatch):
-    monkeypatch.setattr(ops, "LEAST_TURNED_APART", 0)
+    for module in (ops, residual):
+        monkeypatch.setattr(module, "SEPARATE_TRANSPOSE_ELEMENTS", 0)
 
 
 @pytest.mark.usefixtures("_transposed_apart")

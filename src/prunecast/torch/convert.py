@@ -42,9 +42,10 @@ from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
-from prunecast.torch.ops import LEAST_ADDED, LEAST_TURNED_APART
 from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles
 from prunecast.torch.sparse_linear import SparseLinear
+from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
+from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
 Progress = Callable[[str, int, int], None]
 MOST_TOKENS = 1 << 20
@@ -190,7 +191,10 @@ def sparsify(
         packed = [(stack, _sparse_experts(stack, parts, spec, max_tokens)) for stack, parts in experts]
     large = any(
         product.tiles.is_cuda
-        and (product.rows * max_tokens >= LEAST_ADDED or product.features * max_tokens >= LEAST_TURNED_APART)
+        and (
+            product.rows * max_tokens >= RESIDUAL_EPILOGUE_ELEMENTS
+            or product.features * max_tokens >= SEPARATE_TRANSPOSE_ELEMENTS
+        )
         and launch.choices[0].layer.name not in plain
         for launch, product in products
     )

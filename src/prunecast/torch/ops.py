@@ -48,26 +48,10 @@ from prunecast.torch.planes import (
     into_planes_on_cpu,
     into_planes_on_cuda,
 )
+from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS, SEPARATE_TRANSPOSE_TOKENS
 
 COLUMN_GROUP = 8
 """Tokens per row of x_t are a multiple of this, or a single token."""
-LEAST_TURNED_APART = 1 << 20
-"""Elements of x from which a compiled graph transposes it in a separate kernel, after its producer.
-
-Kind: measured, H200: a normalisation of 2048 tokens x 4096 that writes x_t itself takes 29 to 46 us, row by
-row 13; BERT-base with 4096 tokens takes 987 us instead of 1026."""
-FEW_TURNED_APART = 64
-"""Number of tokens up to which a small x is also transposed in a separate kernel.
-
-A reduction of few rows that writes columns has few blocks.
-
-Kind: measured, H200: 3 to 17 us instead of 2.7 for a normalisation of 16 tokens x 4096."""
-LEAST_ADDED = 6 << 20
-"""Elements of y from which a compiled graph does the residual add in the epilogue of the product.
-
-Kind: measured, H200: four Llama-7B blocks with 2048 tokens, 8 Mi elements, take 1922 us instead of 1976, four
-of ViT-L with 6.2 Mi 998 instead of 1030; two of Llama-7B with 4 Mi 502 instead of 503, and BERT-base with
-3 Mi, whose tensors stay in L2, 975 instead of 960."""
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
@@ -129,7 +113,7 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
         if statically_known_true(x.stride(0) == 1) and statically_known_true(x.stride(1) == padded):
             is_whole = statically_known_true(tokens == padded)
             return x.t() if is_whole else x.as_strided((x.shape[1], padded), (padded, 1))
-        if _turned_apart(x):
+        if _has_separate_transpose(x):
             return torch.ops.prunecast.columns.default(x, padded)
         return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
     if x.stride() == (1, padded) and tokens == padded:
@@ -139,12 +123,12 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
 
 
-def _turned_apart(x: torch.Tensor) -> bool:
+def _has_separate_transpose(x: torch.Tensor) -> bool:
     """Return whether a compiled graph transposes x in a separate kernel."""
     if statically_known_true(x.stride(0) == 1):
         return False
-    few = statically_known_true(x.shape[0] <= FEW_TURNED_APART)
-    return few or bool(statically_known_true(x.numel() >= LEAST_TURNED_APART))
+    few = statically_known_true(x.shape[0] <= SEPARATE_TRANSPOSE_TOKENS)
+    return few or bool(statically_known_true(x.numel() >= SEPARATE_TRANSPOSE_ELEMENTS))
 
 
 def _dense_weight(image: torch.Tensor, tiles: torch.Tensor, gpu: str, plan: int) -> torch.Tensor:

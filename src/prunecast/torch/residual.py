@@ -22,8 +22,9 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from prunecast.torch import ops
 from prunecast.torch.epilogue import PLAIN, LinearCall
+from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
+from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
 _aten = torch.ops.aten
 _CONVERT = torch.ops.prims.convert_element_type.default
@@ -81,7 +82,7 @@ def _norm_in_transpose(graph: Graph, columns: Node) -> None:
     flat, tokens = columns.args
     rows, features = flat.meta["val"].shape
     if not (
-        isinstance(rows, int) and isinstance(features, int) and rows * features >= ops.LEAST_TURNED_APART
+        isinstance(rows, int) and isinstance(features, int) and rows * features >= SEPARATE_TRANSPOSE_ELEMENTS
     ):
         return
     y = flat
@@ -163,7 +164,7 @@ def _product_behind(y: Any) -> Node | None:
     if not isinstance(y, Node) or len(y.users) != 1 or y.target is not torch.ops.prunecast.linear.default:
         return None
     call = LinearCall(*y.args)
-    is_large = statically_known_true(y.meta["val"].numel() >= ops.LEAST_ADDED)
+    is_large = statically_known_true(y.meta["val"].numel() >= RESIDUAL_EPILOGUE_ELEMENTS)
     return y if is_large and call.epilogue == PLAIN else None
 
 

@@ -12,7 +12,7 @@ from prunecast.workload.graph import (
     Operation,
     choose_layouts,
     load_model_graph,
-    turned_by_dense,
+    transposed_by_dense,
 )
 from prunecast.workload.graph.model_graph import LAYOUTS
 
@@ -103,7 +103,7 @@ def test_what_one_dense_layer_turns_is_what_the_cheapest_layouts_then_leave_out(
         layers = [layer for layer in model.products if layer.startswith(("layer.0", "layer.1."))]
         everything = dict.fromkeys(model.products, "features")
         before = choose_layouts(model, everything).transposes
-        turned = turned_by_dense(model, before)
+        turned = transposed_by_dense(model, before)
         for layer in layers:
             wanted = {other: "features" for other in model.products if other != layer}
             after = {change.source for change in choose_layouts(model, wanted).transposes}

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.kernels import ConvShape
-from prunecast.workload.graph import ModelGraph, Operation, Pass, load_pass
-from prunecast.workload.graph import rewrites as rules
+from prunecast.workload.graph import ModelGraph, Operation, Pass, convolutions, fusions, load_pass, transposes
+from prunecast.workload.graph.convolutions import in_planes
+from prunecast.workload.graph.fusions import mark_sparse
 from prunecast.workload.graph.model_graph import convolved
-from prunecast.workload.graph.rewrites import TRANSPOSES, in_planes, mark_sparse
 from prunecast.workload.graph.runtimes import RUNTIMES, rewritten, with_sparse
 from prunecast.workload.graph.shapes import Transformer
+from prunecast.workload.graph.transposes import TRANSPOSES
 from prunecast.workload.graph.workloads import unfused_transformer
 
 EVERY = (
@@ -121,7 +122,7 @@ def test_all_rewrites_of_a_runtime_conserve_work_and_follow_the_order_of_tensors
 
 @given(graphs())
 def test_no_sparse_product_of_torch_reads_a_tensor_as_it_was_written(model: ModelGraph) -> None:
-    launched = rules.transpose_inputs(rules.lay_images(rules.fuse_activations(model)))
+    launched = transposes.transpose_inputs(convolutions.lay_images(fusions.fuse_activations(model)))
     planes = in_planes(launched)
     for product in launched.products.values():
         if product.is_sparse and product.n > 1:
@@ -152,7 +153,12 @@ def test_rewrites_by_hand() -> None:
 
 def test_a_pattern_that_is_not_there_changes_nothing() -> None:
     unet = load_pass("stable-diffusion-1.5", Pass(1))
-    for rewrite in (rules.fold_first_norm, rules.fold_activations, rules.join_gate_and_up, rules.lay_images):
+    for rewrite in (
+        fusions.fold_first_norm,
+        fusions.fold_activations,
+        fusions.join_gate_and_up,
+        convolutions.lay_images,
+    ):
         assert content(rewrite(unet)) == content(unet)
 
 

@@ -1,8 +1,6 @@
 """Models as torch runs them: launches by hand, and laws of their times."""
 
-import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,13 +9,9 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.workload.graph import ModelGraph, Operation, Pass, load_pass, model_time, transformer_graph
+from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.model_graph import Moved
 from prunecast.workload.graph.model_time import lost_epilogues
-from prunecast.workload.graph.rewrites import (
-    FEW_TURNED_APART,
-    LEAST_ADDED,
-    LEAST_TURNED_APART,
-)
 from prunecast.workload.graph.runtimes import cudnn_seconds, torch_seconds, with_sparse
 from prunecast.workload.graph.shapes import Transformer, transformers
 
@@ -75,16 +69,19 @@ def test_sums_and_first_convolution_of_a_resnet_are_in_planes() -> None:
     graph = sparse_net("resnet50", "stem", "classifier")
     kinds = Counter(o.kind for o in graph)
     assert kinds == {"input": 1, "gemm": 54, "relu epilogue": 16, "pool": 2}
-    adds = {o.name for o in graph if any(moved.in_l2 for moved in o.beside)}
+    adds = {o.name for o in graph if any(moved.in_l2 for moved in o.extra_moves)}
     last = {f"stage{s + 1}.{b}.conv3" for s, count in enumerate((3, 4, 6, 3)) for b in range(count)}
     assert adds == last - {"stage1.0.conv3"} | {"stage1.0.shortcut"}  # one of two, which have a stride of 1
-    assert [o.name for o in graph if any(moved.copied for moved in o.beside)] == ["stem"]
+    assert [o.name for o in graph if any(moved.copied for moved in o.extra_moves)] == ["stem"]
 
 
 def test_a_dense_convolution_of_cudnn_is_more_than_a_product() -> None:
     dense = load_pass("resnet50", Pass(32, 1), "torch")
     first, wide = dense["stage1.0.conv1"], dense["stage1.0.conv2"]
-    assert (first.beside, dense["stage1.0.conv3"].beside) == ((Moved(copied=2 * first.elements_out),), ())
+    assert (first.extra_moves, dense["stage1.0.conv3"].extra_moves) == (
+        (Moved(copied=2 * first.elements_out),),
+        (),
+    )
     assert cudnn_seconds(first, GPU, 1e-5) == 1e-5
     assert cudnn_seconds(wide, GPU, 1e-5) == pytest.approx(6.4e-6 + 0.85e-5)
     assert cudnn_seconds(sparse_net("resnet50")["stage1.0.conv2"], GPU, 1e-5) == 1e-5
@@ -154,28 +151,15 @@ def test_one_token_is_not_turned() -> None:
     assert len(turned) == 2 * 3  # what down reads, the epilogue writes turned
 
 
-def test_where_x_is_turned_apart_is_what_the_operator_does() -> None:
-    text = Path("src/prunecast/torch/ops.py").read_text(encoding="utf-8")
-    least = re.search(r"^LEAST_TURNED_APART = (\d+) << (\d+)", text, re.MULTILINE)
-    few = re.search(r"^FEW_TURNED_APART = (\d+)", text, re.MULTILINE)
-    added = re.search(r"^LEAST_ADDED = (\d+) << (\d+)", text, re.MULTILINE)
-    assert least is not None
-    assert few is not None
-    assert added is not None
-    assert int(added[1]) << int(added[2]) == LEAST_ADDED
-    assert int(least[1]) << int(least[2]) == LEAST_TURNED_APART
-    assert int(few[1]) == FEW_TURNED_APART
-
-
 def test_a_large_sum_is_its_products_and_the_norm_reads_one_tensor() -> None:
-    run = Pass(1, LEAST_ADDED // LLAMA.hidden)
+    run = Pass(1, RESIDUAL_EPILOGUE_ELEMENTS // LLAMA.hidden)
     every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "gate_up", "down")}
     alone, sparse = times(LLAMA, run, set()), times(LLAMA, run, every)
     graph = torch_form("x", LLAMA, run)
     first = seconds_of(graph["norm0"])  # reads and writes a tensor
     for norm in ("layer.0.norm1", "layer.1.norm2"):
         assert alone[norm] > sparse[norm] == pytest.approx(first)
-    read_s = 2 * LEAST_ADDED / GPU.dram_bytes_per_s
+    read_s = 2 * RESIDUAL_EPILOGUE_ELEMENTS / GPU.dram_bytes_per_s
     assert sparse["layer.0.down"] == pytest.approx(alone["layer.0.down"] + read_s)
     few = run._replace(tokens=run.tokens - 1)
     assert times(LLAMA, few, set())["layer.0.norm1"] == times(LLAMA, few, every)["layer.0.norm1"]

@@ -1,15 +1,15 @@
 """Models as graphs of operations: the kinds of work, their sizes and their dependencies.
 
-Layer: inside `codesign`. This package knows the shapes of standard architectures and the time of all work
+Layer: inside `workload`. This package knows the shapes of standard architectures and the time of all work
 without a weight matrix (attention, norms, element-wise work, transposes). It prunes nothing and plans no
 kernel: the caller passes in the times of products with weights.
 
-Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name), `rewrites.py`
-(fusions of the runtimes), `runtimes.py` (the rewrites of each runtime, and seconds by kind), `model_time.py`
-(the end-to-end time).
+Read first: `model_graph.py` (the records and the graph), `workloads.py` (the models by name), `fusions.py`,
+`convolutions.py` and `transposes.py` (rewrites), `runtimes.py` (the rewrites of each runtime, and
+seconds by kind), `model_time.py` (the end-to-end time).
 """
 
-from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, turned_by_dense
+from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, transposed_by_dense
 from prunecast.workload.graph.model_graph import KINDS, ModelGraph, Operation
 from prunecast.workload.graph.model_time import ModelTime, model_time
 from prunecast.workload.graph.names import WORKLOADS
@@ -32,5 +32,5 @@ __all__ = [
     "model_time",
     "parse_workload",
     "transformer_graph",
-    "turned_by_dense",
+    "transposed_by_dense",
 ]

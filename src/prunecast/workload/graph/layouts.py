@@ -35,7 +35,7 @@ class LayoutChoice(NamedTuple):
     transposes: tuple[Transpose, ...]
 
 
-def turns(operation: Operation, wanted: Mapping[str, str]) -> bool:
+def may_change_layout(operation: Operation, wanted: Mapping[str, str]) -> bool:
     """Return whether an operation may write another layout than it reads: a transpose or a dense linear
     product.
     """
@@ -55,7 +55,9 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
     """
     import networkx as nx  # slow to import
 
-    reading: dict[str, object] = {o.name: (_READING, o.name) if turns(o, wanted) else o.name for o in model}
+    reading: dict[str, object] = {
+        o.name: (_READING, o.name) if may_change_layout(o, wanted) else o.name for o in model
+    }
     cut: nx.DiGraph[object] = nx.DiGraph()
     cut.add_nodes_from((_FEATURES, _TOKENS, *reading.values(), *reading))
     for operation in model:
@@ -72,7 +74,7 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
     return LayoutChoice(reads, writes, _transposes(model, reads, writes))
 
 
-def turned_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
+def transposed_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
     """Return sparse product -> writers of the tensors that need no transpose if only this product becomes
     dense.
 
@@ -86,7 +88,7 @@ def turned_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dic
     turned: dict[str, tuple[str, ...]] = {}
     for source, targets in readers.items():
         for name in (source, *(targets if len(targets) == 1 else ())):
-            if turns(model[name], {}):
+            if may_change_layout(model[name], {}):
                 turned[name] = (*turned.get(name, ()), source)
     return turned
 

@@ -1,7 +1,7 @@
 """`ModelGraph`: the operations of a model and their dependencies."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from prunecast.errors import BadInput
@@ -85,7 +85,7 @@ class Operation:
     tensors_out : number of equal tensors in `elements_out`; a reader reads one of them
     layout : one of `LAYOUTS`, or None if both are accepted
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
-    beside : extra elements that it moves, see `rewrites.py`
+    extra_moves : extra elements that it moves, which rewrites add
     experts : the part of a fused layer of experts that it is; None outside of experts
     is_sparse : a sparse kernel runs the product
     gates : its kernel supports a gated unit as epilogue
@@ -112,7 +112,7 @@ class Operation:
     tensors_out: int = 1
     layout: str | None = None
     members: tuple[Member, ...] = ()
-    beside: tuple[Moved, ...] = ()
+    extra_moves: tuple[Moved, ...] = ()
     experts: ExpertPart | None = None
     is_sparse: bool = False
     gates: bool = True
@@ -127,6 +127,11 @@ class Operation:
             raise BadInput(
                 f"{self.name}: a product needs m, k, n of at least 1, got {self.m}, {self.k}, {self.n}"
             )
+
+    def with_extra_moves(self, *moved: Moved) -> "Operation":
+        """Return the operation with these moves too, each of them once."""
+        new = tuple(each for each in moved if each not in self.extra_moves)
+        return replace(self, extra_moves=(*self.extra_moves, *new)) if new else self
 
     @property
     def weights(self) -> int:

@@ -11,18 +11,17 @@ from typing import NamedTuple
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.workload.graph.experts import are_fused
-from prunecast.workload.graph.layouts import Transpose, turned_by_dense
-from prunecast.workload.graph.model_graph import ModelGraph, Operation
-from prunecast.workload.graph.rewrites import (
+from prunecast.workload.graph.fusions import (
     EPILOGUES,
-    TRANSPOSES,
     added_elements,
     after_sum,
     may_be_epilogue,
     sums_after,
-    transpose_for,
 )
+from prunecast.workload.graph.layouts import Transpose, transposed_by_dense
+from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.runtimes import RUNTIMES, call_of, is_call, moved_seconds, with_sparse
+from prunecast.workload.graph.transposes import TRANSPOSES, transpose_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ def model_time(
     for o in launched:
         own = fused.get(o.name)
         own = runtime.seconds(o, gpu, launch_s) if own is None else runtime.product_seconds(o, gpu, own)
-        own += o.runs * sum(moved_seconds(moved, gpu) for moved in o.beside)
+        own += o.runs * sum(moved_seconds(moved, gpu) for moved in o.extra_moves)
         if o.kind not in TRANSPOSES:
             seconds[o.name] = own
             continue
@@ -267,7 +266,7 @@ class PassTimes(NamedTuple):
         saved: dict[str, float] = {}
         graphs = [run.graph for run in self.passes if run.graph is not None]
         for graph, (share, time) in zip(graphs, self.times(dict.fromkeys(dense, 0.0), sparse), strict=True):
-            for name, writers in turned_by_dense(graph, time.transposes).items():
+            for name, writers in transposed_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
             for name, seconds in lost_epilogues(graph, self.gpu, sparse, dense).items():

@@ -20,7 +20,7 @@ from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.collectives.call import collective
 from prunecast.launch import COLD
 from prunecast.patterns import dense_tile_map
-from prunecast.workload.graph import rewrites
+from prunecast.workload.graph import convolutions, fusions, transposes
 from prunecast.workload.graph.model_graph import COLLECTIVES, ModelGraph, Moved, Operation
 
 ELEMENT_BYTES = 2
@@ -72,7 +72,7 @@ def with_sparse(
     """
     if not sparse:
         return model
-    model = rewrites.mark_sparse(model, sparse, ungated)
+    model = fusions.mark_sparse(model, sparse, ungated)
     for rewrite in RUNTIMES[model.runtime].sparse_rewrites:
         model = rewrite(model)
     return model
@@ -207,7 +207,7 @@ def torch_elements(o: Operation, costs: Costs) -> int:
     """Return the elements that a kernel reads and writes, the mean over norms for those that write the sum
     too.
     """
-    if o.kind in rewrites.NORMS and o.tensors_out > 1:
+    if o.kind in fusions.NORMS and o.tensors_out > 1:
         return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
     return o.elements_in + o.elements_out
 
@@ -236,24 +236,24 @@ def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
 RUNTIMES: Mapping[str, Runtime] = {
     "engine": Runtime(
         rewrites=(
-            rewrites.fold_first_norm,
-            rewrites.fold_rotary,
-            rewrites.fold_activations,
-            rewrites.generalise_kinds,
+            fusions.fold_first_norm,
+            fusions.fold_rotary,
+            fusions.fold_activations,
+            fusions.generalise_kinds,
         ),
         joins=(),
-        sparse_rewrites=(rewrites.transpose_at_the_cut,),
+        sparse_rewrites=(transposes.transpose_at_the_cut,),
         seconds=engine_seconds,
         product_seconds=lambda o, gpu, seconds: seconds,
     ),
     "torch": Runtime(
-        rewrites=(rewrites.convolve_patches, rewrites.separate_bias),
-        joins=(rewrites.join_qkv, rewrites.join_gate_and_up),
+        rewrites=(convolutions.convolve_patches, convolutions.separate_bias),
+        joins=(fusions.join_qkv, fusions.join_gate_and_up),
         sparse_rewrites=(
-            rewrites.fuse_activations,
-            rewrites.add_residuals,
-            rewrites.lay_images,
-            rewrites.transpose_inputs,
+            fusions.fuse_activations,
+            fusions.add_residuals,
+            convolutions.lay_images,
+            transposes.transpose_inputs,
         ),
         seconds=torch_seconds,
         product_seconds=cudnn_seconds,

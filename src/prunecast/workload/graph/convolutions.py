@@ -1,0 +1,203 @@
+"""Rewrites of convolutional networks: kernels of cuDNN, and images in planes between our kernels.
+
+As in `fusions.py`, a rewrite changes which launch does which work, but never the work.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from prunecast.plan.conv_shape import ConvShape
+from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
+
+IN_PLACE = ("relu", "relu epilogue", "elementwise")
+"""Kinds that work in place, on the first tensor that they read."""
+BORDER = 1
+"""Zeros around images, in pixels. Kind: choice, `prunecast.torch.SparseConv2d`."""
+
+
+def convolve_patches(model: ModelGraph) -> ModelGraph:
+    """Mark convolutions without overlap as `patches`: they stay dense, in a library kernel with its own
+    layouts.
+
+    image -> product  becomes  image -> patches
+    """
+    return model.changed(lambda o: replace(o, kind="patches") if is_patches(o) else o)
+
+
+def is_patches(o: Operation) -> bool:
+    """Return whether a product is a convolution whose filters do not overlap."""
+    conv = o.convolution
+    return o.kind == "gemm" and conv is not None and conv.stride == conv.kernel_h == conv.kernel_w > 1
+
+
+def separate_bias(model: ModelGraph) -> ModelGraph:
+    """Give a dense convolution its bias and activation as a separate kernel, as torch.compile does.
+
+    A sum or ReLU of the graph that is the only reader includes them.
+
+    convolution -> reader  becomes  convolution, bias and activation -> reader
+    """
+
+    def biased(o: Operation) -> Operation:
+        readers = model.readers(o.name)
+        is_included = len(readers) == 1 and readers[0].kind in IN_PLACE
+        if o.kind != "gemm" or o.convolution is None or is_included:
+            return o
+        return o.with_extra_moves(_bias_pass(o))
+
+    return model.changed(biased)
+
+
+def _bias_pass(o: Operation) -> Moved:
+    return Moved(copied=2 * o.elements_out)
+
+
+def lay_images(model: ModelGraph) -> ModelGraph:
+    """Choose image layouts: planes for the convolutions of our kernels, channels-last for others.
+
+    Convolutions in planes have bias and ReLU as epilogue, and a sum after one of them is its second input.
+    Other operations read a copy of planes as images, which they share.
+
+    convolution in planes -> sum -> relu  becomes  convolution in planes (adds) -> relu epilogues
+    planes -> dense convolution  becomes  planes -> (images,) dense convolution
+    """
+    planes = in_planes(model)
+    adders = {name: o.name for o in model if (name := _adder(model, o, planes)) is not None}
+
+    def laid(o: Operation) -> Operation:
+        if o.name not in planes:
+            return o.with_extra_moves(*_copies_of_planes(model, o, planes))
+        if o.convolution is not None:
+            sum_after = model[adders[o.name]] if o.name in adders else None
+            o = _in_kernel(model, o, planes, sum_after)
+        elif o.name in adders.values() or o.kind == "relu":
+            o = replace(o, kind="relu epilogue")
+        is_result = not model.readers(o.name)
+        return o.with_extra_moves(Moved(copied=4 * o.elements_out)) if is_result else o
+
+    return model.changed(laid)
+
+
+def _in_kernel(
+    model: ModelGraph, o: Operation, planes: Collection[str], sum_after: Operation | None
+) -> Operation:
+    """Return a convolution in planes with the elements that its kernel, or a copy before it, moves."""
+    assert o.convolution is not None
+    own = tuple(moved for moved in o.extra_moves if moved != _bias_pass(o))
+    laid = (
+        o
+        if own == o.extra_moves and o.layout == "features"
+        else replace(o, extra_moves=own, layout="features")
+    )
+    moved: list[Moved] = []
+    if sum_after is not None:
+        # DRAM delivers the second input, and L2 its rows to the k-steps of the identity
+        moved.append(Moved(one_way=o.elements_out, in_l2=o.elements_out, is_launch=False))
+        others = [s for s in model.sources(sum_after.name) if s.name != o.name]
+        moved += [Moved(copied=2 * o.elements_out) for s in others if not _has_planes(model, s, planes)]
+    if not o.is_sparse and not any(_has_planes(model, s, planes, o) for s in model.sources(o.name)):
+        moved.append(copy_into_planes(o.convolution, o.elements_in))
+    return laid.with_extra_moves(*moved)
+
+
+def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) -> list[Moved]:
+    """Return the copies of planes as images that an operation is the first to read.
+
+    Means read planes, and a linear layer reads them after a pool at little cost.
+    """
+    found = []
+    for source in model.sources(o.name) if o.kind != "pool" else ():
+        readers = [each for each in model.readers(source.name) if each.name not in planes]
+        is_flat = source.kind == "pool" and o.kind == "gemm" and o.convolution is None
+        if source.name in planes and readers[0].name == o.name and not is_flat:
+            found.append(Moved(copied=4 * (source.elements_out // source.tensors_out)))
+    return found
+
+
+def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | None:
+    """Return the convolution that adds the other operand of a sum, or None."""
+    sources = model.sources(o.name)
+    if o.kind not in ("elementwise", "relu epilogue") or len(sources) != 2 or o.name not in planes:
+        return None
+    return next((each.name for each in reversed(sources) if _may_add(model, each, planes)), None)
+
+
+def _may_add(model: ModelGraph, o: Operation, ours: Collection[str]) -> bool:
+    """Return whether a convolution in planes can have a second input: its output has no other reader."""
+    conv = o.convolution
+    return o.name in ours and conv is not None and conv.stride == 1 and len(model.readers(o.name)) == 1
+
+
+def in_planes(model: ModelGraph) -> frozenset[str]:
+    """Return the operations that write images in planes.
+
+    These are sparse convolutions, dense ones that our kernels run between them, and pools and elementwise
+    work on planes.
+    """
+    ours = _convolutions_in_planes(model)
+    found: set[str] = set()
+    copied: set[str] = set()
+    for o in model:
+        before = list(model.graph.predecessors(o.name))
+        if o.name in ours:
+            copied.update(before)
+        elif not before or not _is_pass(o):
+            continue
+        elif not found.union(copied).issuperset(before):
+            sums = len(before) == 2 and o.kind in ("elementwise", "relu epilogue")
+            if not sums or not any(_may_add(model, model[name], ours) for name in before):
+                continue
+        found.add(o.name)
+    return frozenset(found)
+
+
+def _is_pass(o: Operation) -> bool:
+    """Return whether an operation works on planes if its tensors are planes."""
+    return o.kind in (*IN_PLACE, "pool") and o.layout != "tokens"
+
+
+def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
+    """Return the convolutions that our kernels run: sparse ones, and dense ones that these read, at once or
+    after passes.
+
+    Filters of dense ones reach no further than the border, or read the image.
+    """
+    ours = {o.name for o in model if o.is_sparse and o.convolution is not None}
+    border = max([BORDER, *(conv.padding for name in ours if (conv := model[name].convolution) is not None)])
+    read: set[str] = set()
+    for o in reversed(list(model)) if ours else ():
+        if any(each.name in ours or (_is_pass(each) and each.name in read) for each in model.readers(o.name)):
+            read.add(o.name)
+            if _runs_in_planes(model, o, border):
+                ours.add(o.name)
+    return frozenset(ours)
+
+
+def _runs_in_planes(model: ModelGraph, o: Operation, border: int) -> bool:
+    """Return whether our kernels run a convolution: odd filters that reach as far as the border."""
+    conv = o.convolution
+    if o.kind != "gemm" or conv is None or o.m % 8 or not conv.keeps_size:
+        return False
+    is_first = conv.stride > 1 and [source.kind for source in model.sources(o.name)] == ["input"]
+    return conv.padding <= border or is_first
+
+
+def _has_planes(
+    model: ModelGraph, o: Operation, planes: Collection[str], but: Operation | None = None
+) -> bool:
+    """Return whether an output exists in planes: it was written so, or copied for a convolution.
+
+    Parameters
+    ----------
+    but : a dense convolution, which makes no copy for itself
+    """
+    return o.name in planes or any(
+        each.convolution is not None and each.name in planes and (but is None or each.is_sparse)
+        for each in model.readers(o.name)
+    )
+
+
+def copy_into_planes(conv: ConvShape, elements: int) -> Moved:
+    """Return the elements of a copy of images into planes, with zeros around them."""
+    larger = (conv.height + BORDER) * (conv.width + BORDER) / (conv.height * conv.width)
+    return Moved(copied=round((1.0 + larger) * elements))
