@@ -8,13 +8,11 @@ a whole or not at all. Packing happens on the device of each layer.
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -24,10 +22,8 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.sources.weight_set import select_names
-from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.torch.choose_tiles import Choice, choose_tiles
-from prunecast.torch.conv import sparse_convs
-from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
+from prunecast.torch.conv import SparseConv, sparse_convs
 from prunecast.torch.experts import (
     PARTS,
     ExpertMatrix,
@@ -37,17 +33,18 @@ from prunecast.torch.experts import (
     find_experts,
 )
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
-from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of, sibling_groups
+from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of
 from prunecast.torch.forms import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
-from prunecast.torch.packed import PackedProduct, Rows, interleaved_tiles
+from prunecast.torch.packed import PackedProduct, Rows
+from prunecast.torch.products import Launch, fusable, has_epilogues, joint_launches, pack_launches
 from prunecast.torch.sparse_linear import SparseLinear
+from prunecast.workload.engines import Progress
 from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
-Progress = Callable[[str, int, int], None]
 MOST_TOKENS = 1 << 20
 """Most tokens of one call; a plan lists every group of some tokens. Kind: choice."""
 
@@ -71,13 +68,6 @@ class Sparsified(NamedTuple):
             f"{len(self.layers)} layers in {self.launches} launches, {len(self.left)} left dense; weights "
             f"{self.bytes_before / mib:.1f} MiB, now {self.bytes_after / mib:.1f} MiB; {self.seconds:.1f} s"
         )
-
-
-class _Launch(NamedTuple):
-    """Layers that become one product, and the epilogue of the product."""
-
-    choices: list[Choice]
-    epilogue: Epilogue = PLAIN
 
 
 @checked
@@ -135,7 +125,19 @@ def sparsify(
         LoRA adapter, no layer to convert; the model is then unchanged
     """
     start = time.monotonic()
-    spec, plan = load_gpu(gpu) if isinstance(gpu, str) else gpu, read_recipe(recipe)
+    options = _Options(
+        gpu=load_gpu(gpu) if isinstance(gpu, str) else gpu,
+        max_tokens=max_tokens,
+        sparsity=sparsity,
+        squares=squares,
+        target=target,
+        ignore=ignore,
+        few_tokens=few_tokens and not trainable,
+        fuse=fuse,
+        trainable=trainable,
+        progress=progress,
+    )
+    plan = read_recipe(recipe)
     _check(max_tokens, sparsity)
     if example is not None and not (convolutions and fuse):
         raise BadInput("example is of networks as a whole: wanted convolutions=True and fuse=True with it")
@@ -147,77 +149,158 @@ def sparsify(
         if sparsity is not None and not target:
             found, heads = _without_head(model, found)
             left += heads
-        stacks = [] if trainable else find_experts(model)
-        matrices = [layer for stack in stacks for layer in stack.layers]
-        names = select_names([layer.name for layer in [*found, *matrices]], target, ignore)
-        _check_devices(found, spec)
-        forwards = find_feed_forwards(model, found) if fuse and not trainable else []
-        chosen, more_left = choose_tiles([*found, *matrices], set(names), plan, sparsity, forwards, squares)
-        experts, chosen, dense_experts = _experts_of(stacks, chosen)
-        named = {layer.name for layer in matrices}  # with their reasons
-        left = [line for line in left if line.partition(": ")[0] not in named]
-        more_left += dense_experts
-        halved = [choice.layer.name for choice in chosen if choice.halves is not None]
-        if trainable and halved:
-            raise BadInput(
-                f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
-            )
+        chosen = _choose(model, found, plan, options)
+        left = [line for line in left if line.partition(": ")[0] not in chosen.expert_names]
         if network.sites and only_gains:
-            kept = {layer.name: tiles for layer, tiles, halves in chosen if halves is None}
-            verdict = verdict_on(model, network, kept, spec, example=example, images=max_tokens)
+            verdict = verdict_on(
+                model, network, chosen.tiles, options.gpu, example=example, images=max_tokens
+            )
             if verdict is not None and verdict.whole:
                 unfold()
                 return _left_dense(model, verdict, left, start, quiet=quiet)
-            dense = frozenset() if verdict is None else verdict.dense
-            more_left += [f"{name}: dense, the network gains nothing by it" for name in sorted(dense)]
-            chosen = [choice for choice in chosen if choice.layer.name not in dense]
-        # The kernels of other GPUs and of fp32 write neither gated units nor residual sums
-        plain = {
-            choice.layer.name
-            for choice in chosen
-            if not spec.has_wgmma or choice.layer.module.weight.dtype is torch.float32
-        }
-        layers, before = tuple(choice.layer.name for choice in chosen), _bytes_of(model)
-        layers += tuple(choice.layer.name for _, parts in experts for choice in parts)
-        filters = {layer.name: tiles for layer, tiles, _ in chosen if is_convolution(layer.module)}
-        border = max([1, *(model.get_submodule(name).padding[0] for name in filters)])
-        more = dense_in_planes(model, network, filters, border) if filters else {}
-        convs = sparse_convs(model, {**filters, **more}, spec, ends_of(model, network.sites), border)
-        chosen = [choice for choice in chosen if choice.layer.name not in filters]
-        fused = _fusable([each for each in forwards if not (each.is_gated and plain & {*each.first})], chosen)
-        groups = _grouped(found, chosen, fused) if fuse else [_Launch([choice]) for choice in chosen]
-        few = few_tokens and not trainable
-        products = _pack(groups, spec, max_tokens, few_tokens=few, progress=progress)
-        packed = [(stack, _sparse_experts(stack, parts, spec, max_tokens)) for stack, parts in experts]
-    large = any(
-        product.tiles.is_cuda
-        and (
-            product.rows * max_tokens >= RESIDUAL_EPILOGUE_ELEMENTS
-            or product.features * max_tokens >= SEPARATE_TRANSPOSE_ELEMENTS
-        )
-        and launch.choices[0].layer.name not in plain
-        for launch, product in products
+            chosen = chosen if verdict is None else chosen.without(verdict.dense)
+        before = _bytes_of(model)
+        packed = _pack(model, found, network, chosen, options)
+    _replace_layers(model, network, packed, options)
+    done = Sparsified(
+        layers=chosen.names,
+        launches=packed.launches,
+        left=(*left, *chosen.left),
+        bytes_before=before,
+        bytes_after=_bytes_of(model),
+        seconds=time.monotonic() - start,
     )
-    if large:
-        import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
-    for group, product in products:
-        _replace(model, group, product, trainable=trainable)
-    for stack, module in packed:
-        model.set_submodule(stack.name, module)
-    _leave_out_activations(model, fused)
-    if network.sites:
-        rewrite(model, convs)
-    if network.sites and convs:
-        watch_sizes(model, network)
-    for name, module in [] if network.sites else convs:
-        model.set_submodule(name, module)
-    left = [*left, *more_left]
-    launches = len(products) + len(filters) + len(PARTS) * len(packed)
-    seconds = time.monotonic() - start
-    done = Sparsified(layers, launches, tuple(left), before, _bytes_of(model), seconds)
     if not quiet:
         print(f"prunecast: {done}", file=sys.stderr)
     return done
+
+
+class _Options(NamedTuple):
+    """Arguments of `sparsify` that more than one step reads."""
+
+    gpu: GpuSpec
+    max_tokens: int
+    sparsity: float | None
+    squares: Mapping[str, Any] | None
+    target: str | Sequence[str]
+    ignore: str | Sequence[str]
+    few_tokens: bool
+    fuse: bool
+    trainable: bool
+    progress: Progress | None
+
+
+class _Chosen(NamedTuple):
+    """The layers that become sparse."""
+
+    choices: list[Choice]
+    """Linear layers and convolutions."""
+    experts: list[tuple[ExpertStack, list[Choice]]]
+    expert_names: frozenset[str]
+    """Matrices of all experts, the dense ones included."""
+    forwards: list[FeedForward]
+    """Feed-forward layers of the model, sparse or not."""
+    left: list[str]
+    """Reasons why other layers stay dense."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all layers that become sparse."""
+        of_experts = (choice for _, parts in self.experts for choice in parts)
+        return tuple(choice.layer.name for choice in (*self.choices, *of_experts))
+
+    @property
+    def tiles(self) -> dict[str, TileMap]:
+        """Layer -> its tiles, for layers without 2:4."""
+        return {layer.name: tiles for layer, tiles, halves in self.choices if halves is None}
+
+    def without(self, dense: frozenset[str]) -> "_Chosen":
+        """Return the choice without layers by which the network gains nothing."""
+        lines = [f"{name}: dense, the network gains nothing by it" for name in sorted(dense)]
+        sparse = [choice for choice in self.choices if choice.layer.name not in dense]
+        return self._replace(choices=sparse, left=[*self.left, *lines])
+
+
+def _choose(model: nn.Module, found: list[Found], recipe: Recipe, options: _Options) -> _Chosen:
+    """Return the layers that become sparse, with their tiles."""
+    stacks = [] if options.trainable else find_experts(model)
+    matrices = [layer for stack in stacks for layer in stack.layers]
+    names = select_names([layer.name for layer in [*found, *matrices]], options.target, options.ignore)
+    _check_devices(found, options.gpu)
+    forwards = find_feed_forwards(model, found) if options.fuse and not options.trainable else []
+    choices, left = choose_tiles(
+        [*found, *matrices], set(names), recipe, options.sparsity, forwards, options.squares
+    )
+    experts, choices, dense_experts = _experts_of(stacks, choices)
+    halved = [choice.layer.name for choice in choices if choice.halves is not None]
+    if options.trainable and halved:
+        raise BadInput(
+            f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
+        )
+    expert_names = frozenset(layer.name for layer in matrices)
+    return _Chosen(choices, experts, expert_names, forwards, [*left, *dense_experts])
+
+
+class _Packed(NamedTuple):
+    """The modules that replace layers, all of them packed."""
+
+    products: list[tuple[Launch, PackedProduct]]
+    fused: list[FeedForward]
+    """Feed-forward layers whose activations epilogues compute."""
+    experts: list[tuple[ExpertStack, SparseExperts]]
+    convs: list[SparseConv]
+    """Convolutions, with the dense ones between sparse ones."""
+    sparse_convs: int
+
+    @property
+    def launches(self) -> int:
+        """Number of launches of sparse products."""
+        return len(self.products) + self.sparse_convs + len(PARTS) * len(self.experts)
+
+
+def _pack(
+    model: nn.Module, found: list[Found], network: Traced, chosen: _Chosen, options: _Options
+) -> _Packed:
+    gpu, max_tokens = options.gpu, options.max_tokens
+    filters = {layer.name: tiles for layer, tiles, _ in chosen.choices if is_convolution(layer.module)}
+    border = max([1, *(model.get_submodule(name).padding[0] for name in filters)])
+    between = dense_in_planes(model, network, filters, border) if filters else {}
+    convs = sparse_convs(model, {**filters, **between}, gpu, ends_of(model, network.sites), border)
+    linear = [choice for choice in chosen.choices if choice.layer.name not in filters]
+    fused = fusable(chosen.forwards, linear, gpu)
+    launches = joint_launches(found, linear, fused) if options.fuse else [Launch([each]) for each in linear]
+    products = pack_launches(
+        launches, gpu, max_tokens, few_tokens=options.few_tokens, progress=options.progress
+    )
+    experts = [(stack, _sparse_experts(stack, parts, gpu, max_tokens)) for stack, parts in chosen.experts]
+    return _Packed(products, fused, experts, list(convs), len(filters))
+
+
+def _replace_layers(model: nn.Module, network: Traced, packed: _Packed, options: _Options) -> None:
+    """Put the packed modules in the places of the layers."""
+    if any(_is_rewritten(launch, product, options) for launch, product in packed.products):
+        import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
+    for launch, product in packed.products:
+        _replace(model, launch, product, trainable=options.trainable)
+    for stack, module in packed.experts:
+        model.set_submodule(stack.name, module)
+    _leave_out_activations(model, packed.fused)
+    if network.sites:
+        rewrite(model, packed.convs)
+        if packed.convs:
+            watch_sizes(model, network)
+        return
+    for name, module in packed.convs:
+        model.set_submodule(name, module)
+
+
+def _is_rewritten(launch: Launch, product: PackedProduct, options: _Options) -> bool:
+    """Return whether compiled graphs may add or normalise in the launches of a product, see `residual.py`."""
+    is_large = (
+        product.rows * options.max_tokens >= RESIDUAL_EPILOGUE_ELEMENTS
+        or product.features * options.max_tokens >= SEPARATE_TRANSPOSE_ELEMENTS
+    )
+    return product.tiles.is_cuda and is_large and has_epilogues(launch.choices[0], options.gpu)
 
 
 def _experts_of(
@@ -274,111 +357,7 @@ def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], li
     return [layer for layer in found if layer.module is not head], why
 
 
-def _fusable(forwards: list[FeedForward], chosen: list[Choice]) -> list[FeedForward]:
-    """Return the feed-forward layers that can be fused.
-
-    All their layers must be sparse; gate and up must have the same tiles, which consist of whole groups of
-    rows.
-    """
-    tiles = {choice.layer.name: choice.tiles for choice in chosen}
-    halved = {choice.layer.name for choice in chosen if choice.halves is not None}
-
-    def is_one(first: tuple[str, ...]) -> bool:
-        return halved.isdisjoint(first) and _may_interleave(*(tiles[name] for name in first))
-
-    whole = [each for each in forwards if tiles.keys() >= {*each.first, each.last}]
-    return [forward for forward in whole if not forward.is_gated or is_one(forward.first)]
-
-
-def _may_interleave(gate: TileMap, up: TileMap) -> bool:
-    columns = ("row_start", "row_index", "column_start", "column_index")
-    if any(not np.array_equal(getattr(gate, name), getattr(up, name)) for name in columns):
-        return False
-    if np.any(gate.row_start % GATED_ROWS):
-        return False
-    rows = gate.row_index.reshape(-1, GATED_ROWS)
-    return bool(np.array_equal(rows, rows[:, :1] // GATED_ROWS * GATED_ROWS + np.arange(GATED_ROWS)))
-
-
-def _grouped(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[_Launch]:
-    """Return the launches in the order of the model. Layers that read the same x share a launch.
-
-    Layers in tiles and layers with 2:4 are launched separately, and so are layers of different dtypes.
-    """
-    epilogues = {
-        forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
-        for forward in fused
-    }
-    # T5 keeps some layers of an fp16 model in fp32
-    kinds = dict.fromkeys((c.halves is None, c.layer.module.weight.dtype) for c in chosen)
-    launches = []
-    for kind in sorted(kinds, key=lambda each: not each[0]):
-        of_kind = {c.layer.name: c for c in chosen if (c.halves is None, c.layer.module.weight.dtype) == kind}
-        groups = (
-            [of_kind[layer.name] for layer in g if layer.name in of_kind] for g in sibling_groups(found)
-        )
-        launches += [_Launch(own, epilogues.get(own[0].layer.name, PLAIN)) for own in groups if own]
-    return launches
-
-
-def _pack(
-    launches: list[_Launch],
-    gpu: GpuSpec,
-    max_tokens: int,
-    *,
-    few_tokens: bool,
-    progress: Progress | None,
-) -> list[tuple[_Launch, PackedProduct]]:
-    """Return the products in the order of the model.
-
-    Threads plan and pack them concurrently, since NumPy and torch release the GIL. The products are prepared
-    for calls of `max_tokens`, and with `few_tokens` also of one token.
-    """
-
-    def packed(launch: _Launch) -> PackedProduct:
-        product = _product(launch, gpu, max_tokens, few_tokens=few_tokens)
-        for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
-            product.prepare(tokens)
-        return product
-
-    products: list[PackedProduct] = []
-    with ThreadPoolExecutor() as pool:
-        for product in pool.map(packed, launches):
-            products.append(product)
-            if progress is not None:
-                progress("packing", len(products), len(launches))
-    return list(zip(launches, products, strict=True))
-
-
-def _product(launch: _Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
-    choices, epilogue = launch.choices, launch.epilogue
-    bias = _biases([choice.layer.module for choice in choices])
-    maps = [choice.tiles for choice in choices]
-    tiles = interleaved_tiles(maps[0], "interleaved") if epilogue.glu else stacked_tiles(maps)
-
-    def joined(parts: list[torch.Tensor]) -> torch.Tensor:
-        return interleaved(*parts) if epilogue.glu else torch.cat(parts)
-
-    weight = joined([choice.kept(matrix_of(choice.layer.module)) for choice in choices])
-    dtype, halved = dtype_name(weight.dtype), choices[0].halves is not None
-    layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, halved=halved)
-    added = None if bias is None else joined(bias)
-    own: dict[str, Any] = {"gpu": gpu, "max_tokens": max_tokens, "layouts": layouts, "epilogue": epilogue}
-    with torch.no_grad():
-        return PackedProduct(weight, tiles, added, **own)
-
-
-def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
-    """Return the bias of each part, zeros for those without one; None if no part has one."""
-    if all(module.bias is None for module in modules):
-        return None
-    return [
-        module.weight.new_zeros(len(matrix_of(module))) if module.bias is None else module.bias.detach()
-        for module in modules
-    ]
-
-
-def _replace(model: nn.Module, launch: _Launch, product: PackedProduct, *, trainable: bool) -> None:
+def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, trainable: bool) -> None:
     first = 0
     for number, choice in enumerate(launch.choices):
         name, module = choice.layer

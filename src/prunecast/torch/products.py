@@ -1,0 +1,143 @@
+"""Layers of a model that one launch multiplies, and their packed products.
+
+Layers that read the same x share a launch if they have the same kind of tiles and the same dtype. The
+epilogue of a launch computes the activation or the gated unit of a feed-forward layer.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from prunecast.hardware import GpuSpec
+from prunecast.patterns import TileMap
+from prunecast.plan.tile_rows import stacked_tiles
+from prunecast.torch.choose_tiles import Choice
+from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
+from prunecast.torch.feed_forward import FeedForward
+from prunecast.torch.find import Found, matrix_of, sibling_groups
+from prunecast.torch.forms import layouts_for
+from prunecast.torch.layer_table import dtype_name
+from prunecast.torch.packed import PackedProduct, interleaved_tiles
+from prunecast.workload.engines import Progress
+
+
+class Launch(NamedTuple):
+    """Layers that become one product, and the epilogue of the product."""
+
+    choices: list[Choice]
+    epilogue: Epilogue = PLAIN
+
+
+def has_epilogues(choice: Choice, gpu: GpuSpec) -> bool:
+    """Return whether the kernel of a layer can compute a gated unit or a residual sum in its epilogue.
+
+    The kernels of GPUs without wgmma and of fp32 cannot.
+    """
+    return gpu.has_wgmma and choice.layer.module.weight.dtype is not torch.float32
+
+
+def fusable(forwards: list[FeedForward], chosen: list[Choice], gpu: GpuSpec) -> list[FeedForward]:
+    """Return the feed-forward layers that can be fused.
+
+    All their layers must be sparse; gate and up must have the same tiles, which consist of whole groups of
+    rows, and a kernel that can compute gated units.
+    """
+    choices = {choice.layer.name: choice for choice in chosen}
+
+    def may_gate(gate: Choice, up: Choice) -> bool:
+        is_able = has_epilogues(gate, gpu) and has_epilogues(up, gpu) and gate.halves is up.halves is None
+        return is_able and _may_interleave(gate.tiles, up.tiles)
+
+    whole = [each for each in forwards if choices.keys() >= {*each.first, each.last}]
+    return [each for each in whole if not each.is_gated or may_gate(*(choices[name] for name in each.first))]
+
+
+def _may_interleave(gate: TileMap, up: TileMap) -> bool:
+    columns = ("row_start", "row_index", "column_start", "column_index")
+    if any(not np.array_equal(getattr(gate, name), getattr(up, name)) for name in columns):
+        return False
+    if np.any(gate.row_start % GATED_ROWS):
+        return False
+    rows = gate.row_index.reshape(-1, GATED_ROWS)
+    return bool(np.array_equal(rows, rows[:, :1] // GATED_ROWS * GATED_ROWS + np.arange(GATED_ROWS)))
+
+
+def joint_launches(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[Launch]:
+    """Return the launches in the order of the model. Layers that read the same x share a launch.
+
+    Layers in tiles and layers with 2:4 are launched separately, and so are layers of different dtypes.
+    """
+    epilogues = {
+        forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
+        for forward in fused
+    }
+    # T5 keeps some layers of an fp16 model in fp32
+    kinds = dict.fromkeys((c.halves is None, c.layer.module.weight.dtype) for c in chosen)
+    launches = []
+    for kind in sorted(kinds, key=lambda each: not each[0]):
+        of_kind = {c.layer.name: c for c in chosen if (c.halves is None, c.layer.module.weight.dtype) == kind}
+        groups = (
+            [of_kind[layer.name] for layer in g if layer.name in of_kind] for g in sibling_groups(found)
+        )
+        launches += [Launch(own, epilogues.get(own[0].layer.name, PLAIN)) for own in groups if own]
+    return launches
+
+
+def pack_launches(
+    launches: list[Launch],
+    gpu: GpuSpec,
+    max_tokens: int,
+    *,
+    few_tokens: bool,
+    progress: Progress | None,
+) -> list[tuple[Launch, PackedProduct]]:
+    """Return the products in the order of the model.
+
+    Threads plan and pack them concurrently, since NumPy and torch release the GIL. The products are prepared
+    for calls of `max_tokens`, and with `few_tokens` also of one token.
+    """
+
+    def packed(launch: Launch) -> PackedProduct:
+        product = _product(launch, gpu, max_tokens, few_tokens=few_tokens)
+        for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
+            product.prepare(tokens)
+        return product
+
+    products: list[PackedProduct] = []
+    with ThreadPoolExecutor() as pool:
+        for product in pool.map(packed, launches):
+            products.append(product)
+            if progress is not None:
+                progress("packing", len(products), len(launches))
+    return list(zip(launches, products, strict=True))
+
+
+def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
+    choices, epilogue = launch.choices, launch.epilogue
+    bias = _biases([choice.layer.module for choice in choices])
+    maps = [choice.tiles for choice in choices]
+    tiles = interleaved_tiles(maps[0], "interleaved") if epilogue.glu else stacked_tiles(maps)
+
+    def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+        return interleaved(*parts) if epilogue.glu else torch.cat(parts)
+
+    weight = joined([choice.kept(matrix_of(choice.layer.module)) for choice in choices])
+    dtype, halved = dtype_name(weight.dtype), choices[0].halves is not None
+    layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, halved=halved)
+    added = None if bias is None else joined(bias)
+    own: dict[str, Any] = {"gpu": gpu, "max_tokens": max_tokens, "layouts": layouts, "epilogue": epilogue}
+    with torch.no_grad():
+        return PackedProduct(weight, tiles, added, **own)
+
+
+def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
+    """Return the bias of each part, zeros for those without one; None if no part has one."""
+    if all(module.bias is None for module in modules):
+        return None
+    return [
+        module.weight.new_zeros(len(matrix_of(module))) if module.bias is None else module.bias.detach()
+        for module in modules
+    ]
