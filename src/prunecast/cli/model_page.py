@@ -1,7 +1,7 @@
 """What `predict` prints of a whole model: time, tokens per second, memory, and a line for each shape."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prunecast.cli.tables import Page
     from prunecast.codesign import Prediction, PredictionTable
     from prunecast.codesign.whole_model import Phase, WholeModel
+    from prunecast.workload.memory import PassMemory
 
 LABEL, WIDTH = 10, 80
 """Characters of the labels of a model's facts, and of a line."""
@@ -32,10 +33,10 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
     on = origin.gpu if whole.gpus == 1 else f"{whole.gpus} x {origin.gpu}"
     for phase in whole.phases:
         share = "" if len(whole.phases) == 1 else f", {100 * phase.run.share:.3g} % of the passes"
-        page.say(f"{name} on {on}: {phase.words}{share}", *_misfit(phase, whole))
+        memory = phase.dense.memory, phase.best.memory
+        page.say(f"{name} on {on}: {phase.words}{share}", *misfit(*memory, whole.gpu.dram_bytes))
         page.say(_verdict(table, phase), style="bold")
-        for label, text in _facts(phase, whole):
-            page.say(*wrap(text, WIDTH, initial_indent=f"  {label:<{LABEL}} ", subsequent_indent=INDENT))
+        say_facts(_facts(phase, whole), page)
     if len(whole.phases) > 1:
         dense, best = milliseconds(whole.dense.seconds), milliseconds(whole.best.seconds)
         page.say(f"mean pass: dense {dense} ms, pruned {best} ms: {whole.speedup:.2f}x", style="bold")
@@ -48,15 +49,32 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
     )
 
 
-def _misfit(phase: "Phase", whole: "WholeModel") -> Iterator[str]:
-    """Yield a line if the dense model does not fit the GPU."""
-    memory, has = phase.dense.memory, whole.gpu.dram_bytes
-    if not memory.fits(has):
-        pruned = "fits" if phase.best.memory.fits(has) else "does not either"
+def say_facts(facts: Iterable[tuple[str, str]], page: "Page") -> None:
+    """Print facts, each with its label, in lines of `WIDTH` characters."""
+    for label, text in facts:
+        page.say(*wrap(text, WIDTH, initial_indent=f"  {label:<{LABEL}} ", subsequent_indent=INDENT))
+
+
+def misfit(dense: "PassMemory", best: "PassMemory", has: float) -> Iterator[str]:
+    """Yield a line if the dense model does not fit a GPU with `has` bytes."""
+    if not dense.fits(has):
+        pruned = "fits" if best.fits(has) else "does not either"
         yield (
-            f"DOES NOT FIT: dense needs {gigabytes(memory.total)} GB of {gigabytes(has)} GB "
-            f"(pruned {gigabytes(phase.best.memory.total)} GB {pruned}); times are as if it did"
+            f"DOES NOT FIT: dense needs {gigabytes(dense.total)} GB of {gigabytes(has)} GB "
+            f"(pruned {gigabytes(best.total)} GB {pruned}); times are as if it did"
         )
+
+
+def memory_facts(
+    dense: "PassMemory", best: "PassMemory", has: float, each: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield label and text of the memory of a pass, dense -> pruned, on a GPU with `has` bytes."""
+    parts = {"cache": best.cache, "activations": best.activations}
+    others = "".join(f", {name} {gigabytes(size)}" for name, size in parts.items() if size > SHOWN_BYTES)
+    batches = " -> ".join(f"{memory.largest_batch(has):,}" for memory in (dense, best))
+    totals = f"{gigabytes(dense.total)} -> {gigabytes(best.total)} of {gigabytes(has)} GB"
+    yield "memory", f"{totals}{each}; largest batch {batches}"
+    yield "of it", f"weights {gigabytes(dense.weights)} -> {gigabytes(best.weights)}{others} GB"
 
 
 def _verdict(table: "PredictionTable", phase: "Phase") -> str:
@@ -85,15 +103,8 @@ def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
         False: "; the pass is the time to first token",
     }
     yield "rate", ", ".join(shown) + (of_pass[phase.run.is_decode] if phase.generates else "")
-    dense, best = phase.dense.memory, phase.best.memory
-    has = whole.gpu.dram_bytes
-    parts = {"cache": best.cache, "activations": best.activations}
-    others = "".join(f", {name} {gigabytes(size)}" for name, size in parts.items() if size > SHOWN_BYTES)
-    batches = " -> ".join(f"{memory.largest_batch(has):,}" for memory in (dense, best))
-    totals = f"{gigabytes(dense.total)} -> {gigabytes(best.total)} of {gigabytes(has)} GB"
     each = "" if whole.gpus == 1 else " on each GPU"
-    yield "memory", f"{totals}{each}; largest batch {batches}"
-    yield "of it", f"weights {gigabytes(dense.weights)} -> {gigabytes(best.weights)}{others} GB"
+    yield from memory_facts(phase.dense.memory, phase.best.memory, whole.gpu.dram_bytes, each)
     powers = [phase.dense.power, phase.best.power]
     joules = " -> ".join(significant(whole.gpus * p.joules / phase.tokens_per_pass) for p in powers)
     watts = " -> ".join(f"{p.watts:.0f}" for p in powers)

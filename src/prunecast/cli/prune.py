@@ -9,6 +9,7 @@ import typer
 from prunecast.cli import options as opt
 from prunecast.cli.budget import Budget
 from prunecast.cli.guard import Given, Writes
+from prunecast.cli.model_page import memory_facts, misfit, say_facts
 from prunecast.cli.output import Destination, Report, deliver
 from prunecast.errors import BadInput
 from prunecast.files import Output
@@ -191,7 +192,9 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
 
     result = pruned.result
     how = f"{pruned.engine}, {pruned.dtype}, {CacheState(pruned.l2).words}"
-    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {how}: {pruned.source}", "")
+    memory = list(zip(result.dense_memory, result.memory, strict=True))
+    lines = dict.fromkeys(line for one in memory for line in misfit(*one, result.gpu_bytes))
+    page.say(f"{pruned.gpu}, {_tokens(pruned)}, {how}: {pruned.source}", *lines, "")
     page.table(
         [
             {
@@ -217,6 +220,8 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
         f"({result.speedup:.2f}x), keeps {result.retained_importance:.1%} of the importance "
         f"at {result.sparsity:.1%} sparsity."
     )
+    for one in memory:
+        say_facts(memory_facts(*one, result.gpu_bytes), page)
     page.say(*_yardsticks(pruned))
     page.say("Nothing is written: give -o FOLDER." if pruned.folder is None else f"Wrote {pruned.folder}.")
     for other in pruned.others:

@@ -8,6 +8,7 @@ import typer
 from prunecast.cli import options as opt
 from prunecast.cli.budget import Budget
 from prunecast.cli.guard import Given, Writes
+from prunecast.cli.model_page import memory_facts, say_facts
 from prunecast.cli.output import Report, deliver
 from prunecast.files import Output
 from prunecast.text import microseconds, percent
@@ -107,6 +108,8 @@ def _show(found: "StudyResult", page: "Page") -> None:
         f"{best.retained_importance:.2%} of the importance in {microseconds(best.seconds)} us, the plain "
         f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us.",
     )
+    for own in zip(best.dense_memory, best.memory, strict=True):
+        say_facts(memory_facts(*own, best.gpu_bytes), page)
     page.say(f"Study {found.study} in {found.storage}.")
     if found.best.folder is not None:
         page.say(f"Wrote {found.best.folder}.")

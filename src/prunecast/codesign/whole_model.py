@@ -154,7 +154,6 @@ class WholeModel(NamedTuple):
         }
 
     def _outcome(self, phase: Phase, outcome: PassOutcome) -> dict[str, Any]:
-        memory = outcome.memory
         cost = {} if self.price is None else {"cost_per_million": phase.cost(outcome, self.price)}
         return {
             **cost,
@@ -164,14 +163,8 @@ class WholeModel(NamedTuple):
             "seconds_fused": outcome.fused_s,
             "seconds_by_kind": outcome.time.seconds_by_kind,
             "kernels_by_kind": {kind: list(names) for kind, names in outcome.time.kernels_by_kind.items()},
-            "memory_bytes": {
-                "weights": memory.weights,
-                "cache": memory.cache,
-                "activations": memory.activations,
-            },
             "power": {"watts": outcome.power.watts, "seconds": outcome.power.seconds},
-            "fits": memory.fits(self.gpu.dram_bytes),
-            "largest_batch": memory.largest_batch(self.gpu.dram_bytes),
+            **outcome.memory.document(self.gpu.dram_bytes),
         }
 
 

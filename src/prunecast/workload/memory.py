@@ -1,7 +1,7 @@
 """`PassMemory`: the GPU memory of one forward pass, and the largest batch that fits."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prunecast.workload.graph.model_graph import ModelGraph
 
@@ -29,6 +29,12 @@ class PassMemory(NamedTuple):
     def total(self) -> float:
         """Bytes of weights, cache and activations."""
         return self.weights + self.cache + self.activations
+
+    def document(self, gpu_bytes: float) -> dict[str, Any]:
+        """Return the JSON fields of the pass on a GPU with `gpu_bytes` of memory."""
+        parts = {"weights": self.weights, "cache": self.cache, "activations": self.activations}
+        fits, largest = self.fits(gpu_bytes), self.largest_batch(gpu_bytes)
+        return {"memory_bytes": parts, "fits": fits, "largest_batch": largest}
 
     def fits(self, gpu_bytes: float) -> bool:
         """Return whether the pass fits a GPU with `gpu_bytes` of memory."""

@@ -80,7 +80,7 @@ class Workload:
         **rest: Any,
     ) -> Self:
         """Return the workload of layers with the graph of each pass, if it is known."""
-        seen = [LayerPass(graph, run.share) for run, graph in zip(passes, graphs, strict=True)]
+        seen = [LayerPass(graph, run.share, run.batch) for run, graph in zip(passes, graphs, strict=True)]
         labels = ("",) if len(passes) == 1 else tuple(run.label for run in passes)
         return cls(layers=layers, passes=tuple(seen), labels=labels, **rest)
 

@@ -3,7 +3,7 @@ results of tried ones.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,8 @@ from prunecast.codesign.search.menus import layer_options
 from prunecast.codesign.search.option_times import SUMMED_HEIGHT, KeptLayer, OptionTimes, sums_say_all
 from prunecast.codesign.search.options import Option, Options, RunAs, kernels_of_passes, mixed_options
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
+from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, KernelPlan
+from prunecast.models import packed_bytes
 from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.engines import Engine, Outcome, Progress, silent
@@ -26,6 +27,7 @@ from prunecast.workload.graph import ModelTime
 from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
 from prunecast.workload.load import MOST_REMEMBERED_WEIGHTS
+from prunecast.workload.memory import PassMemory, pass_memory
 from prunecast.workload.two_parts import launches_in_two
 from prunecast.workload.workload import Workload, experts_of, grids_of
 
@@ -47,6 +49,22 @@ class Tried(NamedTuple):
     seconds: float
     importance: float
     kept: int
+    weight_bytes: float
+    """Bytes of the weights of all copies as the kernels read them, in each form that a pass needs."""
+
+
+class _PassLaunches(NamedTuple):
+    """The launches of a layer in one pass."""
+
+    kernel: str
+    runs: float
+    """How often the pass runs them, times its share."""
+    m: int
+    plans: tuple[KernelPlan, ...]
+
+    def total(self, of: Callable[[KernelPlan], float]) -> float:
+        """Return the sum of `of` over the plans, for the part of each that belongs to the layer."""
+        return sum(share_of(plan, self.m) * of(plan) for plan in self.plans)
 
 
 class Origin(NamedTuple):
@@ -95,6 +113,7 @@ class ModelSearch:
     _sums: dict[str, TileSums] = field(default_factory=dict)
     _masks: dict[str, tuple[tuple[str, float | None, str], MaskArray]] = field(default_factory=dict)
     _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
+    _packed: dict[tuple[int, int], float] = field(default_factory=dict)
     _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
     _experts: dict[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
 
@@ -145,7 +164,7 @@ class ModelSearch:
         made |= self._for_all("menus", make, (name for name in self.workload.layers if name not in made))
         self.options.update({name: made[name] for name in self.workload.layers})
         self._two_of_four.update(
-            ((name, o.kernel), Tried(o.seconds, o.importance, o.kept))
+            ((name, o.kernel), Tried(o.seconds, o.importance, o.kept, self._two_of_four_bytes(name)))
             for name, options in made.items()
             for place in np.flatnonzero(options.have("2:4".__eq__))
             for o in (options[int(place)],)
@@ -229,11 +248,23 @@ class ModelSearch:
         """Return the seconds of the pruned map of a layer in all passes, each with its own entry of
         `kernels`.
         """
-        passes = self._passes_of(name)
         return sum(
-            self._weight(one, name) * share_of(plan, kept.m) * run(plan).seconds
-            for (one, n), kernel in zip(passes, kernels, strict=True)
-            for plan in self._launches(kernel, kept, n)
+            one.runs * one.total(lambda plan: run(plan).seconds)
+            for one in self._launched(name, kernels, kept)
+        )
+
+    def memory(self, weight_bytes: Mapping[str, float]) -> tuple[PassMemory, ...]:
+        """Return the memory of each pass whose graph is known.
+
+        Parameters
+        ----------
+        weight_bytes : layer -> bytes of its weights in all copies; other products are dense
+        """
+        each = {name: size / self.workload.layers[name].count for name, size in weight_bytes.items()}
+        return tuple(
+            pass_memory(run.graph, run.batch, DTYPE_BYTES[self.dtype], each)
+            for run in self.workload.passes
+            if run.graph is not None
         )
 
     def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
@@ -242,13 +273,18 @@ class ModelSearch:
         """
 
         def seconds(kernel: str, n: int) -> float:
-            launches = self._launches(kernel, kept, n)
-            return sum(share_of(plan, kept.m) * self.engine.estimate(plan).seconds for plan in launches)
+            launches = _PassLaunches(kernel, 1.0, kept.m, self._launches(kernel, kept, n))
+            return launches.total(lambda plan: self.engine.estimate(plan).seconds)
 
         return tuple(
             min(kernels(n), key=lambda kernel, n=n: seconds(kernel, n))  # type: ignore[misc]
             for _, n in self._passes_of(name)
         )
+
+    def _launched(self, name: str, kernels: Sequence[str], kept: PrunedMap) -> Iterator[_PassLaunches]:
+        """Yield the launches of each pass that runs a layer, with its kernel of `kernels`."""
+        for (run, n), kernel in zip(self._passes_of(name), kernels, strict=True):
+            yield _PassLaunches(kernel, self._weight(run, name), kept.m, self._launches(kernel, kept, n))
 
     def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
         """Return the launches of a kernel for the pruned map of a layer and `n` tokens."""
@@ -292,15 +328,33 @@ class ModelSearch:
         For 2:4 these are the numbers of its option: the time does not depend on which two of four are kept.
         """
         if option.pattern == "dense":
-            return Tried(self._fixed[name], option.importance, option.kept)
+            size = DTYPE_BYTES[self.dtype] * option.kept
+            return Tried(self._fixed[name], option.importance, option.kept, float(size))
         if option.pattern == "2:4" and (name, option.kernel) in self._two_of_four:
             return self._two_of_four[name, option.kernel]
         pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
         pruned = self._prune(name, pattern, option)
         kernels = kernels_of_passes(option.kernel, len(self._passes_of(name)))
-        seconds = self.seconds(name, kernels, pruned.kept, self.engine.run)
+        seconds, forms = 0.0, {}
+        for one in self._launched(name, kernels, pruned.kept):
+            seconds += one.runs * one.total(lambda plan: self.engine.run(plan).seconds)
+            forms[one.kernel] = one.total(packed_bytes)
         copies = self.workload.layers[name].count
-        return Tried(seconds, copies * pruned.importance, copies * pruned.weights)
+        packed = copies * sum(forms.values())
+        return Tried(seconds, copies * pruned.importance, copies * pruned.weights, packed)
+
+    def _two_of_four_bytes(self, name: str) -> float:
+        """Return the bytes of a layer in 2:4, which do not depend on which two of four are kept."""
+        layer = self.workload.layers[name]
+        if layer.shape not in self._packed:
+            m, k = layer.shape
+            first_two = np.zeros((m, k), dtype=np.bool_)
+            first_two[:, 0::4] = first_two[:, 1::4] = True
+            kept = parse_pattern("2:4").map(first_two)
+            _, n = self._passes_of(name)[0]
+            launches = _PassLaunches("2:4", 1.0, m, self._launches("2:4", kept, n))
+            self._packed[layer.shape] = launches.total(packed_bytes)
+        return layer.count * self._packed[layer.shape]
 
     def _fits(self, name: str, pattern: str) -> bool:
         """Return whether tile boundaries of a pattern coincide with the boundaries of a layer's members."""

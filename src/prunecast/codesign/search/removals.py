@@ -17,6 +17,7 @@ from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput, check_choice
 from prunecast.workload.graph.removal import PARTS, parse_removal
 from prunecast.workload.layers import Removed, Source
+from prunecast.workload.memory import PassMemory
 
 SHARES = (0.125, 0.25, 0.375, 0.5)
 """Shares of a part that are tried, in order. Kind: choice; rarely more than half of a part is removed."""
@@ -28,12 +29,13 @@ class _Whole(NamedTuple):
     dense_s: float
     importance: float
     weights: int
+    memory: tuple[PassMemory, ...]
 
     @classmethod
     def of(cls, search: ModelSearch) -> "_Whole":
         """Return the sums of a prepared search."""
         dense_s = search.total(search.dense_seconds(), frozenset())
-        return cls(dense_s, _importance(search), search.workload.weights)
+        return cls(dense_s, _importance(search), search.workload.weights, search.memory({}))
 
     def targets(self, targets: Targets, weights: int) -> Targets:
         """Return targets of a smaller model of `weights` elements that meet `targets` of the whole model."""
@@ -56,6 +58,7 @@ class _Whole(NamedTuple):
         return replace(
             result,
             dense_seconds=self.dense_s,
+            dense_memory=self.memory,
             retained_importance=share * result.retained_importance,
             sparsity=1.0 - weights * (1.0 - result.sparsity),
             front=front,

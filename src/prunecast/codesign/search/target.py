@@ -110,7 +110,7 @@ def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_k
     menus = []
     for name, places in pools.items():
         own = [seen[name, place] for place in places]
-        menu = Menu(*np.array(own, dtype=float).T)
+        menu = Menu(*np.array([(t.seconds, t.importance, t.kept) for t in own], dtype=float).T)
         menu.seconds[np.array(places) == 0] -= search.saved_by_dense.get(name, 0.0)
         menus.append(menu)
     around = search.around(sparse_layers(found[-1].choice))
@@ -167,6 +167,9 @@ def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
         dense_seconds=dense_s,
         retained_importance=best.importance / total,
         sparsity=1.0 - best.kept / weights,
+        gpu_bytes=search.engine.gpu.dram_bytes,
+        dense_memory=search.memory({}),
+        memory=search.memory({name: t.weight_bytes for name, t in best.tried.items()}),
         front=_front(search, seen_scales(search, best.choice, best.tried), dense_s),
     )
 

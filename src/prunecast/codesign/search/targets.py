@@ -9,6 +9,7 @@ from prunecast.arguments import check_fields
 from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.workload.graph import ModelTime
+from prunecast.workload.memory import PassMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +163,8 @@ class TargetResult:
     time, seconds, dense_seconds : end to end; for layers without a model graph, `time` is None and the others
         are sums over layers
     retained_importance, sparsity : over all layers that may be pruned
+    gpu_bytes : memory of the GPU
+    dense_memory, memory : GPU memory of each pass with a known graph, before and after pruning
     front : points of the Pareto front
     """
 
@@ -172,12 +175,21 @@ class TargetResult:
     retained_importance: float
     sparsity: float
     front: tuple[FrontPoint, ...]
+    gpu_bytes: float = 0.0
+    dense_memory: tuple[PassMemory, ...] = ()
+    memory: tuple[PassMemory, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the solution as a JSON document, whose numbers are read back unchanged."""
+        has = self.gpu_bytes
         names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
         return {
             **{name: getattr(self, name) for name in names},
+            "memory": [
+                {"batch": own.batch, "dense": dense.document(has), "pruned": own.document(has)}
+                for dense, own in zip(self.dense_memory, self.memory, strict=True)
+            ],
+            "gpu_memory_bytes": has,
             "layers": [row for layer in self.layers for row in layer.rows()],
             "front": [point._asdict() for point in self.front],
         }

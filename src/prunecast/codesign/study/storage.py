@@ -15,6 +15,7 @@ from typing import Any
 from prunecast.codesign.search import ChosenLayer, FrontPoint, TargetResult
 from prunecast.errors import BadInput
 from prunecast.files import JOURNALS, Output, OutputFile, aside, check_writable, put_unless_filled
+from prunecast.workload.memory import PassMemory
 
 
 def optuna_library() -> Any:
@@ -333,6 +334,15 @@ def read_result(stored: Any, where: str) -> TargetResult:
             retained_importance=float(stored["retained_importance"]),
             sparsity=float(stored["sparsity"]),
             front=tuple(FrontPoint(**point) for point in stored["front"]),
+            gpu_bytes=float(stored.get("gpu_memory_bytes", 0.0)),
+            dense_memory=_memory(stored, "dense"),
+            memory=_memory(stored, "pruned"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{where} must hold a result of `prunecast search`, but: {error}") from None
+
+
+def _memory(stored: Any, side: str) -> tuple[PassMemory, ...]:
+    """Return the stored memory of each pass, `dense` or `pruned`; empty for older results."""
+    rows = stored.get("memory", ())
+    return tuple(PassMemory(batch=int(row["batch"]), **row[side]["memory_bytes"]) for row in rows)

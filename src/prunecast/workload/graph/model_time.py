@@ -210,6 +210,8 @@ class LayerPass(NamedTuple):
     """The model graph, or None for layers without one."""
     share: float = 1.0
     """Share of this pass in the mix."""
+    batch: int = 1
+    """Sequences or images of the pass."""
 
     def runs(self, name: str) -> float:
         """Return how often the pass runs a layer: a node of a graph may represent several equal layers."""
