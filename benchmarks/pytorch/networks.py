@@ -24,8 +24,8 @@ from torch import nn
 
 from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.torch import SparseConv2d, sparsify
-from prunecast.torch.forms import conv_plan
-from prunecast.torch.images import layout_of
+from prunecast.torch.layer_plans import conv_plan
+from prunecast.torch.weight_layouts import layout_of
 from prunecast.validation.torch_models.timing import Forward, captured, times_us, traced
 
 SHOWN = ("resnet50:32", "resnet50:128", "vgg16:32", "resnet18:32")

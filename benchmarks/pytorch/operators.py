@@ -7,7 +7,7 @@ from torch import nn
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.torch.epilogue import Epilogue, activated
-from prunecast.torch.forms import layouts_for
+from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.ops import columns_of
 from prunecast.torch.packed import PackedProduct
 

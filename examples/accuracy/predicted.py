@@ -18,7 +18,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.conv import implicit_plan
 from prunecast.plan.tile_rows import stacked_tiles
-from prunecast.torch.forms import halved_map
+from prunecast.torch.layer_plans import two_of_four_map
 from prunecast.workload.engines import Engine
 from prunecast.workload.graph import ModelGraph, Pass, model_time
 from prunecast.workload.graph.joins import launched_together, together
@@ -154,7 +154,9 @@ def _stacked(maps: list[PrunedMap]) -> PrunedMap:
     if len(maps) == 1:
         return maps[0]
     tiles = [each for each in maps if isinstance(each, TileMap)]
-    return stacked_tiles(tiles) if tiles else halved_map(stacked_tiles([_tiles_of(each) for each in maps]))
+    return (
+        stacked_tiles(tiles) if tiles else two_of_four_map(stacked_tiles([_tiles_of(each) for each in maps]))
+    )
 
 
 def _tiles_of(kept: PrunedMap) -> TileMap:

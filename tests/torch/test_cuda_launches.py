@@ -36,7 +36,7 @@ from prunecast.torch.epilogue import (  # noqa: E402
     activated,
     interleaved,
 )
-from prunecast.torch.forms import layouts_for  # noqa: E402
+from prunecast.torch.layer_plans import layouts_for  # noqa: E402
 from prunecast.torch.layer_table import dtype_name  # noqa: E402
 from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
@@ -203,9 +203,9 @@ def product(pattern, dtype, *, few_tokens, m=512, k=384, gpu=GPU):
     weight, found = torch.randn(m, k).to(dtype), parse_pattern(pattern)
     kept = found.map(found.prune({"w": weight.abs().float().numpy()}, 0.6)["w"])
     weight = weight * torch.from_numpy(kept.mask())
-    bias, halved = torch.randn(m).to(dtype), isinstance(kept, NestedMap)
-    kept = kept.tiles if halved else kept
-    layouts = layouts_for(kept, dtype_name(dtype), gpu, 512, few_tokens=few_tokens, halved=halved)
+    bias, two_of_four = torch.randn(m).to(dtype), isinstance(kept, NestedMap)
+    kept = kept.tiles if two_of_four else kept
+    layouts = layouts_for(kept, dtype_name(dtype), gpu, 512, few_tokens=few_tokens, two_of_four=two_of_four)
     return PackedProduct(weight, kept, bias, gpu=gpu, max_tokens=512, layouts=layouts), weight, bias
 
 

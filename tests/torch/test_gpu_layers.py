@@ -10,7 +10,7 @@ pytest.importorskip("cupy")
 from prunecast.hardware import load_gpu  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import SparseConv2d, SparseLinear, sparsify  # noqa: E402
-from prunecast.torch.images import layout_of  # noqa: E402
+from prunecast.torch.weight_layouts import layout_of  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

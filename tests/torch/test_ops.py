@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from prunecast.torch import layer_table, ops  # noqa: E402
 from prunecast.torch.epilogue import ACTIVATIONS, Epilogue, activation_of, interleaved  # noqa: E402
-from prunecast.torch.forms import layouts_for  # noqa: E402
+from prunecast.torch.layer_plans import layouts_for  # noqa: E402
 from prunecast.torch.ops import columns_of, linear  # noqa: E402
 from prunecast.torch.packed import (  # noqa: E402
     PackedProduct,
@@ -190,7 +190,7 @@ def test_gradients_are_those_of_the_dense_layer_where_weights_are_kept():
     plain_x, plain_w = x.detach().clone().requires_grad_(), weight.clone().requires_grad_()
     torch.nn.functional.linear(plain_x, plain_w, bias).backward(gradient)
     assert torch.allclose(x.grad, plain_x.grad, rtol=1e-2, atol=5e-2)
-    from prunecast.torch.images import layout_of, pack
+    from prunecast.torch.weight_layouts import layout_of, pack
 
     wanted = pack(plain_w.grad, made.tile_map, layout_of(image))
     assert torch.allclose(image.grad, wanted, rtol=1e-2, atol=5e-2)

@@ -6,9 +6,9 @@ torch = pytest.importorskip("torch")
 
 from prunecast.hardware import load_gpu  # noqa: E402
 from prunecast.torch import sparsify  # noqa: E402
-from prunecast.torch.forms import plan_for  # noqa: E402
-from prunecast.torch.images import layout_of  # noqa: E402
+from prunecast.torch.layer_plans import plan_for  # noqa: E402
 from prunecast.torch.layer_table import dtype_name  # noqa: E402
+from prunecast.torch.weight_layouts import layout_of  # noqa: E402
 
 GPUS = {
     ("a100-sxm4-80gb", torch.float16): ["mma", "fragments"],
@@ -57,7 +57,7 @@ def test_2_of_4_runs_on_sparse_tensor_cores_before_hopper(gpu):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(128, 256)).half().eval()
     sparsify(model, "tvw:128", gpu=gpu, max_tokens=256, sparsity=0.75, quiet=True)
-    assert layout_of(model[0].product.images[0]).kind == "mma halves"
+    assert layout_of(model[0].product.images[0]).kind == "sparse mma"
     dense = torch.nn.Sequential(torch.nn.Linear(128, 256)).half().eval()
     dense.load_state_dict(model.state_dict())
     x = torch.randn(9, 128).half()

@@ -393,7 +393,7 @@ def test_a_pruned_folder_with_two_of_four_is_packed(tmp_path):
     wanted = read_recipe(out)
     assert "2:4" in wanted.patterns.values()  # whose sparsity no pattern is told
     assert sparsify(made, out, **OPTIONS).layers == ("0", "1")
-    assert any(getattr(module, "is_halved", False) for module in made.modules())
+    assert any(getattr(module, "is_two_of_four", False) for module in made.modules())
 
 
 def test_weights_that_the_planned_tiles_do_not_hold_are_refused(tmp_path):

@@ -1,6 +1,5 @@
 """`compile(plan, weights)`: compile any plan that has a CUDA kernel into a callable on the GPU."""
 
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,8 +79,7 @@ def compile(
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
-    kind = getattr(import_module(entry.module), entry.name)
-    operator = compile_plan(kind, plan, weights, bias, activation=activation)
+    operator = compile_plan(entry.load(), plan, weights, bias, activation=activation)
     return operator if grid is None else ConvOperator(operator, grid)
 
 

@@ -8,6 +8,7 @@ times of the work items of a config, by which configs are ranked before they are
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,6 +76,10 @@ class Entry(NamedTuple):
     least: int = 90
     """Minimum compute capability, times ten."""
     dtypes: tuple[str, ...] = ("fp16", "bf16")
+
+    def load(self) -> Any:
+        """Import and return the class."""
+        return getattr(import_module(self.module), self.name)
 
 
 class Sources(NamedTuple):

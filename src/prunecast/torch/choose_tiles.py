@@ -36,21 +36,21 @@ class Choice(NamedTuple):
 
     layer: Found
     tiles: TileMap
-    halves: npt.NDArray[np.uint8] | None = None
+    two_of_four: npt.NDArray[np.uint8] | None = None
     """(M, K / 8) bits of the 2:4 mask inside the tiles; None if the tiles keep all their elements."""
 
     @property
     def density(self) -> float:
         """Share of the weights that is kept."""
-        if self.halves is None:
+        if self.two_of_four is None:
             return self.tiles.density
-        return int(np.bitwise_count(self.halves).sum(dtype=np.int64)) / (self.tiles.m * self.tiles.k)
+        return int(np.bitwise_count(self.two_of_four).sum(dtype=np.int64)) / (self.tiles.m * self.tiles.k)
 
     def kept(self, weights: torch.Tensor) -> torch.Tensor:
         """Return the weights (M, K) with zeros where the 2:4 mask is False."""
-        if self.halves is None:
+        if self.two_of_four is None:
             return weights
-        bits = np.unpackbits(self.halves, axis=1, count=self.tiles.k)
+        bits = np.unpackbits(self.two_of_four, axis=1, count=self.tiles.k)
         return weights * torch.from_numpy(bits).to(weights.device)
 
 
@@ -126,7 +126,7 @@ def _joint_tiles(
     layers, tiles = {layer.name: layer for layer in found}, {}
     for forward in forwards:
         patterns = {recipe.pattern_of(name) for name in forward.first}
-        half = _half_as_high(recipe.pattern_of(forward.first[0]))
+        half = _of_half_height(recipe.pattern_of(forward.first[0]))
         if (
             not forward.is_gated
             or len(patterns) > 1
@@ -145,7 +145,7 @@ def _joint_tiles(
     return tiles
 
 
-def _half_as_high(pattern: str) -> Pattern | None:
+def _of_half_height(pattern: str) -> Pattern | None:
     """Return the tile-wise pattern with half the height, or None if its tiles are not whole
     groups of rows.
     """
@@ -171,7 +171,7 @@ def _choice(
         mask = pattern.prune({layer.name: _weighed(layer.name, np.abs(array), known)}, sparsity)[layer.name]
         return _mapped(layer, pattern, mask)
     _check_said(layer.name, recipe, pattern, np.count_nonzero(array) / array.size)
-    if _halves(pattern):
+    if _is_two_of_four(pattern):
         choice = _mapped(layer, pattern, array != 0)
         _check_said(layer.name, recipe, pattern, choice.density)
         return choice
@@ -193,7 +193,7 @@ def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> 
         )
 
 
-def _halves(pattern: Pattern) -> bool:
+def _is_two_of_four(pattern: Pattern) -> bool:
     """Return whether the pattern is 2:4, for whole matrices or inside of tiles."""
     return KERNELS["2:4"].runs(pattern.canonical, pattern.keeps)
 
@@ -206,8 +206,8 @@ def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
         raise BadInput(f"{layer.name}: {error}") from None
     if isinstance(kept, TileMap):
         return Choice(layer, kept)
-    if not _halves(pattern) or is_convolution(layer.module):
-        what = "convolutions in tiles" if _halves(pattern) else "patterns of tiles and 2:4"
+    if not _is_two_of_four(pattern) or is_convolution(layer.module):
+        what = "convolutions in tiles" if _is_two_of_four(pattern) else "patterns of tiles and 2:4"
         raise BadInput(f"prunecast.torch runs {what}, {pattern.canonical} has none")
     m, k = mask.shape
     whole = dense_tile_map(m, k, m)
@@ -233,7 +233,7 @@ def _tiles_of_zeros(name: str, array: ImportanceArray, pattern: str, *, is_gated
     try:
         return tiles_of(array, None, pattern)
     except BadInput as error:
-        if is_gated and (half := _half_as_high(pattern)) is not None:
+        if is_gated and (half := _of_half_height(pattern)) is not None:
             with suppress(BadInput):
                 return tiles_of(array, None, half.canonical)
         raise BadInput(f"{name}: {error}") from None

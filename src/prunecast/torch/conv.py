@@ -26,8 +26,7 @@ from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.find import GRID_FILTERS, runs_on_grid
-from prunecast.torch.forms import layout_of_plan, layouts_for
-from prunecast.torch.images import covering, layout_of
+from prunecast.torch.layer_plans import layout_of_plan, layouts_for
 from prunecast.torch.layer_table import DTYPES
 from prunecast.torch.ops import conv as convolve
 from prunecast.torch.packed import PackedProduct, Rows
@@ -42,6 +41,7 @@ from prunecast.torch.planes import (
     whole_batch,
 )
 from prunecast.torch.sparse_linear import SparseLayer, tiles_of_weight
+from prunecast.torch.weight_layouts import covering, layout_of
 from prunecast.workload.graph import Operation
 
 __all__ = [

@@ -34,7 +34,7 @@ from prunecast.torch.experts import (
 )
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of
-from prunecast.torch.forms import layouts_for
+from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
@@ -160,7 +160,7 @@ def sparsify(
                 return _left_dense(model, verdict, left, start, quiet=quiet)
             chosen = chosen if verdict is None else chosen.without(verdict.dense)
         before = _bytes_of(model)
-        packed = _pack(model, found, network, chosen, options)
+        packed = _packed(model, found, network, chosen, options)
     _replace_layers(model, network, packed, options)
     done = Sparsified(
         layers=chosen.names,
@@ -212,7 +212,7 @@ class _Chosen(NamedTuple):
     @property
     def tiles(self) -> dict[str, TileMap]:
         """Layer -> its tiles, for layers without 2:4."""
-        return {layer.name: tiles for layer, tiles, halves in self.choices if halves is None}
+        return {layer.name: tiles for layer, tiles, two_of_four in self.choices if two_of_four is None}
 
     def without(self, dense: frozenset[str]) -> "_Chosen":
         """Return the choice without layers by which the network gains nothing."""
@@ -232,10 +232,10 @@ def _choose(model: nn.Module, found: list[Found], recipe: Recipe, options: _Opti
         [*found, *matrices], set(names), recipe, options.sparsity, forwards, options.squares
     )
     experts, choices, dense_experts = _experts_of(stacks, choices)
-    halved = [choice.layer.name for choice in choices if choice.halves is not None]
-    if options.trainable and halved:
+    two_of_four = [choice.layer.name for choice in choices if choice.two_of_four is not None]
+    if options.trainable and two_of_four:
         raise BadInput(
-            f"{halved[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
+            f"{two_of_four[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
         )
     expert_names = frozenset(layer.name for layer in matrices)
     return _Chosen(choices, experts, expert_names, forwards, [*left, *dense_experts])
@@ -258,7 +258,7 @@ class _Packed(NamedTuple):
         return len(self.products) + self.sparse_convs + len(PARTS) * len(self.experts)
 
 
-def _pack(
+def _packed(
     model: nn.Module, found: list[Found], network: Traced, chosen: _Chosen, options: _Options
 ) -> _Packed:
     gpu, max_tokens = options.gpu, options.max_tokens
@@ -313,7 +313,7 @@ def _experts_of(
         names = [layer.name for layer in stack.layers]
         parts = [of_name.pop(name) for name in names if name in of_name]
         experts = len(getattr(stack.module, PARTS[0]))
-        if any(each.halves is not None or crosses_experts(each.tiles, experts) for each in parts):
+        if any(each.two_of_four is not None or crosses_experts(each.tiles, experts) for each in parts):
             left += [f"{each.layer.name}: wanted tiles inside of experts" for each in parts]
         elif len(parts) < len(PARTS):
             left += [f"{each.layer.name}: the other product of its experts is dense" for each in parts]

@@ -20,10 +20,10 @@ from torch import nn
 
 from prunecast.patterns import TileMap
 from prunecast.torch.find import Found
-from prunecast.torch.images import unpack
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.packed import PackedProduct, Rows
 from prunecast.torch.sparse_linear import SparseLayer
+from prunecast.torch.weight_layouts import unpack
 
 PARTS = ("gate_up_proj", "down_proj")
 _ROWS = 8

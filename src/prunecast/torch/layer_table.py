@@ -14,7 +14,7 @@ import torch
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.patterns import TileMap
-from prunecast.torch.images import tiles_from_tensor
+from prunecast.torch.weight_layouts import tiles_from_tensor
 
 
 def check_gpu(device: torch.device, gpu: GpuSpec) -> None:

@@ -21,7 +21,7 @@ that `residual.py` leaves to the transpose, so that its result is not written tw
     dense_weight(image, tiles, gpu, plan) -> A (M, K)
     conv, into_planes, between_planes: see `planes.py`
 
-    images  packed weights, each for other numbers of tokens; see `images.py`
+    images  packed weights, each for other numbers of tokens; see `weight_layouts.py`
     tiles   the tile map, from which all other data of the layer can be restored
     plan    number of the layer in this process's table; see `layer_table.py`
 
@@ -35,7 +35,6 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from prunecast.errors import BadInput
 from prunecast.torch.epilogue import PLAIN, LinearCall, activated
-from prunecast.torch.images import layout_of, pack, unpack
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.planes import (
     between_planes_on_cpu,
@@ -48,6 +47,7 @@ from prunecast.torch.planes import (
     into_planes_on_cpu,
     into_planes_on_cuda,
 )
+from prunecast.torch.weight_layouts import layout_of, pack, unpack
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS, SEPARATE_TRANSPOSE_TOKENS
 
 COLUMN_GROUP = 8

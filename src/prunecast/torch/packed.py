@@ -15,9 +15,9 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue
-from prunecast.torch.images import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, linear
+from prunecast.torch.weight_layouts import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
 
 
 class _Held(NamedTuple):
@@ -41,7 +41,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     bias : (M,) or None
     gpu : the GPU to plan for
     max_tokens : most tokens of one call
-    layouts : of the packed weights, see `images.py`; the first one is unpacked to obtain dense weights
+    layouts : of the packed weights, see `weight_layouts.py`; dense weights are unpacked from the first one
     epilogue : after the bias; with a gated unit y has M / 2 features
     """
 
@@ -80,9 +80,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return [getattr(self, name) for name in self.image_names]
 
     @property
-    def is_halved(self) -> bool:
+    def is_two_of_four(self) -> bool:
         """Whether the weights in its tiles are 2:4."""
-        return layout_of(getattr(self, self.image_names[0])).is_halved
+        return layout_of(getattr(self, self.image_names[0])).is_two_of_four
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y of x: contiguous, or a transposed view (..., rows) if the epilogue writes features first.
@@ -229,7 +229,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             raise BadInput(f"weights packed as {before} cannot become {after}: cast the model, then sparsify")
         super()._apply(fn, recurse)
         image = getattr(self, self.image_names[0])
-        if image.dtype != before and self.is_halved:  # metadata bits must not be cast
+        if image.dtype != before and self.is_two_of_four:  # metadata bits must not be cast
             dense = unpack(packed, self.tile_map).to(image.device, image.dtype)
             setattr(self, self.image_names[0], pack(dense, self.tile_map, layout_of(image)))
         if bias is not None and self.fp32_bias.dtype != torch.float32:
@@ -251,7 +251,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def make_trainable(self) -> None:
         """Turn the packed weights into parameters. Raise BadInput for 2:4."""
-        if self.is_halved:
+        if self.is_two_of_four:
             raise BadInput("2:4 weights are not trained in place: train with `Pruner`, then sparsify")
         for name in self.image_names:
             image = getattr(self, name)

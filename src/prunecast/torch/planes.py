@@ -19,8 +19,8 @@ from prunecast.kernels.device.conv_input import CHUNK
 from prunecast.kernels.device.planes.planes import Window
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.epilogue import Epilogue, activated
-from prunecast.torch.images import unpack
 from prunecast.torch.layer_table import known_layer
+from prunecast.torch.weight_layouts import unpack
 
 _PLANES = "_prunecast_planes"
 """Attribute of images that are a view of planes: the planes (pixels, batch), contiguous."""

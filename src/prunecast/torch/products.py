@@ -18,7 +18,7 @@ from prunecast.torch.choose_tiles import Choice
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward
 from prunecast.torch.find import Found, matrix_of, sibling_groups
-from prunecast.torch.forms import layouts_for
+from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import PackedProduct, interleaved_tiles
 from prunecast.workload.engines import Progress
@@ -48,8 +48,8 @@ def fusable(forwards: list[FeedForward], chosen: list[Choice], gpu: GpuSpec) -> 
     choices = {choice.layer.name: choice for choice in chosen}
 
     def may_gate(gate: Choice, up: Choice) -> bool:
-        is_able = has_epilogues(gate, gpu) and has_epilogues(up, gpu) and gate.halves is up.halves is None
-        return is_able and _may_interleave(gate.tiles, up.tiles)
+        has_gates = all(each.two_of_four is None and has_epilogues(each, gpu) for each in (gate, up))
+        return has_gates and _may_interleave(gate.tiles, up.tiles)
 
     whole = [each for each in forwards if choices.keys() >= {*each.first, each.last}]
     return [each for each in whole if not each.is_gated or may_gate(*(choices[name] for name in each.first))]
@@ -74,15 +74,15 @@ def joint_launches(found: list[Found], chosen: list[Choice], fused: list[FeedFor
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
         for forward in fused
     }
-    # T5 keeps some layers of an fp16 model in fp32
-    kinds = dict.fromkeys((c.halves is None, c.layer.module.weight.dtype) for c in chosen)
+    of_kind: dict[tuple[bool, torch.dtype], dict[str, Choice]] = {}
+    for choice in chosen:
+        # T5 keeps some layers of an fp16 model in fp32
+        kind = choice.two_of_four is not None, choice.layer.module.weight.dtype
+        of_kind.setdefault(kind, {})[choice.layer.name] = choice
     launches = []
-    for kind in sorted(kinds, key=lambda each: not each[0]):
-        of_kind = {c.layer.name: c for c in chosen if (c.halves is None, c.layer.module.weight.dtype) == kind}
-        groups = (
-            [of_kind[layer.name] for layer in g if layer.name in of_kind] for g in sibling_groups(found)
-        )
-        launches += [Launch(own, epilogues.get(own[0].layer.name, PLAIN)) for own in groups if own]
+    for _, own in sorted(of_kind.items(), key=lambda entry: entry[0][0]):
+        groups = ([own[layer.name] for layer in g if layer.name in own] for g in sibling_groups(found))
+        launches += [Launch(group, epilogues.get(group[0].layer.name, PLAIN)) for group in groups if group]
     return launches
 
 
@@ -125,8 +125,8 @@ def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool)
         return interleaved(*parts) if epilogue.glu else torch.cat(parts)
 
     weight = joined([choice.kept(matrix_of(choice.layer.module)) for choice in choices])
-    dtype, halved = dtype_name(weight.dtype), choices[0].halves is not None
-    layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, halved=halved)
+    dtype, two_of_four = dtype_name(weight.dtype), choices[0].two_of_four is not None
+    layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, two_of_four=two_of_four)
     added = None if bias is None else joined(bias)
     own: dict[str, Any] = {"gpu": gpu, "max_tokens": max_tokens, "layouts": layouts, "epilogue": epilogue}
     with torch.no_grad():

@@ -17,13 +17,13 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.find import find_layers, is_transposed, matrix_of, sibling_groups
-from prunecast.torch.forms import layouts_for
-from prunecast.torch.images import covering
 from prunecast.torch.kept import tiles_of
+from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.ops import dense_weight
 from prunecast.torch.packed import PackedProduct, Rows
 from prunecast.torch.unpacked import UnpackedWeight
+from prunecast.torch.weight_layouts import covering
 
 LAYOUTS = ("tokens_first", "features_first")
 MOST_DENSE = 0.999
@@ -92,7 +92,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         self.rows.of(torch.from_numpy(mine))[...] = True
         kept_of_row = np.repeat(tiles.kept_per_tile, tiles.rows_per_tile)
         kept = int(kept_of_row[mine[tiles.row_index]].sum(dtype=np.int64))
-        return kept / float(self.rows.size * tiles.k) / (2.0 if self.product.is_halved else 1.0)
+        return kept / float(self.rows.size * tiles.k) / (2.0 if self.product.is_two_of_four else 1.0)
 
     def trainable(self) -> Self:
         """Turn kept values into parameters with gradients; everything else stays zero."""

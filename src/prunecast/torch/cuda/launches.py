@@ -10,31 +10,17 @@ from typing import NamedTuple
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.kernels import ConvGrid, KernelPlan
+from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
 from prunecast.kernels.device.operator import Call, Operator
-from prunecast.kernels.small_n.cuda.records import SmallOperator
-from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
-from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
-from prunecast.kernels.tile.cuda.operator import TileOperator
-from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 from prunecast.plan.misaligned import planned_tokens
 from prunecast.torch.cuda.transpose import turn_into
 from prunecast.torch.epilogue import Epilogue, LinearCall, changes_of
-from prunecast.torch.forms import conv_plan, plan_for
-from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, layout_of
+from prunecast.torch.layer_plans import conv_plan, plan_for
 from prunecast.torch.layer_table import check_gpu, known_layer
+from prunecast.torch.weight_layouts import layout_of
 
 GROUP = 8
 """Columns of x_t are a multiple of this, or a single one."""
-OPERATORS: dict[str, type[Operator]] = {
-    STAGES: TileOperator,
-    FRAGMENTS: SmallOperator,
-    HALVES: SparseOperator,
-    MMA: MmaOperator,
-    MMA_HALVES: MmaOperator,
-    CORES: FfmaOperator,
-}
-"""Layout of packed weights -> kernel that reads them."""
 
 
 class LayerTensors(NamedTuple):
@@ -183,10 +169,11 @@ def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
     else:
         plan, image = conv_plan(layer.tiles, key.source, layer.dtype, layer.gpu, layouts)
     with torch.cuda.device(x.device):
-        return Prepared(_operator(OPERATORS[layouts[image].kind], plan, key), image, key.epilogue, key.adds)
+        return Prepared(_operator(plan, key), image, key.epilogue, key.adds)
 
 
-def _operator(kind: type[Operator], plan: KernelPlan, key: _Key) -> Operator:
+def _operator(plan: KernelPlan, key: _Key) -> Operator:
+    kind: type[Operator] = KERNELS[plan.kernel].compilers[plan.tensor].load()
     changes: dict[str, int] = {}
     if kind.writes_tokens and plan.source is None:
         changes = changes_of(key.epilogue, adds=key.adds)

@@ -3,12 +3,12 @@
 The layout depends only on the tiles, on the kernel and on the height of a block. It follows from the shape of
 the tensor, in which every stage is one slab of `kernels.device.packing`:
 
-    stages     (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
-    fragments  (k16s, block_m / 16, 32, 8), for the kernel for few tokens
-    halves     (k-steps + 1, block_m, 36), 2:4 in tiles on wgmma: 32 values of a row, then metadata
-    mma        (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
-    mma halves (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
-    cores      (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
+    stages         (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
+    fragments      (k16s, block_m / 16, 32, 8), for the kernel for few tokens
+    sparse stages  (k-steps + 1, block_m, 36), 2:4 in tiles on wgmma: 32 values of a row, then metadata
+    mma            (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
+    sparse mma     (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
+    cores          (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
 
 The metadata of 2:4 are bits of the weights' dtype: such a tensor may be copied and moved, but never cast.
 """
@@ -30,14 +30,14 @@ from prunecast.kernels.two_of_four.cuda.operator import HALF_WIDTH, sparse_slab
 from prunecast.patterns import TileMap
 from prunecast.plan.tile_rows import cut_rows
 
-STAGES, FRAGMENTS, HALVES = "stages", "fragments", "halves"
-MMA, MMA_HALVES, CORES = "mma", "mma halves", "cores"
+STAGES, FRAGMENTS, SPARSE_STAGES = "stages", "fragments", "sparse stages"
+MMA, SPARSE_MMA, CORES = "mma", "sparse mma", "cores"
 _SLABS: dict[str, Callable[..., Slab]] = {
     STAGES: lambda block_m, _: stage_slab(block_m),
     FRAGMENTS: lambda block_m, _: k16_slab(block_m),
-    HALVES: lambda block_m, _: sparse_slab(block_m),
+    SPARSE_STAGES: lambda block_m, _: sparse_slab(block_m),
     MMA: fragment_slab,
-    MMA_HALVES: sparse_fragment_slab,
+    SPARSE_MMA: sparse_fragment_slab,
     CORES: lambda block_m, _: core_slab(block_m),
 }
 _HEADER = 4
@@ -54,9 +54,9 @@ class Layout(NamedTuple):
     """Kept columns of a stage."""
 
     @property
-    def is_halved(self) -> bool:
+    def is_two_of_four(self) -> bool:
         """Whether the weights are 2:4."""
-        return self.kind in (HALVES, MMA_HALVES)
+        return self.kind in (SPARSE_STAGES, SPARSE_MMA)
 
     def stages(self, tiles: TileMap) -> TileStages:
         """Return the rows and columns of every slab; tiles are cut to the height of a block."""
@@ -80,11 +80,11 @@ def layout_of(image: torch.Tensor) -> Layout:
     if image.dtype == torch.float32:
         return Layout(CORES, int(slab[1]), int(slab[0]))
     if slab[1] in (STAGE_COLUMNS, HALF_WIDTH):
-        return Layout(STAGES if slab[1] == STAGE_COLUMNS else HALVES, int(slab[0]))
+        return Layout(STAGES if slab[1] == STAGE_COLUMNS else SPARSE_STAGES, int(slab[0]))
     block_m = 16 * int(slab[0])
     return next(
         layout
-        for layout in (Layout(MMA_HALVES, block_m, 32), Layout(MMA_HALVES, block_m, 64))
+        for layout in (Layout(SPARSE_MMA, block_m, 32), Layout(SPARSE_MMA, block_m, 64))
         if sparse_fragment_slab(block_m, layout.step).shape == tuple(slab)
     )
 
@@ -115,7 +115,7 @@ def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
     """
     places = layout.places(tiles, weight.device)
     wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
-    bits, kept = (wide.view(torch.int16), wide != 0) if layout.is_halved else (wide, None)
+    bits, kept = (wide.view(torch.int16), wide != 0) if layout.is_two_of_four else (wide, None)
     return gather(bits, places, torch, kept).view(weight.dtype).contiguous()
 
 
@@ -125,7 +125,7 @@ def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
     places, stages = layout.places(tiles, image.device), len(image)
     flat = image.reshape(stages, -1)
     natural = flat.new_zeros((stages, layout.block_m * layout.step))
-    if layout.is_halved:
+    if layout.is_two_of_four:
         _unfold(flat, places, natural)
     else:
         natural[:, places.order] = flat

@@ -17,26 +17,26 @@ from prunecast.kernels.small_n.cuda.records import GROUP
 from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.patterns import ElementMap, NestedMap, TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
-from prunecast.torch.images import CORES, FRAGMENTS, HALVES, MMA, MMA_HALVES, STAGES, Layout
+from prunecast.torch.weight_layouts import CORES, FRAGMENTS, MMA, SPARSE_MMA, SPARSE_STAGES, STAGES, Layout
 
 
 def layouts_for(
-    tiles: TileMap, dtype: str, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool, halved: bool = False
+    tiles: TileMap, dtype: str, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool, two_of_four: bool = False
 ) -> tuple[Layout, ...]:
     """Return the layouts of the packed weights of a layer.
 
     Parameters
     ----------
     few_tokens : also return a layout for calls of up to 64 tokens if `max_tokens` is larger
-    halved : the weights in the tiles are 2:4, for which one kernel runs any number of tokens
+    two_of_four : the weights in the tiles are 2:4, for which one kernel runs any number of tokens
 
     Raises
     ------
     BadInput : no kernel runs the dtype on the GPU
     """
-    kept = halved_map(tiles) if halved else tiles
-    name = "2:4" if halved else "stspmm"
-    few = not halved and dtype != "fp32" and gpu.compute_capability >= 80
+    kept = two_of_four_map(tiles) if two_of_four else tiles
+    name = "2:4" if two_of_four else "stspmm"
+    few = not two_of_four and dtype != "fp32" and gpu.compute_capability >= 80
     found = []
     if max_tokens > FEW_TOKENS or not few:
         found.append(layout_of_plan(fastest_plan(name, kept, max_tokens, dtype, gpu), gpu))
@@ -47,9 +47,9 @@ def layouts_for(
 
 _KINDS = {
     "wgmma": STAGES,
-    "sparse-wgmma": HALVES,
+    "sparse-wgmma": SPARSE_STAGES,
     "mma": MMA,
-    "sparse-mma": MMA_HALVES,
+    "sparse-mma": SPARSE_MMA,
     "none": CORES,
 }
 """Instruction of a tile kernel -> layout of its packed weights."""
@@ -65,7 +65,7 @@ def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
     return Layout(_KINDS[plan.tensor], plan.shape.block_m, plan.shape.block_k)
 
 
-def halved_map(tiles: TileMap) -> NestedMap:
+def two_of_four_map(tiles: TileMap) -> NestedMap:
     """Return the tiles with 2:4 inside. No plan depends on which two of four are kept, so the inner map is
     empty.
     """
@@ -92,7 +92,7 @@ def plan_for(
         raise BadInput(f"this layer is packed for at most {FEW_TOKENS} tokens, got {tokens}")
     image = (few or whole)[0] if tokens <= FEW_TOKENS else whole[0]
     layout = layouts[image]
-    kernel = "small-n" if layout.kind == FRAGMENTS else "2:4" if layout.is_halved else "stspmm"
+    kernel = "small-n" if layout.kind == FRAGMENTS else "2:4" if layout.is_two_of_four else "stspmm"
 
     def allowed(config: Any) -> bool:
         """Exclude 64 x 64 blocks of 16 warps with a gated unit: gate and up would need too many registers."""
@@ -101,7 +101,7 @@ def plan_for(
             return bool(config.shape.block_m == layout.block_m and not is_large)
         return bool((config.shape.block_m, config.shape.block_k) == layout[1:])
 
-    kept = halved_map(tiles) if layout.is_halved else tiles
+    kept = two_of_four_map(tiles) if layout.is_two_of_four else tiles
     return fastest_plan(kernel, kept, tokens, dtype, gpu, allowed=allowed), image
 
 

@@ -14,11 +14,11 @@ from prunecast.plan.tile_rows import cut_rows
 
 torch = pytest.importorskip("torch")
 
-from prunecast.torch.images import (  # noqa: E402
+from prunecast.torch.weight_layouts import (  # noqa: E402
     CORES,
     FRAGMENTS,
     MMA,
-    MMA_HALVES,
+    SPARSE_MMA,
     STAGES,
     Layout,
     covering,
@@ -132,8 +132,8 @@ def test_2_of_4_on_mma_has_metadata_behind_the_fragments(block_m, step):
             inside[rows[:, None], four[best]] = True
     weight = torch.where(torch.from_numpy(inside), weight, -0.0)  # a zero is not kept, whatever its sign
     weight[weight == 0] = -0.0
-    image = pack(weight, tiles, Layout(MMA_HALVES, block_m, step))
-    assert layout_of(image) == Layout(MMA_HALVES, block_m, step)
+    image = pack(weight, tiles, Layout(SPARSE_MMA, block_m, step))
+    assert layout_of(image) == Layout(SPARSE_MMA, block_m, step)
     stages = tile_stages(cut_rows(tiles, block_m), block_m, step)
     words = to_bits(weight.float().numpy(), "fp16")
     kept = element_map_from_mask((weight != 0).numpy(), "2:4")

@@ -15,8 +15,8 @@ from tests.kernels.cuda.sparse.layouts import FORMS, plan_of
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import sparsify  # noqa: E402
-from prunecast.torch.forms import layouts_for, plan_for  # noqa: E402
-from prunecast.torch.images import HALVES, Layout, layout_of, pack, unpack  # noqa: E402
+from prunecast.torch.layer_plans import layouts_for, plan_for  # noqa: E402
+from prunecast.torch.weight_layouts import SPARSE_STAGES, Layout, layout_of, pack, unpack  # noqa: E402
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -26,17 +26,17 @@ def test_images_are_those_of_numpy_and_come_back(form: tuple[int, int]) -> None:
     kept = plan.inner.mask()
     a = np.random.default_rng(0).standard_normal(kept.shape, np.float32)
     a = np.where(kept, a, 0).astype(np.float16)
-    image = pack(torch.from_numpy(a), plan.tiles, Layout(HALVES, form[0]))
+    image = pack(torch.from_numpy(a), plan.tiles, Layout(SPARSE_STAGES, form[0]))
     wanted = packed_stages(SparseOperator, plan, a).weights
     assert np.array_equal(image.view(torch.int16).numpy().view(np.uint16), wanted)
-    assert layout_of(image) == Layout(HALVES, form[0])
+    assert layout_of(image) == Layout(SPARSE_STAGES, form[0])
     assert np.array_equal(unpack(image, plan.tiles).numpy(), a)
 
 
 def test_three_of_four_are_refused() -> None:
     plan = plan_of(64, (128, 64))
     with pytest.raises(BadInput, match="more than two of four"):
-        pack(torch.ones(plan.m, plan.k).half(), plan.tiles, Layout(HALVES, 128))
+        pack(torch.ones(plan.m, plan.k).half(), plan.tiles, Layout(SPARSE_STAGES, 128))
 
 
 class Attention(torch.nn.Module):
@@ -149,7 +149,7 @@ def test_refusals_are_one_line_and_convert_nothing(case: str) -> None:
 @pytest.mark.parametrize("tokens", [8, 200, 2048])
 def test_one_image_serves_all_numbers_of_tokens(tokens: int) -> None:
     gpu, plan = load_gpu("h200-sxm"), plan_of(64, (256, 128))
-    layouts = layouts_for(plan.tiles, "fp16", gpu, 4096, few_tokens=True, halved=True)
+    layouts = layouts_for(plan.tiles, "fp16", gpu, 4096, few_tokens=True, two_of_four=True)
     found, image = plan_for(plan.tiles, tokens, "fp16", gpu, layouts)
     assert (found.kernel, found.shape.block_m, image) == ("2:4", layouts[0].block_m, 0)
 
