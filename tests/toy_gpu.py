@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from prunecast.hardware.spec import GpuSpec, Provenance, quantity_units
+from prunecast.hardware.spec import GpuSpec, QuantitySource, quantity_units
 
 __all__ = ["toy_gpu"]
 
@@ -111,7 +111,7 @@ def toy_gpu(**overrides: Any) -> GpuSpec:
         values["mma_sync_share"] = 0.5
     values.update(overrides)
     provenance = {
-        name: Provenance(unit, "guess", "made up for tests") for name, unit in quantity_units().items()
+        name: QuantitySource(unit, "guess", "made up for tests") for name, unit in quantity_units().items()
     }
     fingerprint = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:16]
     return GpuSpec(**{"provenance": provenance, "fingerprint": fingerprint, **values})

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from prunecast.codesign.schedule import Schedule, Stage, cubic_sparsities, gradual, one_shot, staged
+from prunecast.codesign.schedule import SparsitySchedule, Stage, cubic_sparsities, gradual, one_shot, staged
 from prunecast.codesign.schedule_run import ScheduleRun, Update
 from prunecast.errors import BadInput
 
@@ -117,7 +117,7 @@ def test_a_metric_that_is_no_number_is_refused():
 )
 def test_schedules_that_cannot_be_are_refused(stages, said):
     with pytest.raises(BadInput, match=said):
-        Schedule(name="staged", stages=stages)
+        SparsitySchedule(name="staged", stages=stages)
 
 
 def test_other_bad_input_is_refused():

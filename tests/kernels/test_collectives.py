@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names, load_gpu
 from prunecast.kernels.libraries.collectives.call import (
-    FORMS,
+    KERNELS,
     KINDS,
     MOST_DIRECT,
     MOST_PCIE,
@@ -43,14 +43,14 @@ def sent_by_each(gpus: int, parts: int, rounds: int) -> Counter[int]:
 
 
 @pytest.mark.parametrize("gpus", [2, 4, 8])
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("form", KERNELS.values(), ids=KERNELS)
 def test_bytes_of_a_gpu_are_those_of_all_messages(form, gpus):
     sent = sent_by_each(gpus, 64, form.rounds)
     assert set(sent.values()) == {form.sent(64, gpus)}
 
 
 @pytest.mark.parametrize("gpus", [2, 4, 8])
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("form", KERNELS.values(), ids=KERNELS)
 def test_the_start_grows_by_a_hop_for_each_gpu_beyond_two(form, gpus):
     numbers = {f"{form.costs}_start_s": 5e-6, f"{form.costs}_hop_s": 1e-6, f"{form.costs}_share": 0.5}
     parts = form.parts(64.0, gpus, 1e9, numbers)
@@ -78,11 +78,11 @@ def test_more_bytes_and_more_gpus_need_longer(size, gpus, kind):
 
 def test_large_tensors_and_pcie_are_not_read_directly():
     names = {collective("all reduce", size, 4, H200).kernel for size in (2**13, 2**20, 2**24)}
-    assert all(FORMS[name].is_direct for name in names)
+    assert all(KERNELS[name].is_direct for name in names)
     assert collective("all reduce", MOST_DIRECT + 2, 4, H200).kernel == "NCCL"
     pcie = load_gpu("l40s")
     assert pcie.link_bytes_per_s <= MOST_PCIE
-    assert not FORMS[collective("all reduce", 2**20, 4, pcie).kernel].is_direct
+    assert not KERNELS[collective("all reduce", 2**20, 4, pcie).kernel].is_direct
 
 
 def test_measured_sums_that_were_not_fitted():

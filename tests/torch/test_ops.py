@@ -14,7 +14,7 @@ from prunecast.torch.layer_plans import layouts_for  # noqa: E402
 from prunecast.torch.ops import columns_of, linear  # noqa: E402
 from prunecast.torch.packed import (  # noqa: E402
     PackedProduct,
-    Rows,
+    ProductRows,
     interleaved_tiles,
 )
 from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
@@ -134,7 +134,7 @@ def test_a_gated_unit_is_that_of_its_two_layers(tokens):
     wanted = torch.nn.functional.silu(sums[0]) * sums[1]
     assert torch.allclose(made(x).float(), wanted, rtol=2e-3, atol=2e-3)
     for number, own in enumerate((gate, up)):
-        part = SparseLinear(made, Rows(number, M, interleaved=True), "tile-wise:64", has_bias=True)
+        part = SparseLinear(made, ProductRows(number, M, interleaved=True), "tile-wise:64", has_bias=True)
         assert torch.equal(part.weight, own)
         assert torch.equal(part.bias, biases[number])
         assert part.density == pytest.approx(half.density)
@@ -182,7 +182,7 @@ def test_torch_checks_the_gradients():
 
 def test_gradients_are_those_of_the_dense_layer_where_weights_are_kept():
     made, weight, bias = product(few_tokens=False)
-    layer = SparseLinear(made, Rows(0, M), "tile-wise:64", has_bias=True).trainable()
+    layer = SparseLinear(made, ProductRows(0, M), "tile-wise:64", has_bias=True).trainable()
     x = torch.randn(2, 9, K).half().requires_grad_()
     gradient = torch.randn(2, 9, M).half()
     layer(x).backward(gradient)
@@ -239,9 +239,9 @@ class Three(torch.nn.Module):
 
     def __init__(self, made):
         super().__init__()
-        self.q = SparseLinear(made, Rows(0, 128), "tile-wise:64", has_bias=True)
-        self.k = SparseLinear(made, Rows(128, 64), "tile-wise:64", has_bias=True)
-        self.v = SparseLinear(made, Rows(192, 128), "tile-wise:64", has_bias=True)
+        self.q = SparseLinear(made, ProductRows(0, 128), "tile-wise:64", has_bias=True)
+        self.k = SparseLinear(made, ProductRows(128, 64), "tile-wise:64", has_bias=True)
+        self.v = SparseLinear(made, ProductRows(192, 128), "tile-wise:64", has_bias=True)
 
     def forward(self, x):
         x = torch.nn.functional.layer_norm(x, (K,))
@@ -314,7 +314,7 @@ def test_what_cannot_run_is_refused_in_a_line(x, message):
 def test_weights_packed_twice_are_not_trained():
     made, _, _ = product()
     with pytest.raises(BadInput, match="packed twice"):
-        SparseLinear(made, Rows(0, M), "tile-wise:64", has_bias=True).trainable()
+        SparseLinear(made, ProductRows(0, M), "tile-wise:64", has_bias=True).trainable()
 
 
 def test_a_cast_to_fp32_is_refused():

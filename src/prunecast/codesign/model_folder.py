@@ -18,7 +18,7 @@ from prunecast.codesign.tile_maps import RECIPE, TILES
 from prunecast.files import MIB
 from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.sources.readers import INDEX, file_tensors, files_of_folder, open_tensors
-from prunecast.patterns.sources.safetensors import Form
+from prunecast.patterns.sources.safetensors import ArraySpec
 from prunecast.patterns.sources.weight_set import write_weights
 from prunecast.workload.graph.config import (
     CONFIG,
@@ -190,7 +190,7 @@ class _Shard(Mapping[str, npt.NDArray[Any]]):
     def __len__(self) -> int:
         return len(self._names)
 
-    def form(self, name: str) -> Form:
+    def form(self, name: str) -> ArraySpec:
         """Return number format and shape of a tensor."""
         return self._arrays.form(name)
 

@@ -30,7 +30,7 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class SparsitySchedule:
     """Stages of sparsity that never decreases.
 
     Parameters
@@ -77,14 +77,14 @@ class Schedule:
         }
 
 
-def one_shot(sparsity: float, *, delay_steps: int = 0) -> Schedule:
+def one_shot(sparsity: float, *, delay_steps: int = 0) -> SparsitySchedule:
     """Return a schedule with one stage after `delay_steps` training steps. Raise BadInput."""
-    return Schedule(name="one-shot", stages=(Stage(sparsity, 0),), delay_steps=delay_steps)
+    return SparsitySchedule(name="one-shot", stages=(Stage(sparsity, 0),), delay_steps=delay_steps)
 
 
 def gradual(
     sparsity: float, *, updates: int, every: int, start: float = 0.0, delay_steps: int = 0
-) -> Schedule:
+) -> SparsitySchedule:
     """Return a schedule of many small stages on a cubic curve: large steps first, small steps near the end.
 
     Parameters
@@ -104,7 +104,7 @@ def gradual(
     levels = cubic_sparsities(sparsity, updates, start)
     waits = [every] * (updates - 1) + [0]
     stages = tuple(Stage(level, wait) for level, wait in zip(levels, waits, strict=True))
-    return Schedule(name="gradual", stages=stages, delay_steps=delay_steps)
+    return SparsitySchedule(name="gradual", stages=stages, delay_steps=delay_steps)
 
 
 def cubic_sparsities(sparsity: float, updates: int, start: float = 0.0) -> tuple[float, ...]:
@@ -120,7 +120,7 @@ def staged(
     floors: float | Sequence[float | None] | None = None,
     tries: int = 1,
     delay_steps: int = 0,
-) -> Schedule:
+) -> SparsitySchedule:
     """Return a schedule of given sparsities with training after each.
 
     A layer group that misses a floor keeps its sparsity from then on.
@@ -135,7 +135,7 @@ def staged(
 
     Raises
     ------
-    BadInput : the number of floors is not that of the stages, or a value that `Schedule` refuses
+    BadInput : the number of floors is not that of the stages, or a value that `SparsitySchedule` refuses
     """
     wanted = [floors] * len(sparsities) if isinstance(floors, float | int | None) else list(floors)
     if len(wanted) != len(sparsities):
@@ -143,7 +143,7 @@ def staged(
     stages = tuple(
         Stage(sparsity, steps, floor, tries) for sparsity, floor in zip(sparsities, wanted, strict=True)
     )
-    return Schedule(name="staged", stages=stages, delay_steps=delay_steps)
+    return SparsitySchedule(name="staged", stages=stages, delay_steps=delay_steps)
 
 
 def _check_stage(name: str, stage: Stage) -> None:

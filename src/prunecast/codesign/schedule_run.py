@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prunecast.codesign.schedule import Schedule, Stage
+from prunecast.codesign.schedule import SparsitySchedule, Stage
 from prunecast.errors import BadInput
 
 EVERYTHING = "all"
@@ -56,7 +56,7 @@ class ScheduleRun:
     BadInput : no group, or a name twice
     """
 
-    def __init__(self, schedule: Schedule, groups: Sequence[str] = (EVERYTHING,)) -> None:
+    def __init__(self, schedule: SparsitySchedule, groups: Sequence[str] = (EVERYTHING,)) -> None:
         if not groups or len(set(groups)) != len(groups):
             raise BadInput(f"groups: wanted different names, at least one, got {list(groups)}")
         self.schedule = schedule
@@ -156,7 +156,7 @@ class ScheduleRun:
         return Update(stage.sparsity, groups)
 
 
-def _visits(schedule: Schedule, groups: tuple[str, ...]) -> list[_Visit]:
+def _visits(schedule: SparsitySchedule, groups: tuple[str, ...]) -> list[_Visit]:
     visits = []
     for stage in schedule.stages:
         together = [groups] if stage.floor is None else [(group,) for group in groups]

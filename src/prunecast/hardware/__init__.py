@@ -12,7 +12,7 @@ from prunecast.hardware.costs import Cost, Costs, load_costs
 from prunecast.hardware.load import gpu_names, load_gpu, spec_files
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
-from prunecast.hardware.spec import KINDS, GpuSpec, Provenance
+from prunecast.hardware.spec import KINDS, GpuSpec, QuantitySource
 
 __all__ = [
     "KINDS",
@@ -23,7 +23,7 @@ __all__ = [
     "GpuSpec",
     "MemoryPass",
     "Occupancy",
-    "Provenance",
+    "QuantitySource",
     "at_power_limit",
     "gpu_names",
     "load_costs",

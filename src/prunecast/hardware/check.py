@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput, short_text
-from prunecast.hardware.spec import KINDS, GpuSpec, Provenance, quantity_units
+from prunecast.hardware.spec import KINDS, GpuSpec, QuantitySource, quantity_units
 
 KEYS = ("value", "unit", "kind", "source")
 
@@ -57,14 +57,14 @@ LARGEST = 1e18
 """Bound above every quantity in its unit; it also refuses infinity and NaN."""
 
 
-class Quantity(NamedTuple):
+class CheckedQuantity(NamedTuple):
     """One checked quantity of a GPU file."""
 
     value: int | float | tuple[float, ...]
-    provenance: Provenance
+    provenance: QuantitySource
 
 
-def read_quantity(entry: object, quantity: str, where: str) -> Quantity:
+def read_quantity(entry: object, quantity: str, where: str) -> CheckedQuantity:
     """Check one table of a GPU file and return its value and provenance.
 
     Parameters
@@ -86,7 +86,7 @@ def read_quantity(entry: object, quantity: str, where: str) -> Quantity:
         if key not in KEYS:
             raise BadInput(f"{at}: unknown key {key!r}, wanted {', '.join(KEYS)}")
     provenance = _read_provenance(entry, quantity, at)
-    return Quantity(_read_value(entry["value"], quantity, at), provenance)
+    return CheckedQuantity(_read_value(entry["value"], quantity, at), provenance)
 
 
 def check_together(values: Mapping[str, Any], where: str) -> None:
@@ -113,13 +113,13 @@ def check_ranges(values: Mapping[str, Any], known: Mapping[str, tuple[float, flo
                 )
 
 
-def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Provenance:
+def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> QuantitySource:
     unit = quantity_units()[quantity]
     if entry["unit"] != unit:
         raise BadInput(f"{at}: unit must be {unit!r}, got {short_text(entry['unit'])}")
     check_kind(entry["kind"], KINDS, at)
     check_text(entry["source"], "source must name a document or a measurement", at)
-    return Provenance(unit=unit, kind=entry["kind"], source=entry["source"])
+    return QuantitySource(unit=unit, kind=entry["kind"], source=entry["source"])
 
 
 def check_kind(kind: object, kinds: tuple[str, ...], at: str) -> None:

@@ -15,7 +15,7 @@ KINDS = ("datasheet", "measured", "fitted", "guess")
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
+class QuantitySource:
     """Unit, kind and source of one number of a spec.
 
     Parameters
@@ -47,7 +47,7 @@ class GpuSpec:
     """The vendor's name, e.g. `NVIDIA H200 SXM`."""
     compute_capability: int
     """Ten times the major plus the minor number: 90 for 9.0."""
-    provenance: Mapping[str, Provenance]
+    provenance: Mapping[str, QuantitySource]
     fingerprint: str
     """First 16 hex digits of the SHA-256 of compute capability and values; equal for equal numbers."""
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.jit import inner, njit
-from prunecast.models.terms import Clip, FloatArray, Section, Unit
+from prunecast.models.terms import Clip, FloatArray, ProgramSection, Unit
 from prunecast.plan.program import When
 
-START, BEGIN, FILL = int(Section.START), int(Section.BEGIN), int(Section.FILL)
-END, FINISH = int(Section.END), int(Section.FINISH)
+START, BEGIN, FILL = int(ProgramSection.START), int(ProgramSection.BEGIN), int(ProgramSection.FILL)
+END, FINISH = int(ProgramSection.END), int(ProgramSection.FINISH)
 IntArray = npt.NDArray[np.int64]
 ONCE, COLUMNS = int(Unit.ONCE), int(Unit.COLUMNS)
 TOKENS, AREA, AREA_OF_PARTS = int(Clip.TOKENS), int(Clip.AREA), int(Clip.AREA_OF_PARTS)

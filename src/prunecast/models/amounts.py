@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.models.amount_loops import Sizes, measure_terms
-from prunecast.models.terms import FloatArray, Quantity, Section, Table, Unit, table_of
+from prunecast.models.terms import FloatArray, ProgramSection, Quantity, Table, Unit, table_of
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import WarpProgram
@@ -151,7 +151,7 @@ def _full_step(table: Table, plan: KernelPlan) -> FloatArray:
     """(quantities,) of one step in the middle of a long item of full size."""
     units = {Unit.ONCE: 1.0, Unit.K16: float(-(-plan.shape.block_k // 16))}
     units[Unit.COLUMNS] = float(plan.shape.block_k)
-    measure = [units[term.unit] if term.section is Section.STEP else 0.0 for term in table.terms]
+    measure = [units[term.unit] if term.section is ProgramSection.STEP else 0.0 for term in table.terms]
     return np.asarray(np.array(measure) @ table.weights)
 
 

@@ -48,7 +48,7 @@ class Quantity(IntEnum):
     """Bytes of `SHARED` that async copies take."""
 
 
-class Section(IntEnum):
+class ProgramSection(IntEnum):
     """The parts of a `WarpProgram`, by its field names."""
 
     START = 0
@@ -82,7 +82,7 @@ class Clip(IntEnum):
 class _Term(NamedTuple):
     """Place and count of a coefficient."""
 
-    section: Section
+    section: ProgramSection
     on_step: bool
     """Acts on the step `shift` after the one it stands in, and is skipped where there is none."""
     shift: int
@@ -120,7 +120,7 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
     sums: dict[_Term, FloatArray] = {}
     tensor_fma: list[int] = []
     for program in programs:
-        for section in Section:
+        for section in ProgramSection:
             code: Code = getattr(program, section.name.lower())
             for instruction in code:
                 warps = 1 if instruction.leader else program.warps
@@ -135,8 +135,8 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
 
 def _table(terms: tuple[_Term, ...], weights: FloatArray, tensor_warps: float) -> Table:
     places = np.array(terms, np.int64).reshape(len(terms), len(_Term._fields))
-    in_steps = np.isin(places[:, :1], (Section.FILL, Section.STEP))
-    in_edges = np.isin(places[:, :1], (Section.BEGIN, Section.END))
+    in_steps = np.isin(places[:, :1], (ProgramSection.FILL, ProgramSection.STEP))
+    in_edges = np.isin(places[:, :1], (ProgramSection.BEGIN, ProgramSection.END))
     asks = in_steps & (places[:, 2:3] > 0)
     of_steps, of_edges = np.where(in_steps, weights, 0.0), np.where(in_edges, weights, 0.0)
     of_block = (weights - of_steps - of_edges).sum(axis=0)
@@ -150,7 +150,7 @@ class _Contribution(NamedTuple):
     coefficient: float
 
 
-def _contributions(section: Section, instruction: Instruction, warps: int) -> list[_Contribution]:
+def _contributions(section: ProgramSection, instruction: Instruction, warps: int) -> list[_Contribution]:
     """What one instruction, run by so many warps, adds to which quantities."""
     op, amount = instruction.op, float(instruction.amount)
     on_step = op in _ACTS_ON_STEP or instruction.per_k16

@@ -22,7 +22,7 @@ from prunecast.torch.feed_forward import FeedForward
 from prunecast.torch.find import Found, is_convolution, matrix_of
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_table import dtype_name
-from prunecast.torch.packed import Rows
+from prunecast.torch.packed import ProductRows
 from prunecast.workload.pruned_maps import no_taller_than
 
 LEAST_SPARSITY = 0.3
@@ -138,7 +138,7 @@ def _joint_tiles(
         both = _weighed(forward.first[0], interleaved(gate, up).float().abs().cpu().numpy(), known)
         mask = torch.from_numpy(parse_pattern(patterns.pop()).prune({"both": both}, sparsity)["both"])
         for number, name in enumerate(forward.first):
-            own = Rows(number, gate.shape[0], interleaved=True).of(mask).reshape(gate.shape)
+            own = ProductRows(number, gate.shape[0], interleaved=True).of(mask).reshape(gate.shape)
             kept = half.map(own.numpy())
             assert isinstance(kept, TileMap)
             tiles[name] = kept

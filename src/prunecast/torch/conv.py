@@ -29,7 +29,7 @@ from prunecast.torch.find import GRID_FILTERS, runs_on_grid
 from prunecast.torch.layer_plans import layout_of_plan, layouts_for
 from prunecast.torch.layer_table import DTYPES
 from prunecast.torch.ops import conv as convolve
-from prunecast.torch.packed import PackedProduct, Rows
+from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.planes import (
     ConvCall,
     Planes,
@@ -88,7 +88,7 @@ class SparseConv2d(SparseLayer):
     def __init__(
         self, product: PackedProduct, conv: torch.nn.Conv2d, pattern: str, *, ends: Ends, border: int
     ) -> None:
-        filters = Rows(0, conv.out_channels)
+        filters = ProductRows(0, conv.out_channels)
         super().__init__(product, filters, pattern, tuple(conv.weight.shape), has_bias=conv.bias is not None)
         self.size, self.stride = conv.kernel_size[0], conv.stride[0]
         self.out_channels, self.in_channels = conv.out_channels, conv.in_channels

@@ -38,7 +38,7 @@ from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
-from prunecast.torch.packed import PackedProduct, Rows
+from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.products import Launch, fusable, has_epilogues, joint_launches, pack_launches
 from prunecast.torch.sparse_linear import SparseLinear
 from prunecast.workload.engines import Progress
@@ -365,7 +365,7 @@ def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, traina
         glu = launch.epilogue.glu
         sparse = SparseLinear(
             product,
-            Rows(number if glu else first, count, interleaved=glu),
+            ProductRows(number if glu else first, count, interleaved=glu),
             choice.tiles.pattern,
             has_bias=module.bias is not None,
             transposed=is_transposed(module),

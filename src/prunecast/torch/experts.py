@@ -21,7 +21,7 @@ from torch import nn
 from prunecast.patterns import TileMap
 from prunecast.torch.find import Found
 from prunecast.torch.layer_table import known_layer
-from prunecast.torch.packed import PackedProduct, Rows
+from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.sparse_linear import SparseLayer
 from prunecast.torch.weight_layouts import unpack
 
@@ -93,7 +93,7 @@ class ExpertMatrix(SparseLayer):
     """One parameter of all experts, packed; its state is the dense parameter with zeros."""
 
     def __init__(self, product: PackedProduct, pattern: str, shape: tuple[int, ...]) -> None:
-        super().__init__(product, Rows(0, shape[0] * shape[1]), pattern, shape, has_bias=False)
+        super().__init__(product, ProductRows(0, shape[0] * shape[1]), pattern, shape, has_bias=False)
 
     def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         """Return y (places, M) of x (places, K), sorted by expert, see the module's head."""

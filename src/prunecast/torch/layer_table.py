@@ -51,7 +51,7 @@ def gpu_of(device: torch.device) -> GpuSpec:
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
-class Layer(NamedTuple):
+class KnownLayer(NamedTuple):
     """A pruned matrix, without its weights."""
 
     key: int
@@ -61,7 +61,7 @@ class Layer(NamedTuple):
     gpu: GpuSpec
 
 
-_LAYERS: dict[int, Layer] = {}
+_LAYERS: dict[int, KnownLayer] = {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -77,13 +77,13 @@ def layer_key(tiles: TileMap, dtype: str, gpu: str) -> int:
     return int(digest[:15], 16)
 
 
-def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> Layer:
+def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> KnownLayer:
     """Return the entry of such a layer, new or known."""
     key = layer_key(tiles, dtype, gpu.name)
-    return _LAYERS.setdefault(key, Layer(key, tiles, dtype, gpu))
+    return _LAYERS.setdefault(key, KnownLayer(key, tiles, dtype, gpu))
 
 
-def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype, gpu: str) -> Layer:
+def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype, gpu: str) -> KnownLayer:
     """Return the entry of a number. An unknown number is created from the layer's tensors.
 
     Raises

@@ -181,7 +181,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self.image_names = (*self.image_names, name)
         self._eager = None
 
-    def set_weight(self, weight: torch.Tensor, rows: "Rows") -> None:
+    def set_weight(self, weight: torch.Tensor, rows: "ProductRows") -> None:
         """Replace the values of some rows, of their first columns if there are fewer than the product has.
 
         Raises
@@ -266,7 +266,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return f"{self.features} -> {self.rows}, {self.tile_map.pattern}, density={density:.3f}"
 
 
-class Rows(NamedTuple):
+class ProductRows(NamedTuple):
     """The rows of a product that belong to one layer."""
 
     first: int

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from prunecast.codesign.schedule import Schedule, one_shot
+from prunecast.codesign.schedule import SparsitySchedule, one_shot
 from prunecast.codesign.schedule_masks import MaskPath
 from prunecast.codesign.schedule_run import EVERYTHING, ScheduleRun, Update
 from prunecast.errors import BadInput
@@ -69,7 +69,7 @@ class Pruner:
         pattern: str,
         sparsity: float | None = None,
         *,
-        schedule: Schedule | None = None,
+        schedule: SparsitySchedule | None = None,
         target: Sequence[str] = (),
         ignore: Sequence[str] = (),
         importance: Scores = "magnitude",
@@ -282,7 +282,7 @@ def _tensors(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
-def _schedule(rule: Pattern, sparsity: float | None, schedule: Schedule | None) -> Schedule:
+def _schedule(rule: Pattern, sparsity: float | None, schedule: SparsitySchedule | None) -> SparsitySchedule:
     if schedule is None:
         return one_shot(rule.sparsity_to_prune(sparsity))
     if sparsity is not None and sparsity != schedule.sparsity:

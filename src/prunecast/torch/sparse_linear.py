@@ -21,7 +21,7 @@ from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.ops import dense_weight
-from prunecast.torch.packed import PackedProduct, Rows
+from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.unpacked import UnpackedWeight
 from prunecast.torch.weight_layouts import covering
 
@@ -42,7 +42,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         product: PackedProduct,
-        rows: Rows,
+        rows: ProductRows,
         pattern: str,
         shape: tuple[int, ...],
         *,
@@ -164,7 +164,13 @@ class SparseLinear(SparseLayer):
     """Whether x is (in_features, tokens), and y (out_features, tokens)."""
 
     def __init__(
-        self, product: PackedProduct, rows: Rows, pattern: str, *, has_bias: bool, transposed: bool = False
+        self,
+        product: PackedProduct,
+        rows: ProductRows,
+        pattern: str,
+        *,
+        has_bias: bool,
+        transposed: bool = False,
     ) -> None:
         self.in_features, self.out_features = product.features, rows.size
         shape = (rows.size, product.features)
@@ -222,7 +228,7 @@ class SparseLinear(SparseLayer):
             layouts=layouts_for(covering(tiles), dtype, spec, max_tokens, few_tokens=True),
             epilogue=Epilogue("none", features_first=first),
         )
-        own = cls(product, Rows(0, tiles.m), tiles.pattern, has_bias=linear.bias is not None)
+        own = cls(product, ProductRows(0, tiles.m), tiles.pattern, has_bias=linear.bias is not None)
         own.features_first = first
         own.train(linear.training)
         return own

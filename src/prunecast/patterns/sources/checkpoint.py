@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.sources.readers import open_tensors, reader_of
 from prunecast.patterns.sources.roles import expert_names
-from prunecast.patterns.sources.safetensors import Form
+from prunecast.patterns.sources.safetensors import ArraySpec
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 from prunecast.patterns.tile_map import MaskArray
 
@@ -89,7 +89,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
             array = np.where(kept.reshape(array.shape), array, array.dtype.type(0))
         return array.T if tensor.is_turned else array
 
-    def form(self, name: str) -> Form:
+    def form(self, name: str) -> ArraySpec:
         """Return the number format and shape that an array will have, from the header."""
         import ml_dtypes
 
@@ -99,7 +99,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
             known = np.dtype(getattr(ml_dtypes, dtype, dtype))
         except TypeError:  # a format of the file's own, which loading refuses or turns into one of numpy's
             known = self[name].dtype
-        return Form(known, tensor.shape[::-1] if tensor.is_turned else tensor.shape)
+        return ArraySpec(known, tensor.shape[::-1] if tensor.is_turned else tensor.shape)
 
 
 def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:

@@ -66,7 +66,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     return found
 
 
-class Form(NamedTuple):
+class ArraySpec(NamedTuple):
     """Number format and shape of an array that is not computed yet."""
 
     dtype: npt.DTypeLike
@@ -79,7 +79,10 @@ class Form(NamedTuple):
 
 
 def write_safetensors(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], forms: Mapping[str, Form], texts: Mapping[str, str]
+    path: Path,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    forms: Mapping[str, ArraySpec],
+    texts: Mapping[str, str],
 ) -> None:
     """Write arrays; each is read from its mapping once, just before it is written.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.files import aside, asked_path
-from prunecast.patterns.sources.safetensors import Form, write_safetensors
+from prunecast.patterns.sources.safetensors import ArraySpec, write_safetensors
 from prunecast.patterns.tile_map import MaskArray, WeightArray
 
 
@@ -139,7 +139,7 @@ def write_weights(
         raise BadInput(f"{final}: no array to write")
     if not all(isinstance(text, str) for entry in texts.items() for text in entry):
         raise BadInput(f"{final}: metadata must be text to text, got {texts!r:.80}")
-    form = getattr(arrays, "form", None) or (lambda name: Form(arrays[name].dtype, arrays[name].shape))
+    form = getattr(arrays, "form", None) or (lambda name: ArraySpec(arrays[name].dtype, arrays[name].shape))
     forms = {name: form(name) for name in arrays}
     with aside(final) as unfinished:
         try:

@@ -33,7 +33,7 @@ MOST_PCIE = 64e9
 definition, PCIe 5.0 x16."""
 
 
-class Form(NamedTuple):
+class CollectiveKernel(NamedTuple):
     """A kernel that combines a tensor."""
 
     kind: str
@@ -59,15 +59,15 @@ class Form(NamedTuple):
         }
 
 
-FORMS: Mapping[str, Form] = {
-    "one-shot": Form("all reduce", "one_shot", 0, is_direct=True),
-    "two-shot": Form("all reduce", "two_shot", 2, is_direct=True),
-    "NCCL, low latency": Form("all reduce", "nccl_latency", 2, is_direct=False),
-    "NCCL": Form("all reduce", "nccl", 2, is_direct=False),
-    "NCCL gather": Form("all gather", "gather", 1, is_direct=False),
+KERNELS: Mapping[str, CollectiveKernel] = {
+    "one-shot": CollectiveKernel("all reduce", "one_shot", 0, is_direct=True),
+    "two-shot": CollectiveKernel("all reduce", "two_shot", 2, is_direct=True),
+    "NCCL, low latency": CollectiveKernel("all reduce", "nccl_latency", 2, is_direct=False),
+    "NCCL": CollectiveKernel("all reduce", "nccl", 2, is_direct=False),
+    "NCCL gather": CollectiveKernel("all gather", "gather", 1, is_direct=False),
 }
 """Name -> form. Kind: definition, the rounds that each algorithm has."""
-KINDS = tuple(dict.fromkeys(form.kind for form in FORMS.values()))
+KINDS = tuple(dict.fromkeys(form.kind for form in KERNELS.values()))
 
 
 def check_gpus(gpus: int, gpu: GpuSpec) -> None:
@@ -86,7 +86,7 @@ def collective(
     gpus: int,
     gpu: GpuSpec,
     *,
-    forms: tuple[str, ...] = tuple(FORMS),
+    forms: tuple[str, ...] = tuple(KERNELS),
     costs: Costs | Mapping[str, float] | None = None,
 ) -> LibraryCall:
     """Return the call that combines a tensor of `size` bytes over `gpus` GPUs.
@@ -96,7 +96,7 @@ def collective(
     kind : one of `KINDS`
     size : bytes of the result on each GPU
     gpus : 2, 4 or 8
-    forms : the forms to choose from, names of `FORMS`
+    forms : the forms to choose from, names of `KERNELS`
     costs : the numbers of all forms; None for those of the GPU's architecture
 
     Raises
@@ -108,9 +108,9 @@ def collective(
     numbers = costs if costs is not None else collective_costs(gpu.compute_capability)
     may_read_others = gpu.link_bytes_per_s > MOST_PCIE and size <= MOST_DIRECT
     parts_of = {
-        name: FORMS[name].parts(size, gpus, gpu.link_bytes_per_s, numbers)
+        name: KERNELS[name].parts(size, gpus, gpu.link_bytes_per_s, numbers)
         for name in forms
-        if FORMS[name].kind == kind and (may_read_others or not FORMS[name].is_direct)
+        if KERNELS[name].kind == kind and (may_read_others or not KERNELS[name].is_direct)
     }
     name = min(parts_of, key=lambda one: sum(parts_of[one].values()))
     parts = parts_of[name]
