@@ -212,7 +212,8 @@ def whole_model(
     graphs = [around.graph for around in job.workload.passes if around.graph is not None]
     images = [any(o.convolution is not None for o in graph) for graph in graphs]
     generates = [
-        not run.all_logits and any(o.attention is not None and o.attention.is_causal for o in graph)
+        not run.all_logits
+        and any(o.elements_kept or (o.attention is not None and o.attention.is_causal) for o in graph)
         for run, graph in zip(passes, graphs, strict=True)
     ]
     return WholeModel(tuple(map(Phase, passes, *outcomes, images, generates)), job.engine.gpu, price)

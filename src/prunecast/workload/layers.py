@@ -171,8 +171,9 @@ refused with a TypeError: a masked weight may be pruned or unknown, and `array.f
 ONLY_LAYER = "weights"
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")
 """First and last layers of the standard models, which are customarily not pruned."""
-ROUTER = ".router"
-"""Suffix of the products that choose the experts of a token, which are not pruned either."""
+ENDS_DENSE = (".router", ".key_b")
+"""Endings of products that are not pruned either: routers choose the experts of a token, and the product that
+expands latent keys (MLA) is absorbed into queries and outputs when tokens are generated."""
 NAME_IT = "customarily not pruned: name it with target"
 
 
@@ -207,7 +208,7 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
 
 def is_pruned(name: str) -> bool:
     """Return whether a product of a standard model is one that is customarily pruned."""
-    return name not in KEPT_DENSE and not name.endswith(ROUTER)
+    return name not in KEPT_DENSE and not name.endswith(ENDS_DENSE)
 
 
 def _without_ends(loaded: LoadedLayers) -> LoadedLayers:

@@ -15,6 +15,7 @@ from prunecast.workload.conv_settings import ConvSettings, conv_shapes, image_si
 from prunecast.workload.graph import ModelGraph, Pass, load_pass
 from prunecast.workload.graph.config import (
     CONFIG,
+    checkpoint_shape,
     config_of,
     dtype_of_config,
     graph_of_tensors,
@@ -151,6 +152,7 @@ def load_workload(
                 known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
         else:
             _check_no_input(source, settings)
+            known = replace(known, skipped=(*known.skipped, *_not_counted(source)))
         found = known
     if experts_per_token is not None and found.has_graph:
         raise BadInput(
@@ -372,11 +374,13 @@ def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) ->
 
 
 def _not_counted(source: Source) -> Iterator[Skipped]:
-    """Yield a line with the parts of a standard model that its graph lacks."""
-    name = known_name(f"{path_of(source)}")
-    shape = transformers().get(name) if name else None
+    """Yield a line with the parts of a model of known type that its graph lacks."""
+    path = path_of(source)
+    name = known_name(f"{path}")
+    folder = path.parent if path is not None and path.name == CONFIG else source
+    shape = transformers().get(name) if name else checkpoint_shape(folder)
     if shape is not None and shape.not_counted:
-        yield Skipped(layer=f"{name}", kernel=None, reason=f"not counted: {shape.not_counted}")
+        yield Skipped(layer=name or CONFIG, kernel=None, reason=f"not counted: {shape.not_counted}")
 
 
 def _uncounted(source: Source) -> Iterator[Skipped]:

@@ -67,7 +67,8 @@ def pass_memory(
         o.copies * packed.get(name, float(element_bytes * o.m * o.k)) for name, o in graph.products.items()
     )
     # Keys and values come from the cache or from operations of this pass, and go to the cache.
-    cached = sum(
+    cached = sum(o.copies * o.elements_kept for o in graph)
+    cached += sum(
         o.copies * (o.elements_cached + o.elements_in - o.elements_out)
         for o in graph
         if o.attention is not None and (o.attention.is_causal or o.elements_cached)

@@ -61,7 +61,7 @@ def test_near_names_ignore_case_organisation_and_dashes():
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("deepseek-ai/DeepSeek-V3", "latent attention"),
+        ("meta-llama/Llama-4-Maverick-17B-128E", "layers alternate"),
         ("meta-llama/Llama-9-8B", "nearest standard models: llama-3-8b"),
         ("someone/something", "no such file; standard models: resnet18"),
     ],
@@ -77,6 +77,7 @@ BILLIONS = {
     **{"qwen3-1.7b": 1.72, "qwen3-235b-a22b": 235.1, "mixtral-8x22b": 140.6, "mistral-nemo-12b": 12.2},
     **{"mistral-small-24b": 23.6, "gemma-3-1b": 1.0, "gemma-3-12b": 11.8, "gemma-3-27b": 27.0},
     **{"phi-4-mini": 3.84, "gpt-oss-20b": 20.9, "gpt-oss-120b": 116.8},
+    **{"deepseek-v3": 671.0, "kimi-k2": 1026.4},
 }
 
 
@@ -95,8 +96,8 @@ def test_the_unet_of_sdxl_has_its_published_parameters():
 
 def test_an_unknown_type_of_model_names_what_is_not_counted(tmp_path):
     save_file({"layers.0.up.weight": np.ones((64, 64), np.float32)}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "deepseek_v3"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba2"}))
     table = predict(tmp_path, gpu="h200-sxm", engine="model", crossovers=False, kernels="csr")
     (skipped,) = (each for each in table.skipped if each.kernel is None)
     assert skipped.layer == "config.json"
-    assert skipped.reason.startswith("model_type 'deepseek_v3' is not known: its matrices count, and the")
+    assert skipped.reason.startswith("model_type 'mamba2' is not known: its matrices count, and the")

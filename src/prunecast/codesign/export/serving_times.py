@@ -115,6 +115,8 @@ class ServingTimes:
         graphs = [run.graph for run in loaded.passes if run.graph is not None]
         if len(graphs) < len(loaded.passes):
             raise BadInput(f"{name_of(weights)}: wanted a model by name or folder whose graph is known")
+        if any(o.elements_kept for o in graphs[0]):
+            raise BadInput(f"{name_of(weights)}: latent attention (MLA) has no table in what is exported")
         table = predict(weights, progress=progress, crossovers=False, **settings)
         assert table.whole is not None
         times = [phase.best.time for phase in table.whole.phases]

@@ -31,6 +31,8 @@ class Blocks:
         others, 0 for all.
         """
         shape, run = self._shape, self._run
+        if shape.key_rank:
+            return self._latent_attention(layer, stream)
         parts = {"query": shape.width, "key": shape.key_width, "value": shape.key_width}
         if shape.fused_qkv:
             parts = {"qkv": shape.width + 2 * shape.key_width}
@@ -41,6 +43,48 @@ class Blocks:
         seen = self._attention(run.cached + run.tokens, window)
         mixed = self._mixing(f"{layer}.attention", read, seen, 2 * shape.key_width * run.columns, cached)
         output = self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
+        return self._residual(f"{layer}.norm1", output, stream)
+
+    def _latent_attention(self, layer: str, stream: str) -> str:
+        """Add multi-head latent attention (MLA), as of DeepSeek-V3.
+
+        The cache holds the latent keys and values, and one rotary key for all heads. In a decode, the product
+        `key_b` is absorbed into queries and outputs, which multiplies the same weights as often, and heads
+        attend to the latents themselves. Attention counts as its traffic or its arithmetic, whichever is
+        longer: no kernel for it has been fitted.
+        """
+        shape, run = self._shape, self._run
+        values = shape.heads * shape.value_width
+        content = shape.width - shape.heads * shape.rotary_width
+        latent = shape.key_rank + shape.rotary_width
+        down = self.product(f"{layer}.query_a", shape.query_rank, shape.hidden, [stream])
+        rank = shape.query_rank
+        norm = self._elementwise(f"{layer}.query_norm", rank, rank, [down], kind="rms norm")
+        query = self.product(f"{layer}.query_b", shape.width, shape.query_rank, [norm])
+        keys = self.product(f"{layer}.key_a", latent, shape.hidden, [stream])
+        rank = shape.key_rank
+        norm = self._elementwise(f"{layer}.key_norm", rank, rank, [keys], kind="rms norm")
+        both = self.product(f"{layer}.key_b", content + values, shape.key_rank, [norm])
+        width = shape.heads * shape.rotary_width + shape.rotary_width
+        turned = self._elementwise(f"{layer}.rotary", width, width, [query, keys], kind="rotary")
+        if run.cached:
+            turned = self._elementwise(f"{layer}.cache", latent, latent, [turned], kind="cache")
+        seen = run.cached + run.tokens
+        scored, summed = (latent, shape.key_rank) if run.cached else (shape.head_width, shape.value_width)
+        pairs = run.columns * (run.cached + (run.tokens + 1) / 2)
+        read = shape.width + (latent if run.cached else content + values + shape.rotary_width)
+        mixed = self._add(
+            f"{layer}.attention",
+            "attention",
+            [turned, both],
+            flops=2.0 * shape.heads * (scored + summed) * pairs,
+            elements_in=read * run.columns,
+            elements_cached=latent * run.batch * run.cached,
+            elements_kept=latent * run.batch * seen,
+            elements_out=values * run.columns,
+            layout="tokens",
+        )
+        output = self.product(f"{layer}.output", shape.hidden, values, [mixed])
         return self._residual(f"{layer}.norm1", output, stream)
 
     def cross_attention(self, layer: str, stream: str, keys: list[str], tokens: int) -> str:

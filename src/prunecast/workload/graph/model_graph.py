@@ -79,6 +79,8 @@ class Operation:
     attention : sizes of fused attention; None for an unfused product of two activations
     elements_in, elements_out : numbers read and written, without weights
     elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
+    elements_kept : numbers of all tokens that stay in the cache after the pass, where they do not follow from
+        `attention`
     copies : number of equal operations that this one represents: experts, layers of a large model. All sizes
         are those of one
     idle : how many of them a pass skips, on average: experts without a token
@@ -107,6 +109,7 @@ class Operation:
     elements_in: int = 0
     elements_out: int = 0
     elements_cached: int = 0
+    elements_kept: int = 0
     copies: int = 1
     idle: float = 0
     tensors_out: int = 1

@@ -76,6 +76,8 @@ def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Trans
     """
     if shape.mels:
         raise BadInput(f"{name}: remove is of models with layers of one kind, got an encoder and a decoder")
+    if shape.key_rank:
+        raise BadInput(f"{name}: remove is of models without latent attention (MLA)")
     for removal in removals:
         shape = _reduced(name, shape, removal)
     return shape

@@ -123,6 +123,12 @@ class Transformer:
         one feed-forward part
     shared_expert : features between the products of a feed-forward part that every token passes beside the
         experts (Llama 4); 0 for none
+    dense_layers, dense_feed_forward : number of first layers that have one feed-forward part of this width in
+        place of experts (DeepSeek)
+    query_rank, key_rank : features of the latent queries, and of the latent keys and values, of multi-head
+        latent attention (MLA); 0 for other attention
+    rotary_width : features of a head that get the rotary embedding, whose keys all heads share (MLA)
+    value_width : features of a head's values if that is not `head_width` (MLA), else 0
     fused_qkv, fused_gate : one product for queries, keys and values; for gate and up
     norm_first : a part begins with its norm, so that later parts need the sum as well as the norm (pre-norm);
         else they need only the norm (post-norm)
@@ -149,6 +155,12 @@ class Transformer:
     experts: int = 0
     experts_per_token: int = 0
     shared_expert: int = 0
+    dense_layers: int = 0
+    dense_feed_forward: int = 0
+    query_rank: int = 0
+    key_rank: int = 0
+    rotary_width: int = 0
+    value_width: int = 0
     fused_qkv: bool = False
     fused_gate: bool = False
     norm_first: bool = True
@@ -177,8 +189,16 @@ class Transformer:
     def weights(self) -> int:
         """Elements of all matrices of the layers, without those of an audio encoder."""
         attention = self.hidden * (2 * self.width + 2 * self.key_width)
+        if self.key_rank:
+            content = self.width - self.heads * self.rotary_width
+            values = self.heads * self.value_width
+            attention = (self.hidden + self.width) * self.query_rank + self.hidden * (
+                values + self.rotary_width
+            )
+            attention += (self.hidden + content + values) * self.key_rank
         widths = (self.experts or 1) * self.feed_forward + self.shared_expert
-        return self.layers * (attention + (3 if self.gated else 2) * self.hidden * widths)
+        every = self.dense_layers * self.dense_feed_forward + (self.layers - self.dense_layers) * widths
+        return self.layers * attention + (3 if self.gated else 2) * self.hidden * every
 
     @property
     def embedding_rows(self) -> int:
@@ -204,6 +224,7 @@ class Transformer:
             f"{key_heads} key heads": key_heads % gpus and gpus % key_heads,
             f"{self.feed_forward} features of the feed-forward part": self.feed_forward % gpus,
             f"{self.shared_expert} features of the shared expert": self.shared_expert % gpus,
+            f"{self.dense_feed_forward} features of the first layers": self.dense_feed_forward % gpus,
         }
         for what, rest in wrong.items():
             if rest:
@@ -215,9 +236,16 @@ class Transformer:
             head_width=self.width // self.heads,
             feed_forward=self.feed_forward // gpus,
             shared_expert=self.shared_expert // gpus,
+            dense_feed_forward=self.dense_feed_forward // gpus,
             head=-(-self.head // gpus),
             vocabulary=-(-self.vocabulary // gpus),
         )
+
+    def layer_shape(self, layer: int) -> "Transformer":
+        """Return the sizes of one layer: the first `dense_layers` have one feed-forward part."""
+        if layer >= self.dense_layers:
+            return self
+        return replace(self, experts=0, shared_expert=0, feed_forward=self.dense_feed_forward)
 
     def window_of(self, layer: int) -> int:
         """Return the number of tokens that a layer attends to, 0 for all."""

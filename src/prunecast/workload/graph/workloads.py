@@ -8,6 +8,7 @@ time by less than 3 %, so that they stay the matrices of the model files.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from prunecast.errors import BadInput, check_choice
 from prunecast.plan.conv_shape import ConvShape
@@ -64,9 +65,9 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
     stream = _patches(model, shape, run) if shape.patch else _input(blocks, model, shape, run)
     if shape.norm_first:
         stream = blocks.first_norm(stream)
-    for layer, copies, window in _layers(shape, apart=apart):
-        own = Blocks(model, shape, run, copies)
-        stream = own.feed_forward(layer, own.attention(layer, stream, window))
+    for layer in _layers(shape, apart=apart):
+        own = Blocks(model, layer.shape, run, layer.copies)
+        stream = own.feed_forward(layer.name, own.attention(layer.name, stream, layer.window))
     _head(blocks, shape, run, stream)
     return model
 
@@ -80,14 +81,27 @@ def _input(blocks: Blocks, model: ModelGraph, shape: Transformer, run: Pass) -> 
     return blocks.summed_over_gpus(model.add(found), elements)
 
 
-def _layers(shape: Transformer, *, apart: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield the name of each node, the number of layers that it represents, and its attention window."""
+class _Layer(NamedTuple):
+    """Equal layers of a transformer."""
+
+    name: str
+    shape: Transformer
+    window: int
+    """Tokens to which a token attends, 0 for all."""
+    copies: int = 1
+
+
+def _layers(shape: Transformer, *, apart: bool) -> Iterator[_Layer]:
+    """Yield the layers, equal ones together unless `apart`."""
+    layers = [(shape.layer_shape(layer), shape.window_of(layer)) for layer in range(shape.layers)]
     if apart:
-        yield from ((f"layer.{layer}", 1, shape.window_of(layer)) for layer in range(shape.layers))
+        yield from (_Layer(f"layer.{number}", *layer) for number, layer in enumerate(layers))
         return
-    windows = Counter(shape.window_of(layer) for layer in range(shape.layers))
-    for window, count in windows.items():
-        yield "layers" if len(windows) == 1 else f"layers.window{window}", count, window
+    alike = Counter(layers)
+    windows = {window for _, window in alike}
+    for (own, window), copies in alike.items():
+        ends = (f"window{window}" if len(windows) > 1 else "", "" if own == shape else "dense")
+        yield _Layer(".".join(["layers", *filter(None, ends)]), own, window, copies)
 
 
 def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
