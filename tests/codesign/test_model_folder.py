@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from prunecast.cli import main
-from prunecast.codesign import prune
+from prunecast.codesign import predict, prune
 from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
@@ -125,6 +125,20 @@ def test_a_search_writes_the_same_folder_with_tiles_and_times(source, tmp_path):
     assert entry["layers"].keys() == read_recipe(out).tiles.keys()
     assert "ms pruned" in (out / "README.md").read_text()
     assert json.loads((out / "recipe.json").read_text())["weights"] == "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize("gpu", ["b9000", 7, ["h200-sxm"]])
+def test_a_stated_gpu_that_is_not_known_is_one_line_and_nothing_is_written(source, tmp_path, gpu):
+    out, again = tmp_path / "out", tmp_path / "again"
+    prune(source, pattern=PATTERN, sparsity=0.5, out=out)
+    config = json.loads((out / "config.json").read_text())
+    config["quantization_config"]["gpu"] = gpu
+    (out / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadInput, match=r"gpu in its quantization_config: [^\n]+$"):
+        predict(out, gpu="h200-sxm")
+    with pytest.raises(BadInput, match="gpu in its quantization_config"):
+        prune(out, pattern=PATTERN, sparsity=0.75, out=again)
+    assert not again.exists()
 
 
 def test_one_file_stays_one_file(tmp_path):

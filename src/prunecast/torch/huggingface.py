@@ -25,13 +25,13 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from prunecast.codesign.recipe import PrunedLayer, Recipe, read_recipe
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.torch.convert import Sparsified, sparsify
 from prunecast.torch.experts import PARTS, find_experts
 from prunecast.torch.find import find_layers
 from prunecast.torch.layer_table import gpu_of
-from prunecast.workload.graph.config import METHOD
+from prunecast.workload.graph.config import METHOD, stated_gpu
 
 logger = get_logger(__name__)
 
@@ -81,10 +81,11 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
         config: PrunecastConfig = self.quantization_config
         try:
-            gpu = load_gpu(config.gpu) if config.gpu else gpu_of(next(model.parameters()).device)
+            stated = stated_gpu(config.gpu, model.name_or_path)
+            gpu = stated or gpu_of(next(model.parameters()).device)
         except BadInput as error:
             if config.gpu:
-                raise BadInput(f"{model.name_or_path}: gpu in its quantization_config: {error}") from None
+                raise
             logger.warning(f"prunecast: the model stays dense: {error}")
             return model
         if all(gpu.compute_capability < entry.least for entry in KERNELS["stspmm"].compilers.values()):

@@ -13,6 +13,7 @@ from typing import Any
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
+from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.workload.graph.families import Family, Field, families
 from prunecast.workload.graph.image_nets import PIXELS
 from prunecast.workload.graph.model_graph import ModelGraph, linear
@@ -59,10 +60,13 @@ def check_readable(folder: Path, *, rewritten: bool = False) -> None:
 
     Raises
     ------
-    BadInput : `quantization_config` names a method whose tensors are not read, or not written
+    BadInput : `quantization_config` names a method whose tensors are not read, or not written, or a GPU that
+        is not known
     """
     entry = read_config(folder / CONFIG).get(QUANTIZED) or {}
     method = entry.get("quant_method")
+    if method == METHOD:
+        stated_gpu(entry.get("gpu"), folder)
     if method is None and any(entry.get(f"load_in_{bits}bit") for bits in (4, 8)):
         method = "bitsandbytes"
     known = (METHOD,) if rewritten and entry.get("format") not in MASKED_FORMATS else READABLE
@@ -72,6 +76,23 @@ def check_readable(folder: Path, *, rewritten: bool = False) -> None:
     raise BadInput(
         f"{folder}: its weights are quantised ({method}{bits}): wanted the 16-bit checkpoint it was made of"
     )
+
+
+def stated_gpu(name: Any, where: str | Path) -> GpuSpec | None:
+    """Return the GPU that a `quantization_config` of this package states, None if it states none.
+
+    Raises
+    ------
+    BadInput : no text, or no GPU that is known
+    """
+    if name is None or name == "":
+        return None
+    try:
+        if not isinstance(name, str):
+            raise BadInput(f"wanted the name of a GPU or null, got {name!r:.40}")
+        return load_gpu(name)
+    except BadInput as error:
+        raise BadInput(f"{where}: gpu in its {QUANTIZED}: {error}") from None
 
 
 def shape_of_config(path: Path) -> Transformer | None:
