@@ -8,7 +8,7 @@ import pytest
 
 import prunecast
 from prunecast.cli import options
-from prunecast.codesign.settings import checked_settings, settings_of
+from prunecast.codesign.checked_settings import checked_settings, settings_of
 from prunecast.errors import BadInput
 from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING
 from prunecast.settings import SETTINGS, LayerSettings, PredictSettings

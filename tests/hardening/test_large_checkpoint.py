@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from prunecast.codesign import predict, settings
+from prunecast.codesign import predict, prepare_job
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import read, read_weights
 
@@ -17,10 +17,10 @@ LAYER_MB = 4
 # VmHWM, not ru_maxrss: Linux carries the latter over from the process that started this one.
 MEASURED = """
 import sys
-from prunecast.codesign import settings
+from prunecast.codesign import prepare_job
 from prunecast.patterns.sources import read
 from prunecast.cli import main
-settings.MOST_HELD = read.MOST_HELD = 1
+prepare_job.MOST_HELD = read.MOST_HELD = 1
 code = main(sys.argv[1:])
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0], file=sys.stderr)
 sys.exit(code)
@@ -30,7 +30,7 @@ sys.exit(code)
 @pytest.fixture
 def one_at_a_time(monkeypatch):
     monkeypatch.setattr(read, "MOST_HELD", 1)
-    monkeypatch.setattr(settings, "MOST_HELD", 1)
+    monkeypatch.setattr(prepare_job, "MOST_HELD", 1)
 
 
 def checkpoint(folder, layers, shape=(1024, LAYER_MB * 512)):

@@ -5,8 +5,9 @@ import onnx
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.checked_settings import settings_of
+from prunecast.codesign.prepare_job import workload_of
 from prunecast.codesign.search.prune_model import search_of
-from prunecast.codesign.settings import settings_of, workload_of
 from prunecast.errors import BadInput
 from prunecast.workload import random_weights
 from prunecast.workload.conv_settings import ConvSettings

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from prunecast.arguments import checked
+from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.interval import evidence_of
 from prunecast.codesign.predict import GpuRequest, predict_each
 from prunecast.codesign.provenance import headed, read_document
 from prunecast.codesign.result import Result
-from prunecast.codesign.settings import settings_of
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput, check_choice
 from prunecast.settings import LayerSettings

@@ -5,17 +5,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from prunecast.arguments import checked
 from prunecast.codesign.advice import Advice, LayerCase, advise
+from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.explain_sections import TIME_PARTS, Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import LayerJob, start_layer
 from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.prepare_job import layer_job, provenance_of, weights_hash_of
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.result import Result
-from prunecast.codesign.settings import (
-    layer_job,
-    provenance_of,
-    settings_of,
-    weights_hash_of,
-)
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS

@@ -6,17 +6,10 @@ from itertools import chain, count
 from typing import NamedTuple, Unpack
 
 from prunecast.arguments import checked
+from prunecast.codesign.checked_settings import passes_of, settings_of, with_settings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
-from prunecast.codesign.settings import (
-    WHOLE_MODELS,
-    layer_job,
-    passes_of,
-    provenance_of,
-    settings_of,
-    weights_hash_of,
-    with_settings,
-)
+from prunecast.codesign.prepare_job import WHOLE_MODELS, layer_job, provenance_of, weights_hash_of
 from prunecast.codesign.table import PredictionTable
 from prunecast.codesign.whole_model import whole_model
 from prunecast.errors import BadInput

@@ -18,7 +18,7 @@ from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.pictures.plots import draw_roofline, draw_sm_work
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.settings import predicted_layers
+from prunecast.codesign.prepare_job import predicted_layers
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, at_power_limit, load_gpu, spec_files

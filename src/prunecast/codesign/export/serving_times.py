@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.predict import predict
+from prunecast.codesign.prepare_job import workload_of
 from prunecast.codesign.recipe_maps import recipe_of
-from prunecast.codesign.settings import settings_of, workload_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KERNELS

@@ -1,11 +1,10 @@
-"""`checked_settings`: the checked settings of a prediction; `layer_job`: the job that predicts weights."""
+"""`layer_job`: find the GPU, the kernels and the layers of a prediction."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import Parameter, Signature, signature
-from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
+from typing import Any
 
-from prunecast.arguments import checked_items
+from prunecast.codesign.checked_settings import checked_settings, columns_of, passes_of
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.recipe import Recipe
@@ -16,136 +15,35 @@ from prunecast.codesign.recipe_maps import (
     recipe_layers,
     recipe_of,
 )
-from prunecast.errors import BadInput, check_choice
-from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
-from prunecast.kernels import DTYPE_BYTES, KERNELS
+from prunecast.errors import BadInput
+from prunecast.hardware import at_power_limit, load_gpu
+from prunecast.kernels import KERNELS
 from prunecast.kernels.libraries.collectives.call import check_gpus
-from prunecast.kernels.libraries.experts.routing import check_routing
-from prunecast.kernels.libraries.scaled.call import SCALES
-from prunecast.launch import L2_STATES
-from prunecast.patterns import SCOPES, Pattern, parse_pattern
-from prunecast.patterns.pattern import check_sparsity
+from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.read import MOST_HELD
-from prunecast.settings import SETTINGS, PredictSettings
+from prunecast.settings import PredictSettings
 from prunecast.workload.candidates import (
+    Candidate,
     candidates,
     check_rows_stay,
     run_in_torch,
     runs_in_torch,
     zeros_candidates,
 )
-from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.engines import Engine, Progress, cache_state
-from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
-from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import LayerLaunches
 from prunecast.workload.layers import Skipped, Source, load_layers
 from prunecast.workload.load import (
-    BATCH,
     EXPERTS_PER_TOKEN,
-    TOKENS,
-    check_batch,
     has_model,
     is_onnx,
     is_standard,
     load_workload,
 )
-from prunecast.workload.pruned_maps import MapMaker, no_taller_than, sparsity_for
+from prunecast.workload.pruned_maps import MapMaker, no_taller_than
 from prunecast.workload.table_rows import rows_of
-from prunecast.workload.workload import Workload
-
-P = ParamSpec("P")
-R = TypeVar("R")
-MATRICES = ConvSettings()
-"""Filters count as matrices."""
-_KINDS = get_type_hints(PredictSettings, localns={"ConvSettings": ConvSettings, "GpuSpec": GpuSpec})
-KEYWORDS = [
-    Parameter(name, Parameter.KEYWORD_ONLY, default=SETTINGS[name].default, annotation=kind)
-    for name, kind in _KINDS.items()
-]
-"""The settings as keywords of a function."""
-
-
-def with_settings(function: Callable[P, R]) -> Callable[P, R]:
-    """Show and describe the settings as keywords of a function that accepts them as `**settings`."""
-    own = signature(function)
-    named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-    every = sorted((*named, *KEYWORDS), key=lambda one: (one.kind, one.default is not Parameter.empty))
-    function.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
-    lines = "\n".join(f"    {name} : {one.help} Default: {one.words}" for name, one in SETTINGS.items())
-    function.__doc__ = (function.__doc__ or "").replace("    settings : see `PredictSettings`", lines)
-    return function
-
-
-def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
-    """Return all settings, with defaults for those not given.
-
-    Raises
-    ------
-    TypeError : an unknown name, no GPU, or a value of another type
-    BadInput : a value that cannot be used, whatever the weights are
-    """
-    try:
-        bound = Signature(KEYWORDS).bind(**given)
-    except TypeError as error:
-        raise TypeError(f"predict: {error}") from None
-    bound.apply_defaults()
-    if bound.arguments["convolutions"] is None:
-        bound.arguments["convolutions"] = MATRICES
-    said = cast(PredictSettings, checked_items(bound.arguments, _KINDS, "predict"))
-    tokens, workload, sparsity = said["tokens"], said["workload"], said["sparsity"]
-    if tokens is not None:
-        checked_tokens(tokens)
-    if tokens is not None and workload is not None:
-        raise BadInput(f"tokens and a workload exclude each other, got {tokens} and {workload}")
-    per_token = said["experts_per_token"]
-    if per_token is not None and per_token < 1:
-        raise BadInput(f"experts-per-token must be at least 1, got {per_token}")
-    check_routing(said["routing"])
-    choices = {"runtime": RUNTIMES, "l2": L2_STATES, "scales": SCALES, "scope": SCOPES, "dtype": DTYPE_BYTES}
-    for name, known in choices.items():
-        value = bound.arguments[name]
-        if value is not None:
-            check_choice(name, value, known)
-    if sparsity is not None:
-        check_sparsity(sparsity)
-    if said["pattern"] is not None:
-        pattern = parse_pattern(said["pattern"])
-        pattern.sparsity_to_prune(sparsity_for(pattern, sparsity, natural=False))
-    return said
-
-
-def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
-    """Return the settings for weights; a model without workload and tokens gets a default one.
-
-    Raises TypeError and BadInput as `checked_settings`, and BadInput for a batch without effect.
-    """
-    said = checked_settings(given)
-    convolutions, stated = said["convolutions"], said["workload"] or said["tokens"]
-    batch = convolutions.batch
-    check_batch(weights, batch, other=stated, has_images=bool(convolutions.input_size))
-    if stated is None and has_model(weights):
-        said["workload"] = f"batch:{batch or BATCH}"
-    return said
-
-
-def passes_of(weights: Source, settings: PredictSettings) -> tuple[Pass, ...]:
-    """Return the forward passes (prefill, decode) with their token counts."""
-    workload, routing, gpus = settings["workload"], settings["routing"], settings["tensor_parallel"]
-    if workload is None:
-        has_batch = is_onnx(weights) or settings["runtime"] == "torch"
-        batch = (settings["convolutions"].batch or 1) if has_batch else 1
-        return (Pass(batch, columns_of(settings), routing=routing, gpus=gpus),)
-    return tuple(run._replace(routing=routing, gpus=gpus) for run in parse_workload(workload))
-
-
-def columns_of(settings: PredictSettings) -> int:
-    """Return N of layers that are not convolutions, the largest of all passes."""
-    if settings["workload"] is not None:
-        return max(run.columns for run in parse_workload(settings["workload"]))
-    return TOKENS if settings["tokens"] is None else settings["tokens"]
-
+from prunecast.workload.workload import Workload, WorkloadLayer
 
 WHOLE_MODELS = ("standard", "checkpoint", "onnx", "module")
 """Forms of a workload whose model graph is known."""
@@ -178,56 +76,30 @@ def layer_job(
     is_asked = settings["pattern"] is not None or settings["sparsity"] is not None
     recipe = None if is_asked else recipe_of(weights)
     least = min(run.columns for run in passes_of(weights, settings))
-    chosen = candidates(settings["kernels"], None if pattern is None else pattern.canonical, least)
-    if settings["pattern"] == "zeros" and settings["kernels"] == "all":
-        chosen = zeros_candidates(least)
-    if settings["runtime"] == "torch":
-        check_rows_stay(pattern)
-        run_in_torch(chosen, asked=settings["kernels"] != "all")
-    gpu = load_gpu(settings["gpu"]) if isinstance(settings["gpu"], str) else settings["gpu"]
-    if settings["tensor_parallel"] != 1:
-        check_gpus(settings["tensor_parallel"], gpu)
-    if settings["power_limit"] is not None:
-        gpu = at_power_limit(gpu, settings["power_limit"])
-    engine = Engine(
-        name=settings["engine"],
-        gpu=gpu,
-        state=settings["state"],
-        launch=settings["launch"],
-        quick_lists=quick_lists,
-        progress=progress,
-    )
-    workload = workload_of(weights, settings, recipe) if like is None else like.workload
-    if like is None and recipe is not None and recipe.gpu not in ("", gpu.name):
-        why = f"its patterns were chosen by times on {recipe.gpu}, these are times on {gpu.name}"
-        workload = replace(
-            workload, skipped=(*workload.skipped, Skipped(layer="recipe", kernel=None, reason=why))
-        )
+    chosen = _candidates_of(settings, pattern, least)
+    engine = _engine_of(settings, quick_lists=quick_lists, progress=progress)
+    if like is None:
+        workload = workload_of(weights, settings, recipe, gpu=engine.gpu.name)
+        rows: Mapping[str, WorkloadLayer] = rows_of(workload)
+    else:
+        workload, rows = like.workload, like.launches.layers
     is_torch = workload.runtime == "torch"
     if is_torch:
         chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
-    rows = rows_of(workload) if like is None else like.launches.layers
-    known = RecipeLayers({}, {})
-    if recipe is not None:
-        asked = settings["kernels"] if settings["kernels"] == "all" else [one.kernel for one in chosen]
-        known = recipe_layers(recipe, rows, asked, least)
-        if is_torch:
-            in_torch = {row: run_in_torch(own, asked=asked != "all") for row, own in known.candidates.items()}
-            known = known._replace(candidates=in_torch)
+    known = _known_layers(recipe, rows, settings, chosen, least, is_torch=is_torch)
     if pattern is not None:
         for layer in rows.values():
             _check_fits(pattern, layer)
     in_model = not is_torch and (workload.has_graph or settings["workload"] is not None)
     l2 = cache_state(settings["l2"], workload.model_weights, settings["dtype"], in_model=in_model)
     engine = replace(engine, l2=l2)
+    of_layer = several or len(workload.passes) > 1
     launches = LayerLaunches(
         engine=engine,
         layers=rows,
         dtype=settings["dtype"],
         natural=pattern is None and recipe is None,
-        maker=MapMaker(
-            rows, settings["scope"], of_layer=several or len(workload.passes) > 1, given=known.maps
-        )
+        maker=MapMaker(rows, settings["scope"], of_layer=of_layer, given=known.maps)
         if like is None
         else like.launches.maker,
         product=settings["convolutions"].product,
@@ -248,10 +120,65 @@ def layer_job(
     )
 
 
-def workload_of(weights: Source, settings: PredictSettings, recipe: Recipe | None = None) -> Workload:
+def _candidates_of(
+    settings: PredictSettings, pattern: Pattern | None, least_tokens: int
+) -> tuple[Candidate, ...]:
+    """Return the requested kernels, each with its pattern."""
+    if settings["pattern"] == "zeros" and settings["kernels"] == "all":
+        chosen = zeros_candidates(least_tokens)
+    else:
+        canonical = None if pattern is None else pattern.canonical
+        chosen = candidates(settings["kernels"], canonical, least_tokens)
+    if settings["runtime"] == "torch":
+        check_rows_stay(pattern)
+        run_in_torch(chosen, asked=settings["kernels"] != "all")
+    return chosen
+
+
+def _engine_of(settings: PredictSettings, *, quick_lists: bool, progress: Progress) -> Engine:
+    """Return the engine for the requested GPU at its power limit; what L2 has depends on the model."""
+    gpu = load_gpu(settings["gpu"]) if isinstance(settings["gpu"], str) else settings["gpu"]
+    if settings["tensor_parallel"] != 1:
+        check_gpus(settings["tensor_parallel"], gpu)
+    if settings["power_limit"] is not None:
+        gpu = at_power_limit(gpu, settings["power_limit"])
+    return Engine(
+        name=settings["engine"],
+        gpu=gpu,
+        state=settings["state"],
+        launch=settings["launch"],
+        quick_lists=quick_lists,
+        progress=progress,
+    )
+
+
+def _known_layers(
+    recipe: Recipe | None,
+    rows: Mapping[str, WorkloadLayer],
+    settings: PredictSettings,
+    chosen: Sequence[Candidate],
+    least_tokens: int,
+    *,
+    is_torch: bool,
+) -> RecipeLayers:
+    """Return the maps and the kernels of the layers that a recipe has pruned."""
+    if recipe is None:
+        return RecipeLayers({}, {})
+    asked = settings["kernels"] if settings["kernels"] == "all" else [one.kernel for one in chosen]
+    known = recipe_layers(recipe, rows, asked, least_tokens)
+    if not is_torch:
+        return known
+    in_torch = {row: run_in_torch(own, asked=asked != "all") for row, own in known.candidates.items()}
+    return known._replace(candidates=in_torch)
+
+
+def workload_of(
+    weights: Source, settings: PredictSettings, recipe: Recipe | None = None, *, gpu: str = ""
+) -> Workload:
     """Load the layers of weights for the passes of the settings. Raise BadInput as `load_workload`.
 
-    Layers that a recipe left dense are launched separately from those that it pruned.
+    Layers that a recipe left dense are launched separately from those that it pruned. A recipe for another
+    GPU than `gpu` adds a line to what is skipped.
     """
     convolutions = settings["convolutions"]
     passes = passes_of(weights, settings)
@@ -263,7 +190,7 @@ def workload_of(weights: Source, settings: PredictSettings, recipe: Recipe | Non
             f"{settings['workload']}: give --batch"
         )
     stated = {"tokens": settings["tokens"], "batch": convolutions.batch}
-    return load_workload(
+    workload = load_workload(
         weights,
         passes,
         stated={name: size for name, size in stated.items() if size is not None},
@@ -275,6 +202,11 @@ def workload_of(weights: Source, settings: PredictSettings, recipe: Recipe | Non
         apart=() if recipe is None else left_dense(recipe, weights),
         own_tiles=recipe is not None or settings["pattern"] == "zeros",
     )
+    if recipe is None or recipe.gpu in ("", gpu):
+        return workload
+    why = f"its patterns were chosen by times on {recipe.gpu}, these are times on {gpu}"
+    note = Skipped(layer="recipe", kernel=None, reason=why)
+    return replace(workload, skipped=(*workload.skipped, note))
 
 
 OF_ENGINES = ("fp8", "int8")

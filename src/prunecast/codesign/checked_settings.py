@@ -1,0 +1,119 @@
+"""`checked_settings`: the settings of a prediction, checked, and the forward passes that they ask for."""
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
+from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
+
+from prunecast.arguments import checked_items
+from prunecast.errors import BadInput, check_choice
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import DTYPE_BYTES
+from prunecast.kernels.libraries.experts.routing import check_routing
+from prunecast.kernels.libraries.scaled.call import SCALES
+from prunecast.launch import L2_STATES
+from prunecast.patterns import SCOPES, parse_pattern
+from prunecast.patterns.pattern import check_sparsity
+from prunecast.settings import SETTINGS, PredictSettings
+from prunecast.workload.conv_settings import ConvSettings
+from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
+from prunecast.workload.graph.model_graph import checked_tokens
+from prunecast.workload.layers import Source
+from prunecast.workload.load import (
+    BATCH,
+    TOKENS,
+    check_batch,
+    has_model,
+    is_onnx,
+)
+from prunecast.workload.pruned_maps import sparsity_for
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MATRICES = ConvSettings()
+"""Filters count as matrices."""
+_KINDS = get_type_hints(PredictSettings, localns={"ConvSettings": ConvSettings, "GpuSpec": GpuSpec})
+KEYWORDS = [
+    Parameter(name, Parameter.KEYWORD_ONLY, default=SETTINGS[name].default, annotation=kind)
+    for name, kind in _KINDS.items()
+]
+"""The settings as keywords of a function."""
+
+
+def with_settings(function: Callable[P, R]) -> Callable[P, R]:
+    """Show and describe the settings as keywords of a function that accepts them as `**settings`."""
+    own = signature(function)
+    named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    every = sorted((*named, *KEYWORDS), key=lambda one: (one.kind, one.default is not Parameter.empty))
+    function.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+    lines = "\n".join(f"    {name} : {one.help} Default: {one.words}" for name, one in SETTINGS.items())
+    function.__doc__ = (function.__doc__ or "").replace("    settings : see `PredictSettings`", lines)
+    return function
+
+
+def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
+    """Return all settings, with defaults for those not given.
+
+    Raises
+    ------
+    TypeError : an unknown name, no GPU, or a value of another type
+    BadInput : a value that cannot be used, whatever the weights are
+    """
+    try:
+        bound = Signature(KEYWORDS).bind(**given)
+    except TypeError as error:
+        raise TypeError(f"predict: {error}") from None
+    bound.apply_defaults()
+    if bound.arguments["convolutions"] is None:
+        bound.arguments["convolutions"] = MATRICES
+    said = cast(PredictSettings, checked_items(bound.arguments, _KINDS, "predict"))
+    tokens, workload, sparsity = said["tokens"], said["workload"], said["sparsity"]
+    if tokens is not None:
+        checked_tokens(tokens)
+    if tokens is not None and workload is not None:
+        raise BadInput(f"tokens and a workload exclude each other, got {tokens} and {workload}")
+    per_token = said["experts_per_token"]
+    if per_token is not None and per_token < 1:
+        raise BadInput(f"experts-per-token must be at least 1, got {per_token}")
+    check_routing(said["routing"])
+    choices = {"runtime": RUNTIMES, "l2": L2_STATES, "scales": SCALES, "scope": SCOPES, "dtype": DTYPE_BYTES}
+    for name, known in choices.items():
+        value = bound.arguments[name]
+        if value is not None:
+            check_choice(name, value, known)
+    if sparsity is not None:
+        check_sparsity(sparsity)
+    if said["pattern"] is not None:
+        pattern = parse_pattern(said["pattern"])
+        pattern.sparsity_to_prune(sparsity_for(pattern, sparsity, natural=False))
+    return said
+
+
+def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
+    """Return the settings for weights; a model without workload and tokens gets a default one.
+
+    Raises TypeError and BadInput as `checked_settings`, and BadInput for a batch without effect.
+    """
+    said = checked_settings(given)
+    convolutions, stated = said["convolutions"], said["workload"] or said["tokens"]
+    batch = convolutions.batch
+    check_batch(weights, batch, other=stated, has_images=bool(convolutions.input_size))
+    if stated is None and has_model(weights):
+        said["workload"] = f"batch:{batch or BATCH}"
+    return said
+
+
+def passes_of(weights: Source, settings: PredictSettings) -> tuple[Pass, ...]:
+    """Return the forward passes (prefill, decode) with their token counts."""
+    workload, routing, gpus = settings["workload"], settings["routing"], settings["tensor_parallel"]
+    if workload is None:
+        has_batch = is_onnx(weights) or settings["runtime"] == "torch"
+        batch = (settings["convolutions"].batch or 1) if has_batch else 1
+        return (Pass(batch, columns_of(settings), routing=routing, gpus=gpus),)
+    return tuple(run._replace(routing=routing, gpus=gpus) for run in parse_workload(workload))
+
+
+def columns_of(settings: PredictSettings) -> int:
+    """Return N of layers that are not convolutions, the largest of all passes."""
+    if settings["workload"] is not None:
+        return max(run.columns for run in parse_workload(settings["workload"]))
+    return TOKENS if settings["tokens"] is None else settings["tokens"]
