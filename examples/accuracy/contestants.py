@@ -43,6 +43,10 @@ class Contestant(NamedTuple):
     """Power of a layer's mean importance that is left where layers compete; with 0 all layers are alike."""
     is_measured: bool = False
     """Layers compete by the loss that was measured with each of them pruned alone."""
+    is_remeasured: bool = False
+    """Layers compete by the loss measured with all other layers pruned as `FIRST` prunes them."""
+    of_tiles: bool = False
+    """The importance is that of columns of tiles instead of single weights."""
     spares: bool = False
     """Layers whose pruned products save no time stay dense."""
     families: tuple[str, ...] = ("atp", "guided")
@@ -52,6 +56,8 @@ class Contestant(NamedTuple):
 
 
 MIXTURE = "prune --latency"
+FIRST = f"{MIXTURE} measured"
+"""The contestant around whose masks the costs of layers are measured again."""
 LIKE, TWO_OF_FOUR = "atp:128", "2:4"
 CONTESTANTS = {
     "tile-wise:128": Contestant("tile-wise:128"),
@@ -63,7 +69,13 @@ CONTESTANTS = {
     "atp:128 guided measured": Contestant("atp:128:guided", "global", is_measured=True),
     MIXTURE: Contestant(""),
     f"{MIXTURE} alike": Contestant("", spread=0.0),
-    f"{MIXTURE} measured": Contestant("", is_measured=True),
+    FIRST: Contestant("", is_measured=True),
+    f"{MIXTURE} measured twice": Contestant("", is_measured=True, is_remeasured=True),
+    f"{MIXTURE} measured of tiles": Contestant("", is_measured=True, of_tiles=True),
+    "tile-wise:128 of tiles": Contestant("tile-wise:128", of_tiles=True),
+    "tile-wise:128 measured": Contestant("tile-wise:128", "global", is_measured=True),
+    "atp:128 guided of tiles": Contestant("atp:128:guided", of_tiles=True),
+    "atp:64 guided": Contestant("atp:64:guided"),
     f"{MIXTURE} measured 2:4": Contestant("", is_measured=True, families=("atp", "guided", "2:4", "tvw")),
     TWO_OF_FOUR: Contestant(TWO_OF_FOUR),
     "tile-wise:128 global": Contestant("tile-wise:128", "global"),

@@ -4,6 +4,7 @@ python examples/accuracy/run.py STEP --study examples/accuracy/language.py --out
 
 train    the dense models, one a seed, and the importance of their weights
 masks    every contestant's masks at every share of the time
+costs    the losses of layers again, with the others pruned, for the contestant that is measured twice
 time     the whole pass with these masks on the GPU; masks after that are corrected by what was measured
 tune     prune and tune, and score every held-out item
 
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from contestants import CONTESTANTS, LIKE, TWO_OF_FOUR, Masks, find_masks
+from contestants import CONTESTANTS, FIRST, LIKE, TWO_OF_FOUR, Masks, find_masks
 from measured import measure
 from narrow import Group
 from predicted import Predictor
@@ -40,6 +41,8 @@ DENSE = "dense"
 PATTERN = "/pattern"
 ONCE = 1.0
 """The share of a contestant with one time."""
+HEIGHTS = {"": 1, "tiles-": 128}
+"""Kind of importance, as files of it are called -> rows over which products are added."""
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -95,13 +98,26 @@ class Run:
         """State of a trained dense model."""
         return load_file(self.out / f"dense-{seed}.safetensors")
 
-    def _importance(self, seed: int) -> dict[str, np.ndarray]:
-        stored = load_file(self.out / f"importance-{seed}.safetensors")
+    def _importance(self, seed: int, kind: str = "") -> dict[str, np.ndarray]:
+        stored = load_file(self.out / f"importance-{kind}{seed}.safetensors")
         return {name: tensor.numpy() for name, tensor in stored.items()}
 
-    def costs(self, seed: int) -> dict[str, float]:
-        """Loss that a unit of importance is worth, by layer."""
-        found: dict[str, float] = json.loads((self.out / f"costs-{seed}.json").read_text(encoding="utf-8"))
+    def importance_of(self, key: Row) -> dict[str, np.ndarray]:
+        """Importance by which the contestant of a case chooses its masks."""
+        return self.importance(key["seed"], "tiles-" if CONTESTANTS[key["contestant"]].of_tiles else "")
+
+    def costs_file(self, kind: str, seed: int) -> Path:
+        """Return the file of the losses that a unit of importance of each layer is worth."""
+        return self.out / f"costs-{kind}{seed}.json"
+
+    def costs(self, key: Row) -> dict[str, float]:
+        """Loss that a unit of importance is worth to the contestant of a case, by layer."""
+        contestant = CONTESTANTS[key["contestant"]]
+        kind = f"again-{key['share']}-" if contestant.is_remeasured else "tiles-" if contestant.of_tiles else ""
+        file = self.costs_file(kind, key["seed"])
+        if not contestant.is_measured:
+            return {}
+        found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
         return found
 
     def groups(self, contestant: str) -> tuple[Group, ...]:
@@ -117,9 +133,9 @@ class Run:
         """Contestants, shares and seeds, in the order of their worth."""
         return [
             {"contestant": name, "share": share, "seed": seed}
-            for seed in seeds
             for name in self.names
             for share in ((ONCE,) if CONTESTANTS[name].pattern == TWO_OF_FOUR else self.shares)
+            for seed in seeds
         ]
 
     def masks_file(self, key: Row) -> Path:
@@ -165,13 +181,12 @@ def train(run: Run) -> None:
             {name: each.contiguous() for name, each in trainer.model.state_dict().items()},
             run.out / f"dense-{seed}.safetensors",
         )
-        found = trainer.importance(seed)
-        save_file(
-            {name: torch.from_numpy(each) for name, each in found.items()},
-            run.out / f"importance-{seed}.safetensors",
-        )
-        costs = trainer.costs(found, seed)
-        (run.out / f"costs-{seed}.json").write_text(json.dumps(costs), encoding="utf-8")
+        for kind, height in HEIGHTS.items():
+            found = trainer.importance(seed, height)
+            tensors = {name: torch.from_numpy(each) for name, each in found.items()}
+            save_file(tensors, run.out / f"importance-{kind}{seed}.safetensors")
+            costs = trainer.costs(found, seed)
+            run.costs_file(kind, seed).write_text(json.dumps(costs), encoding="utf-8")
         return {
             "score": _mean(scores),
             "unit": run.study.unit,
@@ -193,12 +208,29 @@ def masks(run: Run) -> None:
         if not CONTESTANTS[key["contestant"]].is_fast:
             like = run.rows.last(step="masks", contestant=LIKE, share=key["share"], seed=key["seed"])
             sparsity = None if like is None else like["sparsity"]
-        known = run.importance(key["seed"]), aim, run.predictor(), sparsity, run.costs(key["seed"])
+        known = run.importance_of(key), aim, run.predictor(), sparsity, run.costs(key)
         found = find_masks(key["contestant"], *known, run.study.narrowing)
         run.write_masks(case, found)
         return {"sparsity": found.sparsity, "aim": aim, "predicted_share": found.predicted_share}
 
     todo = [{"step": "masks", **case, "corrected": run.asked.correct} for case in run.cases(run.seeds)]
+    work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
+
+
+def costs(run: Run) -> None:
+    """Losses that units of importance are worth where all other layers have the masks of `FIRST`."""
+
+    def work(key: Row) -> Row:
+        seed, trainer = key["seed"], run.trainer()
+        trainer.begin(run.dense(seed))
+        kept = run.read_masks({"contestant": FIRST, **key})[0]
+        with turn(run.lock(), alone=False):
+            found = trainer.costs(run.importance(seed), seed, kept)
+        file = run.costs_file(f"again-{key['share']}-", seed)
+        file.write_text(json.dumps(found), encoding="utf-8")
+        return {}
+
+    todo = [{"step": "costs", "share": share, "seed": seed} for seed in run.seeds for share in run.shares]
     work_through(run.rows, part_of(todo, run.asked.part), work, run.asked.seconds)
 
 
@@ -270,7 +302,13 @@ def _keep_scores(run: Run, case: Row, scores: np.ndarray) -> None:
     np.save(folder / f"{file_name(**case)}.npy", scores.astype(np.float16))
 
 
-STEPS: dict[str, Callable[[Run], None]] = {"train": train, "masks": masks, "time": time, "tune": tune}
+STEPS: dict[str, Callable[[Run], None]] = {
+    "train": train,
+    "masks": masks,
+    "costs": costs,
+    "time": time,
+    "tune": tune,
+}
 
 
 def _one_part(given: tuple[list[str], str]) -> None:

@@ -19,7 +19,7 @@ from prunecast.codesign.schedule import gradual
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.torch import Pruner, layer_costs
-from prunecast.torch.importance import prunable
+from prunecast.torch.importance import as_mask_tensor, prunable
 
 GRADIENT_NORM = 1.0
 PROBE_BATCHES = 2
@@ -126,27 +126,55 @@ class Trainer:
         source = self.study.batches(seed, self.device)
         return run_steps(self.model, backward, source, peaks, budget.weight_decay)
 
-    def importance(self, seed: int) -> dict[str, ImportanceArray]:
-        """Sum over batches of (weight * gradient) squared of each weight (M, K): what its removal costs."""
+    def importance(self, seed: int, height: int = 1) -> dict[str, ImportanceArray]:
+        """Importance of each weight (M, K): the sum over batches of (weight x gradient) squared.
+
+        With a `height` products are added over the rows of a tile before they are squared, so that the
+        importance of a column of a tile includes how the errors of its rows add up; each row gets as much.
+        """
         parameters = prunable(self.model, self.study.target)
-        sums = {name: torch.zeros_like(each) for name, each in parameters.items()}
+        sums: dict[str, Tensor] = {}
         for batch in islice(self.study.batches(100 + seed, self.device), self.study.budget.calibration_steps):
             self.model.zero_grad()
             self._alone(batch).backward()
             for name, each in parameters.items():
                 assert each.grad is not None
-                sums[name] += (each.detach() * each.grad).square()
+                rows = min(height, len(each))
+                tiles = (each.detach() * each.grad).flatten(1).unflatten(0, (-1, rows)).sum(1)
+                sums[name] = sums.get(name, 0) + tiles.square() / rows
         self.model.zero_grad()
-        return {name: found.flatten(1).cpu().numpy() for name, found in sums.items()}
+        return {
+            name: found.repeat_interleave(min(height, len(parameters[name])), 0).cpu().numpy()
+            for name, found in sums.items()
+        }
 
     @torch.no_grad()
-    def costs(self, importance: Mapping[str, ImportanceArray], seed: int) -> dict[str, float]:
-        """Layer -> loss beside the dense model, which this is, that a unit of removed importance costs."""
+    def costs(
+        self,
+        importance: Mapping[str, ImportanceArray],
+        seed: int,
+        kept: Mapping[str, MaskArray] | None = None,
+    ) -> dict[str, float]:
+        """Layer -> loss beside the dense model, which this is, that a unit of removed importance costs.
+
+        Each layer is pruned by half: in the dense model, or with `kept` in the model that these masks leave,
+        in which a layer that is measured is whole before.
+        """
         self.teacher.load_state_dict(self.model.state_dict())
         self.model.eval()
         batches = list(islice(self.study.batches(100 + seed, self.device), PROBE_BATCHES))
         weights = {name: each.data for name, each in prunable(self.model, self.study.target).items()}
-        return layer_costs(weights, importance, lambda: self._apart(batches))
+        whole = {name: each.clone() for name, each in weights.items()}
+        if kept is None:
+            return layer_costs(weights, importance, lambda: self._apart(batches))
+        found: dict[str, float] = {}
+        for name in weights:
+            for other, each in weights.items():
+                each.copy_(whole[other])
+                if other != name:
+                    each.mul_(as_mask_tensor(kept[other], each))
+            found |= layer_costs({name: weights[name]}, importance, lambda: self._apart(batches))
+        return found
 
     def _apart(self, batches: list[Batch]) -> float:
         return float(torch.stack([self._loss_beside(batch) for batch in batches]).mean())

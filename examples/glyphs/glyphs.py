@@ -17,21 +17,23 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from draw import Distortion, distort, draw
-from narrow import Counts, Group, Narrowing
+from narrow import Group, Narrowing
 from network import ResidualNetwork, TimedNetwork
 from study import Batch, Budget, Scores, Study
 from torch import Tensor, nn
 from torch.nn import functional
 
-from prunecast.kernels import ConvShape
 from prunecast.workload.graph import ModelGraph
-from prunecast.workload.graph.model_graph import Operation, convolved
+from prunecast.workload.graph.runtimes import rewritten
+from prunecast.workload.torch_model.read_module import read_network
 
 DISTILLED = 0.7
 """Share of the loss that is the distance from the dense model."""
 WARMTH = 2.0
 """What logits are divided by for that distance."""
 JUDGED_SEED = 7
+CLASSES = 389
+"""Characters that differ, of those that all faces have."""
 
 
 @dataclass(frozen=True)
@@ -181,53 +183,18 @@ def narrowing(sizes: Sizes) -> Narrowing:
         }
         for rung in RUNGS
     )
-    return Narrowing(groups=tuple(groups), graph=lambda counts: graph(sizes, counts), ladders=(ladder,))
+    return Narrowing(
+        groups=tuple(groups), graph=lambda counts: graph(sizes, *counts.values()), ladders=(ladder,)
+    )
 
 
-def graph(sizes: Sizes, counts: Counts | None = None) -> ModelGraph:
-    """The timed pass in torch but for the mean of pixels and the head, products called as the weights.
+@cache
+def graph(sizes: Sizes, *counts: int) -> ModelGraph:
+    """The timed pass as torch runs it, products called as the weights.
 
-    `counts` are channels between the convolutions of a block, where these are fewer than the stage has.
+    `counts` are channels between the convolutions of a block, by stage, where these are fewer than it has.
     """
-    model, side = ModelGraph(name="glyphs", runtime="torch"), sizes.pixels // 2
-    last = _relu(model, _convolve(model, "stem", (1, sizes.pixels), (sizes.widths[0], 3, 2), sizes))
-    before = sizes.widths[0]
-    for stage, width in enumerate(sizes.widths):
-        for place in range(2):
-            stride = 2 if stage and not place else 1
-            name = f"stages.{stage}.{place}"
-            inner = (counts or {}).get(f"stage {stage}", width)
-            first = _convolve(model, f"{name}.conv1", (before, side), (inner, 3, stride), sizes, last)
-            first = _relu(model, first)
-            short = last
-            if before != width or stride != 1:
-                short = _convolve(model, f"{name}.shortcut", (before, side), (width, 1, stride), sizes, last)
-            side //= stride
-            inside = _convolve(model, f"{name}.conv2", (inner, side), (width, 3, 1), sizes, first)
-            last, before = _sum(model, name, width * side**2 * sizes.timed_images, (inside, short)), width
-    return model
-
-
-def _relu(model: ModelGraph, after: str) -> str:
-    elements = model[after].elements_out
-    relu = Operation(name=f"{after}.relu", kind="relu", elements_in=elements, elements_out=elements)
-    return model.add(relu, [after])
-
-
-def _sum(model: ModelGraph, name: str, elements: int, after: tuple[str, str]) -> str:
-    total = Operation(name=f"{name}.sum", kind="elementwise", elements_in=2 * elements, elements_out=elements)
-    return model.add(total, after)
-
-
-def _convolve(
-    model: ModelGraph,
-    name: str,
-    given: tuple[int, int],
-    made: tuple[int, int, int],
-    sizes: Sizes,
-    *after: str,
-) -> str:
-    """A convolution of `given` channels and side to `made` filters, of a size and a stride."""
-    (channels, side), (filters, kernel, stride) = given, made
-    conv = ConvShape.square(channels, side, kernel, stride=stride, batch=sizes.timed_images)
-    return model.add(convolved(f"{name}.weight", filters, conv), after)
+    network = ResidualNetwork(CLASSES, sizes.widths, counts)
+    sides = (sizes.pixels, sizes.pixels)
+    read = read_network(network, batch=sizes.timed_images, images=lambda names: dict.fromkeys(names, sides))
+    return rewritten(read, "torch", by_matrix=True)

@@ -9,13 +9,15 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions around a shortcut, which is a 1x1 convolution where the size changes."""
+    """Two 3x3 convolutions, `inner` channels between them, around a shortcut, which is a 1x1 convolution
+    where the size changes.
+    """
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, inner: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.conv1 = nn.Conv2d(inputs, inner, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(inner)
+        self.conv2 = nn.Conv2d(inner, outputs, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
         changes = inputs != outputs or stride != 1
         self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if changes else nn.Identity()
@@ -28,17 +30,27 @@ class Block(nn.Module):
 
 
 class ResidualNetwork(nn.Module):
-    """A stem of stride 2, stages of two blocks that halve the image and widen, a linear head on the mean."""
+    """A stem of stride 2, stages of two blocks that halve the image and widen, a linear head on the mean.
 
-    def __init__(self, classes: int, widths: tuple[int, ...] = (64, 128, 256, 512)) -> None:
+    Blocks have `inner` channels between their convolutions, by stage; as many as the stage by default.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        widths: tuple[int, ...] = (64, 128, 256, 512),
+        inner: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(1, widths[0], 3, 2, 1, bias=False)
         self.norm = nn.BatchNorm2d(widths[0])
-        sizes = zip((widths[0], *widths), widths, strict=False)
+        sizes = zip((widths[0], *widths), inner or widths, widths, strict=False)
         self.stages = nn.Sequential(
             *(
-                nn.Sequential(Block(before, width, 1 + (place > 0)), Block(width, width, 1))
-                for place, (before, width) in enumerate(sizes)
+                nn.Sequential(
+                    Block(before, between, width, 1 + (place > 0)), Block(width, between, width, 1)
+                )
+                for place, (before, between, width) in enumerate(sizes)
             )
         )
         self.head = nn.Linear(widths[-1], classes)

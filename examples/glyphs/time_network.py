@@ -22,7 +22,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
 
-from glyphs import Sizes, narrowing, noise
+from glyphs import CLASSES, Sizes, narrowing, noise
 from measured import make_sparse
 from narrow import Narrowed, narrow, narrow_masks
 from network import ResidualNetwork, TimedNetwork
@@ -37,7 +37,6 @@ from prunecast.validation.torch_models.timing import Forward, captured, error, t
 from prunecast.workload.torch_model.read_module import read_module
 
 CASES = ("narrow@32,64,64,128", "narrow@32,64,128,256", "late:tile-wise:128@0.719", "tile-wise:64@0.61")
-CLASSES = 389
 
 
 def parse_options() -> argparse.Namespace:

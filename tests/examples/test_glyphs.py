@@ -108,7 +108,8 @@ def test_products_of_the_graph_are_the_convolutions_of_the_network(scripts):
 
             module.register_forward_hook(hook)
     model(torch.zeros(TINY.timed_images, 1, TINY.pixels, TINY.pixels))
-    assert {name: (o.m, o.k, o.n) for name, o in graph(TINY).products.items()} == found
+    products = graph(TINY).products.items()
+    assert {name: (o.m, o.k, o.n) for name, o in products if o.convolution is not None} == found
 
 
 @pytest.mark.parametrize("pattern", ["tile-wise:128", "atp:128:guided", "block:64x64", "unstructured"])
