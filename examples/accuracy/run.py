@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -113,7 +114,9 @@ class Run:
     def costs(self, key: Row) -> dict[str, float]:
         """Loss that a unit of importance is worth to the contestant of a case, by layer."""
         contestant = CONTESTANTS[key["contestant"]]
-        kind = f"again-{key['share']}-" if contestant.is_remeasured else "tiles-" if contestant.of_tiles else ""
+        kind = (
+            f"again-{key['share']}-" if contestant.is_remeasured else "tiles-" if contestant.of_tiles else ""
+        )
         file = self.costs_file(kind, key["seed"])
         if not contestant.is_measured:
             return {}
@@ -127,7 +130,11 @@ class Run:
 
     def lock(self) -> Path:
         """File by which processes take turns on a device."""
-        return self.out / f"gpu-{torch.cuda.current_device() if torch.cuda.is_available() else 0}.lock"
+        device = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        return (
+            self.out / f"gpu-{visible[device] if device < len(visible) and visible[device] else device}.lock"
+        )
 
     def cases(self, seeds: list[int]) -> list[Row]:
         """Contestants, shares and seeds, in the order of their worth."""

@@ -174,6 +174,8 @@ class Trainer:
                 if other != name:
                     each.mul_(as_mask_tensor(kept[other], each))
             found |= layer_costs({name: weights[name]}, importance, lambda: self._apart(batches))
+        for name, each in weights.items():
+            each.copy_(whole[name])
         return found
 
     def _apart(self, batches: list[Batch]) -> float:

@@ -47,9 +47,7 @@ class ResidualNetwork(nn.Module):
         sizes = zip((widths[0], *widths), inner or widths, widths, strict=False)
         self.stages = nn.Sequential(
             *(
-                nn.Sequential(
-                    Block(before, between, width, 1 + (place > 0)), Block(width, between, width, 1)
-                )
+                nn.Sequential(Block(before, between, width, 1 + (place > 0)), Block(width, between, width, 1))
                 for place, (before, between, width) in enumerate(sizes)
             )
         )

@@ -118,6 +118,86 @@ def test_all_steps_on_a_tiny_model(scripts, tmp_path, capsys, monkeypatch):
     assert picture.exists()
 
 
+def toy_study():
+    """A model of two matrices whose batches and losses follow from the seed."""
+    from study import Budget, Study
+
+    def build(device):
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+
+    def batches(seed, device):
+        draw = torch.Generator().manual_seed(seed)
+        while True:
+            yield (torch.randn(16, 6, generator=draw),)
+
+    def loss(outputs, dense, batch):
+        return outputs.square().mean() if dense is None else (outputs - dense).square().mean()
+
+    budget = Budget(train_steps=0, train_rate=0, tune_steps=0, tune_rate=0, calibration_steps=3)
+    rest = dict.fromkeys(("scores", "timed", "example", "graph"))
+    parts = {"build": build, "batches": batches, "loss": loss, "outputs": lambda model, batch: model(*batch)}
+    return Study(
+        name="", more_is_better=True, unit="", target=("re:.",), tokens=1, budget=budget, **parts, **rest
+    )
+
+
+def test_importance_of_tiles_is_that_of_the_sum_of_their_rows(scripts):
+    from itertools import islice
+
+    from tuning import Trainer
+
+    study, weight = toy_study(), "2.weight"
+    trainer = Trainer(study, "cpu")
+    found = {height: trainer.importance(5, height)[weight] for height in (1, 2, 128)}
+    wanted = {height: np.zeros((4, 8)) for height in found}
+    for batch in islice(study.batches(105, "cpu"), 3):
+        model = study.build("cpu")
+        with torch.autocast("cpu", torch.bfloat16):
+            said = model(*batch)
+        study.loss(said, None, batch).backward()
+        product = (model[2].weight * model[2].weight.grad).detach().numpy()
+        for height, sums in wanted.items():
+            rows = min(height, 4)
+            for first in range(0, 4, rows):
+                sums[first : first + rows] += product[first : first + rows].sum(0) ** 2 / rows
+    for height, each in found.items():
+        np.testing.assert_allclose(each, wanted[height], rtol=1e-5)
+        assert each.shape == (4, 8)
+
+
+def test_costs_are_measured_again_with_the_other_layers_pruned(scripts):
+    from itertools import islice
+
+    from tuning import PROBE_BATCHES, Trainer
+
+    study = toy_study()
+    trainer = Trainer(study, "cpu")
+    importance = trainer.importance(5)
+    kept = {name: np.ones(each.shape, bool) for name, each in importance.items()}
+    assert trainer.costs(importance, 5, kept) == pytest.approx(trainer.costs(importance, 5))
+    kept["0.weight"][:, :3] = False
+    before = {name: each.clone() for name, each in trainer.model.state_dict().items()}
+    found = trainer.costs(importance, 5, kept)
+    pruned = study.build("cpu")
+    with torch.no_grad():
+        pruned[0].weight[:, :3] = 0
+    half = study.build("cpu")
+    half.load_state_dict(pruned.state_dict())
+    removed = np.sort(importance["2.weight"].sum(0))[:4].sum()
+    with torch.no_grad():
+        half[2].weight[:, np.argsort(importance["2.weight"].sum(0))[:4]] = 0
+        batches = list(islice(study.batches(105, "cpu"), PROBE_BATCHES))
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = [
+                np.mean([float(study.loss(model(*b), study.build("cpu")(*b), b)) for b in batches])
+                for model in (half, pruned)
+            ]
+    assert found["2.weight"] == pytest.approx((losses[0] - losses[1]) / removed, rel=0.02)
+    for name, each in trainer.model.state_dict().items():
+        assert torch.equal(each, before[name])
+
+
 @pytest.mark.slow
 def test_what_recovery_brings_on_a_tiny_model(scripts, tmp_path, capsys):
     from recovery import VARIANTS, recover
