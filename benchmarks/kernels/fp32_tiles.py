@@ -32,11 +32,11 @@ SPARSITY = 0.75
 TURNS = 7
 
 
-def wrong_tiles(plan: KernelPlan, a: Any, b: Any, c: Any) -> int:
+def wrong_tiles(plan: KernelPlan, a: Any, b: Any, c: Any, dtype: str = "fp32") -> int:
     """Tiles with an element beyond the bound of its rounding."""
     a64, b64 = a.astype("f8"), b.astype("f8")
     wanted, size = a64 @ b64, abs(a64) @ abs(b64)
-    bound = error_bound(wanted.get(), size.get(), int(plan.tiles.kept_per_tile.max()) + 2, "fp32")
+    bound = error_bound(wanted.get(), size.get(), int(plan.tiles.kept_per_tile.max()) + 2, dtype)
     bad = (abs(c.astype("f8") - wanted).get() > bound).any(axis=1)
     start = plan.tiles.row_start
     return sum(bool(bad[plan.tiles.row_index[i:j]].any()) for i, j in pairwise(start))
