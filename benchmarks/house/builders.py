@@ -36,7 +36,7 @@ ROLES = {
     "record of a pruned layer": Role(r"class PrunedLayer\b", "row 19"),
     "recipe": Role(r"class Recipe\b", "row 19"),
     "masks that are subsets of earlier ones": Role(
-        r"class (MaskPath|Towards)\b|def masks_within\b", "row 18"
+        r"class (MaskPath|GradualTarget)\b|def masks_within\b", "row 18"
     ),
     "list of the tile kernel's configs": Role(
         r"^(TILE_FORMS = |PARTS = \{$|_FORMS = \(|_MMA_FORMS|_CORE_FORMS|_SPARSE_SHAPES)", "row 21"

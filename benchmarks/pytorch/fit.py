@@ -28,7 +28,7 @@ SHARES = {
     "activation": ("activation_s", "activation_share"),
     "gated unit": ("gated_s", "gated_share"),
     "rotary": ("rotary_s", "rotary_share"),
-    "transpose": ("turn_s", "turn_share"),
+    "transpose": ("transpose_s", "transpose_share"),
 }
 MEGA, GIGA, TERA = 1e6, 1e9, 1e12
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prunecast.patterns import PATTERNS, parse_pattern
     from prunecast.report.page import write_report
     from prunecast.simulator import simulate
-    from prunecast.validation.calibration import derive, spec_file
+    from prunecast.validation.derive_spec import derive, spec_file
     from prunecast.validation.validate import record_suite, replay
 
     __version__: str
@@ -70,7 +70,7 @@ _HOME = {
     "Targets": "prunecast.codesign.search",
     "compare": "prunecast.codesign",
     "compare_gpus": "prunecast.codesign",
-    "derive": "prunecast.validation.calibration",
+    "derive": "prunecast.validation.derive_spec",
     "estimate": "prunecast.models",
     "explain": "prunecast.codesign",
     "export": "prunecast.codesign.export",
@@ -85,7 +85,7 @@ _HOME = {
     "replay": "prunecast.validation.validate",
     "search_model": "prunecast.codesign.study.search_model",
     "simulate": "prunecast.simulator",
-    "spec_file": "prunecast.validation.calibration",
+    "spec_file": "prunecast.validation.derive_spec",
     "sweep": "prunecast.codesign.sweep.run_sweep",
     "write_report": "prunecast.report.page",
     "write_timeline": "prunecast.codesign.timeline.chrome_trace",

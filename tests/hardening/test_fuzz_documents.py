@@ -14,7 +14,7 @@ from prunecast.codesign.tile_maps import read_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
-from prunecast.validation.calibration import read_raw
+from prunecast.validation.derive_spec import read_raw
 from prunecast.validation.records import read_runs
 from prunecast.validation.suite import load_suite
 from prunecast.validation.validate import bundled_records

@@ -21,11 +21,11 @@ def test_every_pattern_runs_somewhere():
 
 
 def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_be_named():
-    usual = [(name, k.natural_pattern) for name, k in KERNELS.items() if not k.on_request]
+    usual = [(name, k.natural_pattern) for name, k in KERNELS.items() if not k.opt_in]
     assert [(c.kernel, c.pattern) for c in candidates()] == usual
     assert usual[0] == ("dense", "dense")
     for name, kernel in KERNELS.items():
-        if kernel.on_request:
+        if kernel.opt_in:
             assert candidates([name])[1:] == ((name, kernel.natural_pattern),)
 
 

@@ -57,7 +57,7 @@ def calibrate(
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
     to = printed.destination()
     from prunecast.files import write_text_aside
-    from prunecast.validation.calibration import base_for, derive, read_raw, spec_file
+    from prunecast.validation.derive_spec import base_for, derive, read_raw, spec_file
 
     document = _measured(gpu, spec.with_suffix(RAW)) if raw is None else read_raw(raw)
     base = gpu or base_for(document.get("device") or {})

@@ -20,14 +20,12 @@ SHORTEST_NAME = 14
 """Characters of a layer's name that are shown in any case."""
 SHOWN_BYTES = 5e6
 """Bytes below which a part of the memory is 0.00 GB."""
-RUNTIME_WORDS = {
-    "engine": "as an inference engine with fused kernels could run it",
-    "torch": "as torch.compile and prunecast.torch run it (--runtime engine: with fused kernels)",
-}
 
 
 def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> None:
     """Print the model first, then a line for each shape of its layers."""
+    from prunecast.workload.graph import RUNTIMES
+
     origin, first = table.provenance, table[0]
     name = origin.source or "model"
     on = origin.gpu if whole.gpus == 1 else f"{whole.gpus} x {origin.gpu}"
@@ -45,7 +43,7 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
     )
     page.say(
         f"{first.dtype}, {first.engine}, {first.state}, launched in a {origin.launch}, {origin.l2.words},",
-        f"{RUNTIME_WORDS[origin.runtime]}.",
+        f"{RUNTIMES[origin.runtime].meaning}.",
     )
 
 

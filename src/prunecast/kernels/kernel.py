@@ -122,7 +122,7 @@ class Kernel:
     families : further families, or whole canonical patterns, that it runs
     not_families : families that it does not run although `keeps` has their kind
     most_tokens : above this number of tokens `all` kernels leave it out; None for no limit
-    on_request : predicted only if the kernel, or a pattern of its `families`, is named
+    opt_in : predicted only if the kernel, or a pattern of its `families`, is named
     groups : runs the tiles of all experts of a layer in one launch; its planner has the keyword `loads`
     splits : heavy tiles are split along K and the slices are distributed over the SMs
     plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, and one of `configs` if the kernel has them;
@@ -153,7 +153,7 @@ class Kernel:
     families: tuple[str, ...] = ()
     not_families: tuple[str, ...] = ("dense",)
     most_tokens: int | None = None
-    on_request: bool = False
+    opt_in: bool = False
     groups: bool = False
     splits: bool = False
     plan: Callable[..., KernelPlan] = _more_than_one_launch

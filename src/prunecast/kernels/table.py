@@ -21,7 +21,7 @@ TWO_PART = Kernel(
     takes=ElementMap,
     natural_pattern="tile-element:128",
     families=("dense-block", "tile-element"),
-    on_request=True,
+    opt_in=True,
     parts=("stspmm", "csr"),
 )
 """The tile kernel writes all of C; then a CSR kernel adds the remaining single weights to the rows that have

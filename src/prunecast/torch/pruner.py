@@ -26,9 +26,9 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.torch.gradual_target import GradualTarget
 from prunecast.torch.importance import Importance, Scores, as_mask_tensor, prunable
 from prunecast.torch.save import save
-from prunecast.torch.towards import Towards
 
 REST = "rest"
 """Name of the group of layers that no named group contains."""
@@ -93,10 +93,10 @@ class Pruner:
         self.teacher = teacher
         self.first: dict[str, ImportanceArray] = {}
         """Layer -> importance when it was first pruned."""
-        self._towards: Towards | None = None
+        self._target: GradualTarget | None = None
         if final is not None:
             self.first = {name: self.importance.of(name) for name in self.parameters}
-            self._towards = Towards(final, self.parameters, self.first)
+            self._target = GradualTarget(final, self.parameters, self.first)
         self._metric = metric
         self._masks: dict[str, torch.Tensor] = {}
         self._hooks = [each.register_hook(self._hook(name)) for name, each in self.parameters.items()]
@@ -104,7 +104,7 @@ class Pruner:
     @property
     def masks(self) -> dict[str, MaskArray]:
         """Layer -> bool mask (M, K), of the layers that are already pruned."""
-        if self._towards is None:
+        if self._target is None:
             return dict(self.path.masks)
         return {name: mask.flatten(1).bool().cpu().numpy() for name, mask in self._masks.items()}
 
@@ -175,7 +175,7 @@ class Pruner:
         The states of the model and of the optimizer are not included; a teacher and functions must be passed
         again.
         """
-        towards = {} if self._towards is None else self._towards.turns
+        towards = {} if self._target is None else self._target.removed_at
         return {
             "pattern": self.path.pattern.canonical,
             "schedule": self.schedule.document(),
@@ -205,8 +205,8 @@ class Pruner:
         like = self.parameters
         self._masks = {n: m.to(like[n].device, like[n].dtype) for n, m in state["masks"].items()}
         self.importance.gathered.update({n: t.to(like[n].device) for n, t in state["gathered"].items()})
-        if self._towards is not None:
-            self._towards.turns.update({n: t.to(like[n].device) for n, t in state["towards"].items()})
+        if self._target is not None:
+            self._target.removed_at.update({n: t.to(like[n].device) for n, t in state["towards"].items()})
         self.apply()
 
     def finalize(self, out: str | Path) -> Path:
@@ -252,12 +252,12 @@ class Pruner:
 
     def _prune(self, update: Update) -> None:
         layers = [name for group in update.groups for name in self.groups[group]]
-        if self._towards is None:
+        if self._target is None:
             scores = {name: self.importance.of(name) for name in layers}
             self._use(scores, self.path.advance(scores, update.sparsity))
             return
         share = update.sparsity / max(self.schedule.sparsity, 1e-12)
-        self._masks |= {name: self._towards.mask(name, share) for name in layers}
+        self._masks |= {name: self._target.mask(name, share) for name in layers}
         self.apply()
 
     def _take(self, masks: Mapping[str, MaskArray], update: Update | None) -> None:

@@ -15,7 +15,7 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.validation.builds import build_of
-from prunecast.validation.calibration import is_of_device
+from prunecast.validation.derive_spec import is_of_device
 from prunecast.validation.judged import ErrorSummary, Judged, judge_rows, summarise
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite

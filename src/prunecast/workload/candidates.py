@@ -101,7 +101,7 @@ def candidates(
     BadInput : a kernel is unknown, or cannot run the pattern
     """
     able = tuple(dict.fromkeys((*_DENSE, *kernels_of(pattern)))) if pattern else tuple(KERNELS)
-    usual = able if pattern else tuple(kernel for kernel in able if not KERNELS[kernel].on_request)
+    usual = able if pattern else tuple(kernel for kernel in able if not KERNELS[kernel].opt_in)
     everything = tuple(kernel for kernel in usual if takes(kernel, tokens))
     names = (kernels,) if isinstance(kernels, str) else tuple(kernels)
     asked = everything if kernels == "all" else tuple(check_choice("kernel", name, KERNELS) for name in names)

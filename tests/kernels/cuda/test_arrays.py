@@ -10,12 +10,12 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device import arrays
-from prunecast.kernels.device.arrays import Rooms, Wanted, check_given, check_weights, multiply
+from prunecast.kernels.device.arrays import OperandSpec, StagingBuffers, check_given, check_weights, multiply
 from prunecast.kernels.device.frameworks import Given, _copy_rows
 from prunecast.plan.misaligned import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
-WANTED = Wanted(m=48, k=32, n=24, dtype="fp16", device=0)
+WANTED = OperandSpec(m=48, k=32, n=24, dtype="fp16", device=0)
 GIVEN = Given(dtype="float16", shape=(32, 24), strides=(48, 2), device=0, pointer=256, room_bytes=32 * 48)
 
 
@@ -68,12 +68,12 @@ def test_bf16_is_taken_as_such_and_as_bits():
     ],
 )
 def test_rows_of_copies_begin_with_lines_or_share_one(dtype, n, apart):
-    assert Wanted(m=1, k=1, n=n, dtype=dtype, device=0).copied_n == apart
+    assert OperandSpec(m=1, k=1, n=n, dtype=dtype, device=0).copied_n == apart
 
 
 @pytest.mark.parametrize(("dtype", "align", "padded"), [("fp16", 16, 32), ("fp32", 16, 28), ("fp32", 1, 25)])
 def test_rows_are_padded_to_whole_groups(dtype, align, padded):
-    assert Wanted(m=1, k=1, n=25, dtype=dtype, device=0, align_bytes=align).padded_n == padded
+    assert OperandSpec(m=1, k=1, n=25, dtype=dtype, device=0, align_bytes=align).padded_n == padded
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_copies_in_words_move_the_rows_and_nothing_around_them(monkeypatch, toke
 
 def test_an_array_of_the_host_is_refused_by_name():
     with pytest.raises(BadInput, match=r"B must be a CuPy array or a torch tensor, got numpy\.ndarray"):
-        multiply(WANTED, Rooms(), np.zeros((32, 24), np.float16), None, lambda b, c, stream: None)
+        multiply(WANTED, StagingBuffers(), np.zeros((32, 24), np.float16), None, lambda b, c, stream: None)
 
 
 def test_weights_and_bias_are_checked():
@@ -129,11 +129,11 @@ def test_tensors_of_the_host_and_of_autograd_are_refused():
     torch = pytest.importorskip("torch")
     b = torch.zeros((32, 24), dtype=torch.float16)
     with pytest.raises(BadInput, match="B must lie on device 0"):
-        multiply(WANTED, Rooms(), b, None, lambda b, c, stream: None)
+        multiply(WANTED, StagingBuffers(), b, None, lambda b, c, stream: None)
     with pytest.raises(BadInput, match="requires a gradient"):
-        multiply(WANTED, Rooms(), b.requires_grad_(), None, lambda b, c, stream: None)
+        multiply(WANTED, StagingBuffers(), b.requires_grad_(), None, lambda b, c, stream: None)
     with pytest.raises(BadInput, match="must be a dense tensor"):
-        multiply(WANTED, Rooms(), b.detach().to_sparse(), None, lambda b, c, stream: None)
+        multiply(WANTED, StagingBuffers(), b.detach().to_sparse(), None, lambda b, c, stream: None)
 
 
 def matrix_at(place, rows, columns):
@@ -174,7 +174,7 @@ def test_a_replay_finds_the_copies_where_they_were(monkeypatch):
     """A graph keeps addresses: what it was captured with must not go back to an allocator."""
     monkeypatch.setattr(arrays, "framework_of", lambda name, array: OnTheHost())
     monkeypatch.setattr(arrays, "_current_stream", lambda: 0)
-    wanted, rooms = WANTED._replace(n=3), Rooms()
+    wanted, buffers = WANTED._replace(n=3), StagingBuffers()
     seen = []
 
     def run(b, c, stream):
@@ -184,13 +184,13 @@ def test_a_replay_finds_the_copies_where_they_were(monkeypatch):
     out = np.zeros((48, 3), np.float16)
     for value in (1.0, 2.0):
         b = np.full((32, 3), value, np.float16)
-        assert multiply(wanted, rooms, b, out, run) is out
+        assert multiply(wanted, buffers, b, out, run) is out
         assert (out == value).all()
     (first_b, first_c), (second_b, second_c) = seen
     assert first_b == second_b
     assert first_c == second_c
     assert not matrix_at(first_b, 32, 8)[:, 3:].any()  # the padding holds numbers
-    fresh = [multiply(wanted, rooms, b, None, run) for _ in range(2)]
+    fresh = [multiply(wanted, buffers, b, None, run) for _ in range(2)]
     assert fresh[0].ctypes.data != fresh[1].ctypes.data  # the caller's own
 
 
@@ -216,13 +216,13 @@ def test_padded_rows_are_read_where_they_lie_but_not_written(row_bytes, room_byt
 def test_c_of_one_operator_is_b_of_the_next_without_a_copy(monkeypatch):
     monkeypatch.setattr(arrays, "framework_of", lambda name, array: OnTheHost())
     monkeypatch.setattr(arrays, "_current_stream", lambda: 0)
-    wanted, seen = Wanted(m=32, k=32, n=3, dtype="fp16", device=0), []
+    wanted, seen = OperandSpec(m=32, k=32, n=3, dtype="fp16", device=0), []
 
     def run(b, c, stream):
         seen.append(b)
         matrix_at(c, 32, 3)[...] = matrix_at(b, 32, 3)
 
-    first = multiply(wanted, Rooms(), np.ones((32, 3), np.float16), None, run)
-    second = multiply(wanted, Rooms(), first, None, run)
+    first = multiply(wanted, StagingBuffers(), np.ones((32, 3), np.float16), None, run)
+    second = multiply(wanted, StagingBuffers(), first, None, run)
     assert seen[1].pointer == first.ctypes.data
     assert (second == 1).all()

@@ -111,7 +111,7 @@ def _choose(masks, rest, chosen, left):
         for j in range(masks.size):
             if chosen[j]:
                 continue
-            score = 32 * _bits(masks[j] & over) + _bits(masks[j])
+            score = 32 * _popcount(masks[j] & over) + _popcount(masks[j])
             if score > best_score:
                 best, best_score = j, score
         chosen[best] = True
@@ -124,7 +124,7 @@ def _choose(masks, rest, chosen, left):
 
 
 @inner()
-def _bits(x):
+def _popcount(x):
     x = x - ((x >> 1) & 0x5555)
     x = (x & 0x3333) + ((x >> 2) & 0x3333)
     x = (x + (x >> 4)) & 0x0F0F

@@ -25,7 +25,7 @@ Run = Callable[[Place, Place, int], None]
 """Function that enqueues the product of B into C, both aligned and padded, on the stream of a handle."""
 
 
-class Wanted(NamedTuple):
+class OperandSpec(NamedTuple):
     """Requirements on the arrays of one operator: C (m, n) = A (m, k) @ B (k, n)."""
 
     m: int
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
         return copied_row_bytes(self.padded_n, self.item_bytes) // self.item_bytes
 
 
-class Rooms:
+class StagingBuffers:
     """Device buffers that an operator keeps for copies in padded rows.
 
     A captured CUDA graph writes to the same addresses in every replay, so the operator must keep its buffers.
@@ -64,7 +64,7 @@ class Rooms:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, str], Any] = {}
 
-    def room(self, name: str, framework: Framework, like: Any, rows: int, columns: int) -> Any:
+    def buffer(self, name: str, framework: Framework, like: Any, rows: int, columns: int) -> Any:
         """Return the buffer (rows, columns) in the framework and dtype of `like`, initially zero, the same in
         every call.
         """
@@ -76,14 +76,14 @@ class Rooms:
         return self._kept[key]
 
 
-def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
+def multiply(wanted: OperandSpec, buffers: StagingBuffers, b: Any, out: Any, run: Run) -> Any:
     """Check B and `out`, copy them to aligned rows if necessary, call `run`, and return C.
 
     B with aligned and padded rows is read in place, whatever values the padding has.
 
     Parameters
     ----------
-    rooms : buffers of the operator, for the copies
+    buffers : buffers of the operator, for the copies
     b : (K, N), row-major, of the plan's dtype, on the operator's device; a CuPy array or a torch tensor
     out : None, or C (M, N) of the same framework
 
@@ -101,9 +101,9 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
     written_in_place = out is not None and _may_be_written(_describe_out(framework, out, wanted), wanted)
     with framework.stream(b):
         if not _may_be_read(given, wanted):
-            b = _copied(framework, b, wanted, rooms)
+            b = _copied(framework, b, wanted, buffers)
             given = framework.describe("B", b)
-        c = out if written_in_place else _new_c(framework, b, out, wanted, rooms)
+        c = out if written_in_place else _new_c(framework, b, out, wanted, buffers)
         run(_place(given), _place(framework.describe("C", c)), _current_stream())
         if out is None or written_in_place:
             return c
@@ -111,7 +111,7 @@ def multiply(wanted: Wanted, rooms: Rooms, b: Any, out: Any, run: Run) -> Any:
         return out
 
 
-def check_given(name: str, given: Given, wanted: Wanted, rows: int) -> None:
+def check_given(name: str, given: Given, wanted: OperandSpec, rows: int) -> None:
     """Raise `BadInput` unless an array is (rows, n), row-major, of the wanted dtype and on the
     wanted device.
     """
@@ -144,7 +144,7 @@ def check_weights(
             raise BadInput(f"{name} must be floating-point, got {array.dtype.name}")
 
 
-def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
+def _describe_out(framework: Framework, out: Any, wanted: OperandSpec) -> Given:
     other = framework_of("C", out)
     if other.name != framework.name:
         raise BadInput(f"C must be of {framework.name} like B, got an array of {other.name}")
@@ -153,17 +153,17 @@ def _describe_out(framework: Framework, out: Any, wanted: Wanted) -> Given:
     return given
 
 
-def _is_aligned(given: Given, wanted: Wanted) -> bool:
+def _is_aligned(given: Given, wanted: OperandSpec) -> bool:
     """Return True if the first row and the row stride have the alignment that the kernel needs."""
     return given.strides[0] % wanted.align_bytes == 0 and given.pointer % wanted.align_bytes == 0
 
 
-def _may_be_written(given: Given, wanted: Wanted) -> bool:
+def _may_be_written(given: Given, wanted: OperandSpec) -> bool:
     """Return True if C can be written in place: memory after the tokens of a row may belong to other data."""
     return _is_aligned(given, wanted) and wanted.n == wanted.padded_n
 
 
-def _may_be_read(given: Given, wanted: Wanted) -> bool:
+def _may_be_read(given: Given, wanted: OperandSpec) -> bool:
     """Return True if B can be read in place.
 
     The values that the kernel reads after the tokens of a row only affect the padding of C, but the memory
@@ -175,19 +175,19 @@ def _may_be_read(given: Given, wanted: Wanted) -> bool:
     return _is_aligned(given, wanted) and (wanted.n == wanted.padded_n or padded)
 
 
-def _copied(framework: Framework, b: Any, wanted: Wanted, rooms: Rooms) -> Any:
+def _copied(framework: Framework, b: Any, wanted: OperandSpec, buffers: StagingBuffers) -> Any:
     """Return B copied to padded rows; the padding is multiplied too, so it must contain finite numbers."""
-    copy = rooms.room("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
+    copy = buffers.buffer("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
     framework.copy(copy, b)
     return copy
 
 
-def _new_c(framework: Framework, b: Any, out: Any, wanted: Wanted, rooms: Rooms) -> Any:
+def _new_c(framework: Framework, b: Any, out: Any, wanted: OperandSpec, buffers: StagingBuffers) -> Any:
     """Return C with aligned rows: a new array for the caller, or the buffer that is later copied to `out`."""
     if out is None:
         tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
         return framework.empty(b, wanted.m, tokens)[:, : wanted.n]
-    return rooms.room("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
+    return buffers.buffer("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
 
 
 def _place(given: Given) -> Place:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.arrays import Rooms, Wanted, check_weights, multiply
+from prunecast.kernels.device.arrays import OperandSpec, StagingBuffers, check_weights, multiply
 from prunecast.kernels.device.launch import DeviceArray, Place
 from prunecast.kernels.device.operator import Call, Floats, Operator
 from prunecast.kernels.device.tile_stages import Packed
@@ -47,8 +47,8 @@ class CompiledPlan:
         )
         self._bias = None if bias is None else DeviceArray(np.asarray(bias, np.float32))
         align = kind.align_bytes(plan)
-        self._wanted = Wanted(plan.m, plan.k, plan.n, plan.dtype, self.device, align)
-        self._rooms = Rooms()
+        self._wanted = OperandSpec(plan.m, plan.k, plan.n, plan.dtype, self.device, align)
+        self._buffers = StagingBuffers()
         weights = self.operator.arrays.get("weights")
         self._call = Call(
             weights.pointer if weights else 0,
@@ -74,7 +74,7 @@ class CompiledPlan:
         ------
         BadInput : a dtype, shape, device or layout differs from the plan's; nothing was launched
         """
-        return multiply(self._wanted, self._rooms, b, out, self.enqueue)
+        return multiply(self._wanted, self._buffers, b, out, self.enqueue)
 
     def enqueue(self, b: Place, c: Place, stream: int, *, second: int = 0) -> None:
         """Enqueue only the launches; see `prunecast.kernels.compile.Operator`."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.arrays import Wanted, check_given
+from prunecast.kernels.device.arrays import OperandSpec, check_given
 from prunecast.kernels.device.frameworks import framework_of
 from prunecast.kernels.device.launch import Place
 from prunecast.patterns.tile_map import IntArray
@@ -136,7 +136,7 @@ class ConvOperator:
 
     def _place(self, name: str, framework: Any, array: Any, pixels: int) -> Place:
         given, conv = framework.describe(name, array), self.grid.conv
-        wanted = Wanted(pixels, pixels, conv.batch, self.plan.dtype, self._operator.device)
+        wanted = OperandSpec(pixels, pixels, conv.batch, self.plan.dtype, self._operator.device)
         check_given(name, given, wanted, pixels)
         if given.strides[0] != self._pixel or given.pointer % wanted.align_bytes:
             raise BadInput(f"{name} must lie without gaps from a multiple of {wanted.align_bytes} bytes on")

@@ -87,7 +87,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
             array = self._update(name, array.reshape(kept.shape), kept).reshape(array.shape)
         elif kept is not None:
             array = np.where(kept.reshape(array.shape), array, array.dtype.type(0))
-        return array.T if tensor.is_turned else array
+        return array.T if tensor.is_transposed else array
 
     def form(self, name: str) -> ArraySpec:
         """Return the number format and shape that an array will have, from the header."""
@@ -99,7 +99,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
             known = np.dtype(getattr(ml_dtypes, dtype, dtype))
         except TypeError:  # a format of the file's own, which loading refuses or turns into one of numpy's
             known = self[name].dtype
-        return ArraySpec(known, tensor.shape[::-1] if tensor.is_turned else tensor.shape)
+        return ArraySpec(known, tensor.shape[::-1] if tensor.is_transposed else tensor.shape)
 
 
 def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:

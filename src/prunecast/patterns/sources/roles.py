@@ -130,7 +130,7 @@ class ExpertLoader:
         return matrix
 
 
-def turned_names(tensors: Tensors) -> set[str]:
+def transposed_names(tensors: Tensors) -> set[str]:
     """Return the names of weights that are stored (K, M): kernels of Flax and Keras, and GPT-2's Conv1D.
 
     Conv1D is recognised by the length of a bias, which is that of the second dimension.
@@ -165,13 +165,13 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
         except UnicodeEncodeError:
             raise BadInput(f"{path}: the name {name!r:.80} of a tensor has half a character") from None
     found: dict[str, StoredTensor] = {}
-    lie_turned = turned_names(tensors)
+    stored_transposed = transposed_names(tensors)
     for name, tensor in wider(path, tensors).items():
         whole = name.removesuffix(PARTS[0])
         if all(whole + part in tensors for part in PARTS):
             if name.endswith(PARTS[0]):
                 found[f"{whole}.weight"] = _unpacked(path, whole, tensors)
-        elif name in lie_turned:
+        elif name in stored_transposed:
             found[name] = transposed(tensor)
         elif not any(name == w + part for part in PARTS[1:] for w in _packed(name, tensors)):
             found[name] = tensor
@@ -192,8 +192,8 @@ def transposed(tensor: StoredTensor) -> StoredTensor:
         load=lambda: tensor.load().T,
         as_stored=None if tensor.as_stored is None else transposed(tensor.as_stored),
         stored=None if tensor.stored is None else tensor.stored.T,
-        note=None if tensor.is_turned else "stored as (K, M)",
-        is_turned=not tensor.is_turned,
+        note=None if tensor.is_transposed else "stored as (K, M)",
+        is_transposed=not tensor.is_transposed,
     )
 
 

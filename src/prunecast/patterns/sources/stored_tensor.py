@@ -42,7 +42,7 @@ class StoredTensor:
     load : reads the values, of that shape
     stored : (M, K) bool, elements that a sparse file stores, or None
     note : remark for the user, or None
-    is_turned : the file stores (K, M), `load` returns (M, K)
+    is_transposed : the file stores (K, M), `load` returns (M, K)
     as_stored : the tensor in the file's own number format, where `load` converts it; else None
     """
 
@@ -51,7 +51,7 @@ class StoredTensor:
     load: Callable[[], npt.NDArray[Any]]
     stored: MaskArray | None = None
     note: str | None = None
-    is_turned: bool = False
+    is_transposed: bool = False
     as_stored: "StoredTensor | None" = None
 
     @property

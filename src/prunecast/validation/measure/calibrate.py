@@ -14,7 +14,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.validation.calibration import RAW_SCHEMA, base_for
+from prunecast.validation.derive_spec import RAW_SCHEMA, base_for
 from prunecast.validation.measure.bench_tensor import power, tensor, waiting
 from prunecast.validation.measure.driver import Driver, check_same_gpu
 from prunecast.validation.measure.header import device_facts

@@ -39,6 +39,8 @@ Rewrite = Callable[[ModelGraph], ModelGraph]
 class Runtime(NamedTuple):
     """A runtime of models."""
 
+    meaning: str
+    """What runs the model, as the end of a sentence."""
     rewrites: tuple[Rewrite, ...]
     """Applied to the graph as it is built."""
     joins: tuple[Rewrite, ...]
@@ -137,8 +139,8 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "activation": Moving("activation_s", "activation_share"),
     "gated unit": Moving("gated_s", "gated_share"),
     "rotary": Moving("rotary_s", "rotary_share"),
-    "cache": Moving("cache_s", "turn_share"),
-    "transpose": Moving("turn_s", "turn_share"),
+    "cache": Moving("cache_s", "transpose_share"),
+    "transpose": Moving("transpose_s", "transpose_share"),
 }
 OVERLAPPED = ("transpose",)
 """Kinds whose launch overlaps with the one before, so that there is no gap between them."""
@@ -166,7 +168,7 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
         return costs[EPILOGUE_CLK[o.kind]] * o.elements_out / gpu.sm_count / gpu.clock_burst_hz[0]
     moved = torch_elements(o, costs)
     if o.kind == "transpose epilogue":
-        share = costs["turned_norm_share"]
+        share = costs["norm_transpose_share"]
         return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, copy_share=share).seconds(gpu)
     if o.kind not in TORCH_MOVING:
         return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, start_s=gpu.graph_launch_s).seconds(gpu)
@@ -219,7 +221,7 @@ def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
     return MemoryPass(
         copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
         start_s=waves * costs["patch_wave_s"],
-        copy_share=costs["patch_turn_share"],
+        copy_share=costs["patch_copy_share"],
     ).seconds(gpu)
 
 
@@ -235,6 +237,7 @@ def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
 
 RUNTIMES: Mapping[str, Runtime] = {
     "engine": Runtime(
+        meaning="as an inference engine with fused kernels could run it",
         rewrites=(
             fusions.fold_first_norm,
             fusions.fold_rotary,
@@ -247,6 +250,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         product_seconds=lambda o, gpu, seconds: seconds,
     ),
     "torch": Runtime(
+        meaning="as torch.compile and prunecast.torch run it (--runtime engine: with fused kernels)",
         rewrites=(convolutions.convolve_patches, convolutions.separate_bias),
         joins=(fusions.join_qkv, fusions.join_gate_and_up),
         sparse_rewrites=(

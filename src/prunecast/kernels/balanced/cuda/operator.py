@@ -21,7 +21,7 @@ from prunecast.kernels.balanced.layout import (
     choose_rest,
     vector_layout,
 )
-from prunecast.kernels.device.arrays import Wanted
+from prunecast.kernels.device.arrays import OperandSpec
 from prunecast.kernels.device.form import Form, FormOptions, end_defines
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import PackingMap, gather, to_bits
@@ -198,7 +198,7 @@ class BalancedOperator(Operator):
         layout = balanced_layout(plan.inner, form.window, form.rest)
         arrays = matrix_arrays(plan.inner, layout, weights, plan.dtype)
         windows = arrays["windows"].shape[1]
-        args["tokens"] = Wanted(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
+        args["tokens"] = OperandSpec(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
         args["window_count"], args["split_windows"] = windows, -(-windows // form.splits)
         args["slot_words"] = int(layout.words.max())
         return Packed(arrays, args, plan.item_count)

@@ -1,4 +1,4 @@
-"""`Towards`: intermediate masks, computed on the device, that end at given final masks."""
+"""`GradualTarget`: intermediate masks, computed on the device, that end at given final masks."""
 
 from collections.abc import Mapping
 
@@ -10,10 +10,10 @@ from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray
 
-__all__ = ["Towards"]
+__all__ = ["GradualTarget"]
 
 
-class Towards:
+class GradualTarget:
     """Prunes the weights outside of the final masks, the least important first, layer by layer.
 
     Parameters
@@ -36,23 +36,23 @@ class Towards:
         if set(final) != set(parameters):
             other = sorted(set(final) ^ set(parameters))[0]
             raise BadInput(f"final masks must be of the layers that are pruned, got another set: {other!r}")
-        self.turns: dict[str, torch.Tensor] = {}
+        self.removed_at: dict[str, torch.Tensor] = {}
         """Layer -> share of the pruning at which each weight is removed."""
         for name, parameter in parameters.items():
             wanted = (parameter.shape[0], parameter[0].numel())
             if final[name].shape != wanted:
                 raise BadInput(f"final mask of {name!r} must have shape {wanted}, got {final[name].shape}")
-            self.turns[name] = _turns(final[name], scores[name], parameter)
+            self.removed_at[name] = _removal_times(final[name], scores[name], parameter)
 
     def mask(self, name: str, share: float) -> torch.Tensor:
         """Return the mask of a layer, in the shape of its weights, when `share` of its final
         pruning is done.
         """
-        turns = self.turns[name]
-        return (turns >= share).to(turns.dtype)
+        removed_at = self.removed_at[name]
+        return (removed_at >= share).to(removed_at.dtype)
 
 
-def _turns(final: MaskArray, scores: ImportanceArray, like: torch.Tensor) -> torch.Tensor:
+def _removal_times(final: MaskArray, scores: ImportanceArray, like: torch.Tensor) -> torch.Tensor:
     """Return the share of the pruning at which each weight is removed, in [0, 1); 2 for kept weights.
 
     The least important weights are removed first.
@@ -63,6 +63,6 @@ def _turns(final: MaskArray, scores: ImportanceArray, like: torch.Tensor) -> tor
     )
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order), device=like.device)
-    turns = torch.full((final.size,), 2.0, device=like.device)
-    turns[pruned] = places.double().div(max(len(order), 1)).float().clamp_max(1.0 - 2.0**-24)
-    return turns.reshape(like.shape)
+    removed_at = torch.full((final.size,), 2.0, device=like.device)
+    removed_at[pruned] = places.double().div(max(len(order), 1)).float().clamp_max(1.0 - 2.0**-24)
+    return removed_at.reshape(like.shape)

@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.validation.calibration import base_for, derive, is_of_device, read_raw, spec_file
+from prunecast.validation.derive_spec import base_for, derive, is_of_device, read_raw, spec_file
 from prunecast.validation.records import read_runs
 from prunecast.validation.validate import bundled_records, replay
 
