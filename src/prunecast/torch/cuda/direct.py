@@ -123,15 +123,19 @@ class _DirectCall:
     ) -> None:
         self._device, self._tokens = x.get_device(), x.numel() // product.features
         self._launch, self._read = prepared.operator.at, (tensors.images[prepared.image], tensors.bias)
-        lies_turned = columns_of_view(x)
-        columns = self._columns = lies_turned or self._whole(prepared)
-        turned = product.epilogue.features_first
+        columns_of_x = columns_of_view(x)
+        columns = self._columns = columns_of_x or self._whole(prepared)
         self._call = prepared.call(
-            columns, tensors.images, tensors.bias, rows=product.rows, tokens=self._tokens, turned=turned
+            columns,
+            tensors.images,
+            tensors.bias,
+            rows=product.rows,
+            tokens=self._tokens,
+            features_first=product.epilogue.features_first,
         )
         self._x_t = ((product.features, columns), (columns, 1), x.dtype)
-        self._turn = None if lies_turned or columns == 1 else self._prepare_turn(product.features)
-        self._y = self._room_of_y(product, x, columns)
+        self._transpose = None if columns_of_x or columns == 1 else self._prepared_transpose(product.features)
+        self._y = self._layout_of_y(product, x, columns)
         self.parts: dict[int, tuple[Any, ...]] = {}
         self._trains = any(each is not None and each.requires_grad for each in self._read)
         self._looks_alike = _guards.TensorGuards(x, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
@@ -140,7 +144,7 @@ class _DirectCall:
         group = 1 if self._tokens == 1 and prepared.operator.takes_one else GROUP
         return int(-(-self._tokens // group) * group)
 
-    def _prepare_turn(self, features: int) -> PreparedLaunch:
+    def _prepared_transpose(self, features: int) -> PreparedLaunch:
         columns = self._columns
         x = Rows(0, features * ELEMENT_BYTES, self._tokens, features)
         x_t = Rows(0, columns * ELEMENT_BYTES, features, columns)
@@ -149,7 +153,7 @@ class _DirectCall:
         self._words: Any = self._args.view("u8").data
         return transpose_launch(self._args, blocks, self._device)
 
-    def _room_of_y(self, product: ProductForm, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
+    def _layout_of_y(self, product: ProductForm, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
         """Return shape, strides and dtype of y, including the padded columns if features come first."""
         shape, rows = x.shape[:-1], product.rows
         self._seen = None
@@ -175,12 +179,12 @@ class _DirectCall:
         """Enqueue the launches for an x at that address and return y."""
         stream = stream_of(self._device)
         y: torch.Tensor = _empty(*self._y)
-        if self._turn is not None:
+        if self._transpose is not None:
             x_t, words = _empty(*self._x_t), self._words
             with self._lock:
                 words[0] = at
                 at = words[1] = x_t.data_ptr()
-                self._turn(stream)
+                self._transpose(stream)
         self._launch(self._call, at, y.data_ptr(), stream)
         return y if self._seen is None else y.as_strided(*self._seen)
 

@@ -74,14 +74,16 @@ class Prepared(NamedTuple):
         if x_t.data_ptr() % self.operator.align_bytes(self.operator.plan):
             x_t = x_t.clone()
         columns, c = x_t.shape[1], y
-        turned = self.epilogue.features_first or not self.operator.writes_tokens
-        if turned and (not self.epilogue.features_first or y.shape[1] != columns):
+        features_first = self.epilogue.features_first or not self.operator.writes_tokens
+        if features_first and (not self.epilogue.features_first or y.shape[1] != columns):
             rows = y.shape[0] if self.epilogue.features_first else y.shape[1]
             c = y.new_empty((rows, columns))
-        call = self.call(columns, images, bias, rows=c.shape[1], tokens=c.shape[0], turned=turned)
+        call = self.call(
+            columns, images, bias, rows=c.shape[1], tokens=c.shape[0], features_first=features_first
+        )
         self.operator.at(call, x_t.data_ptr(), c.data_ptr(), stream_of(device))
         if c is not y:
-            self._hand_over(c, y)
+            self._write_y(c, y)
 
     def call(
         self,
@@ -91,16 +93,18 @@ class Prepared(NamedTuple):
         *,
         rows: int,
         tokens: int,
-        turned: bool,
+        features_first: bool,
     ) -> Call:
-        """Return the values of a call for x_t with such columns and y (tokens, rows) unless it is turned."""
+        """Return the values of a call for x_t with such columns, and y (tokens, rows) or its transpose."""
         image = images[self.image]
         item = image.element_size()
         biased = 0 if bias is None else bias.data_ptr()
-        row_bytes = (columns if turned else rows) * item
-        return Call(image.data_ptr(), biased, columns * item, row_bytes, columns, 0 if turned else tokens)
+        row_bytes = (columns if features_first else rows) * item
+        return Call(
+            image.data_ptr(), biased, columns * item, row_bytes, columns, 0 if features_first else tokens
+        )
 
-    def _hand_over(self, c: torch.Tensor, y: torch.Tensor) -> None:
+    def _write_y(self, c: torch.Tensor, y: torch.Tensor) -> None:
         """Write C (rows, columns) to y, or add it where the kernel writes no residual sums."""
         if self.epilogue.features_first:
             y.copy_(c[:, : y.shape[1]])
