@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 
 from benchmarks.pytorch import networks  # noqa: E402
 from benchmarks.pytorch.networks import Network, UNet, measure  # noqa: E402
+from prunecast.hardware import load_gpu  # noqa: E402
 from tests.torch.test_network import Mixer, ready  # noqa: E402
 from tests.torch.test_network_time import mobilenet  # noqa: E402
 
@@ -24,6 +25,14 @@ def huggingface():
     from benchmarks.pytorch import huggingface
 
     return huggingface
+
+
+@pytest.fixture
+def experts():
+    """As `huggingface`."""
+    from benchmarks.pytorch import experts
+
+    return experts
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +123,21 @@ def test_the_host_is_the_limit_where_the_captured_loop_is_faster(huggingface):
     assert "the host is the limit (38%)" in lines[2]
 
 
+def test_experts_run_in_tiny_form_and_a_wrong_one_is_noticed(experts, capsys):
+    assert experts.check_sparsify(GPU) == []
+    for case in experts.TINY:
+        row = experts.measure(case, load_gpu(GPU), 1, compiles=False)
+        assert (row["wrong"], row["refused"]) == ([], {})
+        assert len(row["us"]) == 6
+        assert row["predicted_us"]["all"] > 0.0
+        experts.show([row])
+        assert "wrong experts 0" in capsys.readouterr().out
+    made, given = experts.make_experts(case, load_gpu(GPU)), experts.route(case)
+    wrong = int(given.chosen[0, 0])
+    made.dense.down_proj.data[wrong, 0] += 1.0
+    assert experts.wrong_experts(case, made, given)[1] == [wrong]
+
+
 @pytest.mark.filterwarnings("ignore:.*it is faster dense", "ignore::DeprecationWarning:torch.*")
 @pytest.mark.parametrize(
     ("network", "stays_dense"),
@@ -132,8 +156,8 @@ def test_networks_run_in_tiny_form(network, stays_dense):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU it measures")
-def test_full_sizes_need_a_gpu(huggingface, monkeypatch, capsys):
-    for benchmark in (huggingface, networks):
+def test_full_sizes_need_a_gpu(huggingface, experts, monkeypatch, capsys):
+    for benchmark in (huggingface, networks, experts):
         monkeypatch.setattr("sys.argv", ["benchmark"])
         with pytest.raises(SystemExit) as ended:
             benchmark.main()

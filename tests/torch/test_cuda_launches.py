@@ -13,9 +13,10 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
 from prunecast.kernels.device import operator as device_operator
 from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.experts import experts as device_experts
 from prunecast.kernels.device.form import Form
 from prunecast.kernels.device.transpose import transpose as device_transpose
-from prunecast.kernels.device.transpose.transpose import NORM_ARGS, TRANSPOSE_ARGS
+from prunecast.kernels.device.transpose.transpose import GATHER_ARGS, NORM_ARGS, TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.tile.cuda import operator as tile_operator
 from prunecast.kernels.tile.cuda.mma.records import MMA_ARGS
@@ -29,6 +30,8 @@ torch = pytest.importorskip("torch")
 
 from prunecast.torch import ops  # noqa: E402
 from prunecast.torch.cuda import direct, launches, transpose  # noqa: E402
+from prunecast.torch.cuda import experts as expert_launches  # noqa: E402
+from prunecast.torch.cuda.experts import run_experts  # noqa: E402
 from prunecast.torch.epilogue import (  # noqa: E402
     ACTIVATIONS,
     Epilogue,
@@ -36,7 +39,8 @@ from prunecast.torch.epilogue import (  # noqa: E402
     activated,
     interleaved,
 )
-from prunecast.torch.layer_plans import layouts_for  # noqa: E402
+from prunecast.torch.experts import ExpertMatrix, SparseExperts  # noqa: E402
+from prunecast.torch.layer_plans import ExpertTokens, expert_layouts, layouts_for  # noqa: E402
 from prunecast.torch.layer_table import dtype_name  # noqa: E402
 from prunecast.torch.packed import PackedProduct, interleaved_tiles  # noqa: E402
 
@@ -50,6 +54,10 @@ ARGUMENTS = {
     "sparse_sm90": SPARSE_ARGS,
     "tile_mma": MMA_ARGS,
     "tile_ffma": MMA_ARGS,
+    "route_tokens": device_experts.ROUTE_ARGS,
+    "list_items": device_experts.LIST_ARGS,
+    "gate_rows": device_experts.GATE_ARGS,
+    "sum_experts": device_experts.SUM_ARGS,
 }
 TENSOR_MAP = np.dtype(("u8", 16))
 UINT16, FLOAT16, BFLOAT16 = 1, 6, 9
@@ -121,7 +129,8 @@ class EmulatedDriver:
             includes=[SOURCES, *kernel.includes],
             arch=arch,
         )
-        own = NORM_ARGS if "NORMED" in kernel.defines else ARGUMENTS[kernel.entry]
+        changed = {"NORMED": NORM_ARGS, "GATHERED": GATHER_ARGS}
+        own = next((changed[name] for name in changed if name in kernel.defines), ARGUMENTS[kernel.entry])
         kinds = [own, *([TENSOR_MAP] if kernel.entry == "tile_sm90" else [])]
         arguments = [
             np.frombuffer(ctypes.string_at(address, kind.itemsize), np.uint8).copy()
@@ -132,7 +141,7 @@ class EmulatedDriver:
             given.block[0],
             given.shared_bytes,
             cluster=kernel.cluster,
-            resident=2 if kernel.entry in ("small_n", "transpose_rows") else 0,
+            resident=0 if "sm90" in kernel.entry or "tile" in kernel.entry else 2,
         )
         memory = [tensor.untyped_storage() for tensor in self.tensors]
         arrays = [
@@ -167,16 +176,19 @@ def emulated(monkeypatch, tmp_path_factory):
     class Built(NamedTuple):
         cubin: Loaded
 
-    def load(cubin, *_):
-        made.loaded.append(cubin)
+    def load(cubin, entry, *_):
+        made.loaded.append(cubin._replace(entry=entry))
         return len(made.loaded)
 
-    for module in (device_operator, device_transpose):
+    for module in (device_operator, device_transpose, device_experts):
         monkeypatch.setattr(module, "load_function", load)
         monkeypatch.setattr(module, "capability_of", lambda _: made.capability)
         monkeypatch.setattr(module, "arch_of", lambda _: "")
-    for module in (launches, direct):
+    for module in (launches, direct, expert_launches):
         monkeypatch.setattr(module, "stream_of", lambda _: 0)
+    monkeypatch.setattr(expert_launches, "_PREPARED", {})
+    monkeypatch.setattr(expert_launches, "check_gpu", lambda *_: None)
+    monkeypatch.setattr(expert_launches, "is_capturing", lambda: False)
 
     def built(form, arch=None):
         cluster = form.defines.get("CLUSTER", 1)
@@ -188,6 +200,13 @@ def emulated(monkeypatch, tmp_path_factory):
         device_transpose,
         "build_transpose",
         lambda _, changes=(): Built(Loaded("transpose_rows", source, dict(changes), 1)),
+    )
+    monkeypatch.setattr(
+        device_experts,
+        "build_experts",
+        lambda _, threads, changes: Built(
+            Loaded("", device_experts.SOURCE, {"THREADS": threads, **dict(changes)}, 1)
+        ),
     )
     return made
 
@@ -211,17 +230,24 @@ def product(pattern, dtype, *, few_tokens, m=512, k=384, gpu=GPU):
 
 def known(emulated, made, *tensors):
     """The emulated driver also knows tensors that are made from now on."""
-    real, whole = torch.Tensor.new_empty, [*tensors, made.fp32_bias, *made.images]
+    emulated.tensors = [*tensors, made.fp32_bias, *made.images]
+    record_new_tensors(emulated)
+
+
+def record_new_tensors(emulated):
+    """Tell the emulated driver of tensors that torch makes, filled with NaN or a large number."""
+    real, whole = torch.Tensor.new_empty, emulated.tensors
 
     def told(self, *sizes, **options):
-        whole.append(real(self, *sizes, **options))
-        return whole[-1]
+        made = real(self, *sizes, **options)
+        whole.append(made.fill_(float("nan") if made.is_floating_point() else 1 << 30))
+        return made
 
     def padded(tensor, sizes):
         whole.append(pad(tensor, sizes))
         return whole[-1]
 
-    pad, emulated.tensors = torch.nn.functional.pad, whole
+    pad = torch.nn.functional.pad
     emulated.monkeypatch.setattr(torch.Tensor, "new_empty", told)
     emulated.monkeypatch.setattr(torch.nn.functional, "pad", padded)
 
@@ -610,3 +636,62 @@ def test_what_was_prepared_is_not_planned_at_a_call(emulated, monkeypatch):
     wanted = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
     assert torch.allclose(call(emulated, made, x).float(), wanted, rtol=1e-2, atol=2e-2)
     assert len(launches._PREPARED) == 2
+
+
+EXPERTS, HIDDEN, WIDTH = 5, 256, 192
+
+
+def sparse_experts(pattern, dtype, max_tokens):
+    torch.manual_seed(0)
+    shapes = {"gate_up_proj": (EXPERTS, 2 * WIDTH, HIDDEN), "down_proj": (EXPERTS, HIDDEN, WIDTH)}
+    sizes, found, parts = ExpertTokens(max_tokens, 2, EXPERTS), parse_pattern(pattern), []
+    for shape in shapes.values():
+        weight = (torch.randn(shape) * shape[-1] ** -0.5).to(dtype).flatten(0, 1)
+        mask = found.prune({"w": weight.abs().float().numpy()}, 0.6)["w"]
+        weight, tiles = weight * torch.from_numpy(mask), found.map(mask)
+        layouts = expert_layouts(tiles, dtype_name(dtype), GPU, sizes, few_tokens=True)
+        packed = PackedProduct(weight, tiles, None, gpu=GPU, max_tokens=max_tokens, layouts=layouts)
+        parts.append(ExpertMatrix(packed, pattern, shape))
+    return SparseExperts(torch.nn.ModuleDict({"act_fn": torch.nn.SiLU()}), *parts)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tokens", "dtype", "shares"),
+    [
+        ("tile-wise:128", 150, torch.float16, torch.float32),
+        ("tile-wise:64", 150, torch.bfloat16, torch.bfloat16),
+        ("tile-wise:64", 9, torch.float16, torch.float16),
+        ("tile-wise:64", 1, torch.bfloat16, torch.float32),
+    ],
+)
+def test_experts_give_what_they_give_on_a_cpu(pattern, tokens, dtype, shares, emulated):
+    """Products of all experts in one launch each; an expert without tokens, and an index beyond them."""
+    made = sparse_experts(pattern, dtype, 512)
+    images = [image for part in (made.gate_up_proj, made.down_proj) for image in part.product.images]
+    emulated.tensors = images
+    record_new_tensors(emulated)
+    for seed in (1, 2):  # the second call finds the launches prepared
+        torch.manual_seed(seed)
+        x, share = torch.randn(tokens, HIDDEN).to(dtype), torch.rand(tokens, 2).to(shares)
+        chosen = torch.stack([torch.randperm(EXPERTS - 1)[:2] for _ in range(tokens)])
+        chosen[: tokens // 4, 1] = EXPERTS
+        emulated.tensors[len(images) :] = [x, share, chosen]
+        call = made._call(x, chosen, share)
+        y = run_experts(call)
+        wanted = torch.ops.prunecast.experts.default(*call)
+        assert not y.isnan().any()
+        assert float((y - wanted).float().norm() / wanted.float().norm()) < (
+            2e-3 if dtype == torch.float16 else 1e-2
+        )
+    product = "tile_sm90" if tokens > 64 else "small_n"
+    once = [
+        "route_tokens",
+        "list_items",
+        "list_items",
+        "transpose_rows",
+        product,
+        "gate_rows",
+        product,
+        "sum_experts",
+    ]
+    assert emulated.launched == 2 * once

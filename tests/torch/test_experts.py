@@ -113,12 +113,9 @@ def test_sparse_experts_compile_whole_with_any_number_of_tokens():
 
 def test_the_operator_is_one_as_torch_wants_them():
     sparse, _ = pair()
-    product = sparse.down_proj.product
-    ends = torch.tensor([2, 2, 5, 6, 6])
-    given = (torch.randn(7, WIDTH).half(), ends, product.images[0], product.tiles, HIDDEN)
     torch.library.opcheck(
-        torch.ops.prunecast.grouped_linear.default,
-        (*given, product.gpu.name, product.plan),
+        torch.ops.prunecast.experts.default,
+        sparse._call(*routed(7)),
         test_utils=("test_schema", "test_faketensor"),
     )
 

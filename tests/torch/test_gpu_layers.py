@@ -116,3 +116,54 @@ def test_convolutions_are_those_of_torch(size, stride, count, compiled):
         x.copy_(torch.randn_like(x))
         graph.replay()
         assert_near(y, torch.relu(conv.float()(x.float())))
+
+
+class Experts(torch.nn.Module):
+    """Gated experts as transformers has them, one after the other."""
+
+    def __init__(self, experts=5, hidden=256, width=192):
+        super().__init__()
+        shapes = {"gate_up_proj": (experts, 2 * width, hidden), "down_proj": (experts, hidden, width)}
+        for name, shape in shapes.items():
+            weight = torch.randn(shape, device="cuda") * shape[-1] ** -0.5
+            self.register_parameter(name, torch.nn.Parameter(weight))
+        self.act_fn = torch.nn.SiLU()
+
+    def forward(self, x, chosen, shares):
+        out = torch.zeros_like(x)
+        for expert in range(len(self.gate_up_proj)):
+            token, place = torch.where(chosen == expert)
+            gate, up = (x[token] @ self.gate_up_proj[expert].T).chunk(2, -1)
+            y = (self.act_fn(gate) * up) @ self.down_proj[expert].T
+            out.index_add_(0, token, y * shares[token, place, None])
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_experts_are_those_with_their_zeros(dtype):
+    """Eager, compiled whole, and replayed with another choice of experts; index 5 is none."""
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"experts": Experts().to(dtype)})
+    zeros = torch.nn.ModuleDict({"experts": Experts().to(dtype)})
+    done = sparsify(model, "tile-wise:64", sparsity=0.6, gpu=GPU, max_tokens=256, quiet=True)
+    assert done.layers == ("experts.gate_up_proj", "experts.down_proj")
+    zeros.load_state_dict(model.state_dict())
+    sparse, dense = model["experts"], zeros["experts"].double()
+    compiled = torch.compile(sparse, fullgraph=True, backend="aot_eager", dynamic=True)
+    with torch.no_grad():
+        for tokens in (1, 9, 64, 65, 256):
+            x, shares = (
+                torch.randn(tokens, 256, device="cuda").to(dtype),
+                torch.rand(tokens, 2, device="cuda"),
+            )
+            chosen = torch.stack([torch.randperm(6, device="cuda")[:2] for _ in range(tokens)])
+            assert_near(sparse(x, chosen, shares), dense(x.double(), chosen, shares.double()), dtype)
+            assert_near(compiled(x, chosen, shares), dense(x.double(), chosen, shares.double()), dtype)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = sparse(x, chosen, shares)
+            x.copy_(torch.randn_like(x))
+            chosen.copy_((chosen + 1) % 6)
+            graph.replay()
+            assert_near(y, dense(x.double(), chosen, shares.double()), dtype)

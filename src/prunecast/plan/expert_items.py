@@ -5,6 +5,7 @@ expert, and the tokens of an expert are padded to whole blocks, so that a block 
 Several experts write the same rows of C, in different columns.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import TileMap
-from prunecast.plan.kernel_plan import WorkList
+from prunecast.plan.assignment import assign_hardware
+from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.plan.work_items import Raster, raster, whole_items
 
@@ -76,3 +78,15 @@ def expert_items(tiles: TileMap, loads: Sequence[int], block_n: int) -> ExpertIt
     )
     n = int(first_range[-1]) * block_n
     return ExpertItems(whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n), n)
+
+
+def most_ranges(places: int, experts: int, block_n: int) -> int:
+    """Return the most token ranges that `places` may have, however they are divided among experts."""
+    return (places + min(experts, places) * (block_n - 1)) // block_n
+
+
+def one_item_per_tile(plan: KernelPlan) -> KernelPlan:
+    """Return a plan of the same kernel that multiplies every tile with one token range, in their order."""
+    order, block_n = raster(plan.tiles.tile_count, 1, 1), plan.shape.block_n
+    items = whole_items(plan.tiles.kept_per_tile, order, n=block_n, block_n=block_n)
+    return dataclasses.replace(plan, n=block_n, experts=1, **assign_hardware(items)._asdict())

@@ -29,12 +29,13 @@ from prunecast.torch.experts import (
     ExpertMatrix,
     ExpertStack,
     SparseExperts,
-    crosses_experts,
+    are_of_experts,
     find_experts,
+    per_token,
 )
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of
-from prunecast.torch.layer_plans import layouts_for
+from prunecast.torch.layer_plans import ExpertTokens, expert_layouts
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
@@ -272,7 +273,7 @@ def _packed(
     products = pack_launches(
         launches, gpu, max_tokens, few_tokens=options.few_tokens, progress=options.progress
     )
-    experts = [(stack, _sparse_experts(stack, parts, gpu, max_tokens)) for stack, parts in chosen.experts]
+    experts = [(stack, _sparse_experts(stack, parts, options)) for stack, parts in chosen.experts]
     return _Packed(products, fused, experts, list(convs), len(filters))
 
 
@@ -313,7 +314,7 @@ def _experts_of(
         names = [layer.name for layer in stack.layers]
         parts = [of_name.pop(name) for name in names if name in of_name]
         experts = len(getattr(stack.module, PARTS[0]))
-        if any(each.two_of_four is not None or crosses_experts(each.tiles, experts) for each in parts):
+        if any(each.two_of_four is not None or not are_of_experts(each.tiles, experts) for each in parts):
             left += [f"{each.layer.name}: wanted tiles inside of experts" for each in parts]
         elif len(parts) < len(PARTS):
             left += [f"{each.layer.name}: the other product of its experts is dense" for each in parts]
@@ -322,15 +323,22 @@ def _experts_of(
     return found, list(of_name.values()), left
 
 
-def _sparse_experts(stack: ExpertStack, parts: list[Choice], gpu: GpuSpec, max_tokens: int) -> SparseExperts:
+def _sparse_experts(stack: ExpertStack, parts: list[Choice], options: _Options) -> SparseExperts:
+    gpu, max_tokens, few_tokens = options.gpu, options.max_tokens, options.few_tokens
+    experts = len(getattr(stack.module, PARTS[0]))
+    most = ExpertTokens(max_tokens, per_token(stack.module, experts), experts)
+
     def packed(choice: Choice, part: str) -> ExpertMatrix:
         weight, tiles = matrix_of(choice.layer.module), choice.tiles
-        layouts = layouts_for(tiles, dtype_name(weight.dtype), gpu, max_tokens, few_tokens=False)
+        layouts = expert_layouts(tiles, dtype_name(weight.dtype), gpu, most, few_tokens=few_tokens)
         product = PackedProduct(weight, tiles, None, gpu=gpu, max_tokens=max_tokens, layouts=layouts)
         return ExpertMatrix(product, tiles.pattern, tuple(getattr(stack.module, part).shape))
 
     with torch.no_grad():
-        return SparseExperts(stack.module, *map(packed, parts, PARTS))
+        found = SparseExperts(stack.module, *map(packed, parts, PARTS))
+    for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
+        found.prepare(tokens, most.per_token)
+    return found
 
 
 def _left_dense(

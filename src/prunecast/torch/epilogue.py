@@ -1,5 +1,5 @@
 """The epilogue of a product (activation, gated unit, layout of y), and the arguments of
-`prunecast::linear`.
+`prunecast::linear` and `prunecast::experts`.
 """
 
 from collections.abc import Callable, Sequence
@@ -118,3 +118,32 @@ class LinearCall(NamedTuple):
             raise BadInput(f"wanted a sum of {self.x_t.dtype} ({self.tokens}, {self.rows}) like y, got {got}")
         if not y.is_contiguous():
             raise BadInput(f"y must be contiguous, got strides {y.stride()}")
+
+
+class ExpertsCall(NamedTuple):
+    """The arguments of `prunecast::experts`, in its order."""
+
+    x: torch.Tensor
+    chosen: torch.Tensor
+    shares: torch.Tensor
+    gate_up: list[torch.Tensor]
+    gate_up_tiles: torch.Tensor
+    down: list[torch.Tensor]
+    down_tiles: torch.Tensor
+    activation: str
+    gpu: str
+    plans: list[int]
+
+    @property
+    def products(self) -> tuple[tuple[list[torch.Tensor], torch.Tensor, int], ...]:
+        """Packed weights, tiles and number of each product."""
+        gate_up, down = self.plans
+        return (self.gate_up, self.gate_up_tiles, gate_up), (self.down, self.down_tiles, down)
+
+    def check(self) -> None:
+        """Raise BadInput for tensors of other shapes or formats than the weights'."""
+        if self.x.dim() != 2 or self.chosen.shape != self.shares.shape or len(self.chosen) != len(self.x):
+            shapes = [tuple(each.shape) for each in (self.x, self.chosen, self.shares)]
+            raise BadInput(f"wanted x (tokens, features), and experts and shares of each token, got {shapes}")
+        if self.x.dtype != self.gate_up[0].dtype:
+            raise BadInput(f"x must be {self.gate_up[0].dtype} like the weights, got {self.x.dtype}")

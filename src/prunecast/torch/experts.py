@@ -2,14 +2,14 @@
 them.
 
 `gate_up_proj` (experts, 2 I, H) and `down_proj` (experts, H, I) are packed as matrices of all experts below
-each other, the form of a grouped launch (`plan/expert_items.py`). Tokens are sorted by expert without
-waiting for the GPU. `sparsify` converts experts on a CPU only: there is no kernel yet, so that a GPU would
-multiply unpacked weights, one expert after the other.
+each other, the form of a grouped launch (`plan/expert_items.py`). On Hopper each product is one launch
+(`cuda/experts.py`), whose items the GPU makes from what the router chose: no call waits for the GPU, and all
+are legal in CUDA graphs.
 
-    grouped_linear(x, ends, image, tiles, rows, gpu, plan) -> y
+    experts(x, chosen, shares, gate_up, gate_up_tiles, down, down_tiles, activation, gpu, plans) -> y
 
-`x` (places, K) is sorted by expert, `ends` (experts,) has the place after the last one of each expert, and y
-(places, rows) is 0 for places after the last end.
+`x` and y are (tokens, H), `chosen` and `shares` (tokens, experts per token); an index beyond the experts adds
+nothing. On a CPU the operator unpacks the weights and multiplies one expert after the other.
 """
 
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from prunecast.patterns import TileMap
+from prunecast.torch.epilogue import ACTIVATIONS, ExpertsCall, activation_of
 from prunecast.torch.find import Found
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.packed import PackedProduct, ProductRows
@@ -26,10 +27,11 @@ from prunecast.torch.sparse_linear import SparseLayer
 from prunecast.torch.weight_layouts import unpack
 
 PARTS = ("gate_up_proj", "down_proj")
-_ROWS = 8
+_ROWS, _HOPPER = 8, 9
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(
-    "grouped_linear(Tensor x, Tensor ends, Tensor image, Tensor tiles, int rows, str gpu, int plan) -> Tensor"
+    "experts(Tensor x, Tensor chosen, Tensor shares, Tensor[] gate_up, Tensor gate_up_tiles, Tensor[] down, "
+    "Tensor down_tiles, str activation, str gpu, int[] plans) -> Tensor"
 )
 
 
@@ -54,39 +56,54 @@ class _Matrix(nn.Module):  # type: ignore[misc]
 
 
 def find_experts(model: nn.Module) -> list[ExpertStack]:
-    """Return the modules on a CPU that compute gated experts without biases, in the order of the model."""
+    """Return the modules that compute gated experts without biases, in the order of the model.
+
+    On a Hopper GPU those in 16 bits; on other GPUs none, which have no grouped launch.
+    """
     return [ExpertStack(name, each) for name, each in model.named_modules() if _computes_experts(each)]
 
 
 def _computes_experts(module: nn.Module) -> bool:
     """Return whether a module computes what `SparseExperts` does, tried with random tokens."""
     stacks = [module._parameters.get(part) for part in PARTS]
-    if any(stack is None or stack.dim() != 3 or stack.device.type != "cpu" for stack in stacks):
+    if any(stack is None or stack.dim() != 3 for stack in stacks):
         return False
     wide, down = (stack.detach() for stack in stacks if stack is not None)
+    if wide.is_cuda and (
+        wide.dtype is torch.float32 or torch.cuda.get_device_capability(wide.device)[0] != _HOPPER
+    ):
+        return False
+    if activation_of(getattr(module, "act_fn", None)) is None:
+        return False
     (experts, rows, hidden), others = wide.shape, set(module._parameters) - set(PARTS)
     if others or down.shape != (experts, hidden, rows // 2) or rows % (2 * _ROWS) or hidden % _ROWS:
         return False
     own = torch.Generator().manual_seed(0)  # do not change the user's random state
-    x = torch.randn(3, hidden, generator=own).to(wide.dtype)
-    chosen = torch.stack([torch.randperm(experts, generator=own)[:2] for _ in range(3)])
-    share = torch.rand(chosen.shape, generator=own).to(wide.dtype)
+    x = torch.randn(3, hidden, generator=own).to(wide)
+    chosen = torch.stack([torch.randperm(experts, generator=own)[:2] for _ in range(3)]).to(wide.device)
+    share = torch.rand(chosen.shape, generator=own).to(wide)
     try:
         with torch.no_grad():
             y = module(x, chosen, share).float()
             gate, up = torch.einsum("th,tkrh->tkr", x.float(), wide[chosen].float()).chunk(2, -1)
             parts = torch.einsum("tkr,tkhr->tkh", module.act_fn(gate) * up, down[chosen].float())
             wanted = (parts * share.float()[..., None]).sum(1)
-    except Exception:  # with other arguments, or another activation
+    except Exception:  # with other arguments
         return False
     return bool(y.shape == wanted.shape and (y - wanted).norm() <= 1e-2 * wanted.norm())
 
 
-def crosses_experts(tiles: TileMap, experts: int) -> bool:
-    """Return whether a tile has rows of two experts."""
+def per_token(module: nn.Module, experts: int) -> int:
+    """Return the experts per token of the module's configuration, for which launches are prepared; else 2."""
+    stated = getattr(getattr(module, "config", None), "num_experts_per_tok", None)
+    return min(stated if isinstance(stated, int) else 2, experts)
+
+
+def are_of_experts(tiles: TileMap, experts: int) -> bool:
+    """Return whether each row is in a tile of its expert, and the tiles are in the order of the experts."""
     of_row = tiles.row_index // (tiles.m // experts)
     first = np.repeat(of_row[tiles.row_start[:-1].clip(max=of_row.size - 1)], tiles.rows_per_tile)
-    return bool(np.any(of_row != first))
+    return bool(of_row.size == tiles.m and np.all(of_row == first) and np.all(np.diff(of_row) >= 0))
 
 
 class ExpertMatrix(SparseLayer):
@@ -94,15 +111,6 @@ class ExpertMatrix(SparseLayer):
 
     def __init__(self, product: PackedProduct, pattern: str, shape: tuple[int, ...]) -> None:
         super().__init__(product, ProductRows(0, shape[0] * shape[1]), pattern, shape, has_bias=False)
-
-    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        """Return y (places, M) of x (places, K), sorted by expert, see the module's head."""
-        product = self.product
-        image, rows = product.images[0], self.weight_shape[1]
-        y: torch.Tensor = torch.ops.prunecast.grouped_linear.default(
-            x.to(image.dtype), ends, image, product.tiles, rows, product.gpu.name, product.plan
-        )
-        return y
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[prefix.removesuffix(".")] = self.dense_weight().detach()
@@ -120,9 +128,25 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
 
     def __init__(self, experts: nn.Module, gate_up: ExpertMatrix, down: ExpertMatrix) -> None:
         super().__init__()
-        self.num_experts, self.act_fn = gate_up.weight_shape[0], experts.act_fn
+        self.num_experts, self.activation = gate_up.weight_shape[0], activation_of(experts.act_fn) or ""
         self.gate_up_proj, self.down_proj = gate_up, down
         self.train(experts.training)
+
+    def prepare(self, tokens: int, per_token: int) -> None:
+        """Plan, compile and copy what a call with `tokens` tokens launches; do nothing on a CPU."""
+        from prunecast.torch.cuda.experts import prepared_experts
+
+        device = self.gate_up_proj.product.tiles.device
+        if device.type == "cuda":
+            x = torch.empty((tokens, self.down_proj.weight_shape[1]), device=device)
+            chosen = torch.empty((tokens, per_token), dtype=torch.int64, device=device)
+            prepared_experts(self._call(x.to(self.gate_up_proj.product.images[0].dtype), chosen, chosen))
+
+    def _call(self, x: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> ExpertsCall:
+        gate_up, down = self.gate_up_proj.product, self.down_proj.product
+        layers = (gate_up.images, gate_up.tiles, down.images, down.tiles)
+        plans = [gate_up.plan, down.plan]
+        return ExpertsCall(x, chosen, shares, *layers, self.activation, gate_up.gpu.name, plans)
 
     def forward(
         self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
@@ -134,14 +158,9 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         hidden_states : (tokens, H)
         top_k_index, top_k_weights : (tokens, experts per token); an index beyond the experts adds nothing
         """
-        each = top_k_index.shape[-1]
-        chosen, order = top_k_index.flatten().sort(stable=True)
-        last = torch.arange(self.num_experts, device=chosen.device, dtype=chosen.dtype)
-        ends = torch.searchsorted(chosen, last, right=True)
-        gate, up = self.gate_up_proj(hidden_states[order // each], ends).chunk(2, -1)
-        y = self.down_proj(self.act_fn(gate) * up, ends)
-        y = y[order.argsort()].unflatten(0, (-1, each)) * top_k_weights[..., None]
-        return y.sum(1).to(hidden_states.dtype)
+        x = hidden_states.to(self.gate_up_proj.product.images[0].dtype)
+        y: torch.Tensor = torch.ops.prunecast.experts.default(*self._call(x, top_k_index, top_k_weights))
+        return y.to(hidden_states.dtype)
 
     def _load_from_state_dict(
         self,
@@ -169,27 +188,36 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         ] * strict
 
 
-def _grouped_linear(
-    x: torch.Tensor,
-    ends: torch.Tensor,
-    image: torch.Tensor,
-    tiles: torch.Tensor,
-    rows: int,
-    gpu: str,
-    plan: int,
-) -> torch.Tensor:
-    weights = unpack(image, known_layer(plan, tiles, x.dtype, gpu).tiles).unflatten(0, (-1, rows))
-    y, first = x.new_zeros((x.shape[0], rows)), 0
-    for weight, stop in zip(weights, ends.tolist(), strict=True):
-        y[first:stop] = (x[first:stop].float() @ weight.float().t()).to(x.dtype)
-        first = stop
-    return y
+def _experts_on_cpu(*given: Any) -> torch.Tensor:
+    call = ExpertsCall(*given)
+    call.check()
+    each, rows = call.chosen.shape[-1], call.x.shape[-1]
+    layers = [known_layer(plan, tiles, call.x.dtype, call.gpu) for _, tiles, plan in call.products]
+    experts = layers[1].tiles.m // rows
+    chosen, order = call.chosen.flatten().sort(stable=True)
+    ends = torch.searchsorted(chosen, torch.arange(experts, dtype=chosen.dtype), right=True).tolist()
+    x = call.x[order // each]
+    for (images, _, _), layer, is_first in zip(call.products, layers, (True, False), strict=True):
+        weights = unpack(images[0], layer.tiles).unflatten(0, (experts, -1))
+        y, first = x.new_zeros((x.shape[0], weights.shape[1])), 0
+        for weight, stop in zip(weights, ends, strict=True):
+            y[first:stop] = (x[first:stop].float() @ weight.float().t()).to(x.dtype)
+            first = stop
+        if is_first:
+            gate, up = y.float().chunk(2, -1)
+            x = (ACTIVATIONS[call.activation](gate) * up).to(x.dtype)
+    parts = y[order.argsort()].unflatten(0, (-1, each)).float() * call.shares[..., None].float()
+    return parts.sum(1).to(x.dtype)
 
 
-def _fake_grouped_linear(x: torch.Tensor, *given: Any) -> torch.Tensor:
-    return x.new_empty((x.shape[0], given[3]))
+def _experts_on_cuda(*given: Any) -> torch.Tensor:
+    from prunecast.torch.cuda.experts import run_experts
+
+    call = ExpertsCall(*given)
+    call.check()
+    return run_experts(call)
 
 
-_LIBRARY.impl("grouped_linear", _grouped_linear, "CPU")
-_LIBRARY.impl("grouped_linear", _grouped_linear, "CUDA")
-torch.library.register_fake("prunecast::grouped_linear", _fake_grouped_linear, lib=_LIBRARY)
+_LIBRARY.impl("experts", _experts_on_cpu, "CPU")
+_LIBRARY.impl("experts", _experts_on_cuda, "CUDA")
+torch.library.register_fake("prunecast::experts", lambda x, *_: torch.empty_like(x), lib=_LIBRARY)

@@ -5,7 +5,7 @@ other numbers of tokens choose among the configs of that height.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
+from prunecast.kernels.libraries.experts.routing import expert_loads
 from prunecast.kernels.small_n.cuda.records import GROUP
 from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.patterns import ElementMap, NestedMap, TileMap
@@ -116,3 +117,76 @@ def conv_plan(
 
     plan = fastest_plan("stspmm", tiles, grid.n, dtype, gpu, allowed=allowed, source=grid)
     return plan, blocks.index((plan.shape.block_m, plan.shape.block_k))
+
+
+FEW_PLANNED = 16
+"""Tokens of the calls for which experts are packed in the layout for few tokens. Kind: choice, decoding of 16
+sequences."""
+
+
+class ExpertTokens(NamedTuple):
+    """Tokens of a layer of experts, and how many experts compute each of them."""
+
+    tokens: int
+    per_token: int
+    experts: int
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """Tokens of each expert if the router draws at random."""
+        loads = expert_loads(self.experts, self.per_token, self.tokens, "random")
+        return tuple(int(load) for load in loads)
+
+    def plan(self, kernel: str, tiles: TileMap, dtype: str, gpu: GpuSpec, **options: Any) -> KernelPlan:
+        """Return the fastest grouped plan of the tiles of all experts."""
+        loads = self.loads
+        mean = -(-sum(loads) // max(sum(load > 0 for load in loads), 1))
+        return fastest_plan(kernel, tiles, mean, dtype, gpu, loads=loads, **options)
+
+
+def expert_layouts(
+    tiles: TileMap, dtype: str, gpu: GpuSpec, most: ExpertTokens, *, few_tokens: bool
+) -> tuple[Layout, ...]:
+    """Return the layouts of the packed weights of a layer's experts, for calls of `most.tokens` and of few.
+
+    GPUs without a grouped launch get the layout of a single matrix.
+    """
+    if not gpu.has_wgmma or dtype == "fp32":
+        return layouts_for(tiles, dtype, gpu, most.tokens, few_tokens=False)
+    found = []
+    if most.tokens > FEW_TOKENS:
+        found.append(layout_of_plan(most.plan("stspmm", tiles, dtype, gpu), gpu))
+    if few_tokens or most.tokens <= FEW_TOKENS:
+        few = most._replace(tokens=min(most.tokens, FEW_PLANNED))
+        found.append(layout_of_plan(few.plan("small-n", tiles, dtype, gpu), gpu))
+    return tuple(found)
+
+
+def expert_plans(
+    maps: Sequence[TileMap],
+    sizes: ExpertTokens,
+    dtype: str,
+    gpu: GpuSpec,
+    layouts: Sequence[Sequence[Layout]],
+) -> list[tuple[KernelPlan, int]]:
+    """Return the plans of the products of a layer's experts, and the index of the weights that each reads.
+
+    All have blocks of as many tokens, since they share the columns of the experts.
+    """
+    found: list[tuple[KernelPlan, int]] = []
+    for tiles, packed in zip(maps, layouts, strict=True):
+        few = [index for index, layout in enumerate(packed) if layout.kind == FRAGMENTS]
+        image = few[0] if few and sizes.tokens <= FEW_TOKENS else 0
+        layout = packed[image]
+        if layout.kind not in (STAGES, FRAGMENTS):
+            raise BadInput(
+                f"experts run on Hopper GPUs in fp16 and bf16, this layer is packed for {gpu.name}"
+            )
+        width = found[0][0].shape.block_n if found else 0
+
+        def allowed(config: Any, layout: Layout = layout, width: int = width) -> bool:
+            return config.shape.block_m == layout.block_m and width in (0, config.shape.block_n)
+
+        kernel = "small-n" if layout.kind == FRAGMENTS else "stspmm"
+        found.append((sizes.plan(kernel, tiles, dtype, gpu, allowed=allowed), image))
+    return found

@@ -77,6 +77,7 @@ def plan_defines(plan: KernelPlan, **options: Unpack[FormOptions]) -> dict[str, 
         "PLAN_SHARED_BYTES": plan.resources.shared_bytes,
         "PLAN_THREADS": plan.resources.threads,
         **conv_defines(plan),
+        **({"GROUPED": 1} if plan.experts > 1 else {}),
         **ends,
         **(options.get("changes") or {}),
     }

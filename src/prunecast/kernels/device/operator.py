@@ -75,6 +75,8 @@ class Operator:
     """Whether a form exists that writes C token-major, and gated units and residual sums."""
     takes_one: ClassVar[bool] = False
     """Whether B may have one token; otherwise its tokens are whole groups of 16 bytes."""
+    heads: ClassVar[str] = ""
+    """Array of records whose first two numbers depend on the tile only, of kernels that run experts."""
     maps: ClassVar[int] = 0
     """Number of tensor maps among the arguments."""
 

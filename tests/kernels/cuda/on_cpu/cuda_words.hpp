@@ -55,6 +55,13 @@ inline unsigned __float_as_uint(float value) {
   return bits;
 }
 
+// Threads yield only where they wait
+inline int atomicAdd(int* to, int more) {
+  const int before = *to;
+  *to = before + more;
+  return before;
+}
+
 template <class T>
 T __ldcs(const T* from) {
   return *static_cast<const T*>(machine::global_at(reinterpret_cast<u64>(from), sizeof(T)));

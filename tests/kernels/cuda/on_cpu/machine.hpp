@@ -42,7 +42,7 @@ struct Word {
   u32 written;
   bool generic;  // through the generic proxy
   Access writer, reader;
-  u32 reads[MOST_WARPS / 2];   // by warp of the block
+  u32 reads[MOST_WARPS];       // by warp of the block
   u32 products[MOST_GROUPS];   // by warpgroup: which of the block's product reads
 };
 

@@ -256,7 +256,7 @@ extern "C" const char* run_launch(const machine::Launch* launch, void (*kernel)(
   whole_warp = false;
   try {
     if (launch->threads % 32 || launch->blocks % launch->cluster) fail("threads must fill warps and blocks clusters");
-    if (launch->threads > 512 || launch->threads * launch->cluster > 1024) fail("too many threads", launch->threads);
+    if (launch->threads * launch->cluster > 1024) fail("too many threads", launch->threads);
     run();
   } catch (const std::exception&) {
   }

@@ -96,6 +96,8 @@ LOADS_2(ld_global_nc_v2_s32, u32, global_to_read, u64)
 LOADS_2(ld_global_nc_v2_u32, u32, global_to_read, u64)
 LOADS_4(ld_global_nc_v4_s32, u32, global_to_read, u64)
 LOADS_4(ld_global_nc_v4_u32, u32, global_to_read, u64)
+LOADS_2(ld_global_cg_v2_s32, u32, global_to_read, u64)
+LOADS_4(ld_global_cg_v4_s32, u32, global_to_read, u64)
 LOADS_4(ld_global_cg_v4_f32, float, global_to_read, u64)
 
 template <class... T>

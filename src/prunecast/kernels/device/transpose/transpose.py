@@ -32,6 +32,8 @@ TRANSPOSE_ARGS = np.dtype(
 """Layout of `TransposeArgs`."""
 
 
+GATHER_ARGS = np.dtype([*TRANSPOSE_ARGS.descr, ("source", "u8"), ("columns", "u8")])
+"""Layout of `TransposeArgs` of a gather."""
 NORM_ARGS = np.dtype(
     [*TRANSPOSE_ARGS.descr, ("shift", "u8"), ("scale", "u8"), ("weight", "u8"), ("bias", "u8")]
 )
@@ -64,6 +66,20 @@ class Norm(NamedTuple):
         return tuple((found | ({"BF16": 1} if self.is_bf16 else {})).items())
 
 
+class Gather(NamedTuple):
+    """Which tokens of X become columns of B. Pointers."""
+
+    source: int
+    """[column] int32: token of X, negative for zeros."""
+    columns: int
+    """Number of columns, int32."""
+
+    @property
+    def changes(self) -> tuple[tuple[str, int], ...]:
+        """Preprocessor macros of the kernel."""
+        return (("GATHERED", 1),)
+
+
 class Rows(NamedTuple):
     """A row-major matrix of 2-byte elements."""
 
@@ -79,6 +95,9 @@ class Rows(NamedTuple):
         return words and self.columns * ELEMENT_BYTES % ALIGN_BYTES == 0
 
 
+_LAYOUTS = {type(None): TRANSPOSE_ARGS, Norm: NORM_ARGS, Gather: GATHER_ARGS}
+
+
 def may_transpose(x: Rows, b: Rows) -> bool:
     """Return True if the kernel can transpose X (tokens, features) to B (features, at least as
     many tokens).
@@ -86,13 +105,12 @@ def may_transpose(x: Rows, b: Rows) -> bool:
     return x.aligned and b.aligned and x.columns == b.rows and b.columns >= x.rows
 
 
-def transpose_args(x: Rows, b: Rows, norm: Norm | None = None) -> tuple[np.ndarray[Any, Any], int]:
+def transpose_args(x: Rows, b: Rows, change: Norm | Gather | None = None) -> tuple[np.ndarray[Any, Any], int]:
     """Return the argument record of the kernel, and the number of blocks."""
     across, down = -(-x.columns // EDGE), -(-b.columns // EDGE)
-    args = np.zeros(1, TRANSPOSE_ARGS if norm is None else NORM_ARGS)
-    if norm is not None:
-        for name in ("shift", "scale", "weight", "bias"):
-            args[name] = getattr(norm, name)
+    args = np.zeros(1, _LAYOUTS[type(change)])
+    for name in set(args.dtype.names or ()) - set(TRANSPOSE_ARGS.names or ()):
+        args[name] = getattr(change, name)
     args["x"], args["b"] = x.pointer, b.pointer
     args["x_row_bytes"], args["b_row_bytes"] = x.row_bytes, b.row_bytes
     args["tokens"], args["padded"], args["features"] = x.rows, b.columns, x.columns
@@ -101,10 +119,10 @@ def transpose_args(x: Rows, b: Rows, norm: Norm | None = None) -> tuple[np.ndarr
 
 
 def transpose_launch(
-    args: np.ndarray[Any, Any], blocks: int, device: int, norm: Norm | None = None
+    args: np.ndarray[Any, Any], blocks: int, device: int, change: Norm | Gather | None = None
 ) -> PreparedLaunch:
     """Return a launch with the arguments of `transpose_args`, which the caller must keep alive."""
-    changes = () if norm is None else norm.changes
+    changes = () if change is None else change.changes
     return PreparedLaunch(
         load_function(
             build_transpose(arch_of(device), changes).cubin, "transpose_rows", SHARED_BYTES, device
@@ -119,5 +137,5 @@ def transpose_launch(
 
 @cache
 def build_transpose(arch: str, changes: tuple[tuple[str, int], ...] = ()) -> CompiledKernel:
-    """Compile the kernel for an architecture such as `sm_90`, with the macros of `Norm.changes`."""
+    """Compile the kernel for an architecture such as `sm_90`, with the macros of a `Norm` or a `Gather`."""
     return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, dict(changes))

@@ -8,11 +8,17 @@
 // NORMED 1: B holds ((X - shift) * scale) * weight + bias instead, which is a normalisation if shift and scale are each
 // token's mean and inverse deviation. SHIFT, WEIGHT, BIAS 0 or 1: those that there are. ROUNDS 1: rounded before the
 // product with the weight. Sums are fp32; fp16, or BF16. Weights and biases begin at multiples of 16 bytes.
+//
+// GATHERED 1: column t of B is token source[t] of X, zero for a negative one; only the first `columns` are written, up
+// to whole squares.
 #include "activation.cuh"
 #include "ptx.cuh"
 
 #ifndef NORMED
 #define NORMED 0
+#endif
+#ifndef GATHERED
+#define GATHERED 0
 #endif
 
 struct TransposeArgs {
@@ -30,6 +36,10 @@ struct TransposeArgs {
   const unsigned char* weight;
   const unsigned char* bias;
 #endif
+#if GATHERED
+  const int* source;   // (padded,)
+  const int* columns;  // how many
+#endif
 };
 
 // A row of a square has 32 words of two features; one more keeps the 8 tokens of a word of B out of each other's bank.
@@ -44,8 +54,13 @@ __device__ inline u32 high(u32 first, u32 second) { return (first >> 16) | (seco
 // Eight features of a token, by their number in the square.
 __device__ inline uint4 chunk_of(const TransposeArgs& args, int first_token, int first_feature, int at) {
   const int token = first_token + at / 8, feature = first_feature + at % 8 * 8;
-  if (token >= args.tokens || feature >= args.features) return make_uint4(0, 0, 0, 0);
-  return *reinterpret_cast<const uint4*>(args.x + token * args.x_row_bytes + 2ll * feature);
+#if GATHERED
+  const int row = token < *args.columns ? args.source[token] : -1;
+#else
+  const int row = token < args.tokens ? token : -1;
+#endif
+  if (row < 0 || feature >= args.features) return make_uint4(0, 0, 0, 0);
+  return *reinterpret_cast<const uint4*>(args.x + row * args.x_row_bytes + 2ll * feature);
 }
 
 #if NORMED
@@ -104,8 +119,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) transpose_rows(TransposeAr
   uint4 read[CHUNKS / THREADS];  // all on their way at once
   const int first_feature = blockIdx.x % args.blocks_across * EDGE;
   const int first_token = blockIdx.x / args.blocks_across * EDGE;
+#if GATHERED
+  wait_for_last_launch();
+  let_next_launch_start();  // which may then read the items of experts
+  if (first_token >= *args.columns) return;
+#else
   let_next_launch_start();
   wait_for_last_launch();
+#endif
 
 #pragma unroll
   for (int i = 0; i < CHUNKS / THREADS; ++i)

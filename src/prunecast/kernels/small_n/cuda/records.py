@@ -112,6 +112,7 @@ class SmallOperator(Operator):
     """A plan of the small-n kernel on one device; B and C of any N are read and written in place."""
 
     name, writes_tokens, takes_one = "the small-n kernel", True, True
+    heads = "ranges"
     _shift = -1
     """Elements before B in its first word; -1 if they are not in the argument."""
 
@@ -179,8 +180,12 @@ class SmallOperator(Operator):
         return row_unit(plan.n)
 
     def write(self, call: Call) -> None:
-        """Copy the addresses and sizes of a call into the kernel's argument; its tokens are the plan's."""
-        super().write(call._replace(tokens=self.plan.n))
+        """Copy the addresses and sizes of a call into the kernel's argument.
+
+        Its tokens are the plan's, those of experts all the columns that they may need.
+        """
+        self._tokens = call.tokens if self.plan.experts > 1 else self.plan.n
+        super().write(call._replace(tokens=self._tokens))
         self._row, self._shift = call.b_row_bytes // DTYPE_BYTES[self.plan.dtype], -1
 
     def place(self, b: int, c: int) -> None:
@@ -189,5 +194,5 @@ class SmallOperator(Operator):
         shift = b % _READ_BYTES // element
         if shift != self._shift:
             self._shift = self._args["b_shift"] = shift
-            self._args["b_end"] = shift + (self.plan.k - 1) * self._row + self.plan.n
+            self._args["b_end"] = shift + (self.plan.k - 1) * self._row + self._tokens
         super().place(b - shift * element, c)

@@ -8,7 +8,7 @@ struct SmallArgs {
   const uint4* weights;    // [k16][fragment][lane]: see `pack.py`
   const uint2* columns;    // [k16][4]: four 16-bit columns of A, 65535 for none
   const int2* ranges;      // [block]: first k16, and how many
-  const int2* places;      // [block]: tile in the row lists, first token
+  const int2* places;      // [block]: tile in the row lists, first token; with GROUPED a negative tile for none
   const int* rows;         // [tile][BLOCK_M]: row of C, or -1
   const float* bias;       // (M,), read only with BIAS=1
   const unsigned char* b;  // (K, tokens) elements; a multiple of UNIT, and of 4

@@ -39,8 +39,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) small_n(con
 #endif
   const u32 base = shared_address(shared);
   const int block = blockIdx.x;
+#if GROUPED
+  // Made by a launch, as items of the tile kernel (`tile_args.cuh`): one for each block that the experts may need
+  const int2 place = load_past_l1(args.places + block), range = load_past_l1(args.ranges + block);
+  if (place.x < 0) return;
+#else
   const int2 place = load_early(args.places + block);
   const int2 range = args.blocks_in_args ? args.first[block] : load_early(args.ranges + block);
+#endif
   const Lane me = lane_of(args, range, place, base);
   start(args, me);
   const bool timed = args.clock != nullptr && block == 0 && threadIdx.x == 0;

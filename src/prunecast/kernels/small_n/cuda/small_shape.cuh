@@ -26,6 +26,9 @@
 #ifndef PDL
 #define PDL 1
 #endif
+#ifndef GROUPED  // items of experts, made on the GPU
+#define GROUPED 0
+#endif
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int FRAGMENTS = BLOCK_M / 16;

@@ -175,6 +175,7 @@ class TileOperator(Operator):
     """A plan of the wgmma tile kernel on one device."""
 
     name, writes_tokens, maps = "the wgmma tile kernel", True, 1
+    heads = "items"
 
     @staticmethod
     def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
@@ -211,7 +212,7 @@ class TileOperator(Operator):
     def write(self, call: Call) -> None:
         """Copy addresses and sizes of a call into the kernel's argument, and choose the tensor maps of C."""
         super().write(call)
-        rows = self.plan.m // 2 if self._is_gated else self.plan.m
+        rows = self.plan.c_rows // 2 if self._is_gated else self.plan.c_rows
         sizes = (call.c_tokens, rows) if self._is_token_major else (rows, call.tokens)
         found = self._maps.get(sizes)
         if found is None:

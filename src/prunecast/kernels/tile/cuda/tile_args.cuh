@@ -4,6 +4,11 @@
 //   tile << 27; z tile; w first token. An item has at least two steps: shorter ones are filled up with the null stage.
 // Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
 //   for; z reduction group; w 0 whole, 1 part that hands its sums over, 2 owner.
+//
+// GROUPED 1: a launch has made the items, from the tokens of each expert of a layer. Block b has the list from `items` +
+// b * `line_chunks` on. No tile is split. A launch between that one and this one lets this one start after it has waited
+// itself, so that items are there from the start; an L1 may still have those of the last time. Include after the sizes
+// of the form.
 #pragma once
 #include "border.cuh"
 
@@ -15,7 +20,7 @@ struct TileArgs {
   const unsigned char* weights;  // [stage][BLOCK_M][64] elements, 16-byte chunk c of row r at c xor (r mod 8)
   const int4* columns;           // [stage][16] of 4: columns of rows t, t + 16, t + 32, t + 48; -1 for none
   const int4* items;
-  const int4* splits;
+  const int4* splits;            // with GROUPED: of all blocks, how many items; x of the first
   const int* rows;               // [tile][BLOCK_M]: row of C, or -1
   const unsigned char* b;        // (K, tokens) elements
   unsigned char* c;              // (M, tokens) elements
@@ -29,7 +34,7 @@ struct TileArgs {
   int null_stage;                // a stage of zeros without columns
   int blocks_in_args;            // 0: one item per block, and `start` and `first` are not filled
   int c_tokens;                  // rows of C where it is token-major, (tokens, M) elements
-  int line_chunks;      // with BORDER: as in `border.cuh`
+  int line_chunks;      // with BORDER: as in `border.cuh`; with GROUPED: items for which a list has room
   int pixel_chunks;
   int4 first[MOST_BLOCKS_IN_ARGS];     // first item of every block, so that it needs no load
   int start[MOST_BLOCKS_IN_ARGS + 4];  // items of block i: start[i] to start[i + 1]
@@ -51,15 +56,57 @@ struct ItemRange {
   int end;
 };
 
+#if GROUPED
+constexpr int RANGE_AT = BARRIERS_AT + 192;  // of shared memory: the items of this block
+
+// Items go to the blocks in turn. The producer asks for the range of its block in every step, and must not load it.
+__device__ __forceinline__ void keep_range(const TileArgs& args, u32 base) {
+  if (threadIdx.x == 0) {
+    const int items = load_past_l1(args.splits).x, blocks = gridDim.x, block = blockIdx.x;
+    const int begin = block * args.line_chunks;
+    store_shared(base + RANGE_AT, make_int4(begin, begin + max((items - block + blocks - 1) / blocks, 0), 0, 0));
+  }
+  __syncthreads();
+}
+#else
+__device__ __forceinline__ void keep_range(const TileArgs&, u32) {}
+#endif
+
 __device__ __forceinline__ ItemRange items_of_block(const TileArgs& args) {
+#if GROUPED
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int4 range = load_shared(shared_address(shared) + RANGE_AT);
+  return {range.x, range.y};
+#else
   int block;  // volatile, so that every role reads its range itself instead of all of them holding it
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
   if (args.blocks_in_args == 0) return {block, block + 1};
   return {args.start[block], args.start[block + 1]};
+#endif
+}
+
+__device__ __forceinline__ int4 load_item(const TileArgs& args, int at) {
+#if GROUPED
+  return load_past_l1(args.items + at);
+#else
+  return load_early(args.items + at);
+#endif
 }
 
 __device__ __forceinline__ int4 first_item(const TileArgs& args) {
-  return args.blocks_in_args == 0 ? load_early(args.items + blockIdx.x) : args.first[blockIdx.x];
+#if GROUPED
+  return load_item(args, blockIdx.x * args.line_chunks);
+#else
+  return args.blocks_in_args == 0 ? load_item(args, blockIdx.x) : args.first[blockIdx.x];
+#endif
+}
+
+__device__ __forceinline__ int4 split_of(const TileArgs& args, int place) {
+#if GROUPED
+  return make_int4(0, 0, 0, WHOLE);
+#else
+  return load_early(args.splits + place);
+#endif
 }
 
 __device__ __forceinline__ int real_steps(int4 item) { return item.y & 0xffffff; }

@@ -32,6 +32,7 @@ template <class Args, class Multiply>
 __device__ __forceinline__ void run_block(const Args& args, Multiply multiply_items) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const u32 base = shared_address(shared);
+  keep_range(args, base);
   const ItemRange range = items_of_block(args);
   if (range.begin == range.end) return;
   if (threadIdx.x == 0) {

@@ -6,8 +6,8 @@
 // lane, at least 64 contiguous bytes a row, or by one instruction of the copy engine where they follow one another.
 #pragma once
 #include "activation.cuh"
-#include "tile_args.cuh"
 #include "tile_shape.cuh"
+#include "tile_args.cuh"
 
 #ifndef TOKEN_MAJOR  // C is (tokens, M) instead of (M, tokens)
 #define TOKEN_MAJOR 0
@@ -36,7 +36,7 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   Ending ending;
   const int group = warp / 4;
   const int* rows = args.rows + item.z * BLOCK_M + (SPLIT_ROWS ? group * 64 : 0) + warp % 4 * 16;
-  ending.split = load_early(args.splits + place);
+  ending.split = split_of(args, place);
   ending.token = item.w + (SPLIT_ROWS ? 0 : group * PART_TOKENS);
 #if TOKEN_MAJOR
 #pragma unroll

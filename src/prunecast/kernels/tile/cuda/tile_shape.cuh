@@ -11,6 +11,9 @@
 #ifndef FENCE
 #define FENCE 1
 #endif
+#ifndef GROUPED  // items of experts, made on the GPU, see `tile_args.cuh`
+#define GROUPED 0
+#endif
 #define CLUSTER 1
 #define TOKENS_FIRST 0  // which of the two is the 64-row operand
 

@@ -8,8 +8,8 @@
 // list says.
 #pragma once
 #include "activation.cuh"
-#include "tile_args.cuh"
 #include "tile_tokens_shape.cuh"
+#include "tile_args.cuh"
 
 #ifndef TOKEN_MAJOR  // C is (tokens, M) instead of (M, tokens)
 #define TOKEN_MAJOR 0
@@ -51,7 +51,7 @@ struct Ending {
 __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place, int4 item, int warp, int lane) {
   Ending ending;
   const int* rows = args.rows + item.z * BLOCK_M;
-  ending.split = load_early(args.splits + place);
+  ending.split = split_of(args, place);
 #if TOKEN_MAJOR
   ending.token = item.w + warp * 16;
   ending.rows = rows;

@@ -10,6 +10,9 @@
 #ifndef FENCE
 #define FENCE 1
 #endif
+#ifndef GROUPED  // items of experts, made on the GPU, see `tile_args.cuh`
+#define GROUPED 0
+#endif
 #ifndef CLUSTER
 #define CLUSTER 1
 #endif

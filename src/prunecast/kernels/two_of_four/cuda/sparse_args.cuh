@@ -45,6 +45,9 @@ struct ItemRange {
   int end;
 };
 
+__device__ __forceinline__ void keep_range(const SparseArgs&, u32) {}
+__device__ __forceinline__ int4 load_item(const SparseArgs& args, int at) { return load_early(args.items + at); }
+
 __device__ __forceinline__ ItemRange items_of_block(const SparseArgs& args) {
   const int block = blockIdx.x;
   if (args.blocks_in_args == 0) return {block, block + 1};

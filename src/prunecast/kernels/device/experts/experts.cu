@@ -1,0 +1,248 @@
+// Launches around grouped products of experts: tokens to columns of B, items of the products, gated units, outputs of a
+// token's experts to their sum. No launch waits for the host.
+//
+// Contract: every launch has THREADS threads a block, and 8 * THREADS bytes of dynamic shared memory. A "place" is one
+// expert of one token; the places of a token follow one another. The columns of an expert follow one another and fill
+// whole blocks of `block_n`. Elements have 2 bytes, fp16 or BF16; rows begin at multiples of 16 bytes. ACTIVATION as in
+// `activation.cuh`; SHARES_FP32 0 or 1: the format of the weights of a token's experts.
+#include "activation.cuh"
+#include "ptx.cuh"
+
+#ifndef THREADS
+#define THREADS 1024
+#endif
+#ifndef SHARES_FP32
+#define SHARES_FP32 0
+#endif
+
+using i64 = long long;
+constexpr int BATCH = 8;  // numbers of experts that a thread has on their way
+
+struct RouteArgs {
+  const i64* chosen;  // (places,): expert of each place; one that there is not gets no column
+  int* column;        // (places,): column of B, or -1
+  int* source;        // [column]: token, or -1 for those that fill up a block; none after the last expert's
+  int* first;         // (experts + 1,): first column of each expert, then the number of columns
+  int places;
+  int per_token;      // places of a token
+  int experts;        // at most THREADS
+  int block_n;
+};
+
+struct ListArgs {
+  const int* first;       // as `RouteArgs`
+  const int* first_tile;  // (experts + 1,): first tile of each expert, then their number
+  const int2* heads;      // [tile]: x and y of its items
+  int4* items;            // [list][room]: x, y, tile, first column
+  int2* ranges;           // [item]: x, y; where each item is a block
+  int2* places;           // [item]: tile, first column; a negative tile for the blocks after the last item
+  int* count;             // of items
+  int experts;
+  int block_n;
+  int together;           // token ranges of an expert that its tiles have in common
+  int lists;              // 0: each item is a block
+  int room;               // items of a list
+  int most;               // blocks, where each item is one
+};
+
+struct GateArgs {
+  unsigned char* c;    // (2 * rows, columns): of the gate, then of up; the unit is written in place of the gate
+  const int* columns;  // that are used
+  i64 row_bytes;
+  int rows;            // of a unit
+  int across;          // blocks along the columns
+};
+
+struct SumArgs {
+  const unsigned char* y;       // (columns, features)
+  const int* column;            // as `RouteArgs`
+  const unsigned char* shares;  // (tokens, per_token)
+  unsigned char* out;           // (tokens, features)
+  i64 y_row_bytes;
+  i64 out_row_bytes;
+  int per_token;
+  int features;                 // a multiple of 8
+};
+
+// Turns a number for each thread of the block into the sum of those of all threads up to it.
+__device__ inline void add_up(int* sums) {
+  const int at = threadIdx.x;
+#pragma unroll 1
+  for (int step = 1; step < THREADS; step *= 2) {
+    const int before = at >= step ? sums[at - step] : 0;
+    __syncthreads();
+    sums[at] += before;
+    __syncthreads();
+  }
+}
+
+// The experts of BATCH places from `first` on, THREADS apart; -1 for those that there are not.
+__device__ inline void load_experts(const RouteArgs& args, int first, int (&expert)[BATCH]) {
+#pragma unroll
+  for (int i = 0; i < BATCH; ++i) {
+    const int place = first + i * THREADS;
+    const i64 chosen = place < args.places ? args.chosen[place] : -1;
+    expert[i] = chosen >= 0 && chosen < args.experts ? static_cast<int>(chosen) : -1;
+  }
+}
+
+// One block.
+extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs args) {
+  extern __shared__ int shared[];
+  int *next = shared, *ends = shared + THREADS;
+  const int at = threadIdx.x;
+  int expert[BATCH];
+  let_next_launch_start();
+  wait_for_last_launch();
+  next[at] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (int place = at; place < args.places; place += BATCH * THREADS) {
+    load_experts(args, place, expert);
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      if (expert[i] >= 0) atomicAdd(next + expert[i], 1);
+    }
+  }
+  __syncthreads();
+  const int load = next[at], padded = (load + args.block_n - 1) / args.block_n * args.block_n;
+  ends[at] = padded;
+  __syncthreads();
+  add_up(ends);
+  const int begin = ends[at] - padded;
+  next[at] = begin;
+  if (at < args.experts) args.first[at] = begin;
+  if (at == args.experts - 1) args.first[args.experts] = ends[at];
+  for (int column = begin + load; column < begin + padded; ++column) args.source[column] = -1;
+  __syncthreads();
+#pragma unroll 1
+  for (int place = at; place < args.places; place += BATCH * THREADS) {
+    load_experts(args, place, expert);
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int own = place + i * THREADS;
+      if (own >= args.places) break;
+      // In which order the tokens of an expert come changes no result: no column is added to another
+      const int column = expert[i] >= 0 ? atomicAdd(next + expert[i], 1) : -1;
+      if (column >= 0) args.source[column] = own / args.per_token;
+      args.column[own] = column;
+    }
+  }
+}
+
+// A thread for each item that there may be, in the order of `expert_items`.
+extern "C" __global__ void __launch_bounds__(THREADS) list_items(ListArgs args) {
+  extern __shared__ int shared[];
+  int* ends = shared;
+  const int at = threadIdx.x;
+  let_next_launch_start();
+  wait_for_last_launch();
+  int own = 0;
+  if (at < args.experts) {
+    own = (args.first_tile[at + 1] - args.first_tile[at]) * ((args.first[at + 1] - args.first[at]) / args.block_n);
+  }
+  ends[at] = own;
+  __syncthreads();
+  add_up(ends);
+  const int count = ends[THREADS - 1], item = blockIdx.x * THREADS + at;
+  if (item == 0) *args.count = count;
+  if (item >= count) {
+    if (args.lists == 0 && item < args.most) {
+      args.ranges[item] = make_int2(0, 0);
+      args.places[item] = make_int2(-1, 0);
+    }
+    return;
+  }
+  int expert = 0;  // the first one that ends after the item
+  for (int last = args.experts - 1; expert < last;) {
+    const int middle = (expert + last) / 2;
+    if (ends[middle] > item) {
+      last = middle;
+    } else {
+      expert = middle + 1;
+    }
+  }
+  const int first_tile = args.first_tile[expert], tiles = args.first_tile[expert + 1] - first_tile;
+  const int first = args.first[expert], all = (args.first[expert + 1] - first) / args.block_n;
+  const int inside = expert == 0 ? item : item - ends[expert - 1];
+  const int group = inside / (tiles * args.together) * args.together, place = inside - group * tiles;
+  const int width = min(args.together, all - group);
+  const int tile = first_tile + place / width, column = first + (group + place % width) * args.block_n;
+  const int2 head = args.heads[tile];
+  if (args.lists == 0) {
+    args.ranges[item] = head;
+    args.places[item] = make_int2(tile, column);
+  } else {
+    args.items[static_cast<i64>(item % args.lists) * args.room + item / args.lists] =
+        make_int4(head.x, head.y, tile, column);
+  }
+}
+
+__device__ inline u32 gated_pair(u32 gate, u32 up) {
+  return round_both(activate(widened(gate & 0xffffu)) * widened(up & 0xffffu),
+                    activate(widened(gate >> 16)) * widened(up >> 16));
+}
+
+constexpr int GATE_ROWS = 4;  // of a thread, 16 bytes each
+
+// A block for each GATE_ROWS rows and 8 * THREADS columns.
+extern "C" __global__ void __launch_bounds__(THREADS) gate_rows(GateArgs args) {
+  const int first_row = blockIdx.x / args.across * GATE_ROWS;
+  const int column = (blockIdx.x % args.across * THREADS + threadIdx.x) * 8;
+  wait_for_last_launch();
+  let_next_launch_start();  // which may then read its items, see `tile_args.cuh`
+  if (column >= *args.columns) return;
+  uint4 gate[GATE_ROWS], up[GATE_ROWS];
+#pragma unroll
+  for (int i = 0; i < GATE_ROWS; ++i) {
+    const int row = min(first_row + i, args.rows - 1);
+    const unsigned char* from = args.c + row * args.row_bytes + 2ll * column;
+    gate[i] = *reinterpret_cast<const uint4*>(from);
+    up[i] = *reinterpret_cast<const uint4*>(from + args.rows * args.row_bytes);
+  }
+#pragma unroll
+  for (int i = 0; i < GATE_ROWS; ++i) {
+    if (first_row + i >= args.rows) break;
+    *reinterpret_cast<uint4*>(args.c + (first_row + i) * args.row_bytes + 2ll * column) =
+        make_uint4(gated_pair(gate[i].x, up[i].x), gated_pair(gate[i].y, up[i].y), gated_pair(gate[i].z, up[i].z),
+                   gated_pair(gate[i].w, up[i].w));
+  }
+}
+
+__device__ inline void add_pair(float* sums, float share, u32 both) {
+  sums[0] += share * widened(both & 0xffffu);
+  sums[1] += share * widened(both >> 16);
+}
+
+__device__ inline float share_of(const SumArgs& args, i64 place) {
+#if SHARES_FP32
+  return reinterpret_cast<const float*>(args.shares)[place];
+#else
+  return widened(reinterpret_cast<const unsigned short*>(args.shares)[place]);
+#endif
+}
+
+// A block for each token, and for each 8 * THREADS of its features.
+extern "C" __global__ void __launch_bounds__(THREADS) sum_experts(SumArgs args) {
+  const int across = (args.features + 8 * THREADS - 1) / (8 * THREADS);
+  const int token = blockIdx.x / across, feature = (blockIdx.x % across * THREADS + threadIdx.x) * 8;
+  let_next_launch_start();
+  wait_for_last_launch();
+  if (feature >= args.features) return;
+  float sums[8] = {};
+#pragma unroll 4
+  for (int i = 0; i < args.per_token; ++i) {
+    const i64 place = static_cast<i64>(token) * args.per_token + i;
+    const int column = args.column[place];
+    uint4 y = make_uint4(0, 0, 0, 0);  // what was never written may be no number
+    if (column >= 0) y = *reinterpret_cast<const uint4*>(args.y + column * args.y_row_bytes + 2ll * feature);
+    const float share = column >= 0 ? share_of(args, place) : 0.0f;
+    add_pair(sums, share, y.x);
+    add_pair(sums + 2, share, y.y);
+    add_pair(sums + 4, share, y.z);
+    add_pair(sums + 6, share, y.w);
+  }
+  *reinterpret_cast<uint4*>(args.out + token * args.out_row_bytes + 2ll * feature) =
+      make_uint4(round_both(sums[0], sums[1]), round_both(sums[2], sums[3]), round_both(sums[4], sums[5]),
+                 round_both(sums[6], sums[7]));
+}

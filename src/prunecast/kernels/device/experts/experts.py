@@ -1,0 +1,202 @@
+"""Launches around the grouped products of experts, between device addresses.
+
+    route_tokens  tokens to columns of B, those of an expert next to each other, in whole blocks
+    list_items    items of a product, from the columns of its experts
+    gate_rows     activation(gate) * up, in place of the gate
+    sum_experts   sum of the outputs of a token's experts, by their weights
+
+The host knows only how many columns and items there can be. What a plan says about its items, their order
+and their contents, is made by `list_items` from the tokens of each expert.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
+from prunecast.kernels.device.form import end_defines
+from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
+from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.tile_stages import Packed
+from prunecast.patterns.tile_map import IntArray
+from prunecast.plan.expert_items import RANGES_TOGETHER, most_ranges, one_item_per_tile
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
+
+MOST_EXPERTS = 1024
+"""Experts of a layer, and threads of the launches that count them. Kind: CUDA source, `experts.cu`."""
+PASS_THREADS = 256
+"""Threads of a block of the passes over C. Kind: choice, 2048 features are a block."""
+_CHUNK, _GATE_ROWS = 8, 4
+"""Elements and rows of a thread. Kind: CUDA source, `experts.cu`."""
+SOURCE = SOURCES / "experts" / "experts.cu"
+
+
+def _layout(pointers: str, numbers: str, wide: str = "") -> np.dtype[np.void]:
+    fields = [*((name, "u8") for name in pointers.split()), *((name, "i8") for name in wide.split())]
+    return np.dtype([*fields, *((name, "i4") for name in numbers.split())], align=True)
+
+
+ROUTE_ARGS = _layout("chosen column source first", "places per_token experts block_n")
+LIST_ARGS = _layout(
+    "first first_tile heads items ranges places count", "experts block_n together lists room most"
+)
+GATE_ARGS = _layout("c columns", "rows across", "row_bytes")
+SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out_row_bytes")
+"""Layouts of the arguments. Kind: CUDA source, `experts.cu`."""
+
+
+class ExpertLaunch(NamedTuple):
+    """A launch of `experts.cu`: its kernel, argument and size, and the macros of the kernel."""
+
+    entry: str
+    args: npt.NDArray[np.void]
+    blocks: int
+    threads: int
+    changes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of dynamic shared memory of a block."""
+        return 8 * self.threads
+
+    def on(self, device: int) -> PreparedLaunch:
+        """Return the launch on a device; it needs this record until it was enqueued."""
+        cubin = build_experts(arch_of(device), self.threads, self.changes).cubin
+        return PreparedLaunch(
+            load_function(cubin, self.entry, self.shared_bytes, device),
+            [self.args.ctypes.data],
+            blocks=self.blocks,
+            threads=self.threads,
+            shared_bytes=self.shared_bytes,
+            overlap=capability_of(device) >= 90,
+        )
+
+
+@cache
+def build_experts(arch: str, threads: int, changes: tuple[tuple[str, int], ...]) -> CompiledKernel:
+    """Compile the launches for an architecture such as `sm_90`."""
+    return compile_cubin(SOURCE, arch.rstrip("a"), {"THREADS": threads, **dict(changes)})
+
+
+def _filled(layout: np.dtype[np.void], values: Mapping[str, int]) -> npt.NDArray[np.void]:
+    args = np.zeros(1, layout)
+    for name, value in values.items():
+        args[name] = value
+    return args
+
+
+def route_tokens(places: int, per_token: int, experts: int, block_n: int, **pointers: int) -> ExpertLaunch:
+    """Return the launch that gives every place (an expert of a token) a column of B.
+
+    Parameters
+    ----------
+    pointers : `chosen` (places,) int64; written are `column` (places,), `source` (columns,), the token of
+        each column or -1, and `first` (experts + 1,), the first column of each expert and their number
+
+    Raises
+    ------
+    BadInput : more than `MOST_EXPERTS` experts
+    """
+    if experts > MOST_EXPERTS:
+        raise BadInput(f"a layer may have at most {MOST_EXPERTS} experts, got {experts}")
+    sizes = {"places": places, "per_token": per_token, "experts": experts, "block_n": block_n}
+    return ExpertLaunch("route_tokens", _filled(ROUTE_ARGS, {**sizes, **pointers}), 1, MOST_EXPERTS)
+
+
+class ItemLists(NamedTuple):
+    """Sizes of the lists of a grouped launch."""
+
+    experts: int
+    block_n: int
+    lists: int
+    """Number of lists, one for each block; 0 if each item is a block."""
+    room: int
+    """Items for which a list has room."""
+    most: int
+    """Most items that the launch may have."""
+
+    @classmethod
+    def of(cls, plan: KernelPlan, places: int) -> "ItemLists":
+        """Return the lists of a plan's launch for any division of `places` among its experts."""
+        ranges = most_ranges(places, plan.experts, plan.shape.block_n)
+        tiles = int(np.diff(first_tiles(plan)).max())
+        lists = plan.blocks if plan.schedule is Schedule.STATIC else 0
+        return cls(
+            plan.experts, plan.shape.block_n, lists, -(-tiles * ranges // max(lists, 1)), tiles * ranges
+        )
+
+
+def first_tiles(plan: KernelPlan) -> IntArray:
+    """Return (experts + 1,): the first tile of each expert, then the number of tiles."""
+    of_tile = plan.tiles.row_index[plan.tiles.row_start[:-1]] // plan.c_rows
+    return np.searchsorted(of_tile, np.arange(plan.experts + 1)).astype(np.int32)
+
+
+def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packed:
+    """Return what a grouped launch reads in addition to weights and B, with room for its items.
+
+    `heads` are the numbers of an item that depend on its tile only, the first two of each record.
+    """
+    packed, lists = kind.records(one_item_per_tile(plan)), ItemLists.of(plan, places)
+    rows, args = packed.arrays["rows"], packed.args.copy()
+    arrays = {
+        "columns": packed.arrays["columns"],
+        "rows": np.where(rows < 0, -1, rows % plan.c_rows).astype(np.int32),
+        "heads": np.ascontiguousarray(packed.arrays[kind.heads][:, :2]),
+        "first_tile": first_tiles(plan),
+    }
+    args["blocks_in_args"] = 0
+    if not lists.lists:
+        workspace = dict.fromkeys(("ranges", "places"), (2 * lists.most, "i4"))
+        return Packed(arrays, args, lists.most, {**workspace, "count": (1, "i4")})
+    args["line_chunks"] = lists.room
+    workspace = {"items": (4 * lists.lists * lists.room, "i4"), "splits": (4, "i4")}
+    return Packed(arrays, args, lists.lists, workspace)
+
+
+def list_items(lists: ItemLists, **pointers: int) -> ExpertLaunch:
+    """Return the launch that makes the items of a product, in the order of `plan.expert_items`.
+
+    Parameters
+    ----------
+    pointers : `first` of `route_tokens`; `first_tile` and `heads` of `expert_records`; written are `count`,
+        and `items`, or `ranges` and `places`
+    """
+    args = _filled(LIST_ARGS, {**lists._asdict(), "together": RANGES_TOGETHER, **pointers})
+    return ExpertLaunch("list_items", args, -(-lists.most // MOST_EXPERTS), MOST_EXPERTS)
+
+
+def gate_rows(
+    activation: str, dtype: str, *, c: int, columns: int, row_bytes: int, rows: int, most: int
+) -> ExpertLaunch:
+    """Return the launch that writes activation(gate) * up over the gate.
+
+    Parameters
+    ----------
+    c : pointer to (2 * rows, most), gate above up
+    columns : pointer to the number of columns that are used
+    """
+    across = -(-most // (_CHUNK * PASS_THREADS))
+    sizes = {"c": c, "columns": columns, "row_bytes": row_bytes, "rows": rows, "across": across}
+    changes = tuple(end_defines(activation, bias=False, dtype=dtype).items())
+    blocks = across * -(-rows // _GATE_ROWS)
+    return ExpertLaunch("gate_rows", _filled(GATE_ARGS, sizes), blocks, PASS_THREADS, changes)
+
+
+def sum_experts(tokens: int, dtype: str, *, fp32_shares: bool, features: int, **values: int) -> ExpertLaunch:
+    """Return the launch that sums the outputs of each token's experts.
+
+    Parameters
+    ----------
+    fp32_shares : format of the experts' weights, otherwise that of the outputs
+    values : pointers `y` (columns, features), `column` of `route_tokens`, `shares` (tokens, per_token) and
+        `out` (tokens, features); `per_token`, `y_row_bytes`, `out_row_bytes`
+    """
+    blocks = tokens * -(-features // (_CHUNK * PASS_THREADS))
+    own = {"SHARES_FP32": int(fp32_shares), **end_defines("none", bias=False, dtype=dtype)}
+    args = _filled(SUM_ARGS, {"features": features, **values})
+    return ExpertLaunch("sum_experts", args, blocks, PASS_THREADS, tuple(own.items()))

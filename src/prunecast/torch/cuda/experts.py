@@ -1,0 +1,192 @@
+"""The launches of a layer of experts: eight kernels, none of which waits for the host.
+
+    route_tokens   tokens to columns of B, those of an expert next to each other
+    list_items     items of gate and up, and those of down
+    transpose      x (tokens, H) to B (H, columns), gathered
+    product        gate and up of all experts, (2 I, columns)
+    gate_rows      activation(gate) * up in its place, the B (I, columns) of the next product
+    product        down of all experts, (columns, H)
+    sum_experts    y (tokens, H), the weighted sum of the outputs of each token's experts
+
+The first call for a number of tokens plans and compiles. Later ones are legal in CUDA graphs.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from prunecast.errors import BadInput
+from prunecast.kernels import KERNELS, KernelPlan
+from prunecast.kernels.device.experts.experts import (
+    ExpertLaunch,
+    ItemLists,
+    expert_records,
+    gate_rows,
+    list_items,
+    route_tokens,
+    sum_experts,
+)
+from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.transpose.transpose import (
+    ALIGN_BYTES,
+    ELEMENT_BYTES,
+    Gather,
+    Rows,
+    transpose_args,
+    transpose_launch,
+)
+from prunecast.plan.expert_items import most_ranges
+from prunecast.plan.misaligned import planned_tokens
+from prunecast.torch.cuda.launches import is_capturing, stream_of
+from prunecast.torch.epilogue import ExpertsCall
+from prunecast.torch.layer_plans import ExpertTokens, expert_plans
+from prunecast.torch.layer_table import check_gpu, known_layer
+from prunecast.torch.weight_layouts import layout_of
+
+_POINTERS = ("heads", "first_tile", "items", "ranges", "places")
+
+
+class GroupedProduct(NamedTuple):
+    """One product of all experts."""
+
+    operator: Operator
+    image: int
+    """Index of the packed weights that it reads."""
+    lists: ItemLists
+
+    @classmethod
+    def of(
+        cls, planned: tuple[KernelPlan, int], places: int, device: int, **changes: int
+    ) -> "GroupedProduct":
+        """Return the product of a plan and the index of its weights, for `places` in all.
+
+        Parameters
+        ----------
+        changes : preprocessor names of the kernel's form
+        """
+        plan, image = planned
+        kind: type[Operator] = KERNELS[plan.kernel].compilers[plan.tensor].load()
+        operator = kind(plan, expert_records(kind, plan, places), device=device, changes=changes)
+        return cls(operator, image, ItemLists.of(plan, places))
+
+    def listing(self, first: int) -> ExpertLaunch:
+        """Return the launch that makes its items, from the first columns of the experts."""
+        arrays = self.operator.arrays
+        pointers = {name: arrays[name].pointer for name in _POINTERS if name in arrays}
+        count = arrays["splits" if self.lists.lists else "count"].pointer
+        return list_items(self.lists, first=first, count=count, **pointers)
+
+
+class PreparedExperts(NamedTuple):
+    """The products of a layer, for a number of tokens."""
+
+    gate_up: GroupedProduct
+    down: GroupedProduct
+    dtype: str
+
+    def __call__(self, call: ExpertsCall) -> torch.Tensor:
+        """Enqueue all launches on torch's current stream, and return y."""
+        device, (tokens, features), per_token = call.x.device, call.x.shape, call.chosen.shape[1]
+        experts, block_n = self.gate_up.lists.experts, self.gate_up.lists.block_n
+        places = tokens * per_token
+        columns = block_n * most_ranges(places, experts, block_n)
+        stream = stream_of(device.index)
+        chosen = call.chosen.to(torch.int64).contiguous()
+        shares = call.shares if call.shares.dtype == call.x.dtype else call.shares.float()
+        shares, x = shares.contiguous(), call.x.contiguous()
+        x = x.clone() if x.data_ptr() % ALIGN_BYTES else x
+        column, source, first = (
+            chosen.new_empty(size, dtype=torch.int32) for size in (places, columns, experts + 1)
+        )
+        used = first[experts:].data_ptr()
+        inner = self.gate_up.operator.plan.c_rows // 2
+        x_t, c = x.new_empty((features, columns)), x.new_empty((2 * inner, columns))
+        y, out = x.new_empty((columns, features)), x.new_empty((tokens, features))
+        row_bytes = columns * ELEMENT_BYTES
+
+        def enqueue(launch: ExpertLaunch) -> None:
+            launch.on(device.index)(stream)
+
+        given = {"chosen": chosen.data_ptr(), "column": column.data_ptr(), "source": source.data_ptr()}
+        enqueue(route_tokens(places, per_token, experts, block_n, first=first.data_ptr(), **given))
+        enqueue(self.gate_up.listing(first.data_ptr()))
+        enqueue(self.down.listing(first.data_ptr()))
+        gather = Gather(source.data_ptr(), used)
+        given_rows = Rows(x.data_ptr(), features * ELEMENT_BYTES, tokens, features)
+        args, blocks = transpose_args(given_rows, Rows(x_t.data_ptr(), row_bytes, features, columns), gather)
+        transpose_launch(args, blocks, device.index, gather)(stream)
+        weights = call.gate_up[self.gate_up.image].data_ptr()
+        wide = Call(weights, 0, row_bytes, row_bytes, columns)
+        self.gate_up.operator.at(wide, x_t.data_ptr(), c.data_ptr(), stream)
+        unit = {"c": c.data_ptr(), "columns": used, "row_bytes": row_bytes, "rows": inner, "most": columns}
+        enqueue(gate_rows(call.activation, self.dtype, **unit))
+        weights = call.down[self.down.image].data_ptr()
+        narrow = Call(weights, 0, row_bytes, features * ELEMENT_BYTES, columns, columns)
+        self.down.operator.at(narrow, c.data_ptr(), y.data_ptr(), stream)
+        pointers = {
+            "y": y.data_ptr(),
+            "column": column.data_ptr(),
+            "shares": shares.data_ptr(),
+            "out": out.data_ptr(),
+        }
+        rows = {"y_row_bytes": features * ELEMENT_BYTES, "out_row_bytes": features * ELEMENT_BYTES}
+        fp32 = shares.dtype == torch.float32
+        enqueue(
+            sum_experts(
+                tokens,
+                self.dtype,
+                fp32_shares=fp32,
+                features=features,
+                per_token=per_token,
+                **pointers,
+                **rows,
+            )
+        )
+        return out
+
+
+class _ExpertsKey(NamedTuple):
+    plans: tuple[int, ...]
+    sizes: ExpertTokens
+    device: int
+    images: int
+    """Number of layouts in which the weights are packed."""
+
+
+_PREPARED: dict[_ExpertsKey, PreparedExperts] = {}
+
+
+def run_experts(call: ExpertsCall) -> torch.Tensor:
+    """Return y of a call on a GPU. Raise as `prepared_experts`."""
+    if not call.chosen.numel():
+        return torch.zeros_like(call.x)
+    with torch.cuda.device(call.x.device):
+        return prepared_experts(call)(call)
+
+
+def prepared_experts(call: ExpertsCall) -> PreparedExperts:
+    """Return the launches for such a call, prepared if it is the first.
+
+    Raises
+    ------
+    BadInput : the device is another GPU than the one planned for, or has no grouped launch; a graph is being
+        captured and there was no call before it
+    """
+    layers = [known_layer(plan, tiles, call.x.dtype, call.gpu) for _, tiles, plan in call.products]
+    experts = layers[1].tiles.m // call.x.shape[1]
+    sizes = ExpertTokens(planned_tokens(len(call.x)), call.chosen.shape[1], experts)
+    key = _ExpertsKey(tuple(call.plans), sizes, call.x.device.index, len(call.gate_up))
+    found = _PREPARED.get(key)
+    if found is None:
+        if is_capturing():
+            raise BadInput(f"nothing is prepared for {len(call.x)} tokens: call the layer before its capture")
+        check_gpu(call.x.device, layers[0].gpu)
+        layouts = [[layout_of(image) for image in images] for images, _, _ in call.products]
+        dtype, gpu = layers[0].dtype, layers[0].gpu
+        plans = expert_plans([layer.tiles for layer in layers], sizes, dtype, gpu, layouts)
+        places, device = sizes.tokens * sizes.per_token, call.x.device.index
+        with torch.cuda.device(call.x.device):
+            gate_up = GroupedProduct.of(plans[0], places, device)
+            down = GroupedProduct.of(plans[1], places, device, TOKEN_MAJOR=1)
+        found = _PREPARED[key] = PreparedExperts(gate_up, down, dtype)
+    return found
