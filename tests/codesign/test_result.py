@@ -9,6 +9,8 @@ from prunecast.codesign import compare_gpus, explain, predict
 from prunecast.codesign.result import Result
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.codesign.study import search_model
+from prunecast.codesign.sweep.run_sweep import sweep
+from prunecast.validation.validate import bundled_records, replay
 
 W = {"a": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)}
 ASKED = {"tokens": 256, "engine": "model"}
@@ -24,10 +26,12 @@ def results(tmp_path_factory):
         "explain": explain(W, gpu="h200-sxm", kernel="stspmm", **ASKED),
         "prune": prune_model(W, Targets(sparsity=0.5), **pruned),
         "search": search_model(W, Targets(sparsity=0.5), trials=2, storage=storage, **pruned),
+        "sweep": sweep(f"{storage}-sweep", shapes=[(256, 256, 256)], workers=1),
+        "validate": replay(bundled_records(), engines=["model"], part=(1, 400)),
     }
 
 
-@pytest.mark.parametrize("command", ["predict", "compare", "explain", "prune", "search"])
+@pytest.mark.parametrize("command", ["predict", "compare", "explain", "prune", "search", "sweep", "validate"])
 def test_a_result_is_a_frame_json_html_and_notes(results, command):
     result = results[command]
     assert isinstance(result, Result)

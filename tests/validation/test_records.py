@@ -108,7 +108,7 @@ def test_replay_predicts_and_summarises(tmp_path):
     found = validation.families()["stspmm", "burst", "model"]
     assert found.cases == 1
     assert found.worst_case == "c stspmm"
-    row = next(row for row in validation.row_documents() if row["case"] == "c")
+    row = next(row for row in validation.frame_rows() if row["case"] == "c")
     assert row["error"] == pytest.approx(row["predicted_seconds"] / 3.1e-6 - 1)
     assert not validation.families("fit")
 
@@ -116,7 +116,7 @@ def test_replay_predicts_and_summarises(tmp_path):
 def test_parts_of_a_replay_are_all_of_it(tmp_path):
     rows = [dataclasses.replace(ROW, case=dataclasses.replace(CASE, name=f"{n}", n=n)) for n in (8, 16, 32)]
     path = str(write(tmp_path / "a.csv", *rows))
-    parts = [replay([path], engines=("model",), part=(number, 2)).row_documents() for number in (1, 2)]
+    parts = [replay([path], engines=("model",), part=(number, 2)).frame_rows() for number in (1, 2)]
     assert [[row["n"] for row in part] for part in parts] == [[8, 32], [16]]
 
 

@@ -14,6 +14,7 @@ from prunecast.files import Output, OutputFile
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
+    from prunecast.validation.derive_spec import Calibration
 
 
 RAW = ".raw.json"
@@ -57,17 +58,13 @@ def calibrate(
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
     to = printed.destination()
     from prunecast.files import write_text_aside
-    from prunecast.validation.derive_spec import base_for, derive, read_raw, spec_file
+    from prunecast.validation.derive_spec import Calibration, base_for, derive, read_raw, spec_file
 
     document = _measured(gpu, spec.with_suffix(RAW)) if raw is None else read_raw(raw)
     base = gpu or base_for(document.get("device") or {})
     write_text_aside(spec, spec_file(base, document, name=spec.stem))
-    rows: list[dict[str, Any]] = [
-        {"quantity": name, "value": found.value, "how": found.how}
-        for name, found in derive(document["raw"]).items()
-    ]
-    report = {"schema_version": 1, "base": base, "spec": str(spec), "quantities": rows}
-    deliver(to, Report(report, rows, lambda page: _show(rows, spec, page)))
+    found = Calibration(base=base, spec=str(spec), quantities=derive(document["raw"]))
+    deliver(to, Report(found.document(), found.frame_rows(), lambda page: _show(found, page)))
 
 
 def _measured(gpu: str | None, path: Path) -> dict[str, Any]:
@@ -87,7 +84,6 @@ def _measured(gpu: str | None, path: Path) -> dict[str, Any]:
     return document
 
 
-def _show(rows: list[dict[str, Any]], spec: Path, page: "Page") -> None:
-    cells = [{**row, "value": f"{row['value']:.4g}"} for row in rows]
-    page.table(cells, words=("quantity", "how"))
-    page.say("", f"Written: {spec}")
+def _show(found: "Calibration", page: "Page") -> None:
+    page.table(found.cells(), words=("quantity", "how"))
+    page.say("", f"Written: {found.spec}; {'; '.join(found.notes)}.")

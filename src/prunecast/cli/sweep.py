@@ -7,13 +7,17 @@ import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads, file_written, folder_written, gpu_files
+from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import tell
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import JOURNALS
 
 if TYPE_CHECKING:
-    from prunecast.codesign.sweep import SweepCase, SweepSummary
+    from prunecast.cli.tables import Page
+    from prunecast.codesign.sweep import SweepCase, SweepSummary, SweepTable
 
+MOST_SHOWN = 40
+"""Rows in the table; JSON and CSV have all."""
 OTHER_FORMS = (".csv", ".tsv", ".json", ".parquet", ".xlsx", ".txt")
 """Suffixes that promise something else than a database."""
 
@@ -90,11 +94,15 @@ def sweep(
         typer.Option(metavar="FOLDER", show_default=False, help="Also draw heat maps with crossovers."),
         folder_written("*.svg"),
     ] = None,
+    *,
+    form: opt.PrintForm,
 ) -> None:
     """Predict GPUs x patterns x sparsities x shapes. What FILE already holds is not computed again."""
+    to = form.destination()
     from prunecast.cli.progress import ProgressLines
     from prunecast.codesign.sweep import (
         SweepStore,
+        SweepTable,
         at_equal_importance,
         expand,
         open_executor,
@@ -118,18 +126,37 @@ def sweep(
     if as_important_as is not None:
         cases = at_equal_importance(cases, as_important_as)
     if asked > len(cases):
-        tell(f"{asked - len(cases)} cases are left out: they cannot retain as much as {as_important_as}.")
+        left_out = f"{asked - len(cases)} cases are left out"
+        tell(f"{left_out}: they cannot retain as much as {as_important_as}.", err=True)
     if Path(output).suffix.lower() in OTHER_FORMS:
         raise BadInput(f"-o is an SQLite file, results.sqlite or so, got {output}; --parquet writes a table")
     with open_executor(executor, workers) as where, SweepStore(output) as store, ProgressLines() as progress:
         summary = run_sweep(cases, store, where, progress)
-        rows = store.rows() if parquet or pictures else []
-    tell(_told(cases, summary, output))
+        rows = store.rows()
     if parquet:
         write_parquet(rows, Path(parquet))
     if pictures:
         drawn = write_pictures(rows, Path(pictures))
-        tell(f"Drew {len(drawn)} pictures in {pictures}.")
+        tell(f"Drew {len(drawn)} pictures in {pictures}.", err=True)
+    table = SweepTable(rows=tuple(rows))
+
+    def shown(page: "Page") -> None:
+        _show(table, page)
+        page.say(_told(cases, summary, output))
+
+    deliver(to, Report(table.document(), table.frame_rows(), shown))
+
+
+def _show(table: "SweepTable", page: "Page") -> None:
+    """Print the first rows and the notes."""
+    from prunecast.codesign.sweep.table import WORDS
+
+    cells = table.cells()
+    page.table(cells[:MOST_SHOWN], words=WORDS)
+    page.say()
+    if len(cells) > MOST_SHOWN:
+        page.say(f"... {len(cells) - MOST_SHOWN} more rows: --csv or --json prints all.")
+    page.say(*table.notes)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

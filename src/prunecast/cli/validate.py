@@ -14,7 +14,6 @@ from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines, tell
 from prunecast.errors import BadInput
 from prunecast.files import Output
-from prunecast.text import percent
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
@@ -120,7 +119,7 @@ def validate(
         found = _validated_model(
             model, workload, blocks, pattern, sparsity, gpu=gpu, engine=engines[0], record=record
         )
-        deliver(to, Report(found.document(), found.rows(), lambda page: _show_model(found, page)))
+        deliver(to, Report(found.document(), found.frame_rows(), lambda page: _show_model(found, page)))
         return
     numbers = _part(part)
     if replay and record:
@@ -161,8 +160,7 @@ def validate(
         write_report(validation, report)
     if intervals is not None:
         write_intervals(validation, intervals)
-    rows = validation.row_documents()
-    deliver(to, Report(validation.document(), rows, lambda page: _show(validation, page)))
+    deliver(to, Report(validation.document(), validation.frame_rows(), lambda page: _show(validation, page)))
 
 
 def _engines(text: str) -> tuple[str, ...]:
@@ -186,38 +184,11 @@ def _rows(count: int) -> str:
 
 
 def _show(validation: "Validation", page: "Page") -> None:
-    page.table(
-        [
-            {
-                "kernel": kernel,
-                "state": state,
-                "engine": engine,
-                "use": use,
-                "cases": str(found.cases),
-                "MAPE": f"{percent(found.mape)} %",
-                "p90": f"{percent(found.p90)} %",
-                "bias": f"{100 * found.bias:+.1f} %",
-                "Spearman": "-" if found.spearman is None else f"{found.spearman:.3f}",
-            }
-            for use in ("judge", "fit")
-            for (kernel, state, engine), found in validation.families(use).items()
-        ],
-        words=("kernel", "state", "engine", "use"),
-    )
-    unmeasured = [row for row in validation.rows if row.measured.seconds is None]
-    unknown = [row for row in validation.rows if row.measured.usable and row.note]
-    other = [row for row in validation.rows if row.measured.usable and not (row.same_plan or row.note)]
-    wrong = [row for row in validation.rows if "wrong" in row.measured.marks]
+    from prunecast.validation.validate import WORDS
+
+    page.table(validation.cells(), words=WORDS)
     page.say()
-    for rows, what in (
-        (unmeasured, "not measured"),
-        (unknown, "not predicted"),
-        (other, "measured with another plan than this version makes: not counted"),
-        (wrong, "wrong results: not counted"),
-    ):
-        if rows:
-            first = "; ".join(rows[0].measured.marks) or rows[0].note or rows[0].case.name
-            page.say(f"{_rows(len(rows))} {what}, the first: {first}")
+    page.say(*validation.notes)
 
 
 def _validated_model(
@@ -256,19 +227,5 @@ def _validated_model(
 def _show_model(found: "ModelValidation", page: "Page") -> None:
     """The table: dense, sparse and speedup."""
     page.say(f"{found.gpu}, {found.case.name}, {found.case.pattern}, {found.engine}")
-    ratio = found.speedups
-    page.table(
-        [
-            {
-                "what": each.what,
-                "fastest as": "" if each == ratio else each.variant,
-                "measured": f"{each.measured_us:.2f}x" if each == ratio else f"{each.measured_us:.1f} us",
-                "predicted": f"{each.predicted_us:.2f}x" if each == ratio else f"{each.predicted_us:.1f} us",
-                "error %": percent(each.error),
-            }
-            for each in (found.dense, found.sparse, ratio)
-        ],
-        words=("what", "fastest as"),
-    )
-    for name, why in found.measured.get("refused", {}).items():
-        page.say(f"{name} did not run: {why}")
+    page.table(found.cells(), words=("what", "fastest as"))
+    page.say(*found.notes)

@@ -7,17 +7,21 @@ of the base spec.
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.arguments import checked
+from prunecast.codesign.provenance import headed
+from prunecast.codesign.result import Result
 from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.hardware.load import parse_spec, spec_text
 from prunecast.hardware.spec import quantity_units
+from prunecast.text import Cells
 
 RAW_SCHEMA = 1
 LARGEST_RAW = 16 * MIB
@@ -32,6 +36,39 @@ class Derived(NamedTuple):
     value: float | int
     how: str
     """Description of the measurement, for the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration(Result):
+    """The measured quantities of a GPU, and the spec file that holds them.
+
+    Parameters
+    ----------
+    base : name of the spec that provides what was not measured
+    spec : path of the written file
+    quantities : name -> value and how it was measured
+    """
+
+    base: str
+    spec: str
+    quantities: Mapping[str, Derived]
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object of `prunecast calibrate --json`."""
+        return headed({"base": self.base, "spec": self.spec, "quantities": self.frame_rows()})
+
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each quantity."""
+        return [{"quantity": name, **found._asdict()} for name, found in self.quantities.items()]
+
+    def cells(self) -> list[Cells]:
+        """Return the quantities as texts."""
+        return [{**row, "value": f"{row['value']:.4g}"} for row in self.frame_rows()]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The origin of all other quantities."""
+        return (f"what was not measured has the numbers of {self.base}",)
 
 
 @checked

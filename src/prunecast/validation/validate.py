@@ -9,11 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prunecast.arguments import checked
+from prunecast.codesign.provenance import headed
+from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.text import Cells, percent, table_text
 from prunecast.validation.builds import build_of
 from prunecast.validation.derive_spec import is_of_device
 from prunecast.validation.judged import ErrorSummary, Judged, judge_rows, summarise
@@ -21,11 +24,15 @@ from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
 from prunecast.workload.engines import ENGINES, Progress, silent
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS = ("kernel", "state", "engine", "use")
+"""Columns of text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class Validation(Result):
     """Measurements with their predictions.
 
     Parameters
@@ -53,18 +60,17 @@ class Validation:
                     found[family, state, engine] = summary
         return found
 
-    def row_documents(self) -> list[dict[str, Any]]:
-        """Return one flat record per row and engine."""
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return one flat row for each measurement and engine."""
         return [_row_document(row, engine) for row in self.rows for engine in self.engines]
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `--json`."""
-        return {
-            "schema_version": SCHEMA_VERSION,
+        content = {
             "gpu": self.gpu.name,
             "spec_hash": self.gpu.fingerprint,
             "records": list(self.records),
-            "rows": self.row_documents(),
+            "rows": self.frame_rows(),
             "families": [
                 {"kernel": kernel, "state": state, "engine": engine, "use": use}
                 | {name: getattr(summary, name) for name in _SUMMARY}
@@ -72,6 +78,56 @@ class Validation:
                 for (kernel, state, engine), summary in self.families(use).items()
             ],
         }
+        return headed(content)
+
+    def cells(self) -> list[Cells]:
+        """Return the errors of each kernel, state and engine as texts."""
+        return [
+            {
+                **{"kernel": kernel, "state": state, "engine": engine, "use": use},
+                "cases": str(found.cases),
+                "MAPE": f"{percent(found.mape)} %",
+                "p90": f"{percent(found.p90)} %",
+                "bias": f"{100 * found.bias:+.1f} %",
+                "Spearman": "-" if found.spearman is None else f"{found.spearman:.3f}",
+            }
+            for use in ("judge", "fit")
+            for (kernel, state, engine), found in self.families(use).items()
+        ]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Numbers of rows that count in no error, each with its first reason."""
+        usable = [row for row in self.rows if row.measured.usable]
+        left_out = {
+            "not measured": [row for row in self.rows if row.measured.seconds is None],
+            "not predicted": [row for row in usable if row.note],
+            "measured with another plan than this version makes: not counted": [
+                row for row in usable if not (row.same_plan or row.note)
+            ],
+            "wrong results: not counted": [row for row in self.rows if "wrong" in row.measured.marks],
+        }
+        return tuple(
+            f"{len(rows)} row{'s' * (len(rows) != 1)} {what}, the first: "
+            f"{'; '.join(rows[0].measured.marks) or rows[0].note or rows[0].case.name}"
+            for what, rows in left_out.items()
+            if rows
+        )
+
+    def plot(self) -> "Figure":
+        """Draw predicted over measured times of the rows that count, as a new Matplotlib figure."""
+        from prunecast.axes import new_axes
+        from prunecast.validation.scatter import draw_scatter
+
+        axes = new_axes(7.2, 6.0)
+        if not draw_scatter(self.rows, self.gpu.title, self.engines, axes):
+            raise BadInput("no row of the records counts")
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        return figure
+
+    def __str__(self) -> str:
+        return table_text(self.cells(), words=WORDS)
 
 
 _SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")

@@ -11,11 +11,13 @@ from prunecast.codesign.sweep.cases import SweepCase, SweepStore, expand
 from prunecast.codesign.sweep.equal_importance import at_equal_importance
 from prunecast.codesign.sweep.pictures import write_parquet, write_pictures
 from prunecast.codesign.sweep.run_sweep import SweepSummary, open_executor, predict_group, run_sweep
+from prunecast.codesign.sweep.table import SweepTable
 
 __all__ = [
     "SweepCase",
     "SweepStore",
     "SweepSummary",
+    "SweepTable",
     "at_equal_importance",
     "expand",
     "open_executor",

@@ -31,9 +31,14 @@ class SpeedupGrid(NamedTuple):
     """(shapes, sparsities) float64, NaN without a result."""
 
 
+def dense_seconds(rows: Sequence[Row]) -> dict[tuple[str, str], float | None]:
+    """Return (GPU, shape) -> seconds of the dense product, of those that are among the rows."""
+    return {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
+
+
 def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
     """Return the grids of all kernels whose pattern has a sparsity parameter."""
-    dense = {(r["gpu"], _shape(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
+    dense = dense_seconds(rows)
     kinds = {(r["gpu"], r["kernel"], r["pattern"]) for r in rows if r["sparsity"] is not None}
     grids = []
     for gpu, kernel, pattern in sorted(kinds):
@@ -41,13 +46,13 @@ def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
         mine = [
             r for r in rows if (r["gpu"], r["kernel"], r["pattern"]) == kind and r["sparsity"] is not None
         ]
-        shapes = tuple(sorted({_shape(r) for r in mine}, key=_by_size))
+        shapes = tuple(sorted({shape_text(r) for r in mine}, key=_by_size))
         sparsities = tuple(sorted({r["sparsity"] for r in mine}))
         speedups = np.full((len(shapes), len(sparsities)), np.nan)
         for r in mine:
-            base = dense.get((gpu, _shape(r)))
+            base = dense.get((gpu, shape_text(r)))
             if r["seconds"] and base:
-                place = shapes.index(_shape(r)), sparsities.index(r["sparsity"])
+                place = shapes.index(shape_text(r)), sparsities.index(r["sparsity"])
                 speedups[place] = base / r["seconds"]
         grids.append(SpeedupGrid(gpu, kernel, pattern, shapes, sparsities, speedups))
     return grids
@@ -119,7 +124,8 @@ def _write_numbers(axes: "Axes", grid: SpeedupGrid, norm: Callable[[float], floa
         axes.text(column, row, text, ha="center", va="center", fontsize="small", color=colour)
 
 
-def _shape(row: Row) -> str:
+def shape_text(row: Row) -> str:
+    """Return the sizes of a product, such as `4096x4096x2048`."""
     return f"{row['m']}x{row['k']}x{row['n']}"
 
 

@@ -29,6 +29,7 @@ from prunecast.arguments import checked
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.sweep.cases import GroupKey, SweepCase, SweepStore, expand, groups_of
 from prunecast.codesign.sweep.equal_importance import at_equal_importance, importance_of_group
+from prunecast.codesign.sweep.table import SweepTable
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
@@ -148,7 +149,8 @@ def run_sweep(
             raise
         raise BadInput(
             f"a worker died, killed or out of memory: {done} of {len(todo)} cases are stored and a rerun "
-            "goes on from there; fewer --workers need less memory"
+            "goes on from there; fewer --workers need less memory, and a script that sweeps needs "
+            "`if __name__ == '__main__':`"
         ) from None
     return SweepSummary(len(cases), known, done, refused)
 
@@ -165,7 +167,7 @@ def sweep(
     as_important_as: str | None = None,
     progress: Progress = silent,
     **options: Any,
-) -> list[dict[str, Any]]:
+) -> SweepTable:
     """Predict GPUs x patterns x sparsities x shapes (M, K, N) and return all rows that `output` then holds.
 
     Parameters
@@ -185,7 +187,7 @@ def sweep(
         cases = at_equal_importance(cases, as_important_as)
     with open_executor(executor, workers) as where, SweepStore(output) as store:
         run_sweep(cases, store, where, progress)
-        return store.rows()
+        return SweepTable(rows=tuple(store.rows()))
 
 
 def _results(

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.validation.judged import ErrorSummary, Judged, summarise
-
-COLOURS = {"simulator": "#1f6f8b", "model": "#d1603d"}
+from prunecast.validation.scatter import draw_scatter
 
 
 class _Bin(NamedTuple):
@@ -50,28 +49,15 @@ GROUPINGS: dict[str, Callable[[Judged], str]] = {
 _ORDER = {b.label: place for bins in (_SPARSITY, _IMBALANCE, _SIZE, _TOKENS) for place, b in enumerate(bins)}
 
 
-def draw_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str], path: Path) -> bool:
+def write_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str], path: Path) -> bool:
     """Write a PNG of the rows that count; return False, and write no file, if none do."""
     from prunecast.axes import new_axes, write_figure
-    from prunecast.codesign.pictures.comparisons import Series, draw_agreement
 
-    series = []
-    for engine in engines:
-        for use in ("judge", "fit"):
-            own = [row for row in rows if row.counts and row.case.use == use]
-            measured_s = [float(row.measured.seconds or 0.0) for row in own]
-            predicted_s = [row.predicted[engine].seconds for row in own]
-            label = f"{engine}, {use}"
-            if own:
-                series.append(Series(label, COLOURS[engine], measured_s, predicted_s, filled=use == "judge"))
-    if not series:
-        return False
     axes = new_axes(3.6, 3.4)
-    draw_agreement(series, axes, band=0.1)
-    axes.set_title(title)
-    axes.legend(fontsize=6, frameon=False)
-    write_figure(axes, path)
-    return True
+    is_drawn = draw_scatter(rows, title, engines, axes)
+    if is_drawn:
+        write_figure(axes, path)
+    return is_drawn
 
 
 class _Group(NamedTuple):

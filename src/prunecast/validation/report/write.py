@@ -10,7 +10,7 @@ from prunecast.text import table_markdown
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import ErrorSummary, Judged
 from prunecast.validation.records import Run, read_runs
-from prunecast.validation.report.figures import GROUPINGS, draw_scatter, grouped
+from prunecast.validation.report.figures import GROUPINGS, grouped, write_scatter
 from prunecast.validation.report.sections import (
     Crossing,
     board_spreads,
@@ -186,7 +186,7 @@ def _figures(validation: Validation, folder: Path) -> str:
     for family in sorted({row.family for row in validation.rows}):
         own = [row for row in validation.rows if row.family == family and row.case.state == "burst"]
         file = folder / f"{family.replace(':', '-')}.png"
-        if draw_scatter(own, f"{family}, burst", validation.engines, file):
+        if write_scatter(own, f"{family}, burst", validation.engines, file):
             links.append(f"![{family}]({folder.name}/{file.name})")
     return "## Scatter\n\n" + " ".join(links) if links else ""
 

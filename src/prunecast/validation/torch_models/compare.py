@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prunecast.codesign.provenance import headed
+from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.text import Cells, percent
 from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import files_of
 
-SCHEMA_VERSION = 1
 WITH_ZEROS = "zeros"
 """Word in names of dense variants with the pruned model's weights and zeros: none that a user would run."""
 
@@ -31,8 +34,9 @@ class Beside(NamedTuple):
         return self.predicted_us / self.measured_us - 1.0
 
 
-class ModelValidation(NamedTuple):
-    """What one model takes, dense and sparse, each in its fastest variant."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelValidation(Result):
+    """Measured and predicted times of one model, dense and sparse, each in its fastest variant."""
 
     case: Case
     gpu: str
@@ -53,21 +57,40 @@ class ModelValidation(NamedTuple):
             self.dense.predicted_us / self.sparse.predicted_us,
         )
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat record a row of the table."""
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table: dense, sparse and their ratio."""
         return [{**each._asdict(), "error": each.error} for each in (self.dense, self.sparse, self.speedups)]
 
     def document(self) -> dict[str, Any]:
-        """What `--json` and the record hold."""
-        return {
-            "schema_version": SCHEMA_VERSION,
+        """Return the JSON object of `--json` and of the record."""
+        content = {
             "case": self.case.name,
             "gpu": self.gpu,
             "engine": self.engine,
-            "rows": self.rows(),
+            "rows": self.frame_rows(),
             "predicted_seconds": self.predicted,
             "measured": self.measured,
         }
+        return headed(content)
+
+    def cells(self) -> list[Cells]:
+        """Return the rows as texts: times, and the speedup."""
+        ratio = self.speedups
+        return [
+            {
+                "what": each.what,
+                "fastest as": "" if each == ratio else each.variant,
+                "measured": f"{each.measured_us:.2f}x" if each == ratio else f"{each.measured_us:.1f} us",
+                "predicted": f"{each.predicted_us:.2f}x" if each == ratio else f"{each.predicted_us:.1f} us",
+                "error %": percent(each.error),
+            }
+            for each in (self.dense, self.sparse, ratio)
+        ]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Variants that did not run, each with its reason."""
+        return tuple(f"{name} did not run: {why}" for name, why in self.measured.get("refused", {}).items())
 
 
 def validate_model(
@@ -126,7 +149,15 @@ def beside(
         fastest = min(own, key=own.__getitem__)
         best[kind] = Beside(kind, fastest, own[fastest], 1e6 * time.seconds)
     by_kind = {"dense": predicted.dense.seconds_by_kind, "sparse": predicted.sparse.seconds_by_kind}
-    return ModelValidation(case, gpu.name, engine, best["dense"], best["sparse"], measured, by_kind)
+    return ModelValidation(
+        case=case,
+        gpu=gpu.name,
+        engine=engine,
+        dense=best["dense"],
+        sparse=best["sparse"],
+        measured=measured,
+        predicted=by_kind,
+    )
 
 
 def _check_gpu(gpu: GpuSpec) -> None:

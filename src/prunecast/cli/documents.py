@@ -1,0 +1,585 @@
+"""Types of the JSON objects that commands print with `--json` and write with `-o FILE.json`.
+
+They are the source of the published JSON Schema, docs/reference/json_schema.json (`scripts/json_schema`).
+Names that end in `_seconds`, `_bytes`, `_hz`, `_mhz` or `_w` have that unit, and other times are in seconds
+too. Shares (`sparsity`, `removed`, `retained_importance`) are between 0 and 1. A command may add fields;
+those that are here keep their meaning within one `schema_version`.
+"""
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+Seconds = dict[str, float]
+"""Name of a part -> seconds."""
+
+
+class Header(TypedDict):
+    """Fields of every object: the version of the schema, and of the tool."""
+
+    schema_version: int
+    version: str
+
+
+class Provenance(Header):
+    """Origin of a prediction: GPU and its spec, weights, settings, and the kind of its intervals."""
+
+    gpu: str
+    spec_hash: str
+    source: str | None
+    weights_hash: str
+    seed: int | None
+    tokens: int
+    launch: str
+    l2: str
+    asked: dict[str, Any]
+    interval: str
+
+
+class Prediction(TypedDict):
+    """Predicted time of one product (M, K) x (K, N) with one kernel, with the bounds of a 90 % interval."""
+
+    layer: str
+    m: int
+    k: int
+    n: int
+    dtype: str
+    pattern: str
+    sparsity: float
+    kernel: str
+    engine: str
+    state: str
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    speedup_over_dense: float
+    bound: str
+    note: str
+
+
+class Crossover(TypedDict):
+    """Least sparsity at which a kernel is faster than dense, and the density left; null if there is none."""
+
+    layer: str
+    kernel: str
+    pattern: str
+    sparsity: float | None
+    density: float | None
+
+
+class Skipped(TypedDict):
+    """A layer, or one of its kernels, that was not predicted, with the reason."""
+
+    layer: str
+    kernel: str | None
+    reason: str
+
+
+class MemoryBytes(TypedDict):
+    """Bytes of GPU memory of a pass."""
+
+    weights: float
+    cache: float
+    activations: float
+
+
+class Memory(TypedDict):
+    """GPU memory of a pass, whether it fits, and the largest batch that fits."""
+
+    memory_bytes: MemoryBytes
+    fits: bool
+    largest_batch: int
+
+
+class Power(TypedDict):
+    """Power of a pass that is repeated for seconds, and its time then."""
+
+    watts: float
+    seconds: float
+
+
+class Outcome(Memory):
+    """A pass of a model with one choice of kernels; `seconds_fused` is the time of products and attention."""
+
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    seconds_fused: float
+    seconds_by_kind: Seconds
+    kernels_by_kind: dict[str, list[str]]
+    power: Power
+    cost_per_million: NotRequired[float]
+
+
+class Phase(TypedDict):
+    """A pass of the workload: its sequences, tokens and cached tokens, dense and with the fastest kernels."""
+
+    batch: int
+    tokens: int
+    cached: int
+    all_logits: bool
+    share: float
+    label: str
+    routing: str
+    gpus: int
+    has_images: bool
+    generates: bool
+    dense: Outcome
+    best: Outcome
+
+
+class PassTime(TypedDict):
+    """Mean time of the passes of a model."""
+
+    seconds: float
+    seconds_by_kind: Seconds
+
+
+class WholeModel(TypedDict):
+    """A model including attention, norms and transposes."""
+
+    dense: PassTime
+    best: PassTime
+    gpu_memory_bytes: float
+    phases: list[Phase]
+
+
+class Predict(Provenance):
+    """Output of `predict`; `runs` is how often a pass runs each layer."""
+
+    predictions: list[Prediction]
+    crossovers: list[Crossover]
+    skipped: list[Skipped]
+    runs: NotRequired[Seconds]
+    whole_model: NotRequired[WholeModel]
+
+
+class ComparedRow(TypedDict):
+    """A layer and kernel of each compared prediction, and the ratio of each to the first."""
+
+    layer: str
+    kernel: str
+    n: int
+    pattern: str
+    seconds: list[float]
+    ratio: list[float]
+
+
+class ComparedGpu(TypedDict):
+    """A GPU: time of a pass, tokens or images per second, memory, joules of a token, and the evidence."""
+
+    gpu: str
+    dense_seconds: float
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    per_s: float | None
+    memory_bytes: float | None
+    gpu_bytes: float
+    fits: bool | None
+    largest_batch: int | None
+    joules: float | None
+    cost_per_million: float | None
+    evidence: str
+
+
+class Compare(Header):
+    """Output of `compare`."""
+
+    columns: list[str]
+    rows: list[ComparedRow]
+    unmatched: list[str]
+    gpus: NotRequired[list[ComparedGpu]]
+
+
+class Fact(TypedDict):
+    """A quantity of an explanation."""
+
+    name: str
+    value: float | int | str
+    unit: str
+
+
+class Section(TypedDict):
+    """Facts about one subject."""
+
+    title: str
+    facts: list[Fact]
+
+
+class Advice(TypedDict):
+    """A change, the time with it, and the share of the time that it saves."""
+
+    change: str
+    seconds: float
+    gain: float
+
+
+class Explain(Provenance):
+    """Output of `explain`."""
+
+    predictions: list[Prediction]
+    verdict: str
+    sections: list[Section]
+    advice: list[Advice]
+
+
+class PrunedLayer(TypedDict):
+    """Effect of pruning on one layer."""
+
+    layer: str
+    m: int
+    k: int
+    sparsity: float | None
+    retained_importance: float
+
+
+class Prune(Header):
+    """Output of `prune` with a pattern, and its recipe.json."""
+
+    pattern: str
+    sparsity: float | None
+    scope: str
+    criterion: str
+    seed: int | None
+    weights_hash: str
+    guided_by: NotRequired[Any]
+    weights: str
+    tiles: str | None
+    removed: NotRequired[list[dict[str, Any]]]
+    layers: list[PrunedLayer]
+    skipped: list[Skipped]
+
+
+class Targets(TypedDict):
+    """Requested limits of the pruned model."""
+
+    latency_share: float | None
+    latency_s: float | None
+    speedup: float | None
+    sparsity: float | None
+
+
+class Uniform(TypedDict):
+    """The same share removed from every layer, for comparison."""
+
+    pattern: str
+    removed: float
+    seconds: float
+    retained_importance: float
+
+
+class MemoryChange(TypedDict):
+    """Memory of a pass before and after pruning."""
+
+    batch: int
+    dense: Memory
+    pruned: Memory
+
+
+class ChosenLayer(TypedDict):
+    """The chosen pattern and kernel of one matrix; times are those of all `copies`."""
+
+    layer: str
+    m: int
+    k: int
+    n: int
+    pattern: str
+    kernel: str
+    sparsity: float | None
+    removed: float
+    retained_importance: float
+    seconds: float
+    dense_seconds: float
+    copies: int
+
+
+class FrontPoint(TypedDict):
+    """A point of the Pareto front of time and retained importance."""
+
+    seconds: float
+    retained_importance: float
+    sparsity: float
+
+
+class PruneToTime(Header):
+    """Output of `prune` with a time, and its recipe.json."""
+
+    source: str
+    weights: str | None
+    tiles: str | None
+    gpu: str
+    spec_hash: str
+    engine: str
+    l2: str
+    dtype: str
+    criterion: str
+    offered: str
+    workload: str | None
+    runtime: str
+    targets: Targets
+    uniform: list[Uniform]
+    unpruned_seconds: float | None
+    removed: NotRequired[list[dict[str, Any]]]
+    seconds: float
+    dense_seconds: float
+    retained_importance: float
+    sparsity: float
+    memory: list[MemoryChange]
+    gpu_memory_bytes: float
+    layers: list[ChosenLayer]
+    front: list[FrontPoint]
+
+
+class Plain(TypedDict):
+    """The result of the search without a study."""
+
+    seconds: float
+    retained_importance: float
+    sparsity: float
+
+
+class Trial(TypedDict):
+    """A trial of a study; `reason` says why it has no result."""
+
+    trial: int
+    patterns: dict[str, str]
+    seconds: float | None
+    retained_importance: float | None
+    sparsity: float | None
+    same_as: int | None
+    reason: str
+
+
+class Study(TypedDict):
+    """All trials of a study."""
+
+    name: str
+    space_version: int
+    seed: int
+    best_trial: int
+    plain: Plain
+    trials: list[Trial]
+    pareto: list[dict[str, Any]]
+
+
+class Search(PruneToTime):
+    """Output of `search`: the best trial, and the study."""
+
+    study: Study
+
+
+class ValidatedRow(TypedDict):
+    """A measured case and its prediction; `error` is predicted over measured, less 1."""
+
+    case: str
+    m: int
+    k: int
+    n: int
+    dtype: str
+    pattern: str
+    sparsity: float
+    distribution: str
+    kernel: str
+    engine: str
+    state: str
+    use: str
+    measured_seconds: float | None
+    predicted_seconds: float | None
+    error: float | None
+    spread: float | None
+    boards: int
+    board_spread: float | None
+    clock_mhz: float | None
+    predicted_clock_mhz: float | None
+    predicted_cycles: float | None
+    power_w: float | None
+    throttle: str | None
+    bound: str | None
+    counts: bool
+    marks: str
+    note: str
+
+
+class Family(TypedDict):
+    """Errors of one kernel, state and engine."""
+
+    kernel: str
+    state: str
+    engine: str
+    use: str
+    cases: int
+    mape: float
+    p90: float
+    bias: float
+    worst: float
+    worst_case: str
+    spearman: float | None
+
+
+class Validate(Header):
+    """Output of `validate` for a suite or records."""
+
+    gpu: str
+    spec_hash: str
+    records: list[str]
+    rows: list[ValidatedRow]
+    families: list[Family]
+
+
+class ValidatedModelRow(TypedDict):
+    """Measured and predicted microseconds of a model, dense or sparse, or their ratio."""
+
+    what: str
+    variant: str
+    measured_us: float
+    predicted_us: float
+    error: float
+
+
+class ValidateModel(Header):
+    """Output of `validate --model`."""
+
+    case: str
+    gpu: str
+    engine: str
+    rows: list[ValidatedModelRow]
+    predicted_seconds: dict[str, Seconds]
+    measured: dict[str, Any]
+
+
+class Quantity(TypedDict):
+    """A measured quantity of a GPU and how it was measured."""
+
+    quantity: str
+    value: float | int
+    how: str
+
+
+class Calibrate(Header):
+    """Output of `calibrate`."""
+
+    base: str
+    spec: str
+    quantities: list[Quantity]
+
+
+class GpuSummary(TypedDict):
+    """A known GPU."""
+
+    name: str
+    title: str
+    compute_capability: float
+    sm_count: int
+    max_clock_hz: float
+    dram_peak_bytes_per_s: float
+    l2_bytes: int
+    tensor_fp16_peak_flop_per_s: float
+    checked_against: str
+    spec_hash: str
+
+
+class Gpus(Header):
+    """Output of `gpus`."""
+
+    gpus: list[GpuSummary]
+
+
+class GpuQuantity(TypedDict):
+    """A number of a GPU with its unit, kind and source."""
+
+    quantity: str
+    value: Any
+    unit: str
+    kind: str
+    source: str
+
+
+class Gpu(Header):
+    """Output of `gpus NAME`."""
+
+    gpu: str
+    title: str
+    spec_hash: str
+    quantities: list[GpuQuantity]
+
+
+class KernelCost(TypedDict):
+    """A fitted cost of a kernel on an architecture."""
+
+    kernel: str
+    cost: str
+    value: float | int
+    unit: str
+    kind: str
+    date: str
+    meaning: str
+    source: str
+    worth: str
+
+
+class GpuKernels(Header):
+    """Output of `gpus NAME --kernels`."""
+
+    gpu: str
+    architecture: str
+    costs: list[KernelCost]
+
+
+class PatternFamily(TypedDict):
+    """A family of patterns and the kernels that run it."""
+
+    family: str
+    example: str
+    kernels: list[str]
+    meaning: str
+
+
+class Patterns(Header):
+    """Output of `patterns`."""
+
+    patterns: list[PatternFamily]
+
+
+class SweptCase(TypedDict):
+    """A case of a sweep; `error` is the reason if it cannot be run."""
+
+    key: str
+    gpu: str
+    m: int
+    k: int
+    n: int
+    dtype: str
+    pattern: str
+    sparsity: float | None
+    kernel: str
+    engine: str
+    state: str
+    launch: str
+    seed: int
+    seconds: float | None
+    sparsity_reached: float | None
+    bound: str | None
+    error: str | None
+    speedup_over_dense: float | None
+
+
+class Sweep(Header):
+    """Output of `sweep`."""
+
+    rows: list[SweptCase]
+
+
+DOCUMENTS: dict[str, tuple[type, ...]] = {
+    "predict": (Predict,),
+    "compare": (Compare,),
+    "explain": (Explain,),
+    "prune": (Prune, PruneToTime),
+    "search": (Search,),
+    "validate": (Validate, ValidateModel),
+    "calibrate": (Calibrate,),
+    "gpus": (Gpus, Gpu, GpuKernels),
+    "patterns": (Patterns,),
+    "sweep": (Sweep,),
+}
+"""Command -> the types of the JSON objects that it prints."""

@@ -1,0 +1,100 @@
+"""`SweepTable`: the results of a sweep, one row for each case."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prunecast.codesign.provenance import headed
+from prunecast.codesign.result import Result
+from prunecast.codesign.sweep.pictures import dense_seconds, draw_grid, shape_text, speedup_grids
+from prunecast.errors import BadInput
+from prunecast.text import Cells, microseconds, percent, table_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS = ("gpu", "shape", "pattern", "kernel", "note")
+"""Columns of text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SweepTable(Result):
+    """The results of a sweep. Its elements are rows, dictionaries.
+
+    Parameters
+    ----------
+    rows : one dictionary for each case, with `seconds` None and the reason in `error` if it cannot be run
+    """
+
+    rows: tuple[dict[str, Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        return self.rows[place]
+
+    def __str__(self) -> str:
+        return table_text(self.cells(), words=WORDS)
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object of `prunecast sweep --json`."""
+        return headed({"rows": self.frame_rows()})
+
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each case, with its speedup over the dense product if the sweep has that."""
+        dense_s = dense_seconds(self.rows)
+        found = []
+        for row in self.rows:
+            base_s = dense_s.get((row["gpu"], shape_text(row)))
+            speedup = base_s / row["seconds"] if base_s and row["seconds"] else None
+            found.append({**row, "speedup_over_dense": speedup})
+        return found
+
+    def cells(self) -> list[Cells]:
+        """Return the table as texts."""
+        return [
+            {
+                "gpu": row["gpu"],
+                "shape": shape_text(row),
+                "pattern": row["pattern"],
+                "kernel": row["kernel"],
+                "removed %": "" if row["sparsity"] is None else percent(row["sparsity"]),
+                "time us": microseconds(row["seconds"]) if row["seconds"] else "-",
+                "speedup": "" if not row["speedup_over_dense"] else f"{row['speedup_over_dense']:.2f}x",
+            }
+            for row in self.frame_rows()
+        ]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The first reason for which a kernel cannot run a case, and the number of these cases."""
+        refused = [row for row in self.rows if row["error"]]
+        return (f"{len(refused)} cases cannot be run, the first: {refused[0]['error']}",) if refused else ()
+
+    def plot(self, kernel: str | None = None) -> "Figure":
+        """Draw the speedups of one kernel as a heat map, as a new Matplotlib figure.
+
+        Parameters
+        ----------
+        kernel : None for the first one that has several sparsities
+
+        Raises
+        ------
+        BadInput : no such grid of results
+        """
+        from prunecast.axes import new_axes
+
+        grids = [grid for grid in speedup_grids(self.rows) if kernel in (None, grid.kernel)]
+        if not grids:
+            raise BadInput(
+                f"wanted a pattern at several sparsities and dense beside it for {kernel or 'any'}"
+            )
+        axes = new_axes(7.0, 1.6 + 0.3 * len(grids[0].shapes))
+        draw_grid(grids[0], axes)
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        return figure
