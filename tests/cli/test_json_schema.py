@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from prunecast.cli import documents, main
 from prunecast.cli.documents import DOCUMENTS
-from prunecast.validation.derive_spec import Calibration, Derived
+from prunecast.validation.derive_spec import CalibratedSpec, Derived
 from prunecast.validation.torch_models.compare import Beside, ModelValidation
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.workload.graph.shapes import Pass
@@ -53,7 +53,7 @@ def test_a_command_prints_what_the_schema_describes(case, tmp_path, monkeypatch,
 
 def test_results_of_measurements_are_what_the_schema_describes():
     """No GPU: the results are built from invented measurements."""
-    found = Calibration(base="t4", spec="own.toml", quantities={"sm_count": Derived(40, "read")})
+    found = CalibratedSpec(base="t4", spec="own.toml", quantities={"sm_count": Derived(40, "read")})
     check("Calibrate", found.document())
     assert len(found.cells()) == len(found.frame_rows()) == 1
     case = Case("bert-base", Pass(8), 0.75, "tile-wise:128", None)

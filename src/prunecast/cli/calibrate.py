@@ -14,7 +14,7 @@ from prunecast.files import Output, OutputFile
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
-    from prunecast.validation.derive_spec import Calibration
+    from prunecast.validation.derive_spec import CalibratedSpec
 
 
 RAW = ".raw.json"
@@ -58,12 +58,12 @@ def calibrate(
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
     to = printed.destination()
     from prunecast.files import write_text_aside
-    from prunecast.validation.derive_spec import Calibration, base_for, derive, read_raw, spec_file
+    from prunecast.validation.derive_spec import CalibratedSpec, base_for, derive, read_raw, spec_file
 
     document = _measured(gpu, spec.with_suffix(RAW)) if raw is None else read_raw(raw)
     base = gpu or base_for(document.get("device") or {})
     write_text_aside(spec, spec_file(base, document, name=spec.stem))
-    found = Calibration(base=base, spec=str(spec), quantities=derive(document["raw"]))
+    found = CalibratedSpec(base=base, spec=str(spec), quantities=derive(document["raw"]))
     deliver(to, Report(found.document(), found.frame_rows(), lambda page: _show(found, page)))
 
 
@@ -84,6 +84,6 @@ def _measured(gpu: str | None, path: Path) -> dict[str, Any]:
     return document
 
 
-def _show(found: "Calibration", page: "Page") -> None:
+def _show(found: "CalibratedSpec", page: "Page") -> None:
     page.table(found.cells(), words=("quantity", "how"))
     page.say("", f"Written: {found.spec}; {'; '.join(found.notes)}.")

@@ -39,7 +39,7 @@ class Derived(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration(Result):
+class CalibratedSpec(Result):
     """The measured quantities of a GPU, and the spec file that holds them.
 
     Parameters
