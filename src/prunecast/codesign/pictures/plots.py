@@ -4,6 +4,7 @@ The roofline shows the attained rate over useful FLOP per byte. The timeline sho
 and of the tensor pipes.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,6 +22,9 @@ from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.simulate import record
 from prunecast.workload.engines import Outcome
+
+LABEL_HEIGHT = 3.0
+"""Ratio of two ceilings below which the label of one would cover that of the other. Kind: choice."""
 
 
 class RooflinePoint(Protocol):
@@ -58,17 +62,19 @@ def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palet
     log_axis(axes, "x", left, right)
     log_axis(axes, "y", lowest, 4 * highest)
     _draw_slopes(gpu, axes, palette, top=highest)
-    for peak in sorted(set(peaks.values())):
+    levels = sorted(set(peaks.values()))
+    for peak, above in zip(levels, [*levels[1:], math.inf], strict=True):
         name = ", ".join(name for name in peaks if peaks[name] == peak)
         colour = palette.ink if peak == highest else palette.faint
         axes.axhline(peak, color=colour, lw=1, gid=tip(f"{name}: {peak:.3g} TFLOP/s"))
+        is_close = above < LABEL_HEIGHT * peak  # its name would cover that of the line above
         axes.annotate(
             name,
             (right, peak),
-            (-2, 3),
+            (-2, -3 if is_close else 3),
             textcoords="offset points",
             ha="right",
-            va="bottom",
+            va="top" if is_close else "bottom",
             fontsize="small",
         )
     axes.set(xlabel="useful FLOP per byte", ylabel="TFLOP/s")
