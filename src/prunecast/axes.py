@@ -32,7 +32,7 @@ class Palette:
     series: Mapping[str, str]
 
     def of(self, kernel: str) -> str:
-        """The colour that stands for a kernel in every picture."""
+        """Return the colour of a kernel, the same in every picture."""
         return self.series.get(kernel, self.ink)
 
 

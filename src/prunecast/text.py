@@ -17,7 +17,8 @@ def printable(text: str) -> str:
 
 
 def significant(value: Any) -> str:
-    """Three significant digits: 1234.5 -> 1234, 0.012345 -> 0.0123; whole numbers in full, text as it is.
+    """Return three significant digits: 1234.5 gives 1234, 0.012345 gives 0.0123. Whole numbers are given in
+    full, text unchanged.
 
     What rounding left of nothing, 4.7e-16, is 0.
     """
@@ -34,7 +35,7 @@ def microseconds(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.754 -> 75.4."""
+    """Return a share in percent with one decimal: 0.754 gives 75.4."""
     return f"{100 * share:.1f}"
 
 

@@ -39,7 +39,7 @@ PRINTED = {
 
 def check(kind, document):
     """An object is the type's: unknown fields would be lost in what is read, and missing ones are refused."""
-    assert TypeAdapter(getattr(documents, kind)).validate_python(document) == document
+    assert TypeAdapter(getattr(documents, f"{kind}Json")).validate_python(document) == document
 
 
 @pytest.mark.parametrize("case", PRINTED)
@@ -71,7 +71,7 @@ def test_results_of_measurements_are_what_the_schema_describes():
 def test_every_command_with_json_has_a_type():
     tested = {arguments[0] for arguments in PRINTED.values()}
     assert tested | {"calibrate"} == DOCUMENTS.keys()
-    kinds = {kind.__name__ for kinds in DOCUMENTS.values() for kind in kinds}
+    kinds = {kind.__name__.removesuffix("Json") for kinds in DOCUMENTS.values() for kind in kinds}
     assert kinds == {case.partition(",")[0] for case in PRINTED} | {"Calibrate", "ValidateModel"}
 
 

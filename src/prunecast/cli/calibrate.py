@@ -14,7 +14,6 @@ from prunecast.files import Output, OutputFile
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
-    from prunecast.validation.derive_spec import CalibratedSpec
 
 
 RAW = ".raw.json"
@@ -64,7 +63,12 @@ def calibrate(
     base = gpu or base_for(document.get("device") or {})
     write_text_aside(spec, spec_file(base, document, name=spec.stem))
     found = CalibratedSpec(base=base, spec=str(spec), quantities=derive(document["raw"]))
-    deliver(to, Report(found.document(), found.frame_rows(), lambda page: _show(found, page)))
+
+    def shown(page: "Page") -> None:
+        page.table(found.cells(), words=("quantity", "how"))
+        page.say("", f"Written: {found.spec}; {'; '.join(found.notes)}.")
+
+    deliver(to, Report(found.document(), found.frame_rows(), shown))
 
 
 def _measured(gpu: str | None, path: Path) -> dict[str, Any]:
@@ -82,8 +86,3 @@ def _measured(gpu: str | None, path: Path) -> dict[str, Any]:
         document = measure_raw(base, progress)
     write_text_aside(path, json.dumps(document, indent=1) + "\n")
     return document
-
-
-def _show(found: "CalibratedSpec", page: "Page") -> None:
-    page.table(found.cells(), words=("quantity", "how"))
-    page.say("", f"Written: {found.spec}; {'; '.join(found.notes)}.")

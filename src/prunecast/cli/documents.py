@@ -14,14 +14,14 @@ Seconds = dict[str, float]
 """Name of a part -> seconds."""
 
 
-class Header(TypedDict):
+class HeaderJson(TypedDict):
     """Fields of every object: the version of the schema, and of the tool."""
 
     schema_version: int
     version: str
 
 
-class Provenance(Header):
+class ProvenanceJson(HeaderJson):
     """Origin of a prediction: GPU and its spec, weights, settings, and the kind of its intervals."""
 
     gpu: str
@@ -36,7 +36,7 @@ class Provenance(Header):
     interval: str
 
 
-class Prediction(TypedDict):
+class PredictionJson(TypedDict):
     """Predicted time of one product (M, K) x (K, N) with one kernel, with the bounds of a 90 % interval."""
 
     layer: str
@@ -57,7 +57,7 @@ class Prediction(TypedDict):
     note: str
 
 
-class Crossover(TypedDict):
+class CrossoverJson(TypedDict):
     """Least sparsity at which a kernel is faster than dense, and the density left; null if there is none."""
 
     layer: str
@@ -67,7 +67,7 @@ class Crossover(TypedDict):
     density: float | None
 
 
-class Skipped(TypedDict):
+class SkippedJson(TypedDict):
     """A layer, or one of its kernels, that was not predicted, with the reason."""
 
     layer: str
@@ -75,7 +75,7 @@ class Skipped(TypedDict):
     reason: str
 
 
-class MemoryBytes(TypedDict):
+class MemoryBytesJson(TypedDict):
     """Bytes of GPU memory of a pass."""
 
     weights: float
@@ -83,22 +83,22 @@ class MemoryBytes(TypedDict):
     activations: float
 
 
-class Memory(TypedDict):
+class MemoryJson(TypedDict):
     """GPU memory of a pass, whether it fits, and the largest batch that fits."""
 
-    memory_bytes: MemoryBytes
+    memory_bytes: MemoryBytesJson
     fits: bool
     largest_batch: int
 
 
-class Power(TypedDict):
+class PowerJson(TypedDict):
     """Power of a pass that is repeated for seconds, and its time then."""
 
     watts: float
     seconds: float
 
 
-class Outcome(Memory):
+class OutcomeJson(MemoryJson):
     """A pass of a model with one choice of kernels; `seconds_fused` is the time of products and attention."""
 
     seconds: float
@@ -107,11 +107,11 @@ class Outcome(Memory):
     seconds_fused: float
     seconds_by_kind: Seconds
     kernels_by_kind: dict[str, list[str]]
-    power: Power
+    power: PowerJson
     cost_per_million: NotRequired[float]
 
 
-class Phase(TypedDict):
+class PhaseJson(TypedDict):
     """A pass of the workload: its sequences, tokens and cached tokens, dense and with the fastest kernels."""
 
     batch: int
@@ -124,37 +124,37 @@ class Phase(TypedDict):
     gpus: int
     has_images: bool
     generates: bool
-    dense: Outcome
-    best: Outcome
+    dense: OutcomeJson
+    best: OutcomeJson
 
 
-class PassTime(TypedDict):
+class PassTimeJson(TypedDict):
     """Mean time of the passes of a model."""
 
     seconds: float
     seconds_by_kind: Seconds
 
 
-class WholeModel(TypedDict):
+class WholeModelJson(TypedDict):
     """A model including attention, norms and transposes."""
 
-    dense: PassTime
-    best: PassTime
+    dense: PassTimeJson
+    best: PassTimeJson
     gpu_memory_bytes: float
-    phases: list[Phase]
+    phases: list[PhaseJson]
 
 
-class Predict(Provenance):
+class PredictJson(ProvenanceJson):
     """Output of `predict`; `runs` is how often a pass runs each layer."""
 
-    predictions: list[Prediction]
-    crossovers: list[Crossover]
-    skipped: list[Skipped]
+    predictions: list[PredictionJson]
+    crossovers: list[CrossoverJson]
+    skipped: list[SkippedJson]
     runs: NotRequired[Seconds]
-    whole_model: NotRequired[WholeModel]
+    whole_model: NotRequired[WholeModelJson]
 
 
-class ComparedRow(TypedDict):
+class ComparedRowJson(TypedDict):
     """A layer and kernel of each compared prediction, and the ratio of each to the first."""
 
     layer: str
@@ -165,7 +165,7 @@ class ComparedRow(TypedDict):
     ratio: list[float]
 
 
-class ComparedGpu(TypedDict):
+class ComparedGpuJson(TypedDict):
     """A GPU: time of a pass, tokens or images per second, memory, joules of a token, and the evidence."""
 
     gpu: str
@@ -183,16 +183,16 @@ class ComparedGpu(TypedDict):
     evidence: str
 
 
-class Compare(Header):
+class CompareJson(HeaderJson):
     """Output of `compare`."""
 
     columns: list[str]
-    rows: list[ComparedRow]
+    rows: list[ComparedRowJson]
     unmatched: list[str]
-    gpus: NotRequired[list[ComparedGpu]]
+    gpus: NotRequired[list[ComparedGpuJson]]
 
 
-class Fact(TypedDict):
+class FactJson(TypedDict):
     """A quantity of an explanation."""
 
     name: str
@@ -200,14 +200,14 @@ class Fact(TypedDict):
     unit: str
 
 
-class Section(TypedDict):
+class SectionJson(TypedDict):
     """Facts about one subject."""
 
     title: str
-    facts: list[Fact]
+    facts: list[FactJson]
 
 
-class Advice(TypedDict):
+class AdviceJson(TypedDict):
     """A change, the time with it, and the share of the time that it saves."""
 
     change: str
@@ -215,16 +215,16 @@ class Advice(TypedDict):
     gain: float
 
 
-class Explain(Provenance):
+class ExplainJson(ProvenanceJson):
     """Output of `explain`."""
 
-    predictions: list[Prediction]
+    predictions: list[PredictionJson]
     verdict: str
-    sections: list[Section]
-    advice: list[Advice]
+    sections: list[SectionJson]
+    advice: list[AdviceJson]
 
 
-class PrunedLayer(TypedDict):
+class PrunedLayerJson(TypedDict):
     """Effect of pruning on one layer."""
 
     layer: str
@@ -234,7 +234,7 @@ class PrunedLayer(TypedDict):
     retained_importance: float
 
 
-class Prune(Header):
+class PruneJson(HeaderJson):
     """Output of `prune` with a pattern, and its recipe.json."""
 
     pattern: str
@@ -247,11 +247,11 @@ class Prune(Header):
     weights: str
     tiles: str | None
     removed: NotRequired[list[dict[str, Any]]]
-    layers: list[PrunedLayer]
-    skipped: list[Skipped]
+    layers: list[PrunedLayerJson]
+    skipped: list[SkippedJson]
 
 
-class Targets(TypedDict):
+class TargetsJson(TypedDict):
     """Requested limits of the pruned model."""
 
     latency_share: float | None
@@ -260,7 +260,7 @@ class Targets(TypedDict):
     sparsity: float | None
 
 
-class Uniform(TypedDict):
+class UniformJson(TypedDict):
     """The same share removed from every layer, for comparison."""
 
     pattern: str
@@ -269,15 +269,15 @@ class Uniform(TypedDict):
     retained_importance: float
 
 
-class MemoryChange(TypedDict):
+class MemoryChangeJson(TypedDict):
     """Memory of a pass before and after pruning."""
 
     batch: int
-    dense: Memory
-    pruned: Memory
+    dense: MemoryJson
+    pruned: MemoryJson
 
 
-class ChosenLayer(TypedDict):
+class ChosenLayerJson(TypedDict):
     """The chosen pattern and kernel of one matrix; times are those of all `copies`."""
 
     layer: str
@@ -294,7 +294,7 @@ class ChosenLayer(TypedDict):
     copies: int
 
 
-class FrontPoint(TypedDict):
+class FrontPointJson(TypedDict):
     """A point of the Pareto front of time and retained importance."""
 
     seconds: float
@@ -302,7 +302,7 @@ class FrontPoint(TypedDict):
     sparsity: float
 
 
-class PruneToTime(Header):
+class PruneToTimeJson(HeaderJson):
     """Output of `prune` with a time, and its recipe.json."""
 
     source: str
@@ -317,21 +317,21 @@ class PruneToTime(Header):
     offered: str
     workload: str | None
     runtime: str
-    targets: Targets
-    uniform: list[Uniform]
+    targets: TargetsJson
+    uniform: list[UniformJson]
     unpruned_seconds: float | None
     removed: NotRequired[list[dict[str, Any]]]
     seconds: float
     dense_seconds: float
     retained_importance: float
     sparsity: float
-    memory: list[MemoryChange]
+    memory: list[MemoryChangeJson]
     gpu_memory_bytes: float
-    layers: list[ChosenLayer]
-    front: list[FrontPoint]
+    layers: list[ChosenLayerJson]
+    front: list[FrontPointJson]
 
 
-class Plain(TypedDict):
+class PlainJson(TypedDict):
     """The result of the search without a study."""
 
     seconds: float
@@ -339,7 +339,7 @@ class Plain(TypedDict):
     sparsity: float
 
 
-class Trial(TypedDict):
+class TrialJson(TypedDict):
     """A trial of a study; `reason` says why it has no result."""
 
     trial: int
@@ -351,25 +351,25 @@ class Trial(TypedDict):
     reason: str
 
 
-class Study(TypedDict):
+class StudyJson(TypedDict):
     """All trials of a study."""
 
     name: str
     space_version: int
     seed: int
     best_trial: int
-    plain: Plain
-    trials: list[Trial]
+    plain: PlainJson
+    trials: list[TrialJson]
     pareto: list[dict[str, Any]]
 
 
-class Search(PruneToTime):
+class SearchJson(PruneToTimeJson):
     """Output of `search`: the best trial, and the study."""
 
-    study: Study
+    study: StudyJson
 
 
-class ValidatedRow(TypedDict):
+class ValidatedRowJson(TypedDict):
     """A measured case and its prediction; `error` is predicted over measured, less 1."""
 
     case: str
@@ -401,7 +401,7 @@ class ValidatedRow(TypedDict):
     note: str
 
 
-class Family(TypedDict):
+class FamilyJson(TypedDict):
     """Errors of one kernel, state and engine."""
 
     kernel: str
@@ -417,17 +417,17 @@ class Family(TypedDict):
     spearman: float | None
 
 
-class Validate(Header):
+class ValidateJson(HeaderJson):
     """Output of `validate` for a suite or records."""
 
     gpu: str
     spec_hash: str
     records: list[str]
-    rows: list[ValidatedRow]
-    families: list[Family]
+    rows: list[ValidatedRowJson]
+    families: list[FamilyJson]
 
 
-class ValidatedModelRow(TypedDict):
+class ValidatedModelRowJson(TypedDict):
     """Measured and predicted microseconds of a model, dense or sparse, or their ratio."""
 
     what: str
@@ -437,18 +437,18 @@ class ValidatedModelRow(TypedDict):
     error: float
 
 
-class ValidateModel(Header):
+class ValidateModelJson(HeaderJson):
     """Output of `validate --model`."""
 
     case: str
     gpu: str
     engine: str
-    rows: list[ValidatedModelRow]
+    rows: list[ValidatedModelRowJson]
     predicted_seconds: dict[str, Seconds]
     measured: dict[str, Any]
 
 
-class Quantity(TypedDict):
+class QuantityJson(TypedDict):
     """A measured quantity of a GPU and how it was measured."""
 
     quantity: str
@@ -456,15 +456,15 @@ class Quantity(TypedDict):
     how: str
 
 
-class Calibrate(Header):
+class CalibrateJson(HeaderJson):
     """Output of `calibrate`."""
 
     base: str
     spec: str
-    quantities: list[Quantity]
+    quantities: list[QuantityJson]
 
 
-class GpuSummary(TypedDict):
+class GpuSummaryJson(TypedDict):
     """A known GPU."""
 
     name: str
@@ -479,13 +479,13 @@ class GpuSummary(TypedDict):
     spec_hash: str
 
 
-class Gpus(Header):
+class GpusJson(HeaderJson):
     """Output of `gpus`."""
 
-    gpus: list[GpuSummary]
+    gpus: list[GpuSummaryJson]
 
 
-class GpuQuantity(TypedDict):
+class GpuQuantityJson(TypedDict):
     """A number of a GPU with its unit, kind and source."""
 
     quantity: str
@@ -495,16 +495,16 @@ class GpuQuantity(TypedDict):
     source: str
 
 
-class Gpu(Header):
+class GpuJson(HeaderJson):
     """Output of `gpus NAME`."""
 
     gpu: str
     title: str
     spec_hash: str
-    quantities: list[GpuQuantity]
+    quantities: list[GpuQuantityJson]
 
 
-class KernelCost(TypedDict):
+class KernelCostJson(TypedDict):
     """A fitted cost of a kernel on an architecture."""
 
     kernel: str
@@ -518,15 +518,15 @@ class KernelCost(TypedDict):
     worth: str
 
 
-class GpuKernels(Header):
+class GpuKernelsJson(HeaderJson):
     """Output of `gpus NAME --kernels`."""
 
     gpu: str
     architecture: str
-    costs: list[KernelCost]
+    costs: list[KernelCostJson]
 
 
-class PatternFamily(TypedDict):
+class PatternFamilyJson(TypedDict):
     """A family of patterns and the kernels that run it."""
 
     family: str
@@ -535,13 +535,13 @@ class PatternFamily(TypedDict):
     meaning: str
 
 
-class Patterns(Header):
+class PatternsJson(HeaderJson):
     """Output of `patterns`."""
 
-    patterns: list[PatternFamily]
+    patterns: list[PatternFamilyJson]
 
 
-class SweptCase(TypedDict):
+class SweptCaseJson(TypedDict):
     """A case of a sweep; `error` is the reason if it cannot be run."""
 
     key: str
@@ -564,22 +564,22 @@ class SweptCase(TypedDict):
     speedup_over_dense: float | None
 
 
-class Sweep(Header):
+class SweepJson(HeaderJson):
     """Output of `sweep`."""
 
-    rows: list[SweptCase]
+    rows: list[SweptCaseJson]
 
 
 DOCUMENTS: dict[str, tuple[type, ...]] = {
-    "predict": (Predict,),
-    "compare": (Compare,),
-    "explain": (Explain,),
-    "prune": (Prune, PruneToTime),
-    "search": (Search,),
-    "validate": (Validate, ValidateModel),
-    "calibrate": (Calibrate,),
-    "gpus": (Gpus, Gpu, GpuKernels),
-    "patterns": (Patterns,),
-    "sweep": (Sweep,),
+    "predict": (PredictJson,),
+    "compare": (CompareJson,),
+    "explain": (ExplainJson,),
+    "prune": (PruneJson, PruneToTimeJson),
+    "search": (SearchJson,),
+    "validate": (ValidateJson, ValidateModelJson),
+    "calibrate": (CalibrateJson,),
+    "gpus": (GpusJson, GpuJson, GpuKernelsJson),
+    "patterns": (PatternsJson,),
+    "sweep": (SweepJson,),
 }
 """Command -> the types of the JSON objects that it prints."""

@@ -29,7 +29,9 @@ Weights = Annotated[
 
 
 def setting(name: str, *flags: str, is_repeated: bool = False, **more: Any) -> Any:
-    """The option of a setting of `predict`, described as there."""
+    """Return the command-line option of a setting of `predict`, with the description from
+    `prunecast.settings`.
+    """
     one = SETTINGS[name]
     what = f"{one.help[:-1]}; can be repeated." if is_repeated else one.help
     return typer.Option(*flags, metavar=one.metavar, show_default=one.shown or True, help=what, **more)
@@ -52,7 +54,7 @@ Runtime = Annotated[str | None, setting("runtime")]
 
 @dataclass(frozen=True, kw_only=True)
 class PrintForm:
-    """How a result is printed."""
+    """Options for the printed form of a result."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False
@@ -66,7 +68,7 @@ class PrintForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Printed(PrintForm):
-    """How a result is printed, and the file that it is written to as well."""
+    """Options for the printed form of a result and for a file with it."""
 
     output: Annotated[
         str | None,
@@ -83,7 +85,7 @@ class Printed(PrintForm):
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """How weights are read."""
+    """Options for reading weights."""
 
     transpose: Annotated[
         list[str] | None,
@@ -119,7 +121,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions(Read):
-    """What is predicted of a layer, whatever the kernel and the GPU."""
+    """Options of a predicted layer that do not depend on the kernel or the GPU."""
 
     tokens: Annotated[int | None, setting("tokens", "--tokens", "-n")] = DEFAULTS["tokens"]
     workload: Workload = DEFAULTS["workload"]
@@ -193,7 +195,7 @@ class LayerOptions(Read):
 
 @dataclass(frozen=True, kw_only=True)
 class Layers(LayerOptions):
-    """What is predicted of all layers, with which kernels."""
+    """Options for the prediction of all layers: kernels, scope, runtime, L2 state and power limit."""
 
     kernel: Annotated[
         list[str] | None,

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 class Destination(NamedTuple):
-    """What to print, and the file to write, if any."""
+    """The form in which a result is printed, and the file that it is written to, if any."""
 
     form: str
     """`table`, `json` or `csv`."""

@@ -15,7 +15,7 @@ WIDE = 1000
 
 
 class Page:
-    """What a command prints for people; texts are taken literally, control characters spelled out.
+    """Prints text and tables for people. Texts are printed literally, with control characters escaped.
 
     Parameters
     ----------

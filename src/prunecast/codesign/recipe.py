@@ -59,7 +59,7 @@ class PrunedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a checkpoint was pruned, and the folder with the result.
+    """The pruning of a checkpoint: patterns, layers and settings, and the folder with the result.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class Result:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers must know, one sentence each."""
+        """Warnings that a reader of the numbers needs, one sentence each."""
         return ()
 
     def to_dataframe(self) -> Any:

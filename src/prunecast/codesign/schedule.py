@@ -65,7 +65,7 @@ class SparsitySchedule:
 
     @property
     def has_floor(self) -> bool:
-        """Whether a metric is needed."""
+        """True if the schedule needs a metric after each step."""
         return any(stage.floor is not None for stage in self.stages)
 
     def document(self) -> dict[str, Any]:

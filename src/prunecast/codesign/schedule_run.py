@@ -73,7 +73,7 @@ class ScheduleRun:
 
     @property
     def finished(self) -> bool:
-        """Whether no more updates and metrics will follow."""
+        """True if no more updates and metrics will follow."""
         return self._begun and self._current is None and not self._visits
 
     def state(self) -> dict[str, Any]:

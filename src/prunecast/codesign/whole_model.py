@@ -85,7 +85,7 @@ class Phase(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the pass runs, such as `8 sequences of 512 tokens`."""
+        """Description of the pass, such as `8 sequences of 512 tokens`."""
         return self.run.words(has_images=self.has_images)
 
     @property

@@ -22,7 +22,7 @@ KINDS = (
 
 
 def cut(text: str, most: int) -> str:
-    """Return the text; of a longer one the beginning and the end."""
+    """Return the text, or its beginning and end if it is longer than the limit."""
     if len(text) <= most:
         return text
     begin = (most - 5) * 3 // 5

@@ -70,7 +70,7 @@ class Estimate:
 
 
 class Explained(NamedTuple):
-    """What explains a time; `Estimate` says what each means."""
+    """Intermediate quantities of an estimated time; `Estimate` describes each."""
 
     bound_cycles: dict[str, float]
     step_cycles: dict[str, float]

@@ -327,8 +327,9 @@ def chip_cycles(chip, clock_hz, queue_order):
 
 @njit()
 def busiest_sm(cycles, members, falling, sms):
-    """Least cycles of the busiest of so many SMs for `members` units of each of these cycles: of all j whose
-    unit j * SMs, sorted from the longest, has a value, the last one counts most.
+    """Return the least possible cycles of the SM with the most work, for units of these cycles that are
+    spread over `sms` SMs. With the units sorted from the longest, unit j * SMs is at least the (j + 1)-th of
+    some SM, for each j.
 
     falling : order of the longest first, which NumPy finds as fast as compiled code that takes 2 s to compile
     """

@@ -23,7 +23,7 @@ def posted_bytes(context: LaunchContext) -> float:
 
 
 def unposted_bytes(context: LaunchContext, blocks: int) -> float:
-    """Weights that so many blocks ask for themselves before their first rows of B."""
+    """Return the bytes of weights that blocks request themselves before their first rows of B."""
     return _weight_bytes(context, blocks, posted=False)
 
 

@@ -60,7 +60,7 @@ class ProgramSection(IntEnum):
 
 
 class Unit(IntEnum):
-    """What a coefficient is multiplied with in each step it acts on."""
+    """Quantities that a coefficient is multiplied with in each step."""
 
     ONCE = 0
     K16 = 1
@@ -68,8 +68,8 @@ class Unit(IntEnum):
 
 
 class Clip(IntEnum):
-    """What of a full tile counts: the item's tokens, rows and tokens, those once per other part, or all of
-    it once per other part.
+    """The part of a full tile that counts: clipped to the item's tokens, to its rows and tokens, or
+    unclipped.
     """
 
     FULL = 0

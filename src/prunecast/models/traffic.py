@@ -21,7 +21,7 @@ _Int64Array = npt.NDArray[np.int64]
 
 
 class WaveReads(NamedTuple):
-    """What DRAM reads in each wave of items: most of it in the first one, where several tiles share B."""
+    """Bytes that DRAM reads in each wave of items. The first wave reads most if several tiles share B."""
 
     of_item: _Int64Array
     """(items,): the wave of each item."""
@@ -61,7 +61,9 @@ class Traffic:
 
     @property
     def compulsory_bytes(self) -> float:
-        """What any order of work must move between DRAM and chip, indices aside: they are few."""
+        """Return the bytes that any order of the work moves between DRAM and chip, without the indices, which
+        are few.
+        """
         return self.a_bytes + self.b_bytes + self.c_bytes
 
     @property

@@ -111,7 +111,7 @@ class _UnitCosts(NamedTuple):
 
 
 def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
-    """Return the cycles of lists of items."""
+    """Return the cycles of the list of items of each block."""
     plan, of_item = case.plan, case.amounts.kinds.of_item
     lists = BlockLists(
         block_start=plan.work.block_start.astype(np.int64),

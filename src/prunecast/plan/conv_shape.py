@@ -52,7 +52,7 @@ class ConvShape:
 
     @property
     def keeps_size(self) -> bool:
-        """Whether filters are square and odd, and the padding is half of their size."""
+        """True if filters are square and odd, and the padding is half of their size."""
         return self.kernel_h == self.kernel_w == 2 * self.padding + 1
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ class PlanDoesNotFit(BadInput):
 
 
 class Schedule(IntEnum):
-    """How items are assigned to blocks."""
+    """Rules by which items are assigned to blocks."""
 
     HARDWARE = 0
     """One item per block; the GPU starts blocks in order as block slots become free."""

@@ -33,8 +33,8 @@ VECTOR_TOKENS = 8
 
 
 def planned_tokens(tokens: int) -> int:
-    """Return the tokens of the plan for a call in torch, whose rows are padded: 1, a multiple of 8, or above
-    `FEW_TOKENS` whole L2 lines.
+    """Return the number of tokens that a plan in torch is made for: 1, the next multiple of 8, or above
+    `FEW_TOKENS` the next whole L2 line, to which rows are padded.
     """
     if tokens == 1:
         return 1

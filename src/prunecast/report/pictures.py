@@ -107,7 +107,7 @@ class MeasuredPoint(NamedTuple):
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds what was measured."""
+        """True if the interval contains the measured value."""
         return self.low_s <= self.measured_s <= self.high_s
 
 
@@ -139,7 +139,7 @@ def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:
 
 
 def speedup_range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Lowest and highest speedup that the picture shows; dense, 1, lies between them."""
+    """Return the lowest and highest speedup that the picture shows; the range contains 1, the dense speed."""
     dense_s = curves[0].points[0].seconds
     speedups = [dense_s / point.seconds for curve in curves for point in curve.points]
     shown = [speedup for speedup in speedups if speedup >= SLOWEST_SHOWN]

@@ -13,7 +13,7 @@ from prunecast.simulator import engine as e
 
 
 class Status(IntEnum):
-    """How a run ended."""
+    """Reasons for which a run ended."""
 
     DONE = 0
     DEADLOCK = 1
@@ -119,7 +119,7 @@ class State(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What a recorded run leaves behind."""
+    """Events of a recorded run."""
 
     waves: np.ndarray
     """(SMs,) int64: of how many items of each block slot to record the events; 0 records nothing."""

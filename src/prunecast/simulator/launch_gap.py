@@ -43,7 +43,7 @@ def _prefetching(program: WarpProgram, stages: int) -> WarpProgram:
 
 
 class LaunchGap(NamedTuple):
-    """What lies between the cycles of a launch and those of the next one."""
+    """Parts of the time between the last cycle of a launch and the first of the next one."""
 
     launch_s: float
     """What a launch costs besides its cycles; those of a graph come closer where blocks start early."""
@@ -52,7 +52,7 @@ class LaunchGap(NamedTuple):
 
 
 def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str) -> LaunchGap:
-    """Gap behind a plan's last run at this clock; `launch` is one of `LAUNCHES`."""
+    """Return the gap after the last run of a plan at this clock; `launch` is one of `LAUNCHES`."""
     launch_s = launch_floor_s(context, launch)
     gained = 0.0
     if launch == "graph":

@@ -35,7 +35,7 @@ LONGEST_RUN_CYCLES = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """What `run_engine` takes."""
+    """Arguments of `run_engine`."""
 
     machine: Machine
     program: Program

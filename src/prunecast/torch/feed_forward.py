@@ -41,7 +41,7 @@ class FeedForward(NamedTuple):
 
     @property
     def is_gated(self) -> bool:
-        """Whether there are a gate and up."""
+        """True if the part has a gate and an up product."""
         return len(self.first) > 1
 
 

@@ -101,12 +101,12 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
 
     @property
     def is_trainable(self) -> bool:
-        """Whether loaded weights have gradients: no."""
+        """False: loaded weights have no gradients."""
         return False
 
     @property
     def is_compileable(self) -> bool:
-        """Whether torch.compile accepts the whole model: yes."""
+        """True: torch.compile accepts the whole model."""
         return True
 
 

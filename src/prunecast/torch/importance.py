@@ -100,7 +100,7 @@ class Importance:
 
     @property
     def needs_gradients(self) -> bool:
-        """Whether `gather` must see backward passes before anything can be scored."""
+        """True if `gather` needs backward passes before weights can be scored."""
         return self._scores == TAYLOR
 
     def gather(self, name: str, gradient: torch.Tensor) -> None:

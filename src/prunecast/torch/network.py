@@ -51,7 +51,7 @@ class Site(NamedTuple):
 
     @property
     def fused(self) -> tuple[str | None, bool, str]:
-        """What must be the same at all calls of a module."""
+        """Properties that must agree at all calls of a module."""
         return self.norm, self.other is not None, self.activation
 
     def before_end(self) -> Iterator[fx.Node]:

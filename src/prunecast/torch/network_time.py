@@ -138,7 +138,7 @@ def verdict_on(
     example: Any = None,
     images: int = USUAL_IMAGES,
 ) -> Verdict | None:
-    """Return which of the layers in tiles should stay dense; None for a network that is not read.
+    """Return the sparse layers that should stay dense; None for a network whose form is not known.
 
     Parameters
     ----------

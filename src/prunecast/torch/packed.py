@@ -81,7 +81,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def is_two_of_four(self) -> bool:
-        """Whether the weights in its tiles are 2:4."""
+        """True if the weights in its tiles are 2:4."""
         return layout_of(getattr(self, self.image_names[0])).is_two_of_four
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -72,7 +72,7 @@ class Planes(NamedTuple):
     """The batch has up to 7 more."""
 
     def after(self, data: torch.Tensor, layout: PlaneLayout) -> "Planes":
-        """Return other planes of as many images."""
+        """Return planes for the same number of images with other sizes."""
         return Planes(data, *layout, self.n_images)
 
     def images(self) -> torch.Tensor:

@@ -110,7 +110,7 @@ class Pruner:
 
     @property
     def finished(self) -> bool:
-        """Whether the schedule will change no mask any more."""
+        """True if the schedule will change no mask any more."""
         return self.run.finished
 
     def prepare(self, masks: Mapping[str, MaskArray] | None = None) -> None:

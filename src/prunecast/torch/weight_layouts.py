@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
     @property
     def is_two_of_four(self) -> bool:
-        """Whether the weights are 2:4."""
+        """True if the weights are 2:4."""
         return self.kind in (SPARSE_STAGES, SPARSE_MMA)
 
     def stages(self, tiles: TileMap) -> TileStages:

@@ -133,7 +133,7 @@ class Judged:
 
     @property
     def counts(self) -> bool:
-        """Whether the row is measured, right, predicted, and of the same plan."""
+        """True if the row is measured, right, predicted, and of the same plan."""
         return self.measured.usable and bool(self.predicted) and self.same_plan
 
     def error(self, engine: str) -> float:

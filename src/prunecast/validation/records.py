@@ -99,7 +99,7 @@ class Measurement:
 
     @property
     def usable(self) -> bool:
-        """Whether the row is measured, right and not thermally throttled, so that errors may be quoted from
+        """True if the row is measured, right and not thermally throttled, so that errors may be quoted from
         it.
         """
         return self.seconds is not None and not any(mark in ("wrong", "throttled") for mark in self.marks)

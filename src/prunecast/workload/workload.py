@@ -86,7 +86,7 @@ class Workload:
 
     @property
     def has_graph(self) -> bool:
-        """Whether any pass has a known model graph."""
+        """True if the model graph of a pass is known."""
         return any(run.graph is not None for run in self.passes)
 
     @property

@@ -43,7 +43,7 @@ def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, mos
 
 
 def apart(low: float, high: float) -> tuple[str, str]:
-    """Return two numbers with as many decimals (one to six) as distinguish them."""
+    """Return two numbers as text with as few decimals (one to six) as make them differ."""
     texts = ((f"{low:.{places}f}", f"{high:.{places}f}") for places in range(1, 7))
     return next((pair for pair in texts if pair[0] != pair[1]), (f"{low:.6f}", f"{high:.6f}"))
 

@@ -141,7 +141,7 @@ class _Limits(NamedTuple):
 
     @property
     def are_equal(self) -> bool:
-        """True if all tiles keep as many columns."""
+        """Return whether all tiles keep the same number of columns."""
         return self == (1.0, 1.0, 0.0)
 
 

@@ -182,7 +182,7 @@ class ModelSearch:
 
     @property
     def in_planes(self) -> bool:
-        """Whether torch runs convolutions of the network in planes."""
+        """True if torch runs the convolutions of the network in planes."""
         return bool(self._grids)
 
     def with_options(self, options: dict[str, Options]) -> "ModelSearch":

@@ -156,7 +156,7 @@ class PrunedModel(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What retained importance says."""
+        """Warnings about the meaning of the retained importance."""
         random = () if self.has_weights else ("weights are random with heavy tails",)
         return (*random, "importance is not accuracy: evaluate the pruned model")
 

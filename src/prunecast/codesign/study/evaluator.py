@@ -53,7 +53,7 @@ def _group(m: int, k: int) -> str:
 
 
 def plain_params(groups: Sequence[str]) -> dict[str, str]:
-    """Return the settings that add no pattern."""
+    """Return the settings of the trial that adds no pattern to the menus."""
     return {f"{group} family": NOTHING for group in groups}
 
 

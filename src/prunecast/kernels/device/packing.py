@@ -50,7 +50,7 @@ PTX ISA, mma.sp metadata."""
 
 
 class PackingMap(NamedTuple):
-    """Which element of A (M, K) is at which place of the packed weights of a layer.
+    """Map from each place of the packed weights to the element of A (M, K) that is stored there.
 
     The arrays are of NumPy; `on` moves them to another framework.
     """

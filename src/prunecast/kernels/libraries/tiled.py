@@ -70,7 +70,7 @@ class Rates(NamedTuple):
 
 
 class TiledWork(NamedTuple):
-    """What a launch multiplies."""
+    """Sizes of the product that a launch computes."""
 
     tiles: float
     """Number of tiles of all products."""

@@ -94,7 +94,7 @@ class SmallConfig(NamedTuple):
         return row_unit(n) == 2 or self.tokens == 1
 
     def copies_per_row(self, n: int) -> int:
-        """Return the number of copies per lane for its tokens of one row of B."""
+        """Return the number of asynchronous copies that each lane issues for one row of B."""
         if self.by_words(n):
             return self.tokens // 2 + 1
         return 2 * self.tokens // min(row_unit(n), 2 * self.tokens)

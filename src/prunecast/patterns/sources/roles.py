@@ -112,7 +112,7 @@ def expert_names(name: str, tensor: StoredTensor) -> list[str]:
 
 
 class ExpertLoader:
-    """Load a tensor (experts, M, K) once for all its experts, and free it when as many have been returned."""
+    """Loads a tensor (experts, M, K) once for all its experts, and frees it after the last one."""
 
     def __init__(self, tensor: StoredTensor) -> None:
         self._tensor = tensor

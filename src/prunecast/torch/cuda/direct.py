@@ -41,7 +41,7 @@ class ProductForm(NamedTuple):
 
 
 class DirectCalls:
-    """The calls of one product."""
+    """Prepared launches of one sparse product, by number of tokens."""
 
     def __init__(self, form: ProductForm, tensors: LayerTensors) -> None:
         self.form, self.tensors = form, tensors

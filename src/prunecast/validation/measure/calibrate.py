@@ -134,7 +134,9 @@ def copies() -> Raw:
 
 
 def kept() -> Raw:
-    """Share of rows that L2 still has when they come round, by footprint, each read by one SM or by all."""
+    """Return the share of rows that L2 still holds at their next use, by footprint, if one SM or all SMs read
+    them.
+    """
     found: Raw = {}
     l2_bytes = int(cp.cuda.Device().attributes["L2CacheSize"])
     pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, l2_bytes // 4, dtype=np.int32)
@@ -170,7 +172,8 @@ GROUPS: dict[str, Callable[[], Raw]] = {
 
 
 def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unknown") -> dict[str, Any]:
-    """Raw numbers of every group; a group that fails says why and spoils no other.
+    """Return the raw numbers of every group of microbenchmarks. A group that fails stores its reason and does
+    not affect the others.
 
     Parameters
     ----------

@@ -47,7 +47,8 @@ class Inputs(NamedTuple):
     outputs: Any
 
     def sets(self, kept_bytes: float, rows_read: int | None = None) -> int:
-        """How many sets to rotate over where one reads `kept_bytes` of weights, and all rows of B or so many.
+        """Return the number of sets of operands to rotate over so that L2 holds none of them, for one that
+        reads `kept_bytes` of weights and all or `rows` rows of B.
 
         With the bytes of all K rows counted, what 98 % sparse products touch came to 46 MB over all sets: L2
         had much of it, and they ran 5 to 14 % faster than over three times as many (H200, 2026-11-22).
@@ -99,7 +100,7 @@ def rounded(x: Any, dtype: str) -> Any:
 
 
 def nothing(dtype: str) -> float | int:
-    """What an element of C is filled with before a product that must write it: not a number."""
+    """The value (NaN) that C is filled with before a product that must write all of it."""
     return float("nan") if dtype in FLOATS else 0x7FC0
 
 

@@ -22,7 +22,7 @@ _BUSY_SHARE = 5
 
 
 class DriverFacts(NamedTuple):
-    """One reading."""
+    """Power, temperature and throttle reasons that the driver reports at one moment."""
 
     power_w: float | None
     temperature_c: float | None

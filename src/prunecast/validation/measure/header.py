@@ -18,7 +18,7 @@ from prunecast.version import tool_version
 
 
 def device_facts() -> dict[str, Any]:
-    """What CuPy and the driver say about the current device."""
+    """Return the properties that CuPy and the driver report for the current device."""
     device = cp.cuda.Device()
     attributes = device.attributes
     bytes_per_clk = 2 * attributes["GlobalMemoryBusWidth"] // 8

@@ -108,7 +108,8 @@ def capture(
     burst: Burst | None = None,
     warm_up: int | None = None,
 ) -> Contestant:
-    """Record `launch(set)` for sets in turn; as many as fit into a burst, by default every set at least once.
+    """Record `launch(set)` for the sets, one after another: as many launches as fit into a burst, by default
+    each set at least once.
 
     Launches are enqueued on `stream`, which must be the current one.
     """

@@ -167,12 +167,14 @@ class Crossing(NamedTuple):
 
     @property
     def points(self) -> float:
-        """Predicted less measured, in points of density; at least as far where one of both is beyond."""
+        """Predicted minus measured crossover, in points of density; a lower bound if one of them is outside
+        the measured range.
+        """
         return 100.0 * (self.predicted.density - self.measured.density)
 
     @property
     def beyond(self) -> bool:
-        """Whether one of both curves does not meet dense where it was measured."""
+        """True if one of the two curves does not reach the dense time where it was measured."""
         return (self.measured.side, self.predicted.side) != (0, 0)
 
 

@@ -138,7 +138,7 @@ def beside(
     dtype: str = "fp16",
     progress: Progress = silent,
 ) -> ModelValidation:
-    """What was measured of a case, in microseconds by variant under `us`, beside its prediction."""
+    """Return the measured microseconds of a case (by variant, under `us`) with its prediction."""
     predicted = predict_case(case, gpu, engine=engine, dtype=dtype, progress=progress)
     us = {name: each for name, each in measured["us"].items() if WITH_ZEROS not in name}
     best = {}

@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
     @property
     def shape(self) -> Transformer:
-        """Sizes of the model, with as many blocks as asked for and without what makes logits.
+        """Sizes of the model with the requested number of blocks and without the head.
 
         Raises
         ------

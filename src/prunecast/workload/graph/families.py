@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """Where config.json holds a size of `Transformer`; see the head of `families.toml`."""
+    """The entry of config.json that holds a size of `Transformer`; see the head of `families.toml`."""
 
     names: list[str]
     default: int | str | None = None
