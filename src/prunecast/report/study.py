@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.advice import Advice, LayerCase, advise
 from prunecast.codesign.explain_sections import Section, sections_of
@@ -16,7 +14,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import Occupancy
 from prunecast.kernels import KERNELS, ConvShape, Kernel, KernelPlan, plan_dense
 from prunecast.kernels.tile.kernel import STSPMM
-from prunecast.patterns import NestedMap, TileMap, parse_pattern
+from prunecast.patterns import TileMap, parse_pattern, retained_importance
 from prunecast.patterns.sources import Layer
 from prunecast.simulator import SimResult
 from prunecast.workload.engines import Engine
@@ -81,20 +79,14 @@ def _points(
         if kept.density == 0.0:
             return []
         plan = fastest_plan(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
-        share = _retained(maker, layer, row.pattern, kept)
+        importance = maker.importance(layer.name, parse_pattern(row.pattern))
+        share = retained_importance(importance, kept.mask())
         return [CurvePoint(kept.density, _seconds(plan, engine, conv), share)]
     return []
 
 
 def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:
     return seconds_of(sequences_of((plan,), conv, "best", engine), engine.estimated_seconds)
-
-
-def _retained(maker: MapMaker, layer: Layer, pattern: str, kept: PrunedMap) -> float:
-    importance = maker.importance(layer.name, parse_pattern(pattern))
-    mask = (kept.inner if isinstance(kept, NestedMap) else kept).mask()
-    whole = float(importance.sum(dtype=np.float64))
-    return float(importance.sum(dtype=np.float64, where=mask)) / whole if whole else 1.0
 
 
 MOST_STUDIED = 5

@@ -321,7 +321,7 @@ def search_of(
     stated = {"tokens": tokens, "batch": batch}
     loaded = load_workload(
         weights,
-        passes_of(weights, tokens, batch, workload),
+        timed_passes(weights, tokens, batch, workload),
         stated={name: size for name, size in stated.items() if size is not None},
         runtime=runtime,
         target=target,
@@ -356,10 +356,14 @@ def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Pa
     return [*spec_files(gpu), options.get("calibrate")]
 
 
-def passes_of(
+def timed_passes(
     weights: Source, tokens: int | None, batch: int | None, workload: str | None
 ) -> tuple[Pass, ...]:
-    """Return the passes whose time counts. Raise BadInput for settings that contradict each other."""
+    """Return the passes whose time counts. Raise BadInput for settings that contradict each other.
+
+    Tokens are those of a sequence, of `BATCH` sequences or images unless a batch is given; `predict` takes
+    tokens for all columns of B.
+    """
     if tokens is not None and (tokens < 1 or workload is not None):
         raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
     check_batch(weights, batch, other=workload)
