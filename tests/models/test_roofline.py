@@ -18,6 +18,7 @@ from prunecast.launch.context import launch_costs
 from prunecast.models.block_times import block_times
 from prunecast.models.case import LEVELS
 from prunecast.models.roofline import estimate, look_up
+from prunecast.models.waves import BURST_SHARE, first_burst_cycles
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import Instruction, Op, When
@@ -239,6 +240,34 @@ def test_resident_blocks_hide_each_others_latency():
     assert together.occupancy.blocks_per_sm == 3
     # Their 1024 cycles of port each are in turn, start and lead-in are not.
     assert 3 * 1024 <= together.cycles < alone.cycles - 500
+
+
+def test_first_items_of_lists_share_an_sm_as_blocks_that_start_together():
+    gpu = toy_gpu(**ENDLESS, sm_count=1)
+    plans = (
+        hand_plan([256] * 3, 64),
+        hand_plan([256] * 4, 64, schedule=Schedule.STATIC, block_start=[0, 1, 2, 4]),
+    )
+    blocks, lists = (block_times(look_up(launch_context(plan, gpu))) for plan in plans)
+    assert blocks.first_demand == blocks.demand == lists.first_demand
+    # Producers run ahead, so that prologue and latency of a later item are hidden
+    assert lists.demand < 0.8 * lists.first_demand
+
+
+@pytest.mark.parametrize(("steps", "in_ring"), [(3, 3), (4, 4), (16, 4)])
+def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, in_ring):
+    programs = {"stages": 4, "shared_bytes": LARGE}
+    one_role = hand_plan([64 * steps] * 4, 64, programs=one_role_programs(4), **programs)
+    two_roles = hand_plan([64 * steps] * 4, 64, **programs)
+    # A of four tiles, B once, and the share of C that these bytes evict
+    a, b, c = steps * 4 * 8192, steps * 8192, 4 * 8192
+    cycles = (a + b) / 100 + (a + b) / (a + b + c) * c / 100
+    burst = BURST_SHARE * in_ring / steps * cycles
+    case = look_up(launch_context(one_role, toy_gpu()))
+    assert first_burst_cycles(case) == pytest.approx(burst)
+    assert first_burst_cycles(look_up(launch_context(two_roles, toy_gpu()))) == 0.0
+    slow, fast = (estimate(one_role, gpu).cycles for gpu in (toy_gpu(), toy_gpu(**ENDLESS)))
+    assert slow >= fast + burst
 
 
 def test_clock_follows_the_load():

@@ -115,10 +115,16 @@ def test_indices_are_read_with_the_weights_of_their_tile():
     assert (with_indices - with_none).tolist() == [2 * 4 * 256] * 2
 
 
-def test_rows_are_in_l2_for_items_of_which_others_have_read_weights_and_rows_before():
+def test_items_wait_for_dram_in_the_first_wave_and_later_where_they_are_the_first_readers():
     # Three items at once: both tiles for the first range, the first tile for the second; then the last one
     waves = traffic_of(hand_plan([256] * 2, 128), resident_blocks=3).waves
-    assert waves.in_l2.tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert waves.waits.tolist() == [1.0, 1.0, 1.0, 0.0]
+    # One item at a time: of the second range, the first tile reads all rows and the second tile none
+    waves = traffic_of(hand_plan([256] * 2, 128), resident_blocks=1).waves
+    assert waves.waits.tolist() == [1.0, 1.0, 1.0, 0.0]
+    # Tiles that keep 64 and 256 of 256 columns: of the second range, three quarters are left for the second
+    waves = traffic_of(hand_plan([64, 256], 128), resident_blocks=1).waves
+    assert waves.waits.tolist() == [1.0, 1.0, 1.0, 0.75]
 
 
 @settings(deadline=None)  # the first example may compile

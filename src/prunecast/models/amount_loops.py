@@ -133,11 +133,12 @@ class RowsOfItems(NamedTuple):
 
 
 @njit()
-def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_read, out_in_l2):
+def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_read, out_waits):
     """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
 
-    `out_read` (waves,), all zero, becomes the bytes of A and B that DRAM reads in each wave; `out_in_l2`
-    (items,) the share of an item's rows of B that L2 has when its wave begins, 0 if DRAM delivers its A.
+    `out_read` (waves,), all zero, becomes the bytes of A and B that DRAM reads in each wave; `out_waits`
+    (items,) the share of an item's k-steps that wait for DRAM. Items of the first wave run in step: all wait
+    for the data that one of them is the first to read. Later only the first reader of A or of rows waits.
 
     order, wave : (items,) int64, items in the order they run, and the wave each runs in, ascending
     a_key : (items,) int64, 0 <= key < a_keys: the piece of A
@@ -150,13 +151,8 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_r
     # of a wave uses its pieces from the wave's begin to its end.
     a_mark, b_mark = np.zeros(a_keys), np.zeros(b.keys)
     segments = (b.keys, b.segments)
-    in_wave, in_cache, ever, at_wave = (
-        np.zeros(segments),
-        np.zeros(segments),
-        np.zeros(segments),
-        np.zeros(segments),
-    )
-    lead, a_fetched = np.full(b.keys, -1, np.int64), np.full(a_keys, -1, np.int64)
+    in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)
+    lead = np.full(b.keys, -1, np.int64)
     group_wave, of_group = np.full(order.size, -1, np.int64), np.zeros((order.size, b.segments))
     touched, at_begin, again = 0.0, 0.0, 0.0
     this_wave = np.int64(-1)
@@ -165,13 +161,14 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_r
         if w != this_wave:
             this_wave = w
             at_begin = touched
+        reads_a = a_wave[a] < 0
         if a_wave[a] != w:
             lost = a_wave[a] >= 0 and at_begin - a_mark[a] > capacity
             if lost:
                 again += a_bytes[i]
             if lost or a_wave[a] < 0:
                 out_read[w] += a_bytes[i]
-                a_fetched[a] = w
+                reads_a = True
             a_wave[a] = w
             a_mark[a] = at_begin
             touched += a_bytes[i]
@@ -182,20 +179,20 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_r
             b_wave[key] = w
             b_mark[key] = at_begin
             in_wave[key] = 0.0
-            at_wave[key] = in_cache[key]
             lead[key] = group
         if group_wave[group] != w:
             group_wave[group] = w
             of_group[group] = 0.0
-        there, size = 0.0, b.size[i] / b.segments
+        missed, wanted, size = 0.0, 0.0, b.size[i] / b.segments
         for s in range(int(b.start[i]), int(np.ceil(b.stop[i]))):
             covered = min(b.stop[i], s + 1.0) - max(b.start[i], float(s))
             share = covered * b.density[i]
-            there += covered * at_wave[key, s]
             fetched = (1.0 - in_cache[key, s]) * share
             if group != lead[key]:
                 fetched = (1.0 - of_group[group, s]) * share
             of_group[group, s] += (1.0 - of_group[group, s]) * share
+            missed += fetched
+            wanted += share
             first = (1.0 - ever[key, s]) * share
             new_in_wave = (1.0 - in_wave[key, s]) * share
             again += (fetched - first) * size
@@ -205,6 +202,5 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_r
             ever[key, s] += first
             in_wave[key, s] += new_in_wave
         touched += c_bytes[i]
-        if a_fetched[a] != w:
-            out_in_l2[i] = there / max(b.stop[i] - b.start[i], 1e-9)
+        out_waits[i] = 1.0 if w == 0 or reads_a else missed / max(wanted, 1e-9)
     return again

@@ -40,6 +40,8 @@ class BlockTimes(NamedTuple):
     """From the start of a block whose first item it is until L2 has its stores."""
     later: FloatArray
     """From then on, of an item that follows another one in its block."""
+    first_demand: FloatArray
+    """Cycles of its SM for a block whose first item it is, among others that start with it."""
     demand: FloatArray
     """Cycles of its SM for an item among others that are resident with it."""
     quiet: FloatArray
@@ -54,7 +56,7 @@ def block_times(case: Case) -> BlockTimes:
     parts, owner = plan.work.parts[example], plan.work.owner[example] == 1
     rows = _rounded_rows(case)
     tokens = np.asarray(np.rint(amounts.tokens), np.int64)
-    found = BlockTimes(*np.zeros((5, example.size)))
+    found = BlockTimes(*np.zeros((6, example.size)))
     blocks = _sampled(case)
     kinds_of: dict[SampledItem, list[int]] = {}
     columns = (rows.tolist(), tokens.tolist(), parts.tolist(), owner.tolist())
@@ -68,6 +70,16 @@ def block_times(case: Case) -> BlockTimes:
         ):
             column[own] = values
     return found
+
+
+def ring_steps(case: Case) -> int:
+    """Return the k-steps that a block reads ahead or at its begin, at least 2; later ones are all alike."""
+    return _ring_steps(case.context.programs, case.plan.resources.stages)
+
+
+def _ring_steps(programs: tuple[WarpProgram, ...], stages: int) -> int:
+    code = (i for program in programs for i in (*program.begin, *program.step))
+    return max(stages, max((i.ahead for i in code), default=0) + 1, 2)
 
 
 class _Steps(NamedTuple):
@@ -121,13 +133,12 @@ def _sampled(case: Case) -> _Blocks:
     near, far_block = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far)
     if context.b_in_l2:
         return _Blocks(near, far_block, 1.0, far_block.ring)
-    far_share = 0.0
     if case.traits.copies_through_registers:
-        # Items of a wave run in step: those that do not read a row first wait for it too
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
-        missing = 1.0 - case.traffic.waves.in_l2**plan.shape.block_k
-        far_share = float(columns @ missing / max(columns.sum(), 1.0))
-    return _Blocks(near, far_block, far_share, far_block.ring)
+        return _Blocks(
+            near, far_block, float(columns @ case.traffic.waves.waits / max(columns.sum(), 1.0)), 0
+        )
+    return _Blocks(near, far_block, 0.0, far_block.ring)
 
 
 def _first_reads(case: Case) -> float:
@@ -171,10 +182,15 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
         found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
         one, several = (_cycles(found, item, steps, ALONE._replace(items=count)) for count in (1, WAVES))
         later = (several - one) / (WAVES - 1)
-    demand = _demand(case, blocks, item, steps) if context.crowd > 1 else np.zeros_like(first)
+    first_demand = demand = np.zeros_like(first)
+    if context.crowd > 1:
+        first_demand = _cycles(blocks, item, steps, SampledRun(context.crowd, context.crowd)) / context.crowd
+        demand = _demand_later(case, blocks, item, steps, first_demand)
+        if case.plan.schedule is not Schedule.STATIC:
+            first_demand = demand
     near = blocks.near
     quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), first)
-    return BlockTimes(first, later, demand, quiet, np.full_like(first, near.after_parts(item)))
+    return BlockTimes(first, later, first_demand, demand, quiet, np.full_like(first, near.after_parts(item)))
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
@@ -186,20 +202,21 @@ def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
     return block.pace(item, ALONE) if case.context.co_resident or not reads_in_steps else 0.0
 
 
-def _demand(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> FloatArray:
-    """(items,) cycles of an SM for an item among as many others as it holds."""
-    context, plan, crowd = case.context, case.plan, case.context.crowd
-    one_wave = SampledRun(crowd, crowd)
-    several = plan.item_count > crowd * case.gpu.sm_count
-    if context.co_resident and not several:
-        return np.asarray(_cycles(blocks, item, steps, one_wave) / crowd)
-    found = blocks if blocks.far_share else blocks._replace(far=blocks.near)
-    together = _cycles(found, item, steps, one_wave)
+def _demand_later(
+    case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps, first: FloatArray
+) -> FloatArray:
+    """(items,) cycles of an SM for an item that follows another one, among as many others as the SM holds.
+
+    first : (items,) cycles of an SM for an item that starts together with as many others as it holds
+    """
+    plan, crowd = case.plan, case.context.crowd
     if plan.item_count <= crowd * case.gpu.sm_count:
-        return np.asarray(together / crowd)
+        return first
+    found = blocks if blocks.far_share else blocks._replace(far=blocks.near)
     in_turn = plan.schedule is Schedule.STATIC
     waves = SampledRun(crowd, crowd, WAVES) if in_turn else SampledRun(crowd, WAVES * crowd)
-    return np.asarray((_cycles(found, item, steps, waves) - together) / (crowd * (WAVES - 1)))
+    together, several = (_cycles(found, item, steps, run) for run in (SampledRun(crowd, crowd), waves))
+    return np.asarray((several - together) / (crowd * (WAVES - 1)))
 
 
 def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) -> FloatArray:
@@ -230,9 +247,7 @@ class _Block:
         posted = any(i.posted for program in sampled.programs for i in program.begin)
         self._reads_to_the_end = posted or any(program.fetches for program in sampled.programs)
         self.block_k = sampled.shape.block_k
-        code = (i for program in sampled.programs for i in (*program.begin, *program.step))
-        # Steps after which all are alike: those that the block reads ahead or at its begin
-        self.ring = max(sampled.stages, max((i.ahead for i in code), default=0) + 1, 2)
+        self.ring = _ring_steps(sampled.programs, sampled.stages)
 
     def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
         """Return (items,) cycles of a sample of items with so many steps.

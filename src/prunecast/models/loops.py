@@ -198,7 +198,8 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
     for block in range(out_alone.size):
         out_alone[block] = _run_list(lists, block, ready, False)
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
-            out_demand[block] += lists.times.demand[i]
+            is_first = i == lists.block_start[block]
+            out_demand[block] += lists.times.first_demand[i] if is_first else lists.times.demand[i]
             out_quiet[block] = lists.times.quiet[i]
 
 

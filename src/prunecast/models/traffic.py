@@ -27,8 +27,8 @@ class WaveReads(NamedTuple):
     """(items,): the wave of each item."""
     read_bytes: FloatArray
     """(waves,): of A with its indices and of B."""
-    in_l2: FloatArray
-    """(items,): share of the rows of B that L2 has when the wave begins, 0 if DRAM delivers A in it."""
+    waits: FloatArray
+    """(items,): share of the k-steps of an item that wait for DRAM, see `fetch_again`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def _wave_reads(
     c_bytes = OUTPUT_BYTES[plan.dtype] * written * work.owner
     order = _run_order(plan, resident_blocks)
     count = int(order.wave.max(initial=0)) + 1
-    waves = WaveReads(order.wave, np.zeros(count), np.zeros(order.wave.size))
+    waves = WaveReads(order.wave, np.zeros(count), np.ones(order.wave.size))
     # Indices of a tile are read with its weights, and lost with them
     weights = whole[:, Quantity.A] + whole[:, Quantity.INDEX]
     footprint = weights @ weight + plan.n * bytes_per_token + c_bytes.sum()
@@ -161,7 +161,7 @@ def _wave_reads(
         capacity,
         int(a_key.max()) + 1,
         waves.read_bytes,
-        waves.in_l2,
+        waves.waits,
     )
     return float(again), waves
 
