@@ -97,12 +97,12 @@ def _options(record: Any) -> list[Parameter]:
 
 def _with_default(hint: Any) -> Any:
     """The annotation of an option whose default is told in words, without the brackets that Typer adds."""
-    told: Any = copy(next(iter(getattr(hint, "__metadata__", ())), None))
-    words = getattr(told, "show_default", None)
+    info: Any = copy(next(iter(getattr(hint, "__metadata__", ())), None))
+    words = getattr(info, "show_default", None)
     if not isinstance(words, str):
         return hint
-    told.show_default, told.help = False, f"{told.help}  [default: {words}]"
-    return Annotated[hint.__origin__, told, *hint.__metadata__[1:]]
+    info.show_default, info.help = False, f"{info.help}  [default: {words}]"
+    return Annotated[hint.__origin__, info, *hint.__metadata__[1:]]
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:

@@ -98,7 +98,7 @@ def _checked_against(gpu: str) -> str:
 def _quantities(spec: "GpuSpec") -> list[Row]:
     return [
         {"quantity": name, "value": getattr(spec, name)}
-        | {told: getattr(provenance, told) for told in ("unit", "kind", "source")}
+        | {key: getattr(provenance, key) for key in ("unit", "kind", "source")}
         for name, provenance in spec.provenance.items()
     ]
 
@@ -111,10 +111,7 @@ def _costs(spec: "GpuSpec") -> list[Row]:
     packages = (*own, "prunecast.launch")
     return [
         {"kernel": costs.kernel, "cost": name}
-        | {
-            told: getattr(cost, told)
-            for told in ("value", "unit", "kind", "date", "meaning", "source", "worth")
-        }
+        | {key: getattr(cost, key) for key in ("value", "unit", "kind", "date", "meaning", "source", "worth")}
         for costs in (load_costs(package, spec.compute_capability) for package in packages)
         for name, cost in costs.entries.items()
     ]

@@ -92,8 +92,8 @@ def marks_of(parameter: Parameter, kind: type[Reads] | type[Writes]) -> list[Any
 
 def option_name(parameter: Parameter) -> str:
     """The shortest spelling of an option, or the name of an argument in capitals."""
-    told = parameter.annotation.__metadata__[0]
-    spellings = getattr(told, "param_decls", None) or ()
-    if type(told).__name__ == "ArgumentInfo":
+    info = parameter.annotation.__metadata__[0]
+    spellings = getattr(info, "param_decls", None) or ()
+    if type(info).__name__ == "ArgumentInfo":
         return parameter.name.upper()
     return min(spellings, key=len, default=f"--{parameter.name.replace('_', '-')}")

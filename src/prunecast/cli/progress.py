@@ -146,15 +146,15 @@ class ProgressLines:
 
 def _delay_of_environment() -> float:
     """Seconds until a stage is mentioned: infinity where progress is off."""
-    said = os.environ.get(PROGRESS, "").strip()
-    if said == "off":
+    setting = os.environ.get(PROGRESS, "").strip()
+    if setting == "off":
         return math.inf
     try:
-        delay_s = float(said or DELAY_S)
+        delay_s = float(setting or DELAY_S)
     except ValueError:
         delay_s = -1.0
     if not 0 <= delay_s < math.inf:
-        raise BadInput(f"{PROGRESS} must be off or seconds, got {said!r}")
+        raise BadInput(f"{PROGRESS} must be off or seconds, got {setting!r}")
     return delay_s
 
 

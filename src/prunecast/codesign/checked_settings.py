@@ -65,16 +65,16 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     bound.apply_defaults()
     if bound.arguments["convolutions"] is None:
         bound.arguments["convolutions"] = MATRICES
-    said = cast(PredictSettings, checked_items(bound.arguments, _KINDS, "predict"))
-    tokens, workload, sparsity = said["tokens"], said["workload"], said["sparsity"]
+    settings = cast(PredictSettings, checked_items(bound.arguments, _KINDS, "predict"))
+    tokens, workload, sparsity = settings["tokens"], settings["workload"], settings["sparsity"]
     if tokens is not None:
         checked_tokens(tokens)
     if tokens is not None and workload is not None:
         raise BadInput(f"tokens and a workload exclude each other, got {tokens} and {workload}")
-    per_token = said["experts_per_token"]
+    per_token = settings["experts_per_token"]
     if per_token is not None and per_token < 1:
         raise BadInput(f"experts-per-token must be at least 1, got {per_token}")
-    check_routing(said["routing"])
+    check_routing(settings["routing"])
     choices = {"runtime": RUNTIMES, "l2": L2_STATES, "scales": SCALES, "scope": SCOPES, "dtype": DTYPE_BYTES}
     for name, known in choices.items():
         value = bound.arguments[name]
@@ -82,10 +82,10 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
             check_choice(name, value, known)
     if sparsity is not None:
         check_sparsity(sparsity)
-    if said["pattern"] is not None:
-        pattern = parse_pattern(said["pattern"])
+    if settings["pattern"] is not None:
+        pattern = parse_pattern(settings["pattern"])
         pattern.sparsity_to_prune(sparsity_for(pattern, sparsity, natural=False))
-    return said
+    return settings
 
 
 def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
@@ -93,13 +93,13 @@ def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
 
     Raises TypeError and BadInput as `checked_settings`, and BadInput for a batch without effect.
     """
-    said = checked_settings(given)
-    convolutions, stated = said["convolutions"], said["workload"] or said["tokens"]
+    settings = checked_settings(given)
+    convolutions, stated = settings["convolutions"], settings["workload"] or settings["tokens"]
     batch = convolutions.batch
     check_batch(weights, batch, other=stated, has_images=bool(convolutions.input_size))
     if stated is None and has_model(weights):
-        said["workload"] = f"batch:{batch or BATCH}"
-    return said
+        settings["workload"] = f"batch:{batch or BATCH}"
+    return settings
 
 
 def passes_of(weights: Source, settings: PredictSettings) -> tuple[Pass, ...]:

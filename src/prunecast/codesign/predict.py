@@ -135,16 +135,16 @@ def _table(
     weights_hash: str,
 ) -> PredictionTable:
     """Return the table of one GPU, with the times of the whole model if its graph is known."""
-    said, layers, loaded = asked.settings, job.launches.layers, job.workload
+    settings, layers, loaded = asked.settings, job.launches.layers, job.workload
     in_model = loaded.form in WHOLE_MODELS
     predictions = tuple(row for part in found for row in part.predictions)
-    whole = whole_model(job, passes_of(weights, said), predictions, asked.price) if in_model else None
-    counts = in_model or said["workload"] is not None
+    whole = whole_model(job, passes_of(weights, settings), predictions, asked.price) if in_model else None
+    counts = in_model or settings["workload"] is not None
     return PredictionTable(
         predictions=predictions,
         crossovers=crossed,
         skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
-        provenance=provenance_of(job, said, name_of(weights), weights_hash),
+        provenance=provenance_of(job, settings, name_of(weights), weights_hash),
         convolutions={
             name: layer.convolution for name, layer in layers.items() if layer.convolution is not None
         },

@@ -67,8 +67,8 @@ def prune(
     """
     rule = parse_pattern(pattern)
     spec, tokens = load_gpu(gpu) if isinstance(gpu, str) else gpu, checked_tokens(tokens)
-    told = sparsity_for(rule, sparsity, natural=False)
-    rule.sparsity_to_prune(told)
+    target_sparsity = sparsity_for(rule, sparsity, natural=False)
+    rule.sparsity_to_prune(target_sparsity)
     folder = Path(out)
     check_folders([folder], weights, reads=[calibrate, *spec_files(gpu)])
     loaded = load_layers(weights, target=target, ignore=ignore)
@@ -84,7 +84,7 @@ def prune(
         importances = {name: importance_of(loaded.layers[name], rule) for name in names}
         if known is not None:
             importances = {name: known.weigh(name, scores) for name, scores in importances.items()}
-        for name, mask in timed.prune(importances, told, scope).items():
+        for name, mask in timed.prune(importances, target_sparsity, scope).items():
             masks.put(name, mask)
             if keeps_tiles:
                 tiles |= tiles_of({name: rule.map(mask)})
@@ -93,7 +93,7 @@ def prune(
     recipe = Recipe(
         folder=folder,
         pattern=rule.canonical,
-        sparsity=told,
+        sparsity=target_sparsity,
         scope=scope,
         weights_hash=digest.hexdigest(),
         guided_by=None if guide is None else guide.document(),

@@ -254,8 +254,8 @@ def _document(content: bytes, where: str) -> dict[str, Any]:
             raise BadInput(f"{where}: like must be the name of a bundled GPU, got {short_text(name)}")
         document = with_relative(document, _whole_file(name, where), where)
     for name, unit in optional_quantities().items():
-        said = {"value": 0, "unit": unit, "kind": "guess", "source": "The file says nothing of it"}
-        document = {name: said, **document}
+        guess = {"value": 0, "unit": unit, "kind": "guess", "source": "The file says nothing of it"}
+        document = {name: guess, **document}
     for name in quantity_units():
         if name not in document:
             raise BadInput(f"{where}: {name}: quantity is missing")

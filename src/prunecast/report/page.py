@@ -113,9 +113,9 @@ def words_of(table: PredictionTable) -> Sequence[Word]:
     settings = (first.engine, first.state, table.provenance.launch)
     kernels = dict.fromkeys(row.kernel for row in table)
     bounds = sorted({row.bound for row in table})
-    told = meanings()
+    meaning_of = meanings()
     verdicts = [Word(word, meaning) for word, meaning in VERDICTS.items()]
-    known = [Word(word, told[word]) for word in (*kernels, *bounds, *settings) if word in told]
+    known = [Word(word, meaning_of[word]) for word in (*kernels, *bounds, *settings) if word in meaning_of]
     return [*_TABLE, *verdicts, *known, *_GPU]
 
 

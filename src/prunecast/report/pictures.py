@@ -126,9 +126,9 @@ def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:
         colour = PAGE.of(curve.kernel)
         axes.plot(xs, ys, "-", color=colour, lw=1.5)
         for x, y in zip(xs, ys, strict=True):
-            told = tip(f"{curve.kernel}, {curve.pattern}: density {x:.0f} %, {y:.2f}x over dense")
+            tooltip = tip(f"{curve.kernel}, {curve.pattern}: density {x:.0f} %, {y:.2f}x over dense")
             if y >= SLOWEST_SHOWN:
-                axes.plot([x], [y], "o", color=colour, ms=4, gid=told)
+                axes.plot([x], [y], "o", color=colour, ms=4, gid=tooltip)
         outside = f" (below {SLOWEST_SHOWN}x)" if max(ys) < SLOWEST_SHOWN else ""
         axes.plot([], [], "o-", color=colour, label=curve.kernel + outside)
     log_axis(axes, "y", *speedup_range(curves))
@@ -153,11 +153,11 @@ def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
         colour = PAGE.of(curve.kernel)
         for point in curve.points:
             us, share = 1e6 * point.seconds, 100 * point.retained
-            told = tip(
+            tooltip = tip(
                 f"{curve.kernel}, {curve.pattern}: density {100 * point.density:.0f} %, {us:.3g} us, "
                 f"{share:.1f} % of importance"
             )
-            axes.plot([us], [share], "o", color=colour, ms=5, gid=told)
+            axes.plot([us], [share], "o", color=colour, ms=5, gid=tooltip)
         axes.plot([], [], "o", color=colour, label=curve.kernel)
     points = [point for curve in curves for point in curve.points]
     front = pareto_front([(point.seconds, point.retained) for point in points])
@@ -231,7 +231,7 @@ def _draw_counts(axes: Axes, tiles: TileMap) -> None:
     every = -(-tiles.tile_count // MOST_TILES)
     for tile in range(0, tiles.tile_count, every):
         count = float(kept[tile : tile + every].mean())
-        told = tip(f"tile {tile}: {count:g} of {tiles.k} columns kept")
-        axes.barh(tile, count, height=0.8 * every, color=PAGE.of("stspmm"))[0].set_gid(told)
+        tooltip = tip(f"tile {tile}: {count:g} of {tiles.k} columns kept")
+        axes.barh(tile, count, height=0.8 * every, color=PAGE.of("stspmm"))[0].set_gid(tooltip)
     axes.axvline(float(kept.mean()), color=PAGE.ink, lw=1)
     axes.set(ylim=(tiles.tile_count - 0.5, -0.5), yticks=[])

@@ -77,8 +77,8 @@ def trace(model: nn.Module) -> Traced:
     try:
         graph = ModuleTracer().trace(model)
     except Exception as error:  # control flow that depends on data; anything that a model may do
-        said = [*str(error).splitlines(), ""][0]
-        return Traced(why=f"torch.fx cannot trace it ({type(error).__name__}: {said:.80})")
+        reason = [*str(error).splitlines(), ""][0]
+        return Traced(why=f"torch.fx cannot trace it ({type(error).__name__}: {reason:.80})")
     return Traced(graph, tuple(sites_of(graph, model)))
 
 

@@ -165,8 +165,10 @@ class Pruner:
             wanted = self.teacher(*inputs)
         if wanted.shape != logits.shape:
             raise BadInput(f"distance: the teacher gives {tuple(wanted.shape)}, got {tuple(logits.shape)}")
-        said, told = ((x.float() / temperature).log_softmax(-1).flatten(0, -2) for x in (logits, wanted))
-        apart = nn.functional.kl_div(said, told, log_target=True, reduction="batchmean")
+        student, teacher = (
+            (x.float() / temperature).log_softmax(-1).flatten(0, -2) for x in (logits, wanted)
+        )
+        apart = nn.functional.kl_div(student, teacher, log_target=True, reduction="batchmean")
         return apart * temperature**2
 
     def state_dict(self) -> dict[str, Any]:

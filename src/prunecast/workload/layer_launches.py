@@ -179,10 +179,10 @@ class LayerLaunches:
         if is_given or not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
             guide = self._guide(candidate.kernel)
             return maker.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural, guide=guide)
-        told = sparsity_for(pattern, sparsity, natural=self.natural)
+        target_sparsity = sparsity_for(pattern, sparsity, natural=self.natural)
         return blocks_in_two(
             maker.importance(layer.name, pattern),
-            pattern.sparsity_to_prune(told),
+            pattern.sparsity_to_prune(target_sparsity),
             pattern.counts,
             layer.n,
             kernel_dtype(layer, self.dtype),

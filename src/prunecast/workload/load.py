@@ -290,8 +290,8 @@ def _of_onnx(
     """Load the products of an ONNX file. Other weights, such as grouped convolutions, are skipped."""
     path = f"{source}"
     for name in ("stride", "padding"):
-        if said := getattr(settings, name):
-            raise BadInput(f"{path}: an .onnx file says its strides and pads: leave out --{name} {said[0]}")
+        if value := getattr(settings, name):
+            raise BadInput(f"{path}: an .onnx file says its strides and pads: leave out --{name} {value[0]}")
     (run,) = passes
     images = partial(image_sizes, settings) if settings.input_size else None
     model = read_onnx_model(path, batch=run.batch, tokens=run.tokens, images=images)

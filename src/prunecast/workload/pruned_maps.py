@@ -192,11 +192,11 @@ class MapMaker:
         if name in self.given:
             return self.given[name].make()
         fitted = self.fit(name, wanted, natural=natural)
-        told = sparsity_for(fitted.pattern, sparsity, natural=natural)
+        target_sparsity = sparsity_for(fitted.pattern, sparsity, natural=natural)
         # Only a map that is guided by time depends on the kernel
         guided_by = guide.key if guide is not None and fitted.pattern.needs_times else ""
         shares = self._scope == "layer" and not fitted.pattern.needs_times
-        key = _MapId(self._first[name] if shares else name, fitted.pattern, told, guided_by)
+        key = _MapId(self._first[name] if shares else name, fitted.pattern, target_sparsity, guided_by)
         if key not in self._made:
             masks = self._masks(wanted, key, guide, natural=natural)
             self._made = {

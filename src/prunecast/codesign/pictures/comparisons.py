@@ -95,8 +95,8 @@ def draw_agreement(
         face = one.colour if one.filled else "none"
         style: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4, "mfc": face, "mec": one.colour, "mew": 0.7}
         if one.tips:  # a tooltip belongs to one point, so each point is a line of its own
-            for x, y, told in zip(xs, ys, one.tips, strict=True):
-                axes.plot([x], [y], gid=told, **style)
+            for x, y, tooltip in zip(xs, ys, one.tips, strict=True):
+                axes.plot([x], [y], gid=tooltip, **style)
             axes.plot([], [], label=one.label, **style)
         else:
             axes.plot(xs, ys, label=one.label, **style)

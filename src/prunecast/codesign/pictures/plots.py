@@ -87,9 +87,9 @@ def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> N
     for name, rate, style in (("DRAM", gpu.dram_bytes_per_s, "-"), ("L2", gpu.l2_bytes_per_s, "--")):
         per_byte = rate / 1e12
         xs = [axes.get_ylim()[0] / per_byte, top / per_byte]
-        told = tip(f"{name}: {per_byte:.3g} TB/s")
+        tooltip = tip(f"{name}: {per_byte:.3g} TB/s")
         ys = [x * per_byte for x in xs]
-        axes.plot(xs, ys, style, color=palette.ink, lw=1, gid=told, zorder=1, label=name)
+        axes.plot(xs, ys, style, color=palette.ink, lw=1, gid=tooltip, zorder=1, label=name)
 
 
 def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float]:
@@ -98,11 +98,11 @@ def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float
     drawn = []
     for level, moved in _bytes(row).items():
         drawn.append(1e12 * rate * row.seconds / max(moved, 1))
-        told = tip(f"{row.kernel}, {level}: {drawn[-1]:.3g} FLOP/byte, {rate:.3g} TFLOP/s")
+        tooltip = tip(f"{row.kernel}, {level}: {drawn[-1]:.3g} FLOP/byte, {rate:.3g} TFLOP/s")
         dram = level == "DRAM"
         axes.plot(
             drawn[-1:], [rate], "o", mfc=colour if dram else "none", mec=colour,
-            label=row.kernel if dram else None, gid=told, ms=6,
+            label=row.kernel if dram else None, gid=tooltip, ms=6,
         )  # fmt: skip
     return drawn
 

@@ -69,5 +69,5 @@ def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[Swee
 def _retained(key: GroupKey) -> float:
     """Return the fraction of the importance that a pattern retains, cached for all patterns of a shape."""
     pattern, importance = parse_pattern(key.pattern), importance_of_group(key)
-    told = sparsity_for(pattern, key.sparsity, natural=False)
-    return retained_importance(importance, pattern.prune({"": importance}, told)[""])
+    target_sparsity = sparsity_for(pattern, key.sparsity, natural=False)
+    return retained_importance(importance, pattern.prune({"": importance}, target_sparsity)[""])

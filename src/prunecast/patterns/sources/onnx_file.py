@@ -201,16 +201,16 @@ def _external(path: Path, name: str, tensor: "onnx.TensorProto") -> npt.NDArray[
     """Return the values from a file of external data, in the folder of the model."""
     import onnx
 
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    file = (path.parent / said.get("location", "")).resolve()
+    external = {entry.key: entry.value for entry in tensor.external_data}
+    file = (path.parent / external.get("location", "")).resolve()
     if not file.is_relative_to(path.parent.resolve()):
         raise BadInput(f"{path}: tensor {name!r}: external data must lie in the model's folder, got {file}")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    count, offset = math.prod(tensor.dims), int(said.get("offset", 0))
+    count, offset = math.prod(tensor.dims), int(external.get("offset", 0))
     length = count * dtype.itemsize
-    if int(said.get("length", length)) != length:
+    if int(external.get("length", length)) != length:
         raise BadInput(
-            f"{path}: tensor {name!r}: wanted {length} bytes of external data, got {said['length']:.40}"
+            f"{path}: tensor {name!r}: wanted {length} bytes of external data, got {external['length']:.40}"
         )
     if not file.is_file() or offset < 0 or offset + length > file.stat().st_size:
         raise BadInput(f"{path}: tensor {name!r}: cut off: {file} is missing or too short")

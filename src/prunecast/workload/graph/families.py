@@ -55,8 +55,8 @@ def _family(rows: Mapping[str, Any], name: str) -> Family:
     base = _family(rows, parent) if parent else None
     tables = {key: own.pop(key, {}) for key in ("fields", "tensors", "experts", "outside")}
     tables["fields"] = {
-        size: Field(**{{"if": "condition", "with": "companion"}.get(key, key): v for key, v in said.items()})
-        for size, said in tables["fields"].items()
+        size: Field(**{{"if": "condition", "with": "companion"}.get(key, key): v for key, v in entry.items()})
+        for size, entry in tables["fields"].items()
     }
     return Family(
         facts={**(base.facts if base else {}), **own},

@@ -80,8 +80,8 @@ def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
     """
     in_nodes = [entry.t for node in model.graph.node for entry in node.attribute if entry.HasField("t")]
     for constant in (*model.graph.initializer, *in_nodes):
-        said, held = math.prod(constant.dims), constant.ByteSize()
-        if not constant.external_data and (said > 8 * held or min(constant.dims, default=0) < 0):
+        size, held = math.prod(constant.dims), constant.ByteSize()
+        if not constant.external_data and (size > 8 * held or min(constant.dims, default=0) < 0):
             raise BadInput(
                 f"{path}: a constant must hold its elements, got {held} bytes for the sizes "
                 f"{list(constant.dims)!s:.60}: {constant.name!r:.80}"
@@ -339,11 +339,11 @@ def _pads(
     ------
     BadInput : an `auto_pad` that ONNX does not define
     """
-    said = {a.name: a for a in node.attribute if a.name in ("pads", "auto_pad")}
-    auto_pad = said["auto_pad"].s.decode(errors="replace") if "auto_pad" in said else "NOTSET"
+    attributes = {a.name: a for a in node.attribute if a.name in ("pads", "auto_pad")}
+    auto_pad = attributes["auto_pad"].s.decode(errors="replace") if "auto_pad" in attributes else "NOTSET"
     check_choice(f"{node.input[1]}: auto_pad", auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
     if not auto_pad.startswith("SAME"):
-        pads = list(said["pads"].ints) if "pads" in said and auto_pad != "VALID" else []
+        pads = list(attributes["pads"].ints) if "pads" in attributes and auto_pad != "VALID" else []
         return pads or [0, 0, 0, 0]
     found = []
     for size, kernel, stride, dilation in zip(given[2:], weight[2:], strides, dilations, strict=True):
