@@ -5,6 +5,7 @@ Matplotlib is loaded with this module, so the packages above import it inside fu
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Literal, cast
 
@@ -45,9 +46,18 @@ MOST_LABELS = 7
 """Largest number of tick labels on a logarithmic axis."""
 
 
+class Picture(Figure):
+    """A figure that notebooks show, whether or not pyplot is in use."""
+
+    def _repr_png_(self) -> bytes:
+        content = BytesIO()
+        self.savefig(content, format="png", dpi=100)
+        return content.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """Return a new figure, whose file needs no window system; width and height in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return Picture(figsize=(width, height), layout="constrained")
 
 
 def new_axes(width: float = 4.4, height: float = 3.0) -> Axes:

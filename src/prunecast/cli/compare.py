@@ -10,21 +10,13 @@ from prunecast.cli.guard import Reads, gpu_files, weight_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.errors import BadInput
-from prunecast.text import Cells, gigabytes, microseconds, milliseconds, shortened, significant
+from prunecast.text import microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from prunecast.cli.tables import Page
     from prunecast.codesign import Comparison
-    from prunecast.codesign.compare import GpuRow
 
 MOST_UNMATCHED = 6
-WIDTH = 80
-"""Characters of a line."""
-SHORTEST_NAME = 8
-"""Characters of a GPU's name that are shown in any case."""
-SHORT_SOURCES = {"measured": "own", "published": "others"}
 GPU_WORDS = (
     "Times in ms, with the interval of pruned. Source: kernels measured by this",
     "project (own), dense times published by others, or a guess from the GPU's",
@@ -122,7 +114,9 @@ def _rows(comparison: "Comparison") -> list[Row]:
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     """Print a row for each GPU; the layers of two files, or with `details`."""
     if comparison.gpus:
-        page.table(_gpu_table(comparison.gpus), words=("GPU", "source"))
+        from prunecast.codesign.compare import GPU_COLUMNS
+
+        page.table(comparison.cells(), words=GPU_COLUMNS)
         page.say("", *GPU_WORDS, *(() if comparison.gpus[0].fits is None else MODEL_WORDS))
         if any(row.cost_per_million is not None for row in comparison.gpus):
             page.say("Cost: price of a million tokens or images.")
@@ -131,38 +125,6 @@ def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
             return
         page.say()
     _show_layers(comparison, page)
-
-
-def _gpu_table(gpus: "Sequence[GpuRow]") -> list[Cells]:
-    """Return a row for each GPU, at most `WIDTH` characters wide: long names lose their middle if they
-    still differ then.
-    """
-    has_prices = any(row.cost_per_million is not None for row in gpus)
-    rows = [_gpu_cells(row, has_prices=has_prices) for row in gpus]
-    others = (max(len(title), *(len(row[title]) for row in rows)) for title in rows[0] if title != "GPU")
-    left = max(SHORTEST_NAME, WIDTH - sum(2 + width for width in others))
-    names = [shortened(row.gpu, left) for row in gpus]
-    if len({*names}) < len({row.gpu for row in gpus}):
-        return rows
-    return [{**row, "GPU": name} for row, name in zip(rows, names, strict=True)]
-
-
-def _gpu_cells(row: "GpuRow", *, has_prices: bool) -> Cells:
-    memory = {}
-    if row.memory_bytes is not None:
-        memory = {"GB": gigabytes(row.memory_bytes) + ("" if row.fits else " no")}
-    return {
-        "GPU": row.gpu,
-        "dense": milliseconds(row.dense_seconds),
-        "pruned": milliseconds(row.seconds),
-        "interval": f"{milliseconds(row.seconds_low)}-{milliseconds(row.seconds_high)}",
-        "gain": f"{row.speedup:.2f}x",
-        **({} if row.per_s is None else {"per s": f"{row.per_s:,.0f}"}),
-        **({} if row.joules is None else {"J": significant(row.joules)}),
-        **({"cost": significant(row.cost_per_million or "")} if has_prices else {}),
-        **memory,
-        "source": SHORT_SOURCES.get(row.evidence, row.evidence),
-    }
 
 
 def _show_layers(comparison: "Comparison", page: "Page") -> None:

@@ -33,7 +33,7 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
         share = "" if len(whole.phases) == 1 else f", {100 * phase.run.share:.3g} % of the passes"
         memory = phase.dense.memory, phase.best.memory
         page.say(f"{name} on {on}: {phase.words}{share}", *misfit(*memory, whole.gpu.dram_bytes))
-        page.say(_verdict(table, phase), style="bold")
+        page.say(phase.verdict(table.removed), style="bold")
         say_facts(_facts(phase, whole), page)
     if len(whole.phases) > 1:
         dense, best = milliseconds(whole.dense.seconds), milliseconds(whole.best.seconds)
@@ -73,15 +73,6 @@ def memory_facts(
     totals = f"{gigabytes(dense.total)} -> {gigabytes(best.total)} of {gigabytes(has)} GB"
     yield "memory", f"{totals}{each}; largest batch {batches}"
     yield "of it", f"weights {gigabytes(dense.weights)} -> {gigabytes(best.weights)}{others} GB"
-
-
-def _verdict(table: "PredictionTable", phase: "Phase") -> str:
-    best = phase.best
-    bounds = f"({milliseconds(best.low_s)} - {milliseconds(best.high_s)})"
-    return (
-        f"dense {milliseconds(phase.dense.time.seconds)} ms, pruned by {100 * table.removed:.0f} % "
-        f"{milliseconds(best.time.seconds)} ms {bounds}: {phase.speedup:.2f}x"
-    )
 
 
 def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:

@@ -14,12 +14,20 @@ from prunecast.codesign.result import Result
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput, check_choice
 from prunecast.settings import LayerSettings
-from prunecast.text import Cells, table_text
+from prunecast.text import Cells, gigabytes, milliseconds, shortened, significant, table_text
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+WIDTH = 80
+"""Characters of a line."""
+SHORTEST_NAME = 8
+"""Characters of a GPU's name that are shown in any case."""
+SHORT_SOURCES = {"measured": "own", "published": "others"}
+GPU_COLUMNS = ("GPU", "source")
+"""Columns of text in the table of GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +122,9 @@ class Comparison(Result):
         return draw_bars(names, self.columns, times, "ratio is to the first")
 
     def cells(self) -> list[Cells]:
-        """Return the table as texts."""
+        """Return a row for each GPU as texts; of two files, one for each layer and kernel."""
+        if self.gpus:
+            return gpu_cells(self.gpus)
         heads = [f"{name}, us" for name in self.columns]
         return [
             {"layer": r.layer, "kernel": r.kernel, "N": f"{r.n}"}
@@ -138,7 +148,7 @@ class Comparison(Result):
         return tuple(f"only in one column: {name}" for name in self.unmatched)
 
     def __str__(self) -> str:
-        return table_text(self.cells(), words=("layer", "kernel"))
+        return table_text(self.cells(), words=("layer", "kernel", *GPU_COLUMNS))
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `prunecast compare --json`."""
@@ -148,6 +158,38 @@ class Comparison(Result):
             "unmatched": list(self.unmatched),
         }
         return headed(content | ({"gpus": [asdict(row) for row in self.gpus]} if self.gpus else {}))
+
+
+def gpu_cells(gpus: Sequence[GpuRow]) -> list[Cells]:
+    """Return a row for each GPU, at most `WIDTH` characters wide: long names lose their middle if they
+    still differ then.
+    """
+    has_prices = any(row.cost_per_million is not None for row in gpus)
+    rows = [_cells_of(row, has_prices=has_prices) for row in gpus]
+    others = (max(len(title), *(len(row[title]) for row in rows)) for title in rows[0] if title != "GPU")
+    left = max(SHORTEST_NAME, WIDTH - sum(2 + width for width in others))
+    names = [shortened(row.gpu, left) for row in gpus]
+    if len({*names}) < len({row.gpu for row in gpus}):
+        return rows
+    return [{**row, "GPU": name} for row, name in zip(rows, names, strict=True)]
+
+
+def _cells_of(row: GpuRow, *, has_prices: bool) -> Cells:
+    memory = {}
+    if row.memory_bytes is not None:
+        memory = {"GB": gigabytes(row.memory_bytes) + ("" if row.fits else " no")}
+    return {
+        "GPU": row.gpu,
+        "dense": milliseconds(row.dense_seconds),
+        "pruned": milliseconds(row.seconds),
+        "interval": f"{milliseconds(row.seconds_low)}-{milliseconds(row.seconds_high)}",
+        "gain": f"{row.speedup:.2f}x",
+        **({} if row.per_s is None else {"per s": f"{row.per_s:,.0f}"}),
+        **({} if row.joules is None else {"J": significant(row.joules)}),
+        **({"cost": significant(row.cost_per_million or "")} if has_prices else {}),
+        **memory,
+        "source": SHORT_SOURCES.get(row.evidence, row.evidence),
+    }
 
 
 Row = dict[str, Any]

@@ -3,6 +3,7 @@
 import importlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from prunecast.codesign.provenance import json_text
@@ -32,6 +33,11 @@ class Result:
         """Warnings that a reader of the numbers needs, one sentence each."""
         return ()
 
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """Sentences that notebooks show before the table."""
+        return ()
+
     def to_dataframe(self) -> Any:
         """Return the rows as a pandas DataFrame, one column for each field. Raise BadInput without pandas."""
         try:
@@ -45,5 +51,8 @@ class Result:
         return json_text(self.document())
 
     def _repr_html_(self) -> str:
-        cells = self.cells()
-        return table_html(cells) if cells else ""
+        cells, notes = self.cells(), self.notes
+        head = "".join(f"<p><b>{escape(line)}</b></p>" for line in self.headlines)
+        listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        tail = f"<details><summary>{len(notes)} notes</summary><ul>{listed}</ul></details>" if notes else ""
+        return head + (table_html(cells) if cells else "") + tail

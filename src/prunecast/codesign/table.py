@@ -155,6 +155,14 @@ class PredictionTable(Sequence[Prediction], Result):
         notes = dict.fromkeys(note for row in self for note in row.note.split("; ") if note)
         return (*notes, *(f"{one.layer}: {one.reason}" for one in self.skipped))
 
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """Each pass of the whole model, with its times dense and pruned; empty for layers without a model."""
+        if self.whole is None:
+            return ()
+        where = f"{self.provenance.source or 'model'} on {self.provenance.gpu}"
+        return tuple(f"{where}, {phase.words}: {phase.verdict(self.removed)}" for phase in self.whole.phases)
+
     def plot(self) -> "Figure":
         """Draw the time of each layer with each kernel, as a new Matplotlib figure."""
         from prunecast.codesign.pictures.comparisons import draw_bars

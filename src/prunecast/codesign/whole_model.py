@@ -10,6 +10,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.hardware.power import LaunchPower, launch_power
 from prunecast.kernels import DTYPE_BYTES, KERNELS, plan_dense
 from prunecast.models import packed_bytes
+from prunecast.text import milliseconds
 from prunecast.workload.dense_calls import dense_call
 from prunecast.workload.energy import activity_seconds, pass_activity, plan_activity
 from prunecast.workload.expert_launches import share_of
@@ -92,6 +93,20 @@ class Phase(NamedTuple):
     def tokens_per_pass(self) -> int:
         """Tokens (or images) that are done with when the pass ends, on all GPUs together."""
         return self.run.batch if self.has_images or self.run.is_decode else self.run.columns
+
+    def verdict(self, removed: float) -> str:
+        """Return the times, dense and pruned, as a sentence.
+
+        Parameters
+        ----------
+        removed : share of the weights that is removed
+        """
+        best = self.best
+        bounds = f"({milliseconds(best.low_s)} - {milliseconds(best.high_s)})"
+        return (
+            f"dense {milliseconds(self.dense.time.seconds)} ms, pruned by {100 * removed:.0f} % "
+            f"{milliseconds(best.time.seconds)} ms {bounds}: {self.speedup:.2f}x"
+        )
 
     def cost(self, outcome: "PassOutcome", price_per_hour: float) -> float:
         """Return the price of a million tokens (or images).

@@ -11,6 +11,8 @@ from prunecast.patterns.tile_map import IntArray, TileMap
 
 ROWS_OF_WARP = 16
 """Rows of C that a warp of the tile kernel stores at once."""
+ROWS_AT_ONCE = 1024
+"""Rows that are checked at once, so that temporary arrays are small. Kind: choice."""
 
 
 def cut_rows(tiles: TileMap, height: int) -> TileMap:
@@ -84,18 +86,22 @@ def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> Non
     """Raise BadInput if a row keeps more than two of four neighbours: columns, or places in a tile's list."""
     # Without tiles a column is its own position; skip the look-up, which needs 1 to 2 s for 4096 x 4096
     place = elements.column_index if tiles is None else _checked_places(elements, tiles)
-    group = place // 4
-    # Positions ascend within a row, so the third element of a group is two entries after the first
-    third = 2 + np.flatnonzero(group[2:] == group[:-2])
-    row_of = np.searchsorted(elements.row_start, (third - 2, third), side="right") - 1
-    third = third[row_of[0] == row_of[1]]
-    if third.size:
-        row = int(np.searchsorted(elements.row_start, third[0], side="right")) - 1
-        of_row = group[elements.row_start[row] : elements.row_start[row + 1]]
-        kept = int(np.count_nonzero(of_row == group[third[0]]))
-        raise BadInput(
-            f"2:4: row {row} keeps {kept} of the four columns from {4 * int(group[third[0]])}, at most 2 fit"
-        )
+    for first in range(0, elements.m, ROWS_AT_ONCE):
+        starts = elements.row_start[first : first + ROWS_AT_ONCE + 1]
+        group = place[starts[0] : starts[-1]] // 4
+        # Positions ascend within a row, so the third element of a group is two entries after the first
+        third = 2 + np.flatnonzero(group[2:] == group[:-2])
+        row_of = np.searchsorted(starts - starts[0], (third - 2, third), side="right") - 1
+        same = row_of[0] == row_of[1]
+        if same.any():
+            row, wrong = int(row_of[1][same][0]), group[third[same][0]]
+            kept = int(
+                np.count_nonzero(group[starts[row] - starts[0] : starts[row + 1] - starts[0]] == wrong)
+            )
+            raise BadInput(
+                f"2:4: row {first + row} keeps {kept} of the four columns from {4 * int(wrong)}, "
+                "at most 2 fit"
+            )
 
 
 def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:
