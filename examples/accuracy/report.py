@@ -20,6 +20,9 @@ ROWS, SCORES = "rows.jsonl", "scores.npz"
 DISTURBED = 0.02
 """How far the dense time of a process may be from the median of all."""
 DENSE, UNTUNED, BASE = "dense", "untuned", "tile-wise:128"
+MOST_APART = 0.06
+"""Largest difference of two measured times of `BASE`, as shares of the dense time, between which its harm is
+interpolated."""
 SHOWN = (
     "step",
     "contestant",
@@ -61,7 +64,8 @@ class Cell(NamedTuple):
     harm: Interval
     """How much worse than the dense model with the same tuning."""
     against: Interval | None
-    """Less than 0: better than `BASE` at the same time."""
+    """Less than 0: better than `BASE` at the same measured time, if that is between two close times of
+    `BASE`, else at the share that both were asked for."""
     better: str
     """Seeds in which it is better than `BASE`, of those that both have."""
 
@@ -115,18 +119,35 @@ class Record:
         own = _best(us, "dense")
         return _best(us, "sparse") / (own if abs(own / median - 1.0) < DISTURBED else float(median))
 
+    def base_at(self, contestant: str, share: float) -> dict[float, float]:
+        """Shares asked of `BASE` -> parts of them that together need the measured time of a contestant."""
+        asked = {row["share"] for row in self.rows if row["step"] == "tune" and row["contestant"] == BASE}
+        same = {share: 1.0} if share in asked else {}
+        own = self.measured(contestant, share)
+        if own is None:
+            return same
+        times = {each: time for each in asked if (time := self.measured(BASE, each)) is not None}
+        faster = max(((time, each) for each, time in times.items() if time <= own), default=None)
+        slower = min(((time, each) for each, time in times.items() if time > own), default=None)
+        if faster is None or slower is None or slower[0] - faster[0] > MOST_APART:
+            return same
+        part = (own - faster[0]) / (slower[0] - faster[0])
+        return {faster[1]: 1.0 - part, slower[1]: part}
+
     def cells(self) -> list[Cell]:
         """All contestants at all times, in the order of the rows."""
         keys = {(row["contestant"], row["share"]): None for row in self.rows if row["step"] == "tune"}
         return [self.cell(*key) for key in keys if key[0] != DENSE]
 
     def cell(self, contestant: str, share: float) -> Cell:
-        """One of them; compared with the base at the share that it was asked for, if both have a seed."""
+        """One of them, compared with the base if both have a seed."""
         seeds = self.seeds(contestant, share)
-        both = [seed for seed in seeds if seed in self.seeds(BASE, share)]
+        parts = self.base_at(contestant, share)
+        both = [seed for seed in seeds if all(seed in self.seeds(BASE, asked) for asked in parts)]
         against, better = None, ""
-        if both and contestant != BASE:
-            apart = self.harms(contestant, share, both) - self.harms(BASE, share, both)
+        if both and parts and contestant != BASE:
+            base = sum(part * self.harms(BASE, asked, both) for asked, part in parts.items())
+            apart = self.harms(contestant, share, both) - base
             against = interval(apart)
             better = f"{int((apart.mean(1) < 0).sum())} of {len(both)}"
         masks = self.last(step="masks", contestant=contestant, share=share, seed=seeds[0])

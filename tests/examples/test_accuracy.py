@@ -83,6 +83,39 @@ def test_intervals_hold_the_mean_and_know_two_levels(scripts):
     assert interval(np.zeros((1, 1))) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("us", "parts"),
+    [(60, {0.6: 1.0, 0.64: 0.0}), (61, {0.6: 0.75, 0.64: 0.25}), (59, {0.6: 1.0}), (75, {0.6: 1.0})],
+)
+def test_contestants_are_compared_at_equal_measured_time(scripts, tmp_path, us, parts):
+    """Between two close times of the base its harm is on a line; nothing is extrapolated."""
+    import report
+
+    base = report.BASE
+    measured = {(base, 0.6): 60, (base, 0.64): 64, (base, 0.8): 80, ("other", 0.6): us}
+    harms = {(base, 0.6): 0.3, (base, 0.64): 0.1, (base, 0.8): 0.0, ("other", 0.6): 0.2, ("dense", 1.0): 0.0}
+    rows = [
+        {"step": "time", "contestant": name, "share": share, "us": {"dense": 100, "sparse": time}}
+        for (name, share), time in measured.items()
+    ]
+    rows += [
+        {"step": "tune", "contestant": name, "share": share, "seed": seed, "score": harm}
+        for (name, share), harm in harms.items()
+        for seed in (0, 1)
+    ]
+    (tmp_path / report.ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scores = {
+        f"{n}|{share}|{seed}": np.full(5, harm) for (n, share), harm in harms.items() for seed in (0, 1)
+    }
+    np.savez(tmp_path / report.SCORES, **scores)
+    record = report.Record(tmp_path)
+    assert record.base_at("other", 0.6) == pytest.approx(parts)
+    wanted = sum(part * harms[base, share] for share, part in parts.items())
+    cell = record.cell("other", 0.6)
+    assert cell.against.mean == pytest.approx(0.2 - wanted)
+    assert cell.better == ("2 of 2" if wanted > 0.2 else "0 of 2")
+
+
 @pytest.mark.slow
 def test_all_steps_on_a_tiny_model(scripts, tmp_path, capsys, monkeypatch):
     import report
