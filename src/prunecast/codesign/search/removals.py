@@ -94,7 +94,8 @@ def best_smaller_model(
 ) -> SmallerModel:
     """Return the model that meets the targets with the highest retained importance.
 
-    Parts are decided one after the other: the share of a part rises while the result gets better.
+    Parts are decided one after the other. All shares of a part are tried: a small one can retain less than
+    none, and a large one more, since fixed costs of sparse kernels vanish only with the last of them.
 
     Parameters
     ----------
@@ -130,11 +131,8 @@ def best_smaller_model(
         before = chosen
         for removal in tries[part]:
             found = tried([*before, removal])
-            if found is None:
-                continue
-            if best is not None and found.retained <= best.retained:
-                break
-            best, chosen = found, [*before, removal]
+            if found is not None and (best is None or found.retained > best.retained):
+                best, chosen = found, [*before, removal]
     if best is None:
         raise failures[-1]
     return best

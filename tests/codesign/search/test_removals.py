@@ -1,0 +1,62 @@
+"""Removed parts in a search: which shares of a part are tried, and which are taken."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from prunecast.codesign.search import removals
+from prunecast.codesign.search.targets import Targets
+from prunecast.errors import BadInput
+
+RETAINED = {"": 0.711, "widths:0.125": 0.70, "widths:0.25": 0.73, "widths:0.375": 0.747, "widths:0.5": 0.72}
+RETAINED |= {"widths:0.375 heads:0.125": 0.74, "widths:0.375 heads:0.25": 0.76, "widths:0.375 heads:0.5": 0.1}
+"""Removed parts -> importance that the best search retains; others meet no target."""
+
+
+@pytest.fixture
+def search(monkeypatch):
+    """The search of a model of which only the outcome is known."""
+    tried = []
+
+    def removed(weights, parts, calibrate=None):
+        return SimpleNamespace(parts=" ".join(parts), sizes=lambda: None)
+
+    def make(source):
+        parts = getattr(source, "parts", "")
+        return SimpleNamespace(parts=parts, prepare=lambda: None, workload=SimpleNamespace(weights=1))
+
+    def prune_to_targets(search, targets):
+        tried.append(search.parts)
+        if search.parts not in RETAINED:
+            raise BadInput("not in that time")
+        return SimpleNamespace(retained_importance=RETAINED[search.parts])
+
+    whole = SimpleNamespace(targets=lambda targets, weights: targets, seen=lambda result, search: result)
+    monkeypatch.setattr(removals, "Removed", removed)
+    monkeypatch.setattr(removals, "prune_to_targets", prune_to_targets)
+    monkeypatch.setattr(removals._Whole, "of", lambda search: whole)
+
+    def best(*remove):
+        found = removals.best_smaller_model("weights", Targets(latency_share=0.74), remove, make)
+        return getattr(found.weights, "parts", ""), found.retained, tried
+
+    return best
+
+
+def test_every_share_of_a_part_is_tried_and_the_best_is_taken(search):
+    assert search("widths") == ("widths:0.375", 0.747, ["", *list(RETAINED)[1:5]])
+
+
+def test_parts_are_decided_one_after_the_other(search):
+    assert search("widths", "heads")[:2] == ("widths:0.375 heads:0.25", 0.76)
+
+
+def test_nothing_is_removed_where_that_retains_most(search, monkeypatch):
+    monkeypatch.setitem(RETAINED, "", 0.9)
+    assert search("widths")[:2] == ("", 0.9)
+
+
+def test_a_target_that_no_model_meets_is_refused(search, monkeypatch):
+    monkeypatch.delitem(RETAINED, "")
+    with pytest.raises(BadInput, match="not in that time"):
+        search("experts")
