@@ -3,7 +3,8 @@
     python examples/accuracy/report.py --record FOLDER [--out OUT] [--page PAGE.md] [--picture PICTURE.svg]
 
 With `--out` a run's rows and scores (fp16, packed) come into the record, in place of what it had of the same
-cases; the rest is made of the record alone. Tables replace what lies between their marks in the page.
+cases; the rest is made of the record alone. Tables are written beside it, and replace what lies between their
+marks in the page.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from paired import Cube, Interval, interval
 
-ROWS, SCORES = "rows.jsonl", "scores.npz"
+ROWS, SCORES, TABLES = "rows.jsonl", "scores.npz", "tables.md"
 DISTURBED = 0.02
 """How far the dense time of a process may be from the median of all."""
 DENSE, UNTUNED, BASE = "dense", "untuned", "tile-wise:128"
 MOST_APART = 0.06
 """Largest difference of two measured times of `BASE`, as shares of the dense time, between which its harm is
 interpolated."""
+LEAST_SPAN = 6.0
+"""Points of the dense time that a picture shows at least, so that small differences of time look small."""
 SHOWN = (
     "step",
     "contestant",
@@ -251,6 +254,9 @@ def draw(record: Record, path: Path) -> None:
                 axes.plot([x] * len(each), each, linestyle="none", alpha=0.45, **(style | {"markersize": 3}))
         if cells:
             axes.legend(frameon=False)
+            low, high = axes.get_xlim()
+            more = max(LEAST_SPAN - (high - low), 0.0) / 2
+            axes.set_xlim(low - more, high + more)
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
@@ -289,7 +295,9 @@ def main() -> None:
     if asked.out is not None:
         make_record(asked.out, asked.record)
     record = Record(asked.record)
-    print(table(record) + recovery_table(record), end="")
+    tables = "\n".join(filter(None, (table(record), recovery_table(record))))
+    (asked.record / TABLES).write_text(tables, encoding="utf-8")
+    print(tables, end="")
     if asked.page is not None:
         put_in(asked.page, {"table": table(record), "recovery": recovery_table(record)})
     if asked.picture is not None:

@@ -129,17 +129,29 @@ def test_the_tutorial_makes_a_pruned_checkpoint(tmp_path):
         assert not tuned[name][zero].any()
 
 
-def test_the_page_says_what_the_record_says(scripts, monkeypatch):
+@pytest.mark.parametrize(
+    "folder",
+    sorted(each.parent for each in (EXAMPLES.parent / "benchmarks" / "measured").glob("study-*/*.npz")),
+)
+def test_tables_say_what_the_record_says(scripts, monkeypatch, folder):
     """Means and times; bounds need thousands of draws, and have a test of their own."""
     import report
     from paired import Interval
     from report import Record
 
     monkeypatch.setattr(report, "interval", lambda cube: Interval(float(cube.mean()), 0.0, 0.0))
-    root = EXAMPLES.parent
-    page = (root / "docs" / "studies" / "retrieval.md").read_text()
-    for cell in Record(root / "benchmarks" / "measured" / "study-retrieval").cells():
-        said = [cell.contestant, f"{cell.sparsity:.0%}", f"{cell.harm.mean:+.4f}"]
-        if cell.measured is not None:
-            said.append(f"{cell.measured:.1%}")
-        assert any(all(each in line for each in said) for line in page.splitlines()), said
+    pages = {
+        "study-retrieval": "retrieval",
+        "study-language-narrow": "language",
+        "study-glyphs-planes": "glyphs",
+    }
+    texts = [folder / "tables.md"]
+    if folder.name in pages:
+        texts.append(EXAMPLES.parent / "docs" / "studies" / f"{pages[folder.name]}.md")
+    for text in texts:
+        lines = text.read_text(encoding="utf-8").splitlines()
+        for cell in Record(folder).cells():
+            said = [cell.contestant, f"{cell.sparsity:.0%}", f"{cell.harm.mean:+.4f}"]
+            said += [] if cell.measured is None else [f"{cell.measured:.1%}"]
+            said += [] if cell.against is None else [f"{cell.against.mean:+.4f}", cell.better]
+            assert any(all(each in line for each in said) for line in lines), said
