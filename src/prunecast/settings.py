@@ -87,7 +87,8 @@ class LayerSettings(TypedDict, total=False):
     dtype: Annotated[
         str | None,
         Setting(
-            "fp16, bf16, fp32 (CUDA cores) or tf32 (tensor cores); fp8, int8 for dense and cusparselt.",
+            "fp16, bf16, fp32 (CUDA cores) or tf32 (tensor cores); fp8 (tiles too), int8 for dense and "
+            "cusparselt.",
             None,
             "bf16 for bf16 weights, else fp16",
         ),

@@ -26,7 +26,8 @@ def check_own_dtype(dtype: str) -> None:
     """Raise BadInput for a dtype that no kernel of the project multiplies."""
     check_dtype(dtype)
     if dtype not in OWN_DTYPES:
-        raise BadInput(f"dtype must be one of {', '.join(OWN_DTYPES)}; {dtype} is dense and cusparselt alone")
+        others = f"{dtype} is for dense and cusparselt, fp8 for tiles too"
+        raise BadInput(f"dtype must be one of {', '.join(OWN_DTYPES)}; {others}")
 
 
 def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:

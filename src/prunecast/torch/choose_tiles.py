@@ -146,13 +146,15 @@ def _joint_tiles(
 
 
 def _of_half_height(pattern: str) -> Pattern | None:
-    """Return the tile-wise pattern with half the height, or None if its tiles are not whole
+    """Return the pattern of tiles or blocks with half the height, or None if they are not whole
     groups of rows.
     """
-    name, _, height = pattern.partition(":")
-    if name != "tile-wise" or not height.isdecimal() or int(height) % (2 * GATED_ROWS):
+    name, _, sizes = pattern.partition(":")
+    height, by, width = sizes.partition("x")
+    known = (name, bool(by)) in (("tile-wise", False), ("block", True))
+    if not known or not height.isdecimal() or int(height) % (2 * GATED_ROWS):
         return None
-    return parse_pattern(f"{name}:{int(height) // 2}")
+    return parse_pattern(f"{name}:{int(height) // 2}{by}{width}")
 
 
 def _weighed(name: str, magnitudes: ImportanceArray, known: Calibration | None) -> ImportanceArray:

@@ -35,6 +35,7 @@ from prunecast.torch.experts import (
 )
 from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
 from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of
+from prunecast.torch.fp8 import check_fp8
 from prunecast.torch.layer_plans import ExpertTokens, expert_layouts
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
@@ -82,6 +83,7 @@ def sparsify(
     squares: Mapping[str, Any] | None = None,
     target: str | Sequence[str] = (),
     ignore: str | Sequence[str] = (),
+    dtype: str | None = None,
     few_tokens: bool = True,
     fuse: bool = True,
     trainable: bool = False,
@@ -106,6 +108,9 @@ def sparsify(
     squares : the result of `input_squares`, by whose roots magnitudes are multiplied
     target, ignore : names of modules, or `re:` and a regular expression; without `target`, the layer that
         computes logits is not pruned
+    dtype : `fp8` (e4m3, on Hopper) for products whose tiles of 256 rows keep runs of 32 columns, such as
+        `block:256x32`, with a scale per row of weights and per token of x; None for the model's dtype.
+        Layers that do not fit stay in it, and so do calls of up to 64 tokens with `few_tokens`
     few_tokens : also pack the weights for calls of up to 64 tokens; without this second copy decoding is
         slower, and the weights need half of the memory
     fuse : one launch for layers that read the same x, with activations and gated units in the epilogue; with
@@ -133,6 +138,7 @@ def sparsify(
         squares=squares,
         target=target,
         ignore=ignore,
+        fp8=dtype is not None,
         few_tokens=few_tokens and not trainable,
         fuse=fuse,
         trainable=trainable,
@@ -140,6 +146,7 @@ def sparsify(
     )
     plan = read_recipe(recipe)
     _check(max_tokens, sparsity)
+    check_fp8(dtype, options.gpu, trainable=trainable)
     if example is not None and not (convolutions and fuse):
         raise BadInput("example is of networks as a whole: wanted convolutions=True and fuse=True with it")
     found, left = find_layers(model, convolutions=convolutions)
@@ -185,6 +192,8 @@ class _Options(NamedTuple):
     squares: Mapping[str, Any] | None
     target: str | Sequence[str]
     ignore: str | Sequence[str]
+    fp8: bool
+    """Whether products that fit multiply in fp8."""
     few_tokens: bool
     fuse: bool
     trainable: bool
@@ -271,7 +280,12 @@ def _packed(
     fused = fusable(chosen.forwards, linear, gpu)
     launches = joint_launches(found, linear, fused) if options.fuse else [Launch([each]) for each in linear]
     products = pack_launches(
-        launches, gpu, max_tokens, few_tokens=options.few_tokens, progress=options.progress
+        launches,
+        gpu,
+        max_tokens,
+        few_tokens=options.few_tokens,
+        fp8=options.fp8,
+        progress=options.progress,
     )
     experts = [(stack, _sparse_experts(stack, parts, options)) for stack, parts in chosen.experts]
     return _Packed(products, fused, experts, list(convs), len(filters))

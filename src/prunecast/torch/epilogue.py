@@ -147,3 +147,30 @@ class ExpertsCall(NamedTuple):
             raise BadInput(f"wanted x (tokens, features), and experts and shares of each token, got {shapes}")
         if self.x.dtype != self.gate_up[0].dtype:
             raise BadInput(f"x must be {self.gate_up[0].dtype} like the weights, got {self.x.dtype}")
+
+
+class Fp8Call(NamedTuple):
+    """The arguments of `prunecast::fp8_linear`, in its order."""
+
+    x: torch.Tensor
+    scales: torch.Tensor
+    image: torch.Tensor
+    row_scales: torch.Tensor
+    """(M,) fp32 as int32 bits, which casts of a model leave as they are."""
+    tiles: torch.Tensor
+    bias: torch.Tensor | None
+    rows: int
+    activation: str
+    glu: bool
+    dtype: torch.dtype
+    gpu: str
+    plan: int
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """Work after the bias."""
+        return Epilogue(self.activation, self.glu)
+
+    def new_y(self) -> torch.Tensor:
+        """Return an uninitialised y."""
+        return self.x.new_empty((self.x.shape[0], self.rows), dtype=self.dtype)

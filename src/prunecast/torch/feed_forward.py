@@ -56,7 +56,7 @@ class GatedMlp(nn.Module):  # type: ignore[misc]
         for name in names:
             self.add_module(name, getattr(replaced, name))
         self.first, self.last = names[0], names[-1]
-        gate, down = (getattr(self, name).product.images[0].dtype for name in (self.first, self.last))
+        gate, down = (getattr(self, name).product.like.dtype for name in (self.first, self.last))
         self.casts = gate != down
         """Whether x of the last layer is cast, as in a T5 whose last layer is fp32."""
         self.train(replaced.training)
@@ -64,7 +64,7 @@ class GatedMlp(nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y (..., features) of x (..., features)."""
         gated, last = getattr(self, self.first).product(x), getattr(self, self.last)
-        y: torch.Tensor = last(gated.to(last.product.images[0].dtype) if self.casts else gated)
+        y: torch.Tensor = last(gated.to(last.product.like.dtype) if self.casts else gated)
         return y
 
 

@@ -83,7 +83,7 @@ def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> KnownLayer:
     return _LAYERS.setdefault(key, KnownLayer(key, tiles, dtype, gpu))
 
 
-def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype, gpu: str) -> KnownLayer:
+def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype | str, gpu: str) -> KnownLayer:
     """Return the entry of a number. An unknown number is created from the layer's tensors.
 
     Raises
@@ -92,7 +92,8 @@ def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype, gpu: str) -> 
     """
     found = _LAYERS.get(key)
     if found is None:
-        found = register_layer(tiles_from_tensor(tiles), dtype_name(dtype), load_gpu(gpu))
+        name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+        found = register_layer(tiles_from_tensor(tiles), name, load_gpu(gpu))
         if found.key != key:
             raise BadInput(f"these tiles have the number {found.key}, the graph was traced with {key}")
     return found

@@ -16,7 +16,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue
 from prunecast.torch.layer_table import dtype_name, register_layer
-from prunecast.torch.ops import columns_of, linear
+from prunecast.torch.ops import columns_of, dense_weight, linear
 from prunecast.torch.weight_layouts import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
 
 
@@ -80,6 +80,12 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return [getattr(self, name) for name in self.image_names]
 
     @property
+    def like(self) -> torch.Tensor:
+        """A tensor of the dtype of x and y on the product's device."""
+        first: torch.Tensor = getattr(self, self.image_names[0])
+        return first
+
+    @property
     def is_two_of_four(self) -> bool:
         """True if the weights in its tiles are 2:4."""
         return layout_of(getattr(self, self.image_names[0])).is_two_of_four
@@ -96,7 +102,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         y = self._directly(x)
         if y is not None:
             return y
-        dtype = getattr(self, self.image_names[0]).dtype
+        dtype = self.like.dtype
         if x.dtype != dtype and torch.is_autocast_enabled(x.device.type):
             return self.forward(x.to(dtype))
         self._check(x)
@@ -173,6 +179,10 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """Return A (M, K) with zeros where pruned, a new tensor."""
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
+    def traced_weight(self) -> torch.Tensor:
+        """Return A in a graph that is traced."""
+        return dense_weight(self.like, self.tiles, self.gpu.name, self.plan)
+
     def add_image(self, layout: Layout) -> None:
         """Pack the weights in one more layout."""
         name = f"image_{len(self.image_names)}"
@@ -207,13 +217,13 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def _check(self, x: torch.Tensor) -> None:
-        image = getattr(self, self.image_names[0])
+        like = self.like
         if x.dim() == 0 or x.shape[-1] != self.features:
             raise BadInput(f"x must have {self.features} features, got {tuple(x.shape)}")
-        if x.dtype != image.dtype:
-            raise BadInput(f"x must be {image.dtype} like the weights, got {x.dtype}")
-        if x.device != image.device:
-            raise BadInput(f"x must be on {image.device} like the weights, got {x.device}")
+        if x.dtype != like.dtype:
+            raise BadInput(f"x must be {like.dtype} like the weights, got {x.dtype}")
+        if x.device != like.device:
+            raise BadInput(f"x must be on {like.device} like the weights, got {x.device}")
         if x.numel() > self.max_tokens * self.features:
             tokens = x.numel() // self.features
             raise BadInput(f"planned for at most {self.max_tokens} tokens, got {tokens}: sparsify with more")

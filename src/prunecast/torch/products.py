@@ -13,11 +13,13 @@ from torch import nn
 
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
+from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.torch.choose_tiles import Choice
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward
 from prunecast.torch.find import Found, matrix_of, sibling_groups
+from prunecast.torch.fp8 import Fp8Product, fits_fp8
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import PackedProduct, interleaved_tiles
@@ -92,16 +94,18 @@ def pack_launches(
     max_tokens: int,
     *,
     few_tokens: bool,
+    fp8: bool,
     progress: Progress | None,
 ) -> list[tuple[Launch, PackedProduct]]:
     """Return the products in the order of the model.
 
     Threads plan and pack them concurrently, since NumPy and torch release the GIL. The products are prepared
-    for calls of `max_tokens`, and with `few_tokens` also of one token.
+    for calls of `max_tokens`, and with `few_tokens` also of one token. With `fp8`, those that fit multiply
+    in fp8.
     """
 
     def packed(launch: Launch) -> PackedProduct:
-        product = _product(launch, gpu, max_tokens, few_tokens=few_tokens)
+        product = _product(launch, gpu, max_tokens, few_tokens=few_tokens, fp8=fp8)
         for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
             product.prepare(tokens)
         return product
@@ -115,7 +119,7 @@ def pack_launches(
     return list(zip(launches, products, strict=True))
 
 
-def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool) -> PackedProduct:
+def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool, fp8: bool) -> PackedProduct:
     choices, epilogue = launch.choices, launch.epilogue
     bias = _biases([choice.layer.module for choice in choices])
     maps = [choice.tiles for choice in choices]
@@ -126,11 +130,18 @@ def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool)
 
     weight = joined([choice.kept(matrix_of(choice.layer.module)) for choice in choices])
     dtype, two_of_four = dtype_name(weight.dtype), choices[0].two_of_four is not None
-    layouts = layouts_for(tiles, dtype, gpu, max_tokens, few_tokens=few_tokens, two_of_four=two_of_four)
     added = None if bias is None else joined(bias)
-    own: dict[str, Any] = {"gpu": gpu, "max_tokens": max_tokens, "layouts": layouts, "epilogue": epilogue}
+    own: dict[str, Any] = {"gpu": gpu, "epilogue": epilogue}
+    fp8 = fp8 and not two_of_four and fits_fp8(weight, tiles)
+    most = min(max_tokens, FEW_TOKENS) if fp8 else max_tokens
     with torch.no_grad():
-        return PackedProduct(weight, tiles, added, **own)
+        if fp8 and not few_tokens:
+            return Fp8Product(weight, tiles, added, few=None, max_tokens=max_tokens, **own)
+        layouts = layouts_for(tiles, dtype, gpu, most, few_tokens=few_tokens, two_of_four=two_of_four)
+        product = PackedProduct(weight, tiles, added, max_tokens=most, layouts=layouts, **own)
+        if fp8:
+            return Fp8Product(weight, tiles, added, few=product, max_tokens=max_tokens, **own)
+        return product
 
 
 def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:

@@ -20,7 +20,6 @@ from prunecast.torch.find import find_layers, is_transposed, matrix_of, sibling_
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
-from prunecast.torch.ops import dense_weight
 from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.unpacked import UnpackedWeight
 from prunecast.torch.weight_layouts import covering
@@ -62,10 +61,8 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         """
         product = self.product
         if torch.compiler.is_compiling():
-            return self._of_product(
-                dense_weight(product.images[0], product.tiles, product.gpu.name, product.plan)
-            )
-        return UnpackedWeight(self.dense_weight, self.weight_shape, product.images[0])
+            return self._of_product(product.traced_weight())
+        return UnpackedWeight(self.dense_weight, self.weight_shape, product.like)
 
     def dense_weight(self) -> torch.Tensor:
         """Return the dense weights with zeros in the layout of the original layer, a new tensor."""
@@ -82,7 +79,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         """(M,) bias in the dtype of the weights, or None."""
         if not self.has_bias:
             return None
-        return self.rows.of(self.product.fp32_bias).flatten().to(self.product.images[0].dtype)
+        return self.rows.of(self.product.fp32_bias).flatten().to(self.product.like.dtype)
 
     @property
     def density(self) -> float:

@@ -9,6 +9,7 @@ the tensor, in which every stage is one slab of `kernels.device.packing`:
     mma            (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
     sparse mma     (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
     cores          (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
+    fp8            (k-steps + 1, block_m, 128) bits of e4m3, for the tile kernel on wgmma in fp8
 
 The metadata of 2:4 are bits of the weights' dtype: such a tensor may be copied and moved, but never cast.
 """
@@ -31,7 +32,7 @@ from prunecast.patterns import TileMap
 from prunecast.plan.tile_rows import cut_rows
 
 STAGES, FRAGMENTS, SPARSE_STAGES = "stages", "fragments", "sparse stages"
-MMA, SPARSE_MMA, CORES = "mma", "sparse mma", "cores"
+MMA, SPARSE_MMA, CORES, FP8 = "mma", "sparse mma", "cores", "fp8"
 _SLABS: dict[str, Callable[..., Slab]] = {
     STAGES: lambda block_m, _: stage_slab(block_m),
     FRAGMENTS: lambda block_m, _: k16_slab(block_m),
@@ -39,6 +40,7 @@ _SLABS: dict[str, Callable[..., Slab]] = {
     MMA: fragment_slab,
     SPARSE_MMA: sparse_fragment_slab,
     CORES: lambda block_m, _: core_slab(block_m),
+    FP8: stage_slab,
 }
 _HEADER = 4
 
@@ -73,6 +75,8 @@ class Layout(NamedTuple):
 def layout_of(image: torch.Tensor) -> Layout:
     """Return the layout of packed weights, which follows from their shape."""
     slab = image.shape[1:]
+    if image.dtype == torch.uint8:
+        return Layout(FP8, int(slab[0]), int(slab[1]))
     if len(slab) == 4:
         return Layout(MMA, 16 * int(slab[1]), GROUP * int(slab[0]))
     if len(slab) == 3:

@@ -111,7 +111,7 @@ WRONG = {
     ),
     "the bytes of the weights are not counted": (
         {},
-        {"barrier_arrive_expect(ring.full(), WEIGHT_BYTES + COLUMN_BYTES);": "barrier_arrive(ring.full());"},
+        {"barrier_arrive_expect(ring.full(), STAGE_BULK_BYTES);": "barrier_arrive(ring.full());"},
         "a global address|a block ends while copies",
     ),
     "a slot is given back before it was multiplied": (

@@ -27,6 +27,8 @@ class FormOptions(TypedDict, total=False):
     activation: str
     """One of `ACTIVATIONS`, applied after the bias."""
     bias: bool
+    output: str
+    """Format of C if it is not that of the plan: `fp16` or `bf16`, for fp8 operands."""
     changes: Mapping[str, int] | None
     """Preprocessor names that override those of the plan, for experiments and debugging."""
 
@@ -72,7 +74,8 @@ def plan_defines(plan: KernelPlan, **options: Unpack[FormOptions]) -> dict[str, 
 
     `changes` override them. Raises BadInput for an unknown activation.
     """
-    ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False), dtype=plan.dtype)
+    dtype = options.get("output", plan.dtype)
+    ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False), dtype=dtype)
     return {
         "PLAN_SHARED_BYTES": plan.resources.shared_bytes,
         "PLAN_THREADS": plan.resources.threads,

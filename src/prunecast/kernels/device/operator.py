@@ -43,6 +43,8 @@ class Call(NamedTuple):
     """Tokens of a row of B, and of C unless it is token-major: whole groups of `align_bytes`."""
     c_tokens: int = 0
     """Rows of a token-major C."""
+    row_scales: int = 0
+    """Address of fp32 scales (M,) of fp8 weights."""
 
 
 class Operator:
@@ -169,7 +171,7 @@ class Operator:
         Parameters
         ----------
         b, c : addresses of B and C
-        second : address of a convolution's second input
+        second : address of a convolution's second input, or of fp32 scales (tokens,) of fp8 B
         """
         # Other threads must not change the argument before the driver has copied it
         with self._lock:
@@ -179,7 +181,7 @@ class Operator:
             if self._has_blocks:
                 self.place(b, c)
                 if second:
-                    self._words[self._second] = (second - b) % (1 << 64)
+                    self.place_second(second, b)
                 self._launch(stream)
             if self._fill is not None:
                 self._fill(Place(c, call.c_row_bytes), call.bias, call.tokens, stream)
@@ -188,6 +190,10 @@ class Operator:
         """Write the addresses of B and C into the argument."""
         words = self._words
         words[self._b], words[self._c] = b, c
+
+    def place_second(self, second: int, b: int) -> None:
+        """Write the address of a second input into the argument, relative to B."""
+        self._words[self._second] = (second - b) % (1 << 64)
 
     def write(self, call: Call) -> None:
         """Copy the addresses and sizes of a call into the struct that is the argument of the kernel."""

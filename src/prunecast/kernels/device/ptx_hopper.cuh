@@ -74,6 +74,16 @@ struct alignas(64) TensorMap {
   u64 words[16];
 };
 
+// The box of the map from element `x` of row `y` on into shared memory, zeros where it lies beyond the matrix; counts as
+// bytes on `barrier`.
+__device__ __forceinline__ void load_box(u32 to, const TensorMap* map, int x, int y, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+
 // The box of the map from element `x` of row `y` on, out of shared memory; part of the thread's open group.
 __device__ __forceinline__ void store_box(const TensorMap* map, int x, int y, u32 from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),

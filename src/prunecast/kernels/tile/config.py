@@ -172,9 +172,9 @@ BARRIER_BYTES = 1024
 STAGING_BYTES = (32 * 1024, 16 * 1024)
 """Sizes in bytes of the staging buffer of C, largest first; a smaller half of a tile of C is its own size.
 Kind: CUDA source, `tile_shape.cuh`."""
-COLUMN_BYTES = 2 * 64 * 4
-"""Bytes of column indices per stage: those of the stage and of the next one in its slot. Kind: CUDA source,
-`tile_shape.cuh`."""
+COLUMN_BYTES, RUN_BYTES = 2 * 64 * 4, 2 * 4 * 4
+"""Bytes of column indices per stage, and in fp8 of runs: those of the stage and of the next one in its slot.
+Kind: CUDA source, `tile_shape.cuh`, `tile_tokens_shape.cuh`."""
 SPARSE_STAGING_BYTES = 16 * 1024
 """Bytes of the staging buffer of C in the 2:4 kernel: 16 rows of 64 tokens for each of eight warps. Kind:
 CUDA source, `sparse_shape.cuh`."""
@@ -229,8 +229,10 @@ TILE_FORMS = {
 }
 """Tensor instruction -> compiled tiles of C. Kind: choice, what the compile tests build without spills."""
 TOKEN_FORM = (256, 128)
-"""Tile of C with tokens as the first operand of wgmma, the only one that runs in clusters. Kind: CUDA source,
-`tile_tokens_shape.cuh`."""
+"""Tile of C with tokens as the first operand of wgmma, the only one that runs in clusters and in fp8. Kind:
+CUDA source, `tile_tokens_shape.cuh`."""
+RUN = 32
+"""Neighbouring columns that tiles keep together in fp8. Kind: definition, K of wgmma m64nNk32."""
 
 
 def compiled_config(plan: KernelPlan) -> TileConfig:
@@ -246,6 +248,8 @@ def compiled_config(plan: KernelPlan) -> TileConfig:
 def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
     """Yield the wgmma configs for sm_90: each consumer warpgroup computes half of the tile of C."""
     for form in TILE_FORMS[tensor]:
+        if dtype == "fp8" and form[:2] != TOKEN_FORM:
+            continue
         shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
         part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
         resources = _resources(gpu, shape, dtype, tensor)
@@ -284,14 +288,16 @@ def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> Bloc
     """Return the resources with as many stages as shared memory can hold, at most `MOST_STAGES`."""
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
-    stage = weights + shape.block_n * shape.block_k * element + COLUMN_BYTES
-    staging = SPARSE_STAGING_BYTES if tensor.startswith("sparse-") else staging_bytes(shape, element)
+    columns = RUN_BYTES if dtype == "fp8" else COLUMN_BYTES
+    stage = weights + shape.block_n * shape.block_k * element + columns
+    sparse = tensor.startswith("sparse-")
+    staging = SPARSE_STAGING_BYTES if sparse else staging_bytes(shape, OUTPUT_BYTES[dtype])
     other = BARRIER_BYTES + staging
     stages = max(min((gpu.shared_bytes_per_block - other) // stage, MOST_STAGES), 0)
     return BlockResources(THREADS, REGISTERS_AT_ENTRY, other + stages * stage, stages)
 
 
-def staging_bytes(shape: BlockShape, element_bytes: int) -> int:
+def staging_bytes(shape: BlockShape, output_bytes: int) -> int:
     """Return the bytes of the staging buffer through which a block of the tile kernel stores C."""
-    half_tile = shape.block_m * shape.block_n * element_bytes // 2
+    half_tile = shape.block_m * shape.block_n * output_bytes // 2
     return next((staging for staging in STAGING_BYTES if staging <= half_tile), half_tile)

@@ -71,6 +71,8 @@ def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...
         return _fitting(gpu, dtype, "none", height)
     if gpu.has_wgmma and dtype != "tf32":
         return _fitting(gpu, dtype, "wgmma", height)
+    if dtype == "fp8":
+        raise BadInput(f"fp8 tiles need wgmma, {gpu.name} has none")
     return _fitting(gpu, dtype, "mma", height)
 
 
@@ -85,7 +87,8 @@ def _fitting(gpu: GpuSpec, dtype: str, tensor: str, height: int) -> tuple[TileCo
     """Return the configs that fit on an SM, up to the smallest height that holds a tile of `height` rows."""
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
-    check_own_dtype(dtype)
+    if dtype != "fp8" or tensor != "wgmma":
+        check_own_dtype(dtype)
     fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
     found = [v for v in _all(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0]
     heights = [v.shape.block_m for v in found]

@@ -91,8 +91,8 @@ def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
         fix_up=costs["fix_up_over_transfer"] * sums,
     )
     if gathers:
-        wait, tile_bytes = gpu.gather_latency_cycles / 2, shape.block_m * shape.block_n * config.element_bytes
-        rounds = max(tile_bytes // staging_bytes(shape, config.element_bytes), 1)
+        wait, tile_bytes = gpu.gather_latency_cycles / 2, shape.block_m * shape.block_n * config.output_bytes
+        rounds = max(tile_bytes // staging_bytes(shape, config.output_bytes), 1)
         return common._replace(
             port_bytes=passing + PRODUCER_WARPS * copy_overhead_bytes(config, costs),
             overhead=wait + costs["entry_issues"] + _epilogue_cycles(config, rounds, gpu, costs),
@@ -234,6 +234,6 @@ def _epilogue_cycles(config: TileConfig, rounds: int, gpu: GpuSpec, costs: Costs
     """Return the cycles in which a consumer warp converts C and fills its staging buffer so many times,
     without waits for the store.
     """
-    of_warp = config.shape.block_m * config.shape.block_n * config.element_bytes / config.consumer_warps
-    issues = of_warp / config.element_bytes / 64 + costs["round_issues"] + of_warp / LANES_BYTES
+    of_warp = config.shape.block_m * config.shape.block_n * config.output_bytes / config.consumer_warps
+    issues = of_warp / config.output_bytes / 64 + costs["round_issues"] + of_warp / LANES_BYTES
     return issues + rounds * gpu.shared_latency_cycles + of_warp / gpu.shared_bytes_per_clk_per_sm

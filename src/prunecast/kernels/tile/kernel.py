@@ -29,7 +29,9 @@ _COMMON: dict[str, Any] = {
     "takes": TileMap,
     "configs": tile_map_configs,
     "compilers": {
-        "wgmma": Entry("prunecast.kernels.tile.cuda.operator", "TileOperator"),
+        "wgmma": Entry(
+            "prunecast.kernels.tile.cuda.operator", "TileOperator", dtypes=("fp16", "bf16", "fp8")
+        ),
         "mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator", 75),
         "none": Entry("prunecast.kernels.tile.cuda.ffma.operator", "FfmaOperator", 70, ("fp32",)),
     },

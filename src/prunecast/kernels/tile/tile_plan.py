@@ -92,7 +92,7 @@ def tile_plan(
         item_in_memory=assigned.schedule is Schedule.HARDWARE,
         scattered=own and rows_are_scattered(tiles),
     )
-    if own:
+    if own and config.dtype != "fp8":  # rows of fp8 B are tokens
         programs = with_row_starts(programs, row_bytes_of(n, config.element_bytes), gpu)
     return KernelPlan(
         kernel=kernel,

@@ -50,6 +50,12 @@ struct Copy {
   u32 to;
   u64 from;
   u32 bytes, valid;
+  bool of_engine = false;  // the other proxy, as all copies of more than 16 bytes
+};
+
+// A matrix cut into boxes, as the tests encode it in the 128 bytes of a tensor map
+struct BoxMap {
+  u64 base, tokens, rows, row_bytes, box_tokens, box_rows, bf16;
 };
 
 struct BoxStore {

@@ -60,6 +60,7 @@ bool barrier_done(u32 barrier, u32 parity);
 
 // Copies by the copy engine
 void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask);  // mask 0: this block
+void box_load(u32 to, u64 map, u32 x, u32 y, u32 barrier);  // of bytes, in rows of 32
 void box_store(u64 map, u32 x, u32 y, u32 from, bool adds);
 void commit_stores();
 void wait_stores(u32 unfinished);
@@ -69,6 +70,7 @@ struct Product {
   u64 a, b;
   u32 n;
   bool bf16, keep, a_transposed, b_transposed;
+  bool fp8;  // both operands are e4m3, K-major
   bool sparse;
   u32 places, half;  // of kept values, where sparse: this thread's word, and which two lanes of four have them
   float* sums[128];
@@ -79,7 +81,9 @@ void wait_products(u32 unfinished);
 
 float from_half(u16 bits);
 float from_bf16(u16 bits);
+float from_e4m3(unsigned char bits);
 u16 to_half(float value);
 u16 to_bf16(float value);
+unsigned char to_e4m3(float value);  // what is too large becomes the largest number
 
 }  // namespace machine

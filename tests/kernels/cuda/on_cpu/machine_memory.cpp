@@ -57,7 +57,7 @@ void land_one(Landing& landing) {
     landing.fiber->arrivals_to_come -= 1;
     arrive_at(barrier);
   } else {
-    barrier.bytes -= landing.copies[0].bytes;
+    for (const Copy& copy : landing.copies) barrier.bytes -= copy.bytes;
     complete_if_due(barrier);
   }
 }
@@ -132,7 +132,7 @@ void land(Block& block, const Copy& copy, const Moment& moment) {
   unsigned char* to = at(block, copy.to, copy.bytes);
   std::memcpy(to, reinterpret_cast<const void*>(copy.from), copy.valid);
   std::memset(to + copy.valid, 0, copy.bytes - copy.valid);
-  note_write(block, copy.to, copy.bytes, moment, {false, copy.bytes <= 16});  // the copy engine is the other proxy
+  note_write(block, copy.to, copy.bytes, moment, {false, copy.bytes <= 16 && !copy.of_engine});  // the copy engine is the other proxy
 }
 
 void copy_later(u32 to, u64 from, u32 bytes, u32 valid) {
@@ -215,6 +215,26 @@ void bulk_load(u32 to, u64 from, u32 bytes, u32 barrier, u32 mask) {
     at(block, to, bytes);
     send({&block, barrier & 0xffffff, nullptr, moment, {{to & 0xffffff, from, bytes, bytes}}});
   }
+}
+
+// A box of bytes; what lies beyond the matrix is zeros.
+void box_load(u32 to, u64 map_at, u32 x, u32 y, u32 barrier) {
+  step();
+  const BoxMap& map = *reinterpret_cast<const BoxMap*>(map_at);
+  const int width = static_cast<int>(map.box_tokens), left = static_cast<int>(x);
+  if (to % 256 || left % 16 || width != 32) fail("a box of other bytes than is emulated", x);
+  std::vector<Copy> copies;
+  for (u32 row = 0; row < map.box_rows; ++row) {
+    for (int byte = 0; byte < width; byte += 16) {
+      const int column = left + byte;
+      const bool inside = column >= 0 && column < static_cast<int>(map.tokens) && y + row < map.rows;
+      const u64 from = inside ? map.base + (y + row) * map.row_bytes + column : 0;
+      if (inside) global_at(from, 16);
+      const u32 at = swizzled((to & 0xffffff) + row * width + byte, width);
+      copies.push_back({at, from, 16, inside ? 16u : 0u, true});
+    }
+  }
+  send({current->block, barrier & 0xffffff, nullptr, now_of_warp(), std::move(copies)});
 }
 
 // The copies of threads behind one barrier together, those of the copy engine one by one: these come last, or, with

@@ -39,6 +39,13 @@ float from_bf16(u16 bits) {
   return value;
 }
 
+float from_e4m3(unsigned char bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  if ((bits & 127) == 127) return NAN;
+  const float size = std::ldexp(static_cast<float>(fraction + (exponent ? 8 : 0)), (exponent ? exponent : 1) - 10);
+  return bits >> 7 ? -size : size;
+}
+
 u16 to_half(float value) {
   const u16 sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return 0x7fff;
@@ -48,6 +55,16 @@ u16 to_half(float value) {
   const int exponent = std::max(std::ilogb(size), -14);
   const int steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));  // to nearest even
   return static_cast<u16>(sign | (((exponent + 15) << 10) + steps - 1024));
+}
+
+unsigned char to_e4m3(float value) {
+  const unsigned char sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return 0x7f;
+  const float size = std::fmin(std::fabs(value), 448.0f);
+  if (size == 0.0f) return sign;
+  const int exponent = std::max(std::ilogb(size), -6);
+  const int steps = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // to nearest even
+  return static_cast<unsigned char>(sign | (((exponent + 7) << 3) + steps - 8));
 }
 
 u16 to_bf16(float value) {

@@ -1,7 +1,7 @@
 // Tensor instructions of a warpgroup, dense and sparse.
 //
 // Contract: threads issue products and commit them in groups. The first thread that waits for a group finishes it for
-// all 128, once all have committed it. Layouts are those of wgmma.mma_async m64nNk16 and, sparse, m64nNk32.
+// all 128, once all have committed it. Layouts are those of wgmma.mma_async m64nNk16 and, sparse or fp8, m64nNk32.
 #include <cstring>
 
 #include "machine.hpp"
@@ -16,12 +16,14 @@ constexpr u32 ROWS = 64, MOST_COLUMNS = 256, MOST_DEPTH = 32;
 using Operand = float[MOST_COLUMNS][MOST_DEPTH];
 using Places = bool[ROWS][MOST_DEPTH];
 
-// Rows x depth elements in swizzled shared memory, as fp32: rows of 128 or 64 bytes along the depth or, transposed,
+// Rows x depth elements in swizzled shared memory, as fp32: rows of 128, 64 or 32 bytes along the depth or, transposed,
 // blocks of 64 rows.
 // `reading` is called with every 16 bytes.
 template <class Reading>
-void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, bool bf16, Operand& to, Reading reading) {
-  const u32 pitch = descriptor >> 62 == 1 ? 128 : descriptor >> 62 == 2 ? 64 : 0;
+void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, const Product& of, Operand& to,
+                  Reading reading) {
+  const u32 pitch = descriptor >> 62 ? 256 >> (descriptor >> 62) : 0;
+  const u32 size = of.fp8 ? 1 : 2;
   if (!pitch || (transposed && pitch != 128) || (descriptor >> 49 & 7)) {
     fail("a matrix descriptor that is not emulated", descriptor);
   }
@@ -31,11 +33,15 @@ void read_operand(u64 descriptor, bool transposed, u32 rows, u32 depth, bool bf1
   for (u32 row = 0; row < rows; ++row) {
     for (u32 k = 0; k < depth; ++k) {
       const u32 linear = transposed ? start + row / 64 * leading + k / 8 * stride + k % 8 * pitch + row % 64 * 2
-                                    : start + row / 8 * stride + row % 8 * pitch + k * 2;
+                                    : start + row / 8 * stride + row % 8 * pitch + k * size;
       const u32 address = swizzled(linear, pitch);
       if (address % 16 == 0) reading(address);
+      if (of.fp8) {
+        to[row][k] = from_e4m3(*static_cast<const unsigned char*>(shared_at(address, 1)));
+        continue;
+      }
       const u16 bits = *static_cast<const u16*>(shared_at(address, 2));
-      to[row][k] = bf16 ? from_bf16(bits) : from_half(bits);
+      to[row][k] = of.bf16 ? from_bf16(bits) : from_half(bits);
     }
   }
 }
@@ -70,7 +76,7 @@ void multiply_now(const Issued* const (&all)[WARPGROUP]) {
   static Places multiplied;
   static float by_k[MOST_DEPTH][MOST_COLUMNS], sums[ROWS][MOST_COLUMNS];
   const Product& one = all[0]->product;
-  const u32 depth = one.sparse ? 32 : 16;
+  const u32 depth = one.sparse || one.fp8 ? 32 : 16;
   Block& block = *current->block;
   const u32 group = current->thread / WARPGROUP, read = begin_product_read(block);
   const auto reading = [&](u32 address) {
@@ -80,8 +86,8 @@ void multiply_now(const Issued* const (&all)[WARPGROUP]) {
       note_product_read(block, address, group, read, issued.moment);
     }
   };
-  read_operand(one.a, one.a_transposed, ROWS, 16, one.bf16, a, reading);
-  read_operand(one.b, one.b_transposed, one.n, depth, one.bf16, b, reading);
+  read_operand(one.a, one.a_transposed, ROWS, one.fp8 ? 32 : 16, one, a, reading);
+  read_operand(one.b, one.b_transposed, one.n, depth, one, b, reading);
   std::memset(multiplied, true, sizeof multiplied);
   if (one.sparse) spread(a, multiplied, all);
   for (u32 k = 0; k < depth; ++k) {

@@ -63,17 +63,13 @@ void meet_cluster() {
 u32 swizzled(u32 address, u32 row_bytes) {
   if (row_bytes == 128) return address ^ (address >> 7 & 7) << 4;
   if (row_bytes == 64) return address ^ (address >> 7 & 3) << 4;
-  fail("rows of a swizzled box are 64 or 128 bytes", row_bytes);
+  if (row_bytes == 32) return address ^ (address >> 7 & 1) << 4;
+  fail("rows of a swizzled box are 32, 64 or 128 bytes", row_bytes);
 }
 
 // ---- stores of the copy engine
 
 namespace {
-
-// A matrix cut into boxes, as the tests encode it in the 128 bytes of a tensor map
-struct BoxMap {
-  u64 base, tokens, rows, row_bytes, box_tokens, box_rows, bf16;
-};
 
 void add_8(u16* to, const u16* from, bool bf16) {
   for (int i = 0; i < 8; ++i) {

@@ -131,6 +131,10 @@ inline void fence_proxy_async_global() {}
 inline void fence_proxy_async_shared_cta() { machine::fence_async_proxy(); }
 inline void fence_mbarrier_init_release_cluster() {}
 
+inline void cvt_rn_satfinite_e4m3x2_f32(u16& to, float high, float low) {
+  to = static_cast<u16>(machine::to_e4m3(high) << 8 | machine::to_e4m3(low));
+}
+
 // ---- copies of a thread
 
 inline void copy(u32 to, u64 from, u32 bytes, u32 valid) {
@@ -189,6 +193,10 @@ inline void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes(u32 t
 inline void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
     u32 to, u64 from, u32 bytes, u32 barrier, u32 mask) {
   machine::bulk_load(to, from, bytes, barrier, mask);
+}
+inline void cp_async_bulk_tensor_2d_shared_cluster_global_tile_mbarrier_complete_tx_bytes(u32 to, u64 map, u32 x, u32 y,
+                                                                                          u32 barrier) {
+  machine::box_load(to, map, x, y, barrier);
 }
 inline void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(u64 map, u32 x, u32 y, u32 from) {
   machine::box_store(map, x, y, from, false);

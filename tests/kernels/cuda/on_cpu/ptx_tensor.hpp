@@ -194,6 +194,24 @@ void multiply(u32 n, bool bf16, bool sparse, All&&... all) {
   machine::multiply_later(product);
 }
 
+// fp8 has no transposed operands: keep and signs follow the descriptors.
+template <class... All>
+void multiply_fp8(u32 n, All&&... all) {
+  const Operand given[] = {Operand(all)...};
+  if (sizeof...(All) != n / 2 + 5) machine::fail("wgmma has another number of operands", n);
+  const Operand* rest = given + n / 2;
+  if (rest[3].number != 1 || rest[4].number != 1) machine::fail("wgmma with negated operands is not emulated");
+  machine::Product product{};
+  product.a = rest[0].number, product.b = rest[1].number, product.n = n, product.fp8 = true;
+  product.keep = rest[2].number != 0;
+  for (u32 i = 0; i < n / 2; ++i) product.sums[i] = given[i].sum;
+  machine::multiply_later(product);
+}
+template <class... All>
+void wgmma_mma_async_sync_aligned_m64n256k32_f32_e4m3_e4m3(All&&... all) {
+  multiply_fp8(256, all...);
+}
+
 #define WARPGROUP_MULTIPLIES_AS(NAME, N, BF16, SPARSE) \
   template <class... All>                              \
   void NAME(All&&... all) {                            \

@@ -9,7 +9,9 @@ from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.conv_input import write_grid
 from prunecast.kernels.device.form import ACTIVATIONS
+from prunecast.kernels.device.packing import packed_weights
 from prunecast.kernels.device.tile_stages import uncovered_rows
+from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
 from prunecast.kernels.tile.cuda.operator import (
     TileOperator,
     box_of,
@@ -99,6 +101,82 @@ def run_tiles(
         [args, _map_of_c(plan, c, gated=gated is not None) if token_major is None else _token_map(plan, c)],
         [*arrays.values(), *operands.inputs, c.whole],
     )
+    assert not arrays["counters"].any(), "counters of split tiles must be zero again"
+
+
+def run_fp8(
+    plan: KernelPlan,
+    bits: np.ndarray,
+    row_scales: np.ndarray,
+    x: np.ndarray,
+    token_scales: np.ndarray,
+    bias: np.ndarray | None,
+    c: Rows,
+    folder: Path,
+    *,
+    output: str,
+    residual: bool,
+    gated: bool,
+    changes: Mapping[str, str] | None = None,
+    landing: str = "oldest",
+    backwards: bool = False,
+    seed: int = 0,
+) -> None:
+    """Fill C (tokens, M) from A (M, K) and x (tokens, K), both as bits of e4m3, with their scales.
+
+    gated : C is (tokens, M / 2), of gate and up that interleave in A
+    """
+    form = Fp8TileOperator.form(
+        plan,
+        bias=bias is not None,
+        output=output,
+        activation="silu" if gated else "none",
+        changes={"RESIDUAL": int(residual), "GLU": int(gated)},
+    )
+    kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
+    stages = Fp8TileOperator.stages(plan)
+    packed, work = Fp8TileOperator.records(plan), work_image(plan)
+    arrays = {
+        "weights": packed_weights(bits, plan.tiles, stages, Fp8TileOperator.slab(plan)),
+        **{name: packed.arrays[name] for name in ("columns", "items", "splits", "rows")},
+        "bias": np.zeros(1, np.float32) if bias is None else bias,
+        "partials": np.full(packed.workspace["partials"][0], np.nan, np.float32),
+        "counters": np.zeros(packed.workspace["counters"][0], np.uint32),
+        "clock": np.zeros(4, np.uint64),
+        "row_scales": row_scales,
+        "token_scales": token_scales,
+        "b": x,
+    }
+    arrays = {name: _at_128(array) for name, array in arrays.items()}
+    args = packed.args.copy()
+    for name, array in arrays.items():
+        args[name] = array.ctypes.data
+    args["b_row_bytes"], args["c"], args["c_row_bytes"] = plan.k, c.address, c.row_bytes
+    args["c_tokens"] = c.matrix.shape[0]
+    work.into(args)
+    args["b_map"][0, :6] = [arrays["b"].ctypes.data, plan.k, plan.n, plan.k, 32, plan.shape.block_n]
+    box = token_box_of(plan)
+    facts = [
+        c.address,
+        c.matrix.shape[1],
+        c.matrix.shape[0],
+        c.row_bytes,
+        box.tokens,
+        box.rows,
+        output == "bf16",
+    ]
+    c_map = np.array(facts + [0] * (16 - len(facts)), np.uint64)
+    resources = plan.resources
+    grid = Grid(
+        plan.blocks,
+        resources.threads,
+        resources.shared_bytes,
+        cluster=plan.cluster,
+        landing=landing,
+        backwards=backwards,
+        seed=seed,
+    )
+    run_on_cpu(kernel, grid, [args, c_map], [*arrays.values(), c.whole])
     assert not arrays["counters"].any(), "counters of split tiles must be zero again"
 
 

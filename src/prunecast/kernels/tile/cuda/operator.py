@@ -26,13 +26,14 @@ from prunecast.plan.kernel_plan import KernelPlan
 
 MOST_MAPS = 256
 """Maximum number of tensor maps that an operator caches. Kind: choice, of 128 bytes each."""
-_TYPES = {None: 1, "fp16": 6, "bf16": 9}
-"""Dtype for reduce-add, None for plain stores -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16 or _BFLOAT16.
+_TYPES = {None: 1, "fp16": 6, "bf16": 9, "fp8": 0}
+"""Dtype for reduce-add, or fp8 for loads; None for plain stores -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16,
+_BFLOAT16 or _UINT8.
 
 Kind: definition, CUDA driver API.
 """
-_SWIZZLE_BY_TOKENS = {32: 2, 64: 3}
-"""Elements in a row of a box -> CU_TENSOR_MAP_SWIZZLE_64B or _128B. Kind: definition, CUDA driver API."""
+_SWIZZLES = {32: 1, 64: 2, 128: 3}
+"""Bytes in a row of a box -> CU_TENSOR_MAP_SWIZZLE_32B, _64B or _128B. Kind: definition, CUDA driver API."""
 
 
 class Box(NamedTuple):
@@ -43,16 +44,16 @@ class Box(NamedTuple):
 
 
 def _encode_boxes(
-    pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box, adds: str | None = None
+    pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box, dtype: str | None = None
 ) -> npt.NDArray[np.uint8]:
-    """Return the tensor map of a row-major matrix of 16-bit elements, with the given box.
+    """Return the tensor map of a row-major matrix of 16-bit or fp8 elements, with the given box.
 
     Parameters
     ----------
     pointer : device address, 16-byte aligned
     row_bytes : row stride, a multiple of 16
-    box : 64 or 32 tokens wide; the swizzle is as wide as its rows
-    adds : dtype of values that are added to the matrix, None if boxes are stored
+    box : rows of 32, 64 or 128 bytes; the swizzle is as wide
+    dtype : of values that are added to the matrix, or `fp8`; None if boxes of 16 bits are stored
 
     Returns
     -------
@@ -69,7 +70,7 @@ def _encode_boxes(
     status = answer_of(
         driver().cuTensorMapEncodeTiled,
         ctypes.c_void_p(found.ctypes.data),
-        _TYPES[adds],
+        _TYPES[dtype],
         2,
         ctypes.c_void_p(pointer),
         (ctypes.c_uint64 * 2)(tokens, rows),
@@ -77,7 +78,7 @@ def _encode_boxes(
         (ctypes.c_uint32 * 2)(box.tokens, box.rows),
         (ctypes.c_uint32 * 2)(1, 1),
         0,
-        _SWIZZLE_BY_TOKENS[box.tokens],
+        _SWIZZLES[box.tokens * (1 if dtype == "fp8" else 2)],
         0,
         0,
     )
@@ -99,16 +100,20 @@ class BoxMaps:
     once.
     """
 
-    def __init__(self, *, rows: int, tokens: int, box: Box, adds: str | None = None) -> None:
-        self._rows, self._tokens, self._box, self._adds = rows, tokens, box, adds
+    def __init__(self, *, rows: int, tokens: int, box: Box, dtype: str | None = None) -> None:
+        self._rows, self._tokens, self._box, self._dtype = rows, tokens, box, dtype
         self._kept: dict[tuple[int, int], _Kept] = {}
 
     def address(self, place: tuple[int, int]) -> int:
         """Return the host address of the tensor map for the matrix at a `Place`, valid until
         it is evicted.
         """
+        return self.at(place).address
+
+    def at(self, place: tuple[int, int]) -> _Kept:
+        """Return the tensor map for the matrix at a `Place`."""
         found = self._kept.get(place)
-        return self._encoded(Place(*place)).address if found is None else found.address
+        return self._encoded(Place(*place)) if found is None else found
 
     def _encoded(self, place: Place) -> _Kept:
         if len(self._kept) >= MOST_MAPS:
@@ -119,7 +124,7 @@ class BoxMaps:
             tokens=self._tokens,
             row_bytes=place.row_bytes,
             box=self._box,
-            adds=self._adds,
+            dtype=self._dtype,
         )
         self._kept[place] = _Kept(new.ctypes.data, new)
         return self._kept[place]
@@ -135,6 +140,8 @@ def _check_form(plan: KernelPlan) -> None:
     """Raise `BadInput` for plans that this kernel does not run."""
     if plan.tensor != "wgmma" or plan.inner is not None or plan.kernel == "dense":
         raise BadInput(f"{plan.kernel}: the tile kernel runs tile maps on wgmma, the plan has {plan.tensor}")
+    if plan.dtype == "fp8":
+        raise BadInput(f"{plan.kernel}: operands in fp8 have scales, so prunecast.torch runs them")
     if plan.dtype not in ("fp16", "bf16"):
         raise BadInput(f"{plan.kernel}: the tile kernel takes fp16 or bf16, the plan has {plan.dtype}")
     compiled_config(plan)
@@ -204,6 +211,7 @@ class TileOperator(Operator):
 
     def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
         super().__init__(plan, packed, **options)
+        self.output = options.get("output", plan.dtype)
         self._is_gated, self._adds = bool(self.changes.get("GLU")), self.changes.get("RESIDUAL")
         self._is_token_major = bool(self.changes.get("TOKEN_MAJOR"))
         self._box = token_box_of(plan) if self._is_token_major else box_of(plan, gated=self._is_gated)
@@ -216,8 +224,8 @@ class TileOperator(Operator):
         sizes = (call.c_tokens, rows) if self._is_token_major else (rows, call.tokens)
         found = self._maps.get(sizes)
         if found is None:
-            adds = self.plan.dtype if self._adds else None
-            found = self._maps[sizes] = BoxMaps(rows=sizes[0], tokens=sizes[1], box=self._box, adds=adds)
+            dtype = self.output if self._adds else None
+            found = self._maps[sizes] = BoxMaps(rows=sizes[0], tokens=sizes[1], box=self._box, dtype=dtype)
         self._map_of, self._c_row_bytes = found.address, call.c_row_bytes
 
     def place(self, b: int, c: int) -> None:

@@ -12,13 +12,18 @@
 #pragma once
 #include "border.cuh"
 
+#ifndef FP8  // e4m3 operands: B is (tokens, K), and of every tile whole runs of 32 columns are kept
+#define FP8 0
+#endif
+
 constexpr int MOST_BLOCKS_IN_ARGS = 160;
 constexpr int COUNTERS_PER_GROUP = 16;
 constexpr int WHOLE = 0, PART = 1, OWNER = 2;
 
 struct TileArgs {
-  const unsigned char* weights;  // [stage][BLOCK_M][64] elements, 16-byte chunk c of row r at c xor (r mod 8)
-  const int4* columns;           // [stage][16] of 4: columns of rows t, t + 16, t + 32, t + 48; -1 for none
+  const unsigned char* weights;  // [stage][BLOCK_M] of 128 bytes, 16-byte chunk c of row r at c xor (r mod 8)
+  const int4* columns;           // [stage][16] of 4: columns of rows t, t + 16, t + 32, t + 48; -1 for none. With FP8
+                                 // [stage]: first columns of its 4 runs; -32 for none
   const int4* items;
   const int4* splits;            // with GROUPED: of all blocks, how many items; x of the first
   const int* rows;               // [tile][BLOCK_M]: row of C, or -1
@@ -44,10 +49,17 @@ struct TileArgs {
   i64 second;  // with SECOND: bytes from B to the second input, of pixels like those of B
   i64 reserved;
 #endif
+#if FP8
+  const float* row_scales;    // (M,): a row of A is its e4m3 values times this
+  const float* token_scales;  // (tokens,), of B
+  i64 unused[4];
+  TensorMap b_map;            // B in boxes of BLOCK_N tokens x 32 columns, swizzled as wide as that
+#endif
 };
 
 static_assert(BORDER || !(STRIDED || SECOND), "what convolutions need stands with the border");
-static_assert(sizeof(TileArgs) == 3344 + 48 * BORDER, "TILE_ARGS in arguments.py has the same bytes");
+static_assert(!(BORDER && FP8), "convolutions have fp16 or bf16 operands");
+static_assert(sizeof(TileArgs) == 3344 + 48 * BORDER + 176 * FP8, "TILE_ARGS in work_image.py has the same bytes");
 
 using Args = TileArgs;  // for the headers that the sparse kernel shares
 

@@ -144,6 +144,9 @@ __device__ __forceinline__ void take_over(Consumer& me, Sums& sums, int parts) {
 }
 
 __device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c_map, u32 base, int thread) {
+#if FP8  // scales of tokens are what the last launch wrote
+  wait_for_last_launch();
+#endif
   Consumer me(args, c_map, base, thread);
   Sums sums;
   int4 item = first_item(args);

@@ -10,8 +10,13 @@
 #include "tile_list.cuh"
 #include "tile_ring.cuh"
 
+#ifndef FP8
+#define FP8 0
+#endif
+
 constexpr int PRODUCER_WARPS = WARPGROUP / 32;
 constexpr int COLUMN_QUADS = COLUMN_BYTES / 16;
+constexpr int STAGE_BULK_BYTES = WEIGHT_BYTES + COLUMN_BYTES + FP8 * TOKEN_BYTES;  // what the copy engine brings
 
 static_assert(STAGES * COLUMN_QUADS <= WARPGROUP, "the first columns are loaded at once");
 
@@ -22,7 +27,7 @@ __device__ __forceinline__ int stage_of(const Args& args, int4 item, int step) {
 // Weights of a stage, and the columns of that which will be the next in its slot.
 __device__ __forceinline__ void bring(const Args& args, const Ring& ring, int stage, int stage_after) {
   const unsigned char* from = args.weights + static_cast<i64>(stage) * WEIGHT_BYTES;
-  barrier_arrive_expect(ring.full(), WEIGHT_BYTES + COLUMN_BYTES);
+  barrier_arrive_expect(ring.full(), STAGE_BULK_BYTES);
 #if CLUSTER == 1
   copy_bulk(ring.weights(), from, WEIGHT_BYTES, ring.full());
 #else
@@ -112,7 +117,11 @@ struct Progress {
   // One stage; false after the last.
   __device__ __forceinline__ bool fetch_stage() {
     barrier_wait(ring.empty(), ring.parity ^ 1);
+#if FP8
+    if (leads(ring)) gather.boxes(ring.tokens(), load_shared(ring.columns()), ring.full());
+#else
     gather.stage(ring.tokens() + offset, load_shared(ring.columns() + threadIdx.x / 8 * 16));
+#endif
     if (early <= 0 && leads(ring)) bring(args, ring, stage_of(args, item, step), stage_after(STAGES));
     early -= 1;
     barrier_arrive_after_copies(ring.full());

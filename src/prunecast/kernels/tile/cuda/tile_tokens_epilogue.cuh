@@ -33,7 +33,7 @@ struct Ending {
   int4 split;
 #if TOKEN_MAJOR
   int token;            // first of the 16 of this warp
-  int first[2];         // row of C with which the rows of a half begin, or -1 if they do not follow one another
+  int first[HALVES];    // row of C with which the rows of a half begin, or -1 if they do not follow one another
   const int* rows;      // of the tile
 #else
   int token;            // of the 8 tokens that this lane stores
@@ -46,6 +46,10 @@ struct Ending {
 #if BIAS
   float bias[BLOCK_M / 32];  // of rows lane, lane + 32, ...
 #endif
+#if FP8
+  float row_scales[BLOCK_M / 32];  // as the bias
+  float token_scales[2];           // of the two tokens
+#endif
 };
 
 __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place, int4 item, int warp, int lane) {
@@ -57,12 +61,13 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
   ending.rows = rows;
   ending.between = steps_of(item) >= LONG_ITEM ? STEPS_BETWEEN : 0;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int first = load_early(rows + half * HALF_ROWS);
+  for (int half = 0; half < HALVES; ++half) {
+    const int first = gated_row(load_early(rows + half * HALF_ROWS));
     bool together = first >= 0;
 #pragma unroll
     for (int i = 0; i < HALF_ROWS / 32; ++i) {
-      together &= load_early(rows + half * HALF_ROWS + i * 32 + lane) == first + i * 32 + lane;
+      const int row = gated_row(load_early(rows + half * HALF_ROWS + gate_of(i * 32 + lane)));
+      together &= row == first + i * 32 + lane;
     }
     ending.first[half] = __all_sync(0xffffffff, together) ? first : -1;
   }
@@ -78,6 +83,17 @@ __device__ __forceinline__ Ending prepare_ending(const TileArgs& args, int place
 #pragma unroll
   for (int i = 0; i < BLOCK_M / 32; ++i) {
     ending.bias[i] = load_early(args.bias + max(load_early(rows + i * 32 + lane), 0));
+  }
+#endif
+#if FP8
+  static_assert(TOKEN_MAJOR, "C of fp8 operands is (tokens, M), as B is (tokens, K)");
+#pragma unroll
+  for (int i = 0; i < BLOCK_M / 32; ++i) {
+    ending.row_scales[i] = load_early(args.row_scales + max(load_early(rows + i * 32 + lane), 0));
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    ending.token_scales[i] = load_early(args.token_scales + min(ending.token + lane / 4 + 8 * i, args.c_tokens - 1));
   }
 #endif
 #if BORDER
@@ -99,22 +115,39 @@ __device__ __forceinline__ float bias_of(const Ending& ending, int row, int odd,
 #endif
 }
 
-// Bias, activation and rounding of the sums of SUM_ROWS rows; words in the order of stmatrix.
+// Scale of a sum of row `row` + 2 (lane mod 4) + `odd` and of token `half` of the thread's two.
+__device__ __forceinline__ float scaled(float sum, const Ending& ending, int row, int odd, int half, int lane) {
+#if FP8
+  return sum * ending.token_scales[half] *
+         __shfl_sync(0xffffffff, ending.row_scales[row / 32], row % 32 + lane % 4 * 2 + odd);
+#else
+  return sum;
+#endif
+}
+
+// Scales, bias, activation and rounding of the sums of SUM_ROWS rows; words in the order of stmatrix.
 __device__ __forceinline__ void round_rows(u32 (&words)[4], const float* sums, const Ending& ending, int row, int lane) {
 #if GLU
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int of = row + i / 2 * 16;
     const float* gate = sums + i / 2 * 8 + i % 2 * 2;
+    const float* up = gate + 4;
+#if FP8
+    const float scaled_gate[2] = {scaled(gate[0], ending, of, 0, i % 2, lane), scaled(gate[1], ending, of, 1, i % 2, lane)};
+    const float scaled_up[2] = {scaled(up[0], ending, of + 8, 0, i % 2, lane), scaled(up[1], ending, of + 8, 1, i % 2, lane)};
+    gate = scaled_gate, up = scaled_up;
+#endif
     const float gate_bias[2] = {bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane)};
     const float up_bias[2] = {bias_of(ending, of + 8, 0, lane), bias_of(ending, of + 8, 1, lane)};
-    words[i] = pack_gated(gate, gate + 4, gate_bias, up_bias);
+    words[i] = pack_gated(gate, up, gate_bias, up_bias);
   }
 #else
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int of = row + i / 2 * 8;
-    words[i] = pack(sums[2 * i], sums[2 * i + 1], bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane));
+    words[i] = pack(scaled(sums[2 * i], ending, of, 0, i % 2, lane), scaled(sums[2 * i + 1], ending, of, 1, i % 2, lane),
+                    bias_of(ending, of, 0, lane), bias_of(ending, of, 1, lane));
 #if BORDER
     if (ending.zeros[i % 2]) words[i] = 0;
 #endif

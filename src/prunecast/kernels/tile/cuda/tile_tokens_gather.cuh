@@ -1,4 +1,5 @@
-// Rows of B into a stage, for the token form: 16 bytes a thread and instruction.
+// Rows of B into a stage, for the token form: 16 bytes a thread and instruction, or with FP8 a run of 32 columns of all
+// tokens of the block by one box of the copy engine.
 //
 // Contract: thread t fetches chunk t mod 8 of both 64-token blocks of rows t/8 + 16 q, q = 0 to 3. Columns of -1 leave
 // zeros; tokens beyond the row leave what the row ends with, which nobody stores. There are no branches, and one
@@ -7,6 +8,25 @@
 #pragma once
 #include "tile_args.cuh"
 #include "tile_tokens_shape.cuh"
+
+#if FP8
+// The stage's tokens: [run][token] of 32 bytes, 16-byte chunk c of token t at c xor (t / 4 mod 2).
+struct Gather {
+  const TileArgs* args;
+  int token;
+
+  __device__ __forceinline__ Gather(const TileArgs& tile_args, int first_token, int)
+      : args(&tile_args), token(first_token) {}
+
+  // By one thread; a run of -32 lies before B and leaves zeros.
+  __device__ __forceinline__ void boxes(u32 to, int4 runs, u32 barrier) const {
+    load_box(to, &args->b_map, runs.x, token, barrier);
+    load_box(to + BLOCK_N * 32, &args->b_map, runs.y, token, barrier);
+    load_box(to + 2 * BLOCK_N * 32, &args->b_map, runs.z, token, barrier);
+    load_box(to + 3 * BLOCK_N * 32, &args->b_map, runs.w, token, barrier);
+  }
+};
+#else
 
 // B at this thread's chunk of both blocks of 64 tokens, where tokens beyond the row are moved to its end.
 struct Gather {
@@ -41,3 +61,4 @@ struct Gather {
     copy_16_of_row(to + TOKEN_BLOCK_BYTES, from[1] + more, row_of_source(column), row_bytes);
   }
 };
+#endif

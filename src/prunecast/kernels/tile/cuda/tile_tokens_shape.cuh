@@ -16,6 +16,9 @@
 #ifndef CLUSTER
 #define CLUSTER 1
 #endif
+#ifndef FP8
+#define FP8 0
+#endif
 #define TOKENS_FIRST 1  // which of the two is the 64-row operand
 
 constexpr int WARPGROUP = 128;
@@ -36,7 +39,11 @@ constexpr int TOKEN_BYTES = BLOCK_N * 128;
 constexpr int TOKEN_BLOCK_BYTES = 64 * 128;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + TOKEN_BYTES;
 constexpr int STAGING_BYTES = 32768;
+#if FP8  // a stage has four runs of 32 columns
+constexpr int COLUMN_BYTES = 4 * 4;
+#else
 constexpr int COLUMN_BYTES = 64 * 4;  // of a stage
+#endif
 constexpr int STAGING_AT = STAGES * STAGE_BYTES;
 constexpr int BARRIERS_AT = STAGING_AT + STAGING_BYTES;
 constexpr int COLUMNS_AT = BARRIERS_AT + 1024;
@@ -56,7 +63,11 @@ constexpr int KEPT_WORDS = PART_SUMS / 4;  // the other half, two sums a word
 
 // What a consumer warpgroup reads of a stage begins here.
 constexpr int GROUP_WEIGHTS_AT = 0;
+#if FP8  // in a run tokens are 32 bytes each
+constexpr int GROUP_TOKENS_AT = 64 * 32;
+#else
 constexpr int GROUP_TOKENS_AT = TOKEN_BLOCK_BYTES;
+#endif
 
 static_assert(BLOCK_M == 256 && BLOCK_N == 128, "128 registers of sums for 64 tokens x 256 rows");
 static_assert(CLUSTER == 1 || CLUSTER == 2, "weights are copied whole or in halves");

@@ -5,7 +5,9 @@
 // lists of the same length whose items have the same tile and columns; they share the weights, of which each copies one
 // half for both.
 //
-// Defines: BLOCK_M, BLOCK_N, STAGES; CLUSTER; BF16; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
+// With FP8 A and B are e4m3, B is (tokens, K), and C, (tokens, M), is scaled by row and by token.
+//
+// Defines: BLOCK_M, BLOCK_N, STAGES; CLUSTER; FP8, TOKEN_MAJOR; BF16, of C; BIAS, ACTIVATION, PDL, FENCE, GUARD (see the headers);
 // PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
 #include "tile_tokens_epilogue.cuh"
 #include "tile_tokens_gather.cuh"

@@ -4,8 +4,6 @@
 // and ends at the last token. A warp works alone: it has 16 tokens with all their rows, and stages and stores a half of
 // the rows at a time, in boxes where they follow one another in C, or else element by element.
 #pragma once
-static_assert(GLU == 0, "gated units are written as (features, tokens)");
-
 constexpr int WARP_TOKENS = 16;
 constexpr int BOX_ROWS = 64;
 constexpr int BOX_BYTES = WARP_TOKENS * BOX_ROWS * 2;
@@ -30,9 +28,10 @@ struct Outgoing {
   __device__ __forceinline__ void take(const float (&sums)[PART_SUMS], const Ending& ending) {
     empty_staging();
 #pragma unroll
-    for (int row16 = 0; row16 < BLOCK_M; row16 += 16) {
+    for (int row16 = 0; row16 < HALVES * HALF_ROWS; row16 += 16) {
       u32 words[4];
-      round_rows(words, sums + row16 / 2, ending, row16, lane);
+      const int from = row16 / 16 * SUM_ROWS;
+      round_rows(words, sums + from / 2, ending, from, lane);
       if (row16 < HALF_ROWS) {
         stage_rows(row16, words);
       } else {
@@ -41,13 +40,13 @@ struct Outgoing {
       }
     }
     fill_staging();
-    left = 2;
+    left = HALVES;
     pause = 0;
     between = ending.between;
     token = ending.token;
     rows = ending.rows;
     first = ending.first[0];
-    next_first = ending.first[1];
+    next_first = ending.first[HALVES - 1];
   }
 
   // 16 rows of this warp's 16 tokens from registers to shared memory: 8 rows of a token are 16 bytes.
@@ -85,7 +84,7 @@ struct Outgoing {
       pause -= 1;
       return;
     }
-    if (left == 1) restage();
+    if (HALVES == 2 && left == 1) restage();
     if (first >= 0) {
       if (lane < BOXES && token < args.c_tokens) {
 #if RESIDUAL
@@ -111,7 +110,7 @@ struct Outgoing {
     const bool inside = token + own < args.c_tokens && lane < WARP_TOKENS;
 #pragma unroll 1
     for (int place = 0; place < HALF_ROWS; ++place) {
-      const int row = load_early(rows + place);
+      const int row = gated_row(load_early(rows + gate_of(place)));
       const u32 box = staging + place / BOX_ROWS * BOX_BYTES + own * 128;
       const u32 at = box + ((place % BOX_ROWS / 8) ^ (own % 8)) * 16 + place % 8 * 2;
       if (inside && row >= 0) store_element(c + 2ll * row, load_shared_2(at));

@@ -6,6 +6,10 @@
 #pragma once
 #include "ptx.cuh"
 
+#ifndef FP8
+#define FP8 0
+#endif
+
 #ifdef BF16
 #define ELEMENT "bf16"
 #else
@@ -76,12 +80,22 @@ constexpr u64 SWIZZLE_128 = 1ull << 62;
 constexpr u64 ROWS_8 = 64ull << 32;            // 1024 bytes from 8 rows to the next 8
 constexpr u64 TOKENS_64 = 512ull << 16;        // 8192 bytes from 64 tokens to the next 64
 constexpr u64 WEIGHTS_NEXT_K16 = 2;            // 32 bytes along a row of weights
+#if FP8
+constexpr u64 SWIZZLE_32 = 3ull << 62;
+constexpr u64 TOKENS_8 = 16ull << 32;          // 256 bytes from 8 tokens of a run to the next 8
+constexpr u64 TOKENS_NEXT_K16 = 256;           // 128 tokens of a run
+#else
 constexpr u64 TOKENS_NEXT_K16 = 128;           // 16 rows of 64 tokens
+#endif
 
 __device__ __forceinline__ u64 weights_descriptor(u32 address) {
   return SWIZZLE_128 | ROWS_8 | static_cast<u64>(address >> 4);
 }
 
 __device__ __forceinline__ u64 tokens_descriptor(u32 address) {
+#if FP8
+  return SWIZZLE_32 | TOKENS_8 | 1ull << 16 | static_cast<u64>(address >> 4);
+#else
   return SWIZZLE_128 | ROWS_8 | TOKENS_64 | static_cast<u64>(address >> 4);
+#endif
 }

@@ -19,12 +19,16 @@ from prunecast.kernels.device.tile_stages import (
     item_columns,
     uncovered_rows,
 )
+from prunecast.kernels.tile.config import RUN
 from prunecast.patterns.tile_map import IntArray
-from prunecast.plan.kernel_plan import BlockShape, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, Schedule
 
 MOST_BLOCKS_IN_ARGS = 160
 """Maximum number of blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
 `tile_args.cuh`."""
+GROUP_BYTES = 32
+"""Bytes of the columns that an instruction multiplies: 16 of fp16, 32 of fp8. Kind: definition, PTX ISA,
+wgmma."""
 FEWEST_STEPS = 2
 """Least number of k-steps of an item. Kind: CUDA source, `tile_list.cuh`."""
 WHOLE, PART, OWNER = 0, 1, 2
@@ -36,7 +40,7 @@ class _WorkImage(NamedTuple):
     """Records of all items, in the order of the plan; the fields are those of `tile_args.cuh`."""
 
     items: IntArray
-    """(items, 4): first stage; k-steps, 16-column groups of the last step and owner flag; tile;
+    """(items, 4): first stage; k-steps, groups of `GROUP_BYTES` of the last step and owner flag; tile;
     first token."""
     splits: IntArray
     """(items, 4): workspace slot, number of slices to wait for, reduction group, role."""
@@ -77,7 +81,7 @@ def work_image(plan: KernelPlan) -> _WorkImage:
     items = item_columns(plan, plan.shape.block_k, "the tile kernel")
     in_plan = plan.schedule is Schedule.STATIC
     return _WorkImage(
-        items=_items(items, plan.shape.block_k),
+        items=_items(items, plan.shape.block_k, GROUP_BYTES // DTYPE_BYTES[plan.dtype]),
         splits=_splits(items),
         start=plan.work.block_start if in_plan else np.zeros(0, np.int32),
         slots=items.slots,
@@ -85,10 +89,10 @@ def work_image(plan: KernelPlan) -> _WorkImage:
     )
 
 
-def _items(items: ItemColumns, block_k: int) -> IntArray:
-    # Items padded to `FEWEST_STEPS` end in the null stage, of which one group of 16 columns is enough
+def _items(items: ItemColumns, block_k: int, group: int) -> IntArray:
+    # Items padded to `FEWEST_STEPS` end in the null stage, of which one group of columns is enough
     last = items.columns - (items.steps - 1) * block_k
-    groups_of_last = np.where(items.steps >= FEWEST_STEPS, -(-last // 16), 1)
+    groups_of_last = np.where(items.steps >= FEWEST_STEPS, -(-last // group), 1)
     what = items.steps | groups_of_last << 24 | items.is_owner.astype(np.int64) << 27
     return _int32(items.first, what, items.tile, items.token)
 
@@ -117,34 +121,48 @@ def list_record(pointers: str, numbers: str, *behind: Any) -> np.dtype[np.void]:
     return np.dtype([*words, *rows, *((name, "i4") for name in numbers.split()), *_LISTS, *behind])
 
 
+_BORDER_FIELDS = (*PLANE_FIELDS, ("reserved", "u8"))
 TILE_ARGS = list_record(
     "weights columns items splits rows b c bias partials counters clock",
     "tokens null_stage blocks_in_args c_tokens line_chunks pixel_chunks",
-    *PLANE_FIELDS,
-    ("reserved", "u8"),
+    *_BORDER_FIELDS,
 )
 """Layout of `TileArgs`; `first` is 16-byte aligned in C++, and the fields after the lists are read only
 by convolutions. Kind: CUDA source, `tile_args.cuh`."""
 
 
-STAGE_COLUMNS = 64
-"""Columns of a stage. Kind: CUDA source, `tile_shape.cuh`."""
+FP8_ARGS = np.dtype(
+    [
+        *TILE_ARGS.descr[: -len(_BORDER_FIELDS)],
+        ("row_scales", "u8"),
+        ("token_scales", "u8"),
+        ("unused", "u8", 4),
+        ("b_map", "u8", 16),
+    ]
+)
+"""Layout of `TileArgs` with fp8 operands. Kind: CUDA source, `tile_args.cuh`."""
+
+STAGE_COLUMNS, FP8_STAGE_COLUMNS = 64, 128
+"""Columns of a stage in 2 bytes each, and in fp8. Kind: CUDA source, `tile_shape.cuh`."""
 CHUNK = 8
-"""Elements of 16 bytes, the unit of the swizzle. Kind: definition, PTX ISA, 128-byte swizzle."""
+"""Elements of 2 bytes in the unit of the swizzle. Kind: definition, PTX ISA, 128-byte
+swizzle."""
 GATHER_ROWS = 16
 """Rows of B that the producer's threads fetch at once; a stage needs four such rounds. Kind: CUDA source,
 `tile_gather.cuh`."""
 
 
 @lru_cache
-def stage_slab(block_m: int) -> Slab:
-    """Return the places of a stage: chunk c of 8 elements in row r is at chunk c xor (r mod 8).
+def stage_slab(block_m: int, columns: int = STAGE_COLUMNS) -> Slab:
+    """Return the places of a stage of 128-byte rows: chunk c of 16 bytes in row r is at chunk c xor
+    (r mod 8).
 
     This is the 128-byte swizzle of the wgmma descriptors, which avoids bank conflicts.
     """
-    row, chunk = np.ogrid[:block_m, : STAGE_COLUMNS // CHUNK]
-    natural = np.arange(block_m * STAGE_COLUMNS).reshape(block_m, -1, CHUNK)
-    return Slab(natural[row, chunk ^ (row % 8)].ravel(), (block_m, STAGE_COLUMNS))
+    chunks = STAGE_COLUMNS // CHUNK
+    row, chunk = np.ogrid[:block_m, :chunks]
+    natural = np.arange(block_m * columns).reshape(block_m, chunks, -1)
+    return Slab(natural[row, chunk ^ (row % 8)].ravel(), (block_m, columns))
 
 
 COUNTERS_PER_GROUP = 16
@@ -159,10 +177,10 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
     ------
     BadInput : as `work_image`
     """
-    work = work_image(plan)
+    work, is_fp8 = work_image(plan), plan.dtype == "fp8"
     return Packed(
         arrays={
-            "columns": rows_of_b(plan, stages.columns_by_thread(GATHER_ROWS)),
+            "columns": runs_of(stages) if is_fp8 else rows_of_b(plan, stages.columns_by_thread(GATHER_ROWS)),
             "items": work.items,
             "splits": work.splits,
             "rows": stages.rows,
@@ -172,6 +190,20 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
         workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
         unwritten=uncovered_rows(plan.tiles),
     )
+
+
+def runs_of(stages: TileStages) -> IntArray:
+    """Return (stages, 4): first columns of the runs of `RUN` columns of each stage, -RUN for none.
+
+    Raises
+    ------
+    BadInput : a tile keeps other columns than whole runs; only its last run may be shorter
+    """
+    runs = stages.columns.reshape(len(stages.columns), -1, RUN)
+    first = runs[:, :, :1]
+    if np.any((runs != first + np.arange(RUN)) & (runs >= 0)):
+        raise BadInput(f"fp8 tiles keep columns in runs of {RUN}, got others: prune with block:256x{RUN}")
+    return np.ascontiguousarray(np.where(first < 0, -RUN, first)[:, :, 0].astype(np.int32))
 
 
 def _list_args(

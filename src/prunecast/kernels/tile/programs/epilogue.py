@@ -75,6 +75,10 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
     C.
     """
     sums = config.shape.block_m * config.shape.block_n // config.consumer_warps
+    # In fp8 two multiplications a sum, and a shuffle for the scale of each of four sums in two rows
+    scales: Code = ()
+    if config.dtype == "fp8":
+        scales = (Instruction(Op.ISSUE, issue=sums // 32 * 5 // 2, when=When.FINAL),)
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
         Instruction(Op.WAIT_PARTS, when=When.OWNER),
@@ -82,6 +86,7 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
         Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
+        *scales,
         *_leave(config, sums * config.output_bytes, scattered),
     )
 

@@ -9,7 +9,7 @@ store of C.
 from typing import NamedTuple
 
 from prunecast.hardware.costs import Costs
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.config import RUN, TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, end_of_item, sparse_end_of_item
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, total
 
@@ -26,8 +26,8 @@ STAGES_AHEAD, SPARSE_STAGES_AHEAD = 4, 3
 """Stages by which the producer prefetches indices, enough to hide their latency. Kind: CUDA source,
 `tile_producer.cuh`, of which 2:4 has three."""
 PORT_BYTES, PORT_FMA_PER_BYTE = 128, 16
-"""Bytes per cycle of the shared-memory port, and FMA of the tensor cores in the time of one byte. Kind:
-datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
+"""Bytes per cycle of the shared-memory port, and FMA in fp16 of the tensor cores in the time of one byte.
+Kind: datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
 MOST_ROWS_FIRST = 128
 """Taller tiles have their tokens as the first operand; that form moves missing tokens to the end of the row
 and needs no bounds check per copy. Kind: CUDA source, `tile_producer.cuh`."""
@@ -58,6 +58,8 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     """Return the producer, which loads weights in whole stages and prefetches indices to hide
     their latency.
     """
+    if config.dtype == "fp8":
+        return _box_producer(config, multicast)
     row_bytes = config.shape.block_n * config.element_bytes
     stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
@@ -89,6 +91,37 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
             Instruction(Op.ISSUE, issue=0, per_k16=True, charges=_waits(config)),
             Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
             *_edge(config),
+        ),
+    )
+
+
+def _box_producer(config: TileConfig, multicast: int) -> WarpProgram:
+    """Return the producer of fp8 tiles: one thread requests a box of the tokens for each run of columns."""
+    stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
+    row_bytes = config.shape.block_n * config.element_bytes
+    index_bytes = 16 * INDEX_BYTES // RUN
+    return WarpProgram(
+        role="producer",
+        warps=PRODUCER_WARPS,
+        start=(Instruction(Op.ISSUE, issue=20, charges=_set_up(config)),),
+        begin=(
+            Instruction(Op.ISSUE, issue=10, charges=(Charge("next_item_wait"),)),
+            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
+            Instruction(Op.WAIT_LOAD),
+        ),
+        step=(
+            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=STAGES_AHEAD),
+            Instruction(Op.ISSUE, issue=20, leader=True),
+            Instruction(Op.WAIT_EMPTY),
+            Instruction(Op.COPY_A, stage_bytes, leader=True, multicast=multicast),
+            Instruction(
+                Op.GATHER_B,
+                row_bytes,
+                1,
+                per_k16=True,
+                operand_bytes=_copy_overhead(config).bytes,
+                charges=_copy_overhead(config).charges,
+            ),
         ),
     )
 
@@ -188,10 +221,13 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
     copied = config.share_bytes_per_k16
     passing = copied + config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     multiplied = config.fma_per_warp_per_k16 * config.consumer_warps // PORT_FMA_PER_BYTE
+    if config.dtype == "fp8":  # twice as many FMA in a cycle
+        multiplied //= 2
     if multiplied < passing:
         gathered = copied - config.weight_bytes_per_k16
         return _CopyOverhead(0, (Charge("copy_port_share", gathered / PRODUCER_WARPS, "operand_bytes"),))
     stalled = "tokens_first_stalled_share" if _tokens_first(config) else "stalled_share"
+    stalled = "fp8_stalled_share" if config.dtype == "fp8" else stalled
     charge = Charge(stalled, copied / PRODUCER_WARPS, "operand_bytes")
     return _CopyOverhead((multiplied - passing) // PRODUCER_WARPS, (charge,))
 

@@ -1,0 +1,86 @@
+"""`Fp8TileOperator`: the token form of the tile kernel with operands in fp8 (e4m3).
+
+B is (tokens, K), C (tokens, M) in fp16 or bf16. The kernel multiplies C by a scale per row of A and a scale
+per token of B. Tiles keep columns in runs of `RUN`, each of which is a box of the copy engine.
+"""
+
+from typing import Any, Unpack
+
+from prunecast.errors import BadInput
+from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.operator import Call
+from prunecast.kernels.device.packing import Slab
+from prunecast.kernels.device.tile_stages import Packed, uncovered_rows
+from prunecast.kernels.tile.config import RUN, compiled_config
+from prunecast.kernels.tile.cuda.operator import SOURCES, TOKEN_SOURCE, Box, BoxMaps, TileOperator
+from prunecast.kernels.tile.cuda.work_image import FP8_ARGS, FP8_STAGE_COLUMNS, list_records, stage_slab
+from prunecast.plan.kernel_plan import KernelPlan
+
+ALIGN_BYTES = 16
+"""Alignment of rows of B. Kind: definition, CUDA driver API, cuTensorMapEncodeTiled."""
+
+
+def _check(plan: KernelPlan) -> None:
+    if plan.tensor != "wgmma" or plan.inner is not None or plan.dtype != "fp8":
+        raise BadInput(f"{plan.kernel}: wanted fp8 tiles on wgmma, got {plan.dtype} on {plan.tensor}")
+    if plan.k % ALIGN_BYTES:
+        raise BadInput(f"{plan.kernel}: fp8 needs a multiple of {ALIGN_BYTES} columns, got {plan.k}")
+    if uncovered_rows(plan.tiles).size:
+        raise BadInput(f"{plan.kernel}: wanted every row of fp8 weights in a tile")
+    compiled_config(plan)
+
+
+class Fp8TileOperator(TileOperator):
+    """A plan of the tile kernel with fp8 operands on one device."""
+
+    name = "the fp8 tile kernel"
+
+    @staticmethod
+    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
+        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+        _check(plan)
+        own = {
+            "BLOCK_M": plan.shape.block_m,
+            "BLOCK_N": plan.shape.block_n,
+            "STAGES": plan.resources.stages,
+            "CLUSTER": plan.cluster,
+            "FP8": 1,
+            "TOKEN_MAJOR": 1,
+        }
+        defines = {**own, **plan_defines(plan, **options)}
+        return Form(SOURCES / TOKEN_SOURCE, "tile_sm90", defines, plan.resources.registers_per_thread)
+
+    @staticmethod
+    def slab(plan: KernelPlan) -> Slab:
+        """Return the order in which a k-step of packed weights holds the elements of its tile of A."""
+        return stage_slab(plan.shape.block_m, FP8_STAGE_COLUMNS)
+
+    @classmethod
+    def records(cls, plan: KernelPlan) -> Packed:
+        """Return what a launch reads besides weights, scales, bias and B. BadInput : as `list_records`."""
+        return list_records(plan, FP8_ARGS, cls.stages(plan))
+
+    def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
+        changes = {**(options.pop("changes", None) or {}), "TOKEN_MAJOR": 1}
+        super().__init__(plan, packed, changes=changes, **options)
+        self._token_scales = self._args.dtype.fields["token_scales"][1] // 8  # type: ignore[index]
+        self._b_map = self._args["b_map"][0].view("u1")
+        self._b_maps: dict[int, BoxMaps] = {}
+
+    def write(self, call: Call) -> None:
+        """Copy addresses and sizes of a call into the argument, and choose the tensor maps of B and C."""
+        super().write(call)
+        tokens = call.c_tokens
+        if tokens not in self._b_maps:
+            box = Box(rows=self.plan.shape.block_n, tokens=RUN)
+            self._b_maps[tokens] = BoxMaps(rows=tokens, tokens=self.plan.k, box=box, dtype="fp8")
+        self._map_of_b, self._b_row_bytes = self._b_maps[tokens], call.b_row_bytes
+
+    def place(self, b: int, c: int) -> None:
+        """Write the addresses of B and C into the argument, and their tensor maps."""
+        super().place(b, c)
+        self._b_map[:] = self._map_of_b.at((b, self._b_row_bytes)).map
+
+    def place_second(self, second: int, b: int) -> None:
+        """Write the address of the scales of tokens."""
+        self._words[self._token_scales] = second

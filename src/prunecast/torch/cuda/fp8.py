@@ -1,0 +1,102 @@
+"""Launches of fp8 products and of the pass that quantises x, cached for each planned number of tokens."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from prunecast.choice import fastest_plan
+from prunecast.errors import BadInput
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.operator import Call
+from prunecast.kernels.device.quantise.quantise import QUANTISE_ARGS, may_quantise, quantise_launch
+from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
+from prunecast.plan.misaligned import planned_tokens
+from prunecast.torch.cuda.launches import is_capturing, stream_of
+from prunecast.torch.epilogue import Epilogue, Fp8Call
+from prunecast.torch.layer_table import DTYPES, check_gpu, known_layer
+
+
+def quantise_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return x (tokens, K) in e4m3 and the scale of each token; None if the kernel cannot read x."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    (tokens, features), row_bytes = x.shape, x.stride(0) * x.element_size()
+    if x.element_size() != 2 or not may_quantise(Place(x.data_ptr(), row_bytes), features):
+        return None
+    y = x.new_empty((tokens, features), dtype=torch.float8_e4m3fn)
+    scales = x.new_empty((tokens,), dtype=torch.float32)
+    args = np.array([(x.data_ptr(), y.data_ptr(), scales.data_ptr(), row_bytes, features)], QUANTISE_ARGS)
+    index = x.device.index
+    with torch.cuda.device(index):
+        quantise_launch(args, tokens, index, DTYPES[x.dtype])(stream_of(index))
+    return y, scales
+
+
+class _Fp8Key(NamedTuple):
+    plan: int
+    tokens: int
+    epilogue: Epilogue
+    has_bias: bool
+    device: int
+    dtype: torch.dtype
+
+
+_PREPARED: dict[_Fp8Key, Fp8TileOperator] = {}
+
+
+def prepared(
+    plan: int,
+    tokens: int,
+    epilogue: Epilogue,
+    tiles: torch.Tensor,
+    gpu: str,
+    like: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> Fp8TileOperator:
+    """Return the operator for so many tokens, with C in the dtype of `like`.
+
+    Raises
+    ------
+    BadInput : the device is another GPU than the one planned for, or a graph is being captured and there was
+        no call before it
+    """
+    key = _Fp8Key(plan, planned_tokens(tokens), epilogue, bias is not None, tiles.device.index, like.dtype)
+    found = _PREPARED.get(key)
+    if found is None:
+        if is_capturing():
+            raise BadInput(
+                f"nothing is prepared for {tokens} tokens: call the layer once before it is captured"
+            )
+        layer = known_layer(plan, tiles, "fp8", gpu)
+        check_gpu(tiles.device, layer.gpu)
+        kernel_plan = fastest_plan("stspmm", layer.tiles, key.tokens, "fp8", layer.gpu)
+        with torch.cuda.device(tiles.device):
+            found = _PREPARED[key] = Fp8TileOperator(
+                kernel_plan,
+                Fp8TileOperator.records(kernel_plan),
+                device=key.device,
+                activation=epilogue.activation,
+                bias=key.has_bias,
+                output=DTYPES[like.dtype],
+                changes={"GLU": int(epilogue.glu)},
+            )
+    return found
+
+
+def launch(call: Fp8Call, y: torch.Tensor) -> None:
+    """Write y (tokens, rows) of a call."""
+    x = call.x if call.x.is_contiguous() else call.x.contiguous()
+    operator = prepared(call.plan, len(x), call.epilogue, call.tiles, call.gpu, y, call.bias)
+    device, bias = x.device.index, 0 if call.bias is None else call.bias.data_ptr()
+    sizes = Call(
+        call.image.data_ptr(),
+        bias,
+        b_row_bytes=x.shape[1],
+        c_row_bytes=call.rows * y.element_size(),
+        tokens=-(-len(x) // 8) * 8,
+        c_tokens=len(x),
+        row_scales=call.row_scales.data_ptr(),
+    )
+    scales = call.scales.contiguous()
+    with torch.cuda.device(device):
+        operator.at(sizes, x.data_ptr(), y.data_ptr(), stream_of(device), scales.data_ptr())

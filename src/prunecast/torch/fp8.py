@@ -1,0 +1,241 @@
+"""`Fp8Product`: the pruned weights of one launch in fp8, and the operators `quantise` and `fp8_linear`.
+
+    quantise(x) -> (x in e4m3, scales)
+
+x (tokens, K) becomes e4m3 numbers with a scale per token, the largest size of the token over 448. Traced
+graphs express it in plain torch, so that torch.compile fuses it with the kernel that computes x.
+
+    fp8_linear(x, scales, image, row_scales, tiles, bias, rows, activation, glu, dtype, gpu, plan) -> y
+
+`y` (tokens, rows) in fp16 or bf16 is the product, multiplied by the scales of tokens and rows, then bias,
+activation or gated unit. On a CPU it multiplies dequantised values in fp32.
+"""
+
+from typing import Any
+
+import torch
+
+from prunecast.errors import BadInput
+from prunecast.hardware import GpuSpec
+from prunecast.kernels.device.quantise.quantise import LARGEST
+from prunecast.kernels.tile.config import TOKEN_FORM
+from prunecast.kernels.tile.cuda.fp8 import ALIGN_BYTES
+from prunecast.kernels.tile.cuda.work_image import FP8_STAGE_COLUMNS, runs_of
+from prunecast.patterns import TileMap
+from prunecast.plan.misaligned import FEW_TOKENS
+from prunecast.torch.epilogue import PLAIN, Epilogue, Fp8Call, activated
+from prunecast.torch.layer_table import known_layer, register_layer
+from prunecast.torch.packed import PackedProduct, ProductRows
+from prunecast.torch.weight_layouts import FP8, Layout, covering, pack, tiles_to_tensor, unpack
+
+LAYOUT = Layout(FP8, TOKEN_FORM[0], FP8_STAGE_COLUMNS)
+"""Layout of packed weights in fp8."""
+
+_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
+_LIBRARY.define("quantise(Tensor x) -> (Tensor, Tensor)")
+_LIBRARY.define(
+    "fp8_linear(Tensor x, Tensor scales, Tensor image, Tensor row_scales, Tensor tiles, Tensor? bias, "
+    "int rows, str activation, bool glu, ScalarType dtype, str gpu, int plan) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
+
+
+def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x (rows, K) in e4m3 with the scale of each row, computed by torch."""
+    values = x.float()
+    size = values.abs().amax(-1, keepdim=True)
+    # Python's number over a tensor would be a product with the reciprocal, rounded twice
+    inverse = torch.where(size > 0, torch.full_like(size, LARGEST) / size, 1.0)
+    scales = torch.where(size > 0, size * (1.0 / LARGEST), 1.0)
+    return (values * inverse).to(torch.float8_e4m3fn), scales[:, 0]
+
+
+def quantise(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x (tokens, K) in e4m3 with the scale of each token, in one pass over memory."""
+    if torch.compiler.is_compiling() or not x.is_cuda:
+        return quantised(x)
+    found: tuple[torch.Tensor, torch.Tensor] = torch.ops.prunecast.quantise.default(x)
+    return found
+
+
+def _quantise_on_cuda(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    from prunecast.torch.cuda.fp8 import quantise_rows
+
+    return quantise_rows(x) or quantised(x)
+
+
+def _fp8_linear_on_cpu(*given: Any) -> torch.Tensor:
+    call = Fp8Call(*given)
+    layer = known_layer(call.plan, call.tiles, "fp8", call.gpu)
+    x = call.x.float() * call.scales[:, None]
+    y = x @ _dequantised(call.image, call.row_scales, layer.tiles).t()
+    if call.bias is not None:
+        y = y + call.bias
+    return activated(y, call.epilogue).to(call.dtype).contiguous()
+
+
+def _dequantised(image: torch.Tensor, row_scales: torch.Tensor, tiles: TileMap) -> torch.Tensor:
+    """Return A (M, K) in fp32."""
+    return unpack(image, tiles).view(torch.float8_e4m3fn).float() * row_scales.view(torch.float32)[:, None]
+
+
+def _fp8_linear_on_cuda(*given: Any) -> torch.Tensor:
+    from prunecast.torch.cuda.fp8 import launch
+
+    call = Fp8Call(*given)
+    y = call.new_y()
+    launch(call, y)
+    return y
+
+
+_LIBRARY.impl("quantise", quantised, "CPU")
+_LIBRARY.impl("quantise", _quantise_on_cuda, "CUDA")
+_LIBRARY.impl("fp8_linear", _fp8_linear_on_cpu, "CPU")
+_LIBRARY.impl("fp8_linear", _fp8_linear_on_cuda, "CUDA")
+torch.library.register_fake("prunecast::quantise", quantised, lib=_LIBRARY)
+torch.library.register_fake("prunecast::fp8_linear", lambda *given: Fp8Call(*given).new_y(), lib=_LIBRARY)
+
+
+def check_fp8(dtype: str | None, gpu: GpuSpec, *, trainable: bool) -> None:
+    """Raise BadInput for another dtype than fp8 or None, or for fp8 that cannot run."""
+    if dtype is None:
+        return
+    if dtype != "fp8":
+        raise BadInput(f"dtype is fp8, or None for that of the model, got {dtype!r}")
+    if not gpu.has_wgmma:
+        raise BadInput(f"fp8 tiles need wgmma, {gpu.name} has none")
+    if trainable:
+        raise BadInput("fp8 weights are not trained in place: train with `Pruner`, then sparsify")
+
+
+def fits_fp8(weight: torch.Tensor, tiles: TileMap) -> bool:
+    """Return True if fp8 tiles run the weights: 16 bits, whole runs of columns, rows of x at 16 bytes."""
+    if weight.dtype not in (torch.float16, torch.bfloat16) or tiles.k % ALIGN_BYTES:
+        return False
+    try:
+        runs_of(LAYOUT.stages(covering(tiles)))
+    except BadInput:
+        return False
+    return True
+
+
+class Fp8Product(PackedProduct):
+    """y (..., M) = x (..., K) A^T + bias, with A in tiles and both operands in fp8.
+
+    Parameters
+    ----------
+    weight, tiles, bias, gpu, max_tokens, epilogue : as for `PackedProduct`, weights in fp16 or bf16
+    few : the same product in 16 bits, for calls of up to 64 tokens; None to run these in fp8 too
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        tiles: TileMap,
+        bias: torch.Tensor | None,
+        *,
+        gpu: GpuSpec,
+        max_tokens: int,
+        few: PackedProduct | None,
+        epilogue: Epilogue = PLAIN,
+    ) -> None:
+        torch.nn.Module.__init__(self)
+        self.tile_map, self.epilogue = covering(tiles), epilogue._replace(features_first=False)
+        self.gpu, self.max_tokens, self.few = gpu, max_tokens, few
+        self.rows, self.features = tiles.m // 2 if epilogue.glu else tiles.m, tiles.k
+        self.image_names = ("image_0",)
+        bits, scales = quantised(self._kept(weight))
+        self.register_buffer("image_0", pack(bits.view(torch.uint8), self.tile_map, LAYOUT), persistent=False)
+        self.register_buffer("row_scales", scales.contiguous().view(torch.int32), persistent=False)
+        self.register_buffer("tiles", tiles_to_tensor(self.tile_map).to(weight.device), persistent=False)
+        fp32 = None if bias is None else bias.detach().to(weight.device, torch.float32)
+        self.register_buffer("fp32_bias", fp32, persistent=False)
+        self.register_buffer("_like", weight.new_empty(0), persistent=False)
+        self.plan = register_layer(self.tile_map, "fp8", gpu).key
+        self._held = self._eager = None
+
+    def _kept(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the weights with zeros outside of the tiles, so that only kept ones decide the scales."""
+        return weight * torch.from_numpy(self.tile_map.mask()).to(weight.device)
+
+    @property
+    def like(self) -> torch.Tensor:
+        """A tensor of the dtype of x and y on the product's device."""
+        own: torch.Tensor = self._like
+        return own
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return y of x, contiguous. BadInput : as `PackedProduct.forward`."""
+        if x.dtype != self.like.dtype and torch.is_autocast_enabled(x.device.type):
+            return self.forward(x.to(self.like.dtype))
+        self._check(x)
+        if self.few is not None and x.numel() <= FEW_TOKENS * self.features:
+            return self.few.forward(x)
+        flat, activation = x.reshape(-1, self.features), self.epilogue.activation
+        y: torch.Tensor = torch.ops.prunecast.fp8_linear.default(
+            *quantise(flat), self.image_0, self.row_scales, self.tiles, self.fp32_bias, self.rows, activation,
+            self.epilogue.glu, self.like.dtype, self.gpu.name, self.plan,
+        )  # fmt: skip
+        return y.view(*x.shape[:-1], self.rows)
+
+    def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
+        return None
+
+    def prepare(self, tokens: int) -> None:
+        """Plan, compile and copy everything that a call of `tokens` tokens launches; nothing on a CPU."""
+        if not self.tiles.is_cuda:
+            return
+        if self.few is not None and tokens <= FEW_TOKENS:
+            self.few.prepare(tokens)
+            return
+        from prunecast.torch.cuda.fp8 import prepared
+
+        prepared(self.plan, tokens, self.epilogue, self.tiles, self.gpu.name, self.like, self.fp32_bias)
+
+    def dense_weight(self) -> torch.Tensor:
+        """Return A (M, K) with zeros where pruned, a new tensor: what is multiplied, in the dtype of x."""
+        if self.few is not None:
+            return self.few.dense_weight()
+        return _dequantised(self.image_0, self.row_scales, self.tile_map).to(self.like.dtype)
+
+    def traced_weight(self) -> torch.Tensor:
+        """Return A in a graph that is traced."""
+        return self.dense_weight() if self.few is None else self.few.traced_weight()
+
+    def set_weight(self, weight: torch.Tensor, rows: ProductRows) -> None:
+        """Replace the values of some rows. BadInput : as `PackedProduct.set_weight`."""
+        whole = self.dense_weight()
+        own = rows.of(whole)
+        own.copy_(weight.reshape(own.shape))
+        kept = self._kept(whole)
+        if lost := int(torch.count_nonzero(whole)) - int(torch.count_nonzero(kept)):
+            raise BadInput(f"the weights to load have {lost} values outside of the tiles of this layer")
+        bits, scales = quantised(kept)
+        self.image_0.copy_(pack(bits.view(torch.uint8), self.tile_map, LAYOUT))
+        self.row_scales.copy_(scales.contiguous().view(torch.int32))
+        if self.few is not None:
+            self.few.set_weight(weight, rows)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of all tensors on the device."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.buffers())
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Fp8Product":
+        """Move or cast the tensors; biases stay fp32."""
+        bias, after = self.fp32_bias, fn(self.like).dtype
+        if after not in (torch.float16, torch.bfloat16):
+            raise BadInput(f"weights in fp8 go with fp16 or bf16, got {after}")
+        torch.nn.Module._apply(self, fn, recurse)
+        if bias is not None and self.fp32_bias.dtype != torch.float32:
+            self.fp32_bias = bias.to(self.fp32_bias.device)
+        self._held = None
+        return self
+
+    def make_trainable(self) -> None:
+        """Raise BadInput: there are no gradients in fp8."""
+        raise BadInput("fp8 weights are not trained in place: train with `Pruner`, then sparsify")
+
+    def extra_repr(self) -> str:
+        """Return the text that `print(model)` shows for the module."""
+        return f"{super().extra_repr()}, fp8"

@@ -1,0 +1,66 @@
+"""The pass that quantises X to fp8, run as it is on an emulated machine, compared with NumPy's."""
+
+import numpy as np
+import pytest
+
+from prunecast.kernels.device.build import SOURCES
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.quantise.quantise import (
+    CHUNK_FEATURES,
+    QUANTISE_ARGS,
+    SHARED_BYTES,
+    THREADS,
+    build_quantise,
+    may_quantise,
+    quantised,
+)
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+
+
+@pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(("tokens", "features", "row"), [(3, 16, 16), (5, 2048, 2056), (2, 4112, 4112)])
+def test_bits_and_scales_are_those_of_numpy(tokens, features, row, dtype, cubins):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    number = np.dtype(np.float16 if dtype == "fp16" else ml_dtypes.bfloat16)
+    store = np.full(tokens * row + 8, np.nan, number)
+    x = store[-store.ctypes.data % 16 // 2 :][: tokens * row].reshape(tokens, row)
+    rng = np.random.default_rng(0)
+    x[:, :features] = rng.standard_normal((tokens, features)) * np.logspace(-3, 3, tokens)[:, None]
+    x[0, :features] = 0
+    y, scales = np.full((tokens + 1, features), 0xAB, np.uint8), np.full(tokens + 1, np.nan, np.float32)
+    args = np.zeros(1, QUANTISE_ARGS)
+    args["x"], args["y"], args["scales"] = x.ctypes.data, y.ctypes.data, scales.ctypes.data
+    args["x_row_bytes"], args["features"] = 2 * row, features
+    defines = {"CHUNKS": -(-features // CHUNK_FEATURES), **({"BF16": 1} if dtype == "bf16" else {})}
+    kernel = build_on_cpu(SOURCES / "quantise" / "quantise_rows.cu", "quantise_rows", defines, cubins)
+    run_on_cpu(kernel, Grid(tokens, THREADS, SHARED_BYTES), [args], [store, y, scales])
+    bits, wanted = quantised(x[:, :features])
+    assert np.array_equal(scales[:tokens], wanted)
+    assert np.array_equal(y[:tokens], bits)
+    assert (y[tokens] == 0xAB).all()
+    assert np.isnan(scales[tokens])
+
+
+def test_numbers_are_within_half_a_step_of_their_scale():
+    x = np.random.default_rng(1).standard_normal((4, 512))
+    bits, scales = quantised(x)
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    back = bits.view(ml_dtypes.float8_e4m3fn).astype(np.float64) * scales[:, None]
+    assert (np.abs(back - x) <= np.abs(x) / 16 + scales[:, None] * 2.0**-10).all()
+    assert np.allclose(np.abs(back).max(axis=1), np.abs(x).max(axis=1), rtol=1e-6)
+
+
+def test_other_rows_are_not_given_to_the_kernel():
+    assert may_quantise(Place(1024, 8192), 4096)
+    assert not may_quantise(Place(1032, 8192), 4096)
+    assert not may_quantise(Place(1024, 8200), 4096)
+    assert not may_quantise(Place(1024, 8192), 4088)
+    assert not may_quantise(Place(1024, 1 << 20), 1 << 16)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("features", [768, 4096, 11008, 32768])
+def test_it_compiles_without_spills(features):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    assert build_quantise("sm_90", features, "bf16").spill_bytes == 0
