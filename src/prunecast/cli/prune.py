@@ -61,6 +61,14 @@ def prune(
             metavar="N", help="With a time: look for N solutions that differ; more are in FOLDER-2 and so on."
         ),
     ] = 1,
+    even: Annotated[
+        bool,
+        typer.Option(
+            "--even",
+            help="With a time: one pattern family and one share in every layer, which lost less accuracy in "
+            "our study than shares by importance.",
+        ),
+    ] = False,
     scope: opt.Scope = "layer",
     form: opt.PrintForm,
 ) -> None:
@@ -83,8 +91,10 @@ def prune(
             raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
         if scope != "layer":
             raise BadInput(f"--scope {scope} and a time exclude each other: all layers compete for the time")
-        _prune_to_target(weights, output, budget, sparsity, to, solutions)
+        _prune_to_target(weights, output, budget, sparsity, to, solutions, even=even)
         return
+    if even:
+        raise BadInput("--even needs a latency budget: give --latency or --speedup too")
     if output is None:
         raise BadInput("wanted -o FOLDER for the pruned weights, or a time: --latency or --speedup")
     if not pattern:
@@ -166,7 +176,14 @@ def _removed_lines(removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _prune_to_target(
-    weights: str, folder: str | None, budget: Budget, sparsity: float | None, to: Destination, solutions: int
+    weights: str,
+    folder: str | None,
+    budget: Budget,
+    sparsity: float | None,
+    to: Destination,
+    solutions: int,
+    *,
+    even: bool,
 ) -> None:
     """Search, write and show."""
     from prunecast.cli.progress import ProgressLines
@@ -179,6 +196,7 @@ def _prune_to_target(
             targets,
             out=folder,
             solutions=solutions,
+            even=even,
             remove=budget.remove or (),
             **budget.arguments(),
             progress=progress,
@@ -257,6 +275,7 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
 
 def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
     """Yield what is not pruning's gain, and what one share in every layer would give."""
+    from prunecast.codesign.search.prune_model import ONE_SHARE
     from prunecast.codesign.search.yardsticks import OTHER_KERNEL
 
     result, unpruned_s = pruned.result, pruned.unpruned_seconds
@@ -270,7 +289,9 @@ def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
             for one in pruned.uniform
         )
         yield f"Uniform (closed form): {points}."
-    yield "Importance is not accuracy: layers of one share lost less in docs/studies/language.md."
+    if pruned.offered != ONE_SHARE:
+        study = "layers of one share (--even) lost less in docs/studies/language.md"
+        yield f"Importance is not accuracy: {study}."
 
 
 def _tokens(pruned: "PrunedModel") -> str:

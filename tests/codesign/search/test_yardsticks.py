@@ -7,8 +7,9 @@ import pytest
 
 from prunecast.codesign.search import Targets
 from prunecast.codesign.search.prune_model import prune_model, search_of
-from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.target import EVEN, prune_evenly, prune_to_targets
 from prunecast.codesign.search.yardsticks import NEAR, SHARES, uniform_points, unpruned_seconds
+from prunecast.errors import BadInput
 
 OPTIONS = {"gpu": "h200-sxm", "engine": "model", "families": ["atp", "2:4"]}
 
@@ -76,3 +77,33 @@ def test_another_kernel_is_no_gain_of_pruning():
     assert document["unpruned_seconds"] == pruned.unpruned_seconds
     assert [row["pattern"] for row in document["uniform"]] == [point.pattern for point in pruned.uniform]
     assert pruned.folder is None
+
+
+def test_one_share_in_every_layer_meets_the_time_and_a_lower_one_does_not(search):
+    result = prune_evenly(search, Targets(latency_share=0.7))
+    assert result.seconds <= 0.7 * result.dense_seconds
+    sparse = [layer for layer in result.layers if layer.pattern != "dense"]
+    shares = [layer.removed for layer in sparse]
+    assert max(shares) - min(shares) <= 2 * NEAR
+    (patterns,) = (each for each in EVEN.values() if re.fullmatch(each, sparse[0].pattern))
+    assert all(re.fullmatch(patterns, layer.pattern) for layer in sparse)
+    for share in SHARES[min(shares) - NEAR > SHARES]:
+        assert uniform_by_hand(search, patterns, share)[0] > 0.97 * 0.7 * result.dense_seconds
+
+
+def test_the_family_that_retains_most_is_taken(search):
+    """2:4 meets a loose time, where it retains more than tiles of half the weights."""
+    result = prune_evenly(search, Targets(sparsity=0.4))
+    assert {layer.pattern for layer in result.layers} - {"dense"} == {"2:4"}
+
+
+def test_a_time_that_no_share_reaches_is_refused(search):
+    with pytest.raises(BadInput, match="even: wanted"):
+        prune_evenly(search, Targets(latency_share=0.01))
+
+
+def test_even_has_one_solution():
+    with pytest.raises(BadInput, match="even has one solution"):
+        prune_model(weights(), Targets(sparsity=0.5), even=True, solutions=2, **OPTIONS)
+    found = prune_model(weights(), Targets(sparsity=0.5), even=True, **OPTIONS)
+    assert found.offered == "one share in every layer"

@@ -1,6 +1,6 @@
 """`prune_model`: from a file or the name of a standard model to pruned weights that meet targets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,7 +14,8 @@ from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.removals import best_smaller_model
-from prunecast.codesign.search.solutions import different_solutions, numbered_folders
+from prunecast.codesign.search.solutions import Solution, different_solutions, numbered_folders
+from prunecast.codesign.search.target import prune_evenly, prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.search.yardsticks import UniformPoint, uniform_points, unpruned_seconds
 from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
@@ -35,6 +36,8 @@ from prunecast.workload.workload import calibrated
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ONE_SHARE = "one share in every layer"
+"""Restriction of the options of layers with `even`."""
 TORCH_FAMILIES = ("atp", "guided", "2:4", "tvw")
 """Families that are fast in `prunecast.torch`. C is token-major there, so that shuffled rows (`shuffled`) are
 stored one element at a time: a product of such tiles needs 7 times as long (MiniLM, H200, 2026-11-23)."""
@@ -190,6 +193,7 @@ def prune_model(
     gpu: str | GpuSpec,
     out: str | Path | None = None,
     solutions: int = 1,
+    even: bool = False,
     remove: Sequence[str] = (),
     **options: Any,
 ) -> PrunedModel:
@@ -203,6 +207,8 @@ def prune_model(
     targets : constraints on the model
     out : a folder, created if it does not exist; None writes nothing
     solutions : number of different solutions to look for; the second is written to `out`-2, and so on
+    even : one pattern family and one share in every layer, see `target.prune_evenly`; False for shares by
+        importance
     remove : parts of the model that may be removed (`widths`), or are removed (`heads:0.5`), see
         `removals.best_smaller_model`. Targets and results are relative to the whole model
     weights, gpu, options : as of `search_of`
@@ -214,19 +220,27 @@ def prune_model(
     """
     if solutions < 1:
         raise BadInput(f"solutions must be at least 1, got {solutions}")
+    if even and solutions > 1:
+        raise BadInput(f"even has one solution, got solutions {solutions}")
+    prune = prune_evenly if even else prune_to_targets
     folders: Sequence[Path | None] = [None] * solutions
     if out is not None:
         folders = numbered_folders(Path(out), solutions)
         check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
     if remove:
-        return _without_parts(weights, targets, remove, gpu, folders, options)
+        return _without_parts(weights, targets, remove, gpu, folders, options, prune)
     search = search_of(weights, gpu=gpu, **options)
     if out is not None:
         check_layer_names(search.workload.layers)
     search.prepare()
+    solved = (
+        [Solution(ONE_SHARE, prune_evenly(search, targets))]
+        if even
+        else different_solutions(search, targets, solutions)
+    )
     found = [
         PrunedModel.of(search, one.result, targets, folder, one.offered).with_yardsticks(search)
-        for folder, one in zip(folders, different_solutions(search, targets, solutions), strict=False)
+        for folder, one in zip(folders, solved, strict=False)
     ]
     with ExitStack() as folders_aside:  # write all before any is moved to its place, the first last
         for pruned in found:
@@ -243,6 +257,7 @@ def _without_parts(
     gpu: str | GpuSpec,
     folders: Sequence[Path | None],
     options: Mapping[str, Any],
+    prune: Callable[[ModelSearch, Targets], TargetResult],
 ) -> PrunedModel:
     """Search smaller models too, write the best one, and return it."""
     if not isinstance(weights, str | Path):
@@ -250,7 +265,7 @@ def _without_parts(
     if len(folders) > 1:
         raise BadInput(f"solutions and remove exclude each other, got {len(folders)} and {remove[0]}")
     best = best_smaller_model(
-        weights, targets, remove, partial(search_of, gpu=gpu, **options), options.get("calibrate")
+        weights, targets, remove, partial(search_of, gpu=gpu, **options), options.get("calibrate"), prune
     )
     (folder,) = folders
     removed = tuple(best.weights.rows()) if isinstance(best.weights, Removed) else ()

@@ -27,6 +27,7 @@ from prunecast.codesign.search.floor import (
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.options import Option, RunAs
 from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, FrontPoint, TargetResult, Targets
+from prunecast.codesign.search.yardsticks import SHARES, even_choice
 from prunecast.errors import BadInput
 from prunecast.patterns.element_map import retained_sum
 
@@ -39,6 +40,15 @@ MOST_REFINED_WEIGHTS = 2**29
 """Larger models stop at the first choice that meets the target, since a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the dense model's."""
+
+
+EVEN: Mapping[str, str] = {
+    "2:4": "2:4",
+    "tvw": "tvw:.*",
+    "guided tiles": "atp:.*guided.*",
+    "tiles": "atp:[^:]*",
+}
+"""Pattern family -> regular expression of its pattern strings, for one share in every layer."""
 
 
 class _Round(NamedTuple):
@@ -64,6 +74,40 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
     most_kept = targets.most_kept(search.workload.weights)
     best = _search(search, most_s, most_kept)
     return _result(search, best, dense_s)
+
+
+def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
+    """Return one pattern family and one removed share for every layer where that saves time.
+
+    Each family of `EVEN` gets the least share of `SHARES` that meets the targets. The family that retains
+    the most importance is returned.
+
+    Raises
+    ------
+    BadInput : no family meets the targets
+    """
+    dense_s = search.total(search.dense_seconds(), frozenset())
+    most_s = targets.most_seconds(dense_s)
+    most_kept = targets.most_kept(search.workload.weights)
+    tried = (_even_round(search, patterns, most_s, most_kept) for patterns in EVEN.values())
+    found = [round_ for round_ in tried if round_ is not None]
+    if not found:
+        raise BadInput(
+            f"even: wanted {most_s * 1e6:.1f} us or less, which none of {', '.join(EVEN)} reaches with one "
+            "share in every layer; without even, layers get their own shares"
+        )
+    return _result(search, max(found, key=lambda r: r.importance), dense_s)
+
+
+def _even_round(search: ModelSearch, patterns: str, most_s: float, most_kept: float) -> _Round | None:
+    """Return the least share of a family that meets the targets, None if no share does."""
+    for share in SHARES:
+        choice = even_choice(search, float(share), patterns)
+        if sparse_layers(choice):
+            round_ = _tried(search, choice)
+            if round_.seconds <= most_s and round_.kept <= most_kept:
+                return round_
+    return None
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:

@@ -46,7 +46,7 @@ def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ..
 
 def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> UniformPoint | None:
     """Return one share in every layer; None if no layer has an option of these patterns that saves time."""
-    choice = {layer: _place(options, removed, patterns) for layer, options in search.options.items()}
+    choice = even_choice(search, removed, patterns)
     sparse = sparse_layers(choice)
     if not sparse:
         return None
@@ -55,6 +55,17 @@ def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> Uni
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
     every = sum(options.importance[0] for options in search.options.values())
     return UniformPoint(name, removed, search.total(seconds, sparse), float(kept / every))
+
+
+def even_choice(search: ModelSearch, removed: float, patterns: str) -> dict[str, int]:
+    """Return the option of each layer with about one share removed, dense where none is faster.
+
+    Parameters
+    ----------
+    removed : share of the weights
+    patterns : regular expression that the pattern strings must match
+    """
+    return {layer: _place(options, removed, patterns) for layer, options in search.options.items()}
 
 
 def _place(options: Options, removed: float, patterns: str) -> int:
