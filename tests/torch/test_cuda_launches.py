@@ -687,7 +687,6 @@ def test_experts_give_what_they_give_on_a_cpu(pattern, tokens, dtype, shares, em
     once = [
         "route_tokens",
         "list_items",
-        "list_items",
         "transpose_rows",
         product,
         "gate_rows",

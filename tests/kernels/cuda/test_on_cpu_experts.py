@@ -15,6 +15,8 @@ from prunecast.kernels.device.experts.experts import (
     first_tiles,
     gate_rows,
     list_items,
+    product_items,
+    route_blocks,
     route_tokens,
     sum_experts,
 )
@@ -58,14 +60,16 @@ def routed(loads, block_n, folder, *, beyond=0):
     np.random.default_rng(0).shuffle(chosen)
     columns = block_n * most_ranges(chosen.size, len(loads), block_n)
     column, source, first = empty(chosen.size), empty(columns), empty(len(loads) + 1)
-    arrays = {"chosen": chosen, "column": column, "source": source, "first": first}
+    counts = empty(route_blocks(chosen.size), len(loads))
+    arrays = {"chosen": chosen, "column": column, "source": source, "first": first, "counts": counts}
     pointers = {name: array.ctypes.data for name, array in arrays.items()}
-    run(route_tokens(chosen.size, 2, len(loads), block_n, **pointers), folder, list(arrays.values()))
+    for launch in route_tokens(chosen.size, 2, len(loads), block_n, **pointers):
+        run(launch, folder, list(arrays.values()))
     return chosen, column, source, first
 
 
 @needs_machine
-@pytest.mark.parametrize("loads", [*LOADS, (20_000, 1)])
+@pytest.mark.parametrize("loads", [*LOADS, (20_000, 1), (300, 2000, 0, 40)])
 @pytest.mark.parametrize("block_n", [8, 128])
 def test_each_place_gets_a_column_of_its_expert(loads, block_n, cubins):
     chosen, column, source, first = routed(loads, block_n, cubins, beyond=7)
@@ -109,7 +113,7 @@ def listed(kind, plan, loads, folder):
     }
     pointers = {name: array.ctypes.data for name, array in arrays.items()}
     pointers["count"] = pointers.pop("splits", pointers.get("count"))
-    run(list_items(lists, **pointers), folder, list(arrays.values()))
+    run(list_items(product_items(lists, **pointers)), folder, list(arrays.values()))
     return lists, arrays
 
 

@@ -1,5 +1,6 @@
 """The launches of a layer of experts: eight kernels, none of which waits for the host.
 
+    count_tokens   tokens of each expert, unless there are few
     route_tokens   tokens to columns of B, those of an expert next to each other
     list_items     items of gate and up, and those of down
     transpose      x (tokens, H) to B (H, columns), gathered
@@ -13,6 +14,8 @@ The first call for a number of tokens plans and compiles. Later ones are legal i
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from prunecast.errors import BadInput
@@ -23,6 +26,8 @@ from prunecast.kernels.device.experts.experts import (
     expert_records,
     gate_rows,
     list_items,
+    product_items,
+    route_blocks,
     route_tokens,
     sum_experts,
 )
@@ -69,12 +74,12 @@ class GroupedProduct(NamedTuple):
         operator = kind(plan, expert_records(kind, plan, places), device=device, changes=changes)
         return cls(operator, image, ItemLists.of(plan, places))
 
-    def listing(self, first: int) -> ExpertLaunch:
-        """Return the launch that makes its items, from the first columns of the experts."""
+    def items(self, first: int) -> npt.NDArray[np.void]:
+        """Return what makes its items, from the first columns of the experts."""
         arrays = self.operator.arrays
         pointers = {name: arrays[name].pointer for name in _POINTERS if name in arrays}
         count = arrays["splits" if self.lists.lists else "count"].pointer
-        return list_items(self.lists, first=first, count=count, **pointers)
+        return product_items(self.lists, first=first, count=count, **pointers)
 
 
 class PreparedExperts(NamedTuple):
@@ -95,9 +100,8 @@ class PreparedExperts(NamedTuple):
         shares = call.shares if call.shares.dtype == call.x.dtype else call.shares.float()
         shares, x = shares.contiguous(), call.x.contiguous()
         x = x.clone() if x.data_ptr() % ALIGN_BYTES else x
-        column, source, first = (
-            chosen.new_empty(size, dtype=torch.int32) for size in (places, columns, experts + 1)
-        )
+        sizes = (places, columns, experts + 1, route_blocks(places) * experts)
+        column, source, first, counts = (chosen.new_empty(size, dtype=torch.int32) for size in sizes)
         used = first[experts:].data_ptr()
         inner = self.gate_up.operator.plan.c_rows // 2
         x_t, c = x.new_empty((features, columns)), x.new_empty((2 * inner, columns))
@@ -108,9 +112,10 @@ class PreparedExperts(NamedTuple):
             launch.on(device.index)(stream)
 
         given = {"chosen": chosen.data_ptr(), "column": column.data_ptr(), "source": source.data_ptr()}
-        enqueue(route_tokens(places, per_token, experts, block_n, first=first.data_ptr(), **given))
-        enqueue(self.gate_up.listing(first.data_ptr()))
-        enqueue(self.down.listing(first.data_ptr()))
+        given |= {"first": first.data_ptr(), "counts": counts.data_ptr()}
+        for launch in route_tokens(places, per_token, experts, block_n, **given):
+            enqueue(launch)
+        enqueue(list_items(*(each.items(first.data_ptr()) for each in (self.gate_up, self.down))))
         gather = Gather(source.data_ptr(), used)
         given_rows = Rows(x.data_ptr(), features * ELEMENT_BYTES, tokens, features)
         args, blocks = transpose_args(given_rows, Rows(x_t.data_ptr(), row_bytes, features, columns), gather)

@@ -1,7 +1,7 @@
 // Launches around grouped products of experts: tokens to columns of B, items of the products, gated units, outputs of a
 // token's experts to their sum. No launch waits for the host.
 //
-// Contract: every launch has THREADS threads a block, and 8 * THREADS bytes of dynamic shared memory. A "place" is one
+// Contract: every launch has THREADS threads a block, and 12 * THREADS bytes of dynamic shared memory. A "place" is one
 // expert of one token; the places of a token follow one another. The columns of an expert follow one another and fill
 // whole blocks of `block_n`. Elements have 2 bytes, fp16 or BF16; rows begin at multiples of 16 bytes. ACTIVATION as in
 // `activation.cuh`; SHARES_FP32 0 or 1: the format of the weights of a token's experts.
@@ -23,13 +23,14 @@ struct RouteArgs {
   int* column;        // (places,): column of B, or -1
   int* source;        // [column]: token, or -1 for those that fill up a block; none after the last expert's
   int* first;         // (experts + 1,): first column of each expert, then the number of columns
+  int* counts;        // (blocks, experts): places of each expert in the share of a block; null for one block
   int places;
   int per_token;      // places of a token
   int experts;        // at most THREADS
   int block_n;
 };
 
-struct ListArgs {
+struct ProductItems {
   const int* first;       // as `RouteArgs`
   const int* first_tile;  // (experts + 1,): first tile of each expert, then their number
   const int2* heads;      // [tile]: x and y of its items
@@ -43,6 +44,11 @@ struct ListArgs {
   int lists;              // 0: each item is a block
   int room;               // items of a list
   int most;               // blocks, where each item is one
+};
+
+struct ListArgs {
+  ProductItems of[2];  // the products that read the same columns
+  int second;          // first block of the second one
 };
 
 struct GateArgs {
@@ -76,52 +82,98 @@ __device__ inline void add_up(int* sums) {
   }
 }
 
-// The experts of BATCH places from `first` on, THREADS apart; -1 for those that there are not.
-__device__ inline void load_experts(const RouteArgs& args, int first, int (&expert)[BATCH]) {
+// The experts of BATCH places from `first` on, THREADS apart, below `end`; -1 for those that there are not.
+__device__ inline void load_experts(const RouteArgs& args, int first, int end, int (&expert)[BATCH]) {
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) {
     const int place = first + i * THREADS;
-    const i64 chosen = place < args.places ? args.chosen[place] : -1;
+    const i64 chosen = place < end ? args.chosen[place] : -1;
     expert[i] = chosen >= 0 && chosen < args.experts ? static_cast<int>(chosen) : -1;
   }
 }
 
-// One block.
-extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs args) {
-  extern __shared__ int shared[];
-  int *next = shared, *ends = shared + THREADS;
-  const int at = threadIdx.x;
+// A block's share of the places.
+struct Share {
+  int begin, end;
+};
+
+__device__ inline Share share_of_block(const RouteArgs& args) {
+  const int blocks = gridDim.x, block = blockIdx.x, size = (args.places + blocks - 1) / blocks;
+  return {min(block * size, args.places), min((block + 1) * size, args.places)};
+}
+
+// Adds the places of a share to (experts,) numbers that begin as 0.
+__device__ inline void count_share(const RouteArgs& args, Share share, int* counts) {
   int expert[BATCH];
-  let_next_launch_start();
-  wait_for_last_launch();
-  next[at] = 0;
-  __syncthreads();
 #pragma unroll 1
-  for (int place = at; place < args.places; place += BATCH * THREADS) {
-    load_experts(args, place, expert);
+  for (int place = share.begin + static_cast<int>(threadIdx.x); place < share.end; place += BATCH * THREADS) {
+    load_experts(args, place, share.end, expert);
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      if (expert[i] >= 0) atomicAdd(next + expert[i], 1);
+      if (expert[i] >= 0) atomicAdd(counts + expert[i], 1);
     }
   }
+}
+
+// For more than one block of `route_tokens`, with as many blocks.
+extern "C" __global__ void __launch_bounds__(THREADS) count_tokens(RouteArgs args) {
+  extern __shared__ int shared[];
+  let_next_launch_start();
+  wait_for_last_launch();
+  shared[threadIdx.x] = 0;
   __syncthreads();
-  const int load = next[at], padded = (load + args.block_n - 1) / args.block_n * args.block_n;
+  count_share(args, share_of_block(args), shared);
+  __syncthreads();
+  if (threadIdx.x < args.experts) args.counts[blockIdx.x * args.experts + threadIdx.x] = shared[threadIdx.x];
+}
+
+// Columns of the places of this block, after those of the same expert in the blocks before it.
+extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs args) {
+  extern __shared__ int shared[];
+  int *next = shared, *ends = shared + THREADS, *loads = shared + 2 * THREADS;
+  const int at = threadIdx.x, block = blockIdx.x, blocks = gridDim.x;
+  const Share share = share_of_block(args);
+  let_next_launch_start();
+  wait_for_last_launch();
+  int load = 0, before = 0;
+  if (args.counts == nullptr) {
+    next[at] = 0;
+    __syncthreads();
+    count_share(args, share, next);
+    __syncthreads();
+    load = next[at];
+  } else if (at < args.experts) {
+#pragma unroll 8
+    for (int i = 0; i < blocks; ++i) {
+      const int own = args.counts[i * args.experts + at];
+      load += own;
+      before += i < block ? own : 0;
+    }
+  }
+  const int padded = (load + args.block_n - 1) / args.block_n * args.block_n;
+  loads[at] = load;
   ends[at] = padded;
   __syncthreads();
   add_up(ends);
   const int begin = ends[at] - padded;
-  next[at] = begin;
-  if (at < args.experts) args.first[at] = begin;
-  if (at == args.experts - 1) args.first[args.experts] = ends[at];
-  for (int column = begin + load; column < begin + padded; ++column) args.source[column] = -1;
+  next[at] = begin + before;
+  if (block == 0 && at < args.experts) args.first[at] = begin;
+  if (block == 0 && at == args.experts - 1) args.first[args.experts] = ends[at];
   __syncthreads();
+  // The columns that fill up an expert's last block, an expert for each warp
 #pragma unroll 1
-  for (int place = at; place < args.places; place += BATCH * THREADS) {
-    load_experts(args, place, expert);
+  for (int expert = block * (THREADS / 32) + at / 32; expert < args.experts; expert += blocks * (THREADS / 32)) {
+    const int own = loads[expert], missing = (args.block_n - own % args.block_n) % args.block_n;
+    for (int i = at % 32; i < missing; i += 32) args.source[ends[expert] - missing + i] = -1;
+  }
+  int expert[BATCH];
+#pragma unroll 1
+  for (int place = share.begin + at; place < share.end; place += BATCH * THREADS) {
+    load_experts(args, place, share.end, expert);
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
       const int own = place + i * THREADS;
-      if (own >= args.places) break;
+      if (own >= share.end) break;
       // In which order the tokens of an expert come changes no result: no column is added to another
       const int column = expert[i] >= 0 ? atomicAdd(next + expert[i], 1) : -1;
       if (column >= 0) args.source[column] = own / args.per_token;
@@ -131,10 +183,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs arg
 }
 
 // A thread for each item that there may be, in the order of `expert_items`.
-extern "C" __global__ void __launch_bounds__(THREADS) list_items(ListArgs args) {
+extern "C" __global__ void __launch_bounds__(THREADS) list_items(ListArgs both) {
   extern __shared__ int shared[];
   int* ends = shared;
-  const int at = threadIdx.x;
+  const int at = threadIdx.x, is_second = blockIdx.x >= both.second;
+  const ProductItems& args = both.of[is_second];
+  const int block = blockIdx.x - is_second * both.second;
   let_next_launch_start();
   wait_for_last_launch();
   int own = 0;
@@ -144,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) list_items(ListArgs args) 
   ends[at] = own;
   __syncthreads();
   add_up(ends);
-  const int count = ends[THREADS - 1], item = blockIdx.x * THREADS + at;
+  const int count = ends[THREADS - 1], item = block * THREADS + at;
   if (item == 0) *args.count = count;
   if (item >= count) {
     if (args.lists == 0 && item < args.most) {

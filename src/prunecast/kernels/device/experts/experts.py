@@ -1,7 +1,8 @@
 """Launches around the grouped products of experts, between device addresses.
 
+    count_tokens  tokens of each expert, if several blocks route them
     route_tokens  tokens to columns of B, those of an expert next to each other, in whole blocks
-    list_items    items of a product, from the columns of its experts
+    list_items    items of two products, from the columns of their experts
     gate_rows     activation(gate) * up, in place of the gate
     sum_experts   sum of the outputs of a token's experts, by their weights
 
@@ -28,6 +29,9 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 MOST_EXPERTS = 1024
 """Experts of a layer, and threads of the launches that count them. Kind: CUDA source, `experts.cu`."""
+MOST_ROUTE_BLOCKS = 32
+"""Most blocks that route tokens: each reads the counts of all. Kind: choice, a place for each thread where
+4096 tokens have 8 experts."""
 PASS_THREADS = 256
 """Threads of a block of the passes over C. Kind: choice, 2048 features are a block."""
 _CHUNK, _GATE_ROWS = 8, 4
@@ -40,10 +44,11 @@ def _layout(pointers: str, numbers: str, wide: str = "") -> np.dtype[np.void]:
     return np.dtype([*fields, *((name, "i4") for name in numbers.split())], align=True)
 
 
-ROUTE_ARGS = _layout("chosen column source first", "places per_token experts block_n")
-LIST_ARGS = _layout(
+ROUTE_ARGS = _layout("chosen column source first counts", "places per_token experts block_n")
+_ITEM_ARGS = _layout(
     "first first_tile heads items ranges places count", "experts block_n together lists room most"
 )
+LIST_ARGS = np.dtype([("of", _ITEM_ARGS, (2,)), ("second", "i4")], align=True)
 GATE_ARGS = _layout("c columns", "rows across", "row_bytes")
 SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out_row_bytes")
 """Layouts of the arguments. Kind: CUDA source, `experts.cu`."""
@@ -61,10 +66,10 @@ class ExpertLaunch(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """Bytes of dynamic shared memory of a block."""
-        return 8 * self.threads
+        return 12 * self.threads
 
     def on(self, device: int) -> PreparedLaunch:
-        """Return the launch on a device; it needs this record until it was enqueued."""
+        """Return the launch on a device; keep this record until it is enqueued."""
         cubin = build_experts(arch_of(device), self.threads, self.changes).cubin
         return PreparedLaunch(
             load_function(cubin, self.entry, self.shared_bytes, device),
@@ -89,13 +94,21 @@ def _filled(layout: np.dtype[np.void], values: Mapping[str, int]) -> npt.NDArray
     return args
 
 
-def route_tokens(places: int, per_token: int, experts: int, block_n: int, **pointers: int) -> ExpertLaunch:
-    """Return the launch that gives every place (an expert of a token) a column of B.
+def route_blocks(places: int) -> int:
+    """Return the number of blocks that route so many places."""
+    return max(min(places // MOST_EXPERTS, MOST_ROUTE_BLOCKS), 1)
+
+
+def route_tokens(
+    places: int, per_token: int, experts: int, block_n: int, **pointers: int
+) -> list[ExpertLaunch]:
+    """Return the launches that give every place (an expert of a token) a column of B.
 
     Parameters
     ----------
     pointers : `chosen` (places,) int64; written are `column` (places,), `source` (columns,), the token of
-        each column or -1, and `first` (experts + 1,), the first column of each expert and their number
+        each column or -1, and `first` (experts + 1,), the first column of each expert and their number;
+        `counts` is room for (`route_blocks`, experts)
 
     Raises
     ------
@@ -103,8 +116,11 @@ def route_tokens(places: int, per_token: int, experts: int, block_n: int, **poin
     """
     if experts > MOST_EXPERTS:
         raise BadInput(f"a layer may have at most {MOST_EXPERTS} experts, got {experts}")
+    blocks = route_blocks(places)
     sizes = {"places": places, "per_token": per_token, "experts": experts, "block_n": block_n}
-    return ExpertLaunch("route_tokens", _filled(ROUTE_ARGS, {**sizes, **pointers}), 1, MOST_EXPERTS)
+    args = _filled(ROUTE_ARGS, {**sizes, **pointers, **({"counts": 0} if blocks == 1 else {})})
+    names = ("route_tokens",) if blocks == 1 else ("count_tokens", "route_tokens")
+    return [ExpertLaunch(name, args, blocks, MOST_EXPERTS) for name in names]
 
 
 class ItemLists(NamedTuple):
@@ -158,16 +174,24 @@ def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packe
     return Packed(arrays, args, lists.lists, workspace)
 
 
-def list_items(lists: ItemLists, **pointers: int) -> ExpertLaunch:
-    """Return the launch that makes the items of a product, in the order of `plan.expert_items`.
+def product_items(lists: ItemLists, **pointers: int) -> npt.NDArray[np.void]:
+    """Return what `list_items` needs for a product.
 
     Parameters
     ----------
     pointers : `first` of `route_tokens`; `first_tile` and `heads` of `expert_records`; written are `count`,
         and `items`, or `ranges` and `places`
     """
-    args = _filled(LIST_ARGS, {**lists._asdict(), "together": RANGES_TOGETHER, **pointers})
-    return ExpertLaunch("list_items", args, -(-lists.most // MOST_EXPERTS), MOST_EXPERTS)
+    return _filled(_ITEM_ARGS, {**lists._asdict(), "together": RANGES_TOGETHER, **pointers})
+
+
+def list_items(*products: npt.NDArray[np.void]) -> ExpertLaunch:
+    """Return the launch that makes the items of one or two products, in the order of `plan.expert_items`."""
+    args = np.zeros(1, LIST_ARGS)
+    blocks = [-(-int(each["most"][0]) // MOST_EXPERTS) for each in products]
+    args["of"][0, : len(products)] = np.concatenate(products)
+    args["second"] = blocks[0]
+    return ExpertLaunch("list_items", args, sum(blocks), MOST_EXPERTS)
 
 
 def gate_rows(
