@@ -136,11 +136,11 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         """Plan, compile and copy what a call with `tokens` tokens launches; do nothing on a CPU."""
         from prunecast.torch.cuda.experts import prepared_experts
 
-        device = self.gate_up_proj.product.tiles.device
-        if device.type == "cuda":
-            x = torch.empty((tokens, self.down_proj.weight_shape[1]), device=device)
-            chosen = torch.empty((tokens, per_token), dtype=torch.int64, device=device)
-            prepared_experts(self._call(x.to(self.gate_up_proj.product.images[0].dtype), chosen, chosen))
+        image = self.gate_up_proj.product.images[0]
+        if image.is_cuda:  # only shapes are read
+            x = image.new_empty((1, self.down_proj.weight_shape[1])).expand(tokens, -1)
+            chosen = image.new_empty((1, per_token), dtype=torch.int64).expand(tokens, -1)
+            prepared_experts(self._call(x, chosen, chosen))
 
     def _call(self, x: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> ExpertsCall:
         gate_up, down = self.gate_up_proj.product, self.down_proj.product

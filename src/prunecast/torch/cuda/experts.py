@@ -1,4 +1,4 @@
-"""The launches of a layer of experts: eight kernels, none of which waits for the host.
+"""The launches of a layer of experts: up to eight kernels, none of which waits for the host.
 
     count_tokens   tokens of each expert, unless there are few
     route_tokens   tokens to columns of B, those of an expert next to each other
@@ -9,7 +9,8 @@
     product        down of all experts, (columns, H)
     sum_experts    y (tokens, H), the weighted sum of the outputs of each token's experts
 
-The first call for a number of tokens plans and compiles. Later ones are legal in CUDA graphs.
+The first call for a number of tokens plans and compiles. Later ones are legal in CUDA graphs. Items belong to
+the product, so that a layer must not run on two streams at once.
 """
 
 from typing import NamedTuple

@@ -55,11 +55,12 @@ __device__ inline u32 high(u32 first, u32 second) { return (first >> 16) | (seco
 __device__ inline uint4 chunk_of(const TransposeArgs& args, int first_token, int first_feature, int at) {
   const int token = first_token + at / 8, feature = first_feature + at % 8 * 8;
 #if GATHERED
-  const int row = token < *args.columns ? args.source[token] : -1;
+  const int row = token < *args.columns && feature < args.features ? args.source[token] : -1;
+  if (row < 0) return make_uint4(0, 0, 0, 0);
 #else
-  const int row = token < args.tokens ? token : -1;
+  const int row = token;
+  if (token >= args.tokens || feature >= args.features) return make_uint4(0, 0, 0, 0);
 #endif
-  if (row < 0 || feature >= args.features) return make_uint4(0, 0, 0, 0);
   return *reinterpret_cast<const uint4*>(args.x + row * args.x_row_bytes + 2ll * feature);
 }
 

@@ -97,19 +97,19 @@ __device__ __forceinline__ ItemRange items_of_block(const TileArgs& args) {
 #endif
 }
 
-__device__ __forceinline__ int4 load_item(const TileArgs& args, int at) {
+__device__ __forceinline__ int4 load_item(const int4* from) {
 #if GROUPED
-  return load_past_l1(args.items + at);
+  return load_past_l1(from);
 #else
-  return load_early(args.items + at);
+  return load_early(from);
 #endif
 }
 
 __device__ __forceinline__ int4 first_item(const TileArgs& args) {
 #if GROUPED
-  return load_item(args, blockIdx.x * args.line_chunks);
+  return load_item(args.items + blockIdx.x * args.line_chunks);
 #else
-  return args.blocks_in_args == 0 ? load_item(args, blockIdx.x) : args.first[blockIdx.x];
+  return args.blocks_in_args == 0 ? load_item(args.items + blockIdx.x) : args.first[blockIdx.x];
 #endif
 }
 

@@ -153,7 +153,7 @@ __device__ __forceinline__ void consume(const TileArgs& args, const TensorMap& c
   const ItemRange held = items_of_block(args);
   const auto end = [&] { return HOLDS_RANGE ? held.end : items_of_block(args).end; };
   for (int i = HOLDS_RANGE ? held.begin : items_of_block(args).begin; i < end(); ++i) {
-    const int4 next = i + 1 < end() ? load_item(args, i + 1) : item;
+    const int4 next = i + 1 < end() ? load_item(args.items + i + 1) : item;
     multiply_most(me, item, sums);
     const Ending ending = prepare_ending(args, i, item, me.warp, me.lane);
     multiply_last(me, item, sums);

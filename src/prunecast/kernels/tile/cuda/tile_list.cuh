@@ -20,5 +20,5 @@ __device__ __forceinline__ void start_list(u32 base, const int4* items, int coun
 
 // Item `at` of the lists; those of the block begin at `begin`.
 __device__ __forceinline__ int4 listed_item(const Args& args, u32 base, int begin, int at) {
-  return at - begin < ITEMS_LISTED ? load_shared(base + LIST_AT + 16 * (at - begin)) : load_item(args, at);
+  return at - begin < ITEMS_LISTED ? load_shared(base + LIST_AT + 16 * (at - begin)) : load_item(args.items + at);
 }

@@ -46,7 +46,7 @@ struct ItemRange {
 };
 
 __device__ __forceinline__ void keep_range(const SparseArgs&, u32) {}
-__device__ __forceinline__ int4 load_item(const SparseArgs& args, int at) { return load_early(args.items + at); }
+__device__ __forceinline__ int4 load_item(const int4* from) { return load_early(from); }
 
 __device__ __forceinline__ ItemRange items_of_block(const SparseArgs& args) {
   const int block = blockIdx.x;
