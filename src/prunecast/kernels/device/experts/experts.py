@@ -49,6 +49,7 @@ _ITEM_ARGS = _layout(
     "first first_tile heads items ranges places count", "experts block_n together lists room most"
 )
 LIST_ARGS = np.dtype([("of", _ITEM_ARGS, (2,)), ("second", "i4")], align=True)
+"""Layout of `ListArgs`, of two products. Kind: CUDA source, `experts.cu`."""
 GATE_ARGS = _layout("c columns", "rows across", "row_bytes")
 SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out_row_bytes")
 """Layouts of the arguments. Kind: CUDA source, `experts.cu`."""
