@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from prunecast.errors import BadInput
+from prunecast.kernels.device import build
 from prunecast.kernels.device.build import SOURCES, KernelBuildError, compile_cubin
 from prunecast.kernels.device.form import ARCH, build_fill
 from prunecast.kernels.tile.cuda.operator import SOURCES as TILE_SOURCES
@@ -126,3 +127,18 @@ def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
 def test_an_unknown_activation_is_refused() -> None:
     with pytest.raises(BadInput, match="activation must be one of none, relu, gelu"):
         TileOperator.form(plan((128, 256)), activation="tanh")
+
+
+@pytest.mark.parametrize("most", [0, 64])
+def test_spills_are_refused_beyond_their_limit(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Another release of NVRTC may spill a few bytes in a form that has none here."""
+    monkeypatch.setattr(build, "MOST_SPILL_BYTES", most)
+    parts = {"cubin": Path("k"), "arch": ARCH, "registers": 168, "shared_bytes": 0, "log": ""}
+    for spilled in (0, most, most + 1):
+        kernel = build.CompiledKernel(**parts, spill_bytes=spilled)
+        build._refuse_bad_code(kernel, Path("k.cu"), {}, allow_spills=True)
+        if spilled <= most:
+            build._refuse_bad_code(kernel, Path("k.cu"), {}, allow_spills=False)
+        else:
+            with pytest.raises(KernelBuildError, match=f"spills {spilled} bytes"):
+                build._refuse_bad_code(kernel, Path("k.cu"), {}, allow_spills=False)

@@ -23,6 +23,12 @@ _HARMLESS = "C7519"
 """Warning of ptxas that it inserts a wgmma fence: it costs no time."""
 
 
+MOST_SPILL_BYTES = 64
+"""Spills that are accepted. Releases of NVRTC that have one version number allocate registers differently: a
+form that the compile tests build without spills had 24 bytes on an H200. Kind: choice, some registers a
+thread."""
+
+
 class KernelBuildError(RuntimeError):
     """NVRTC is missing, rejected a source, or produced code that must not be used."""
 
@@ -74,13 +80,13 @@ def compile_cubin(
     arch : e.g. `sm_90a`
     defines : preprocessor names and their values
     includes : folders of headers in addition to the source's own folder and that of the device
-    allow_spills : accept register spills to local memory (builds for debugging)
+    allow_spills : accept any register spills to local memory (builds for debugging)
     folder : cache folder; None for `_cache_folder()`
 
     Raises
     ------
-    KernelBuildError : NVRTC is not installed, the source does not compile, registers were spilled, or tensor
-        instructions were serialised
+    KernelBuildError : NVRTC is not installed, the source does not compile, more than `MOST_SPILL_BYTES` were
+        spilled, or tensor instructions were serialised
     """
     options = _options(arch, defines)
     folder = folder or _cache_folder()
@@ -134,7 +140,7 @@ def _refuse_bad_code(
     codes = set(re.findall(r"C75\d\d", kernel.log)) - {_HARMLESS}
     if codes or "serialized" in kernel.log:
         raise KernelBuildError(f"{source.name} {dict(defines)}: ptxas serialised it: {sorted(codes)}")
-    if kernel.spill_bytes and not allow_spills:
+    if kernel.spill_bytes > MOST_SPILL_BYTES and not allow_spills:
         raise KernelBuildError(f"{source.name} {dict(defines)}: spills {kernel.spill_bytes} bytes")
 
 
