@@ -130,3 +130,10 @@ def _place_in_tile(
     found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
     hit = (tile >= 0) & (keys[found] == wanted) if keys.size else np.zeros(wanted.size, np.bool_)
     return np.where(hit, found - tiles.column_start[np.maximum(tile, 0)], -1)
+
+
+def keeps_runs(tiles: TileMap, run: int) -> bool:
+    """Return True if every tile keeps runs of `run` neighbouring columns; its last run may be shorter."""
+    place = np.arange(tiles.column_index.size)
+    inside = (place - np.repeat(tiles.column_start[:-1], tiles.kept_per_tile)) % run
+    return bool(np.array_equal(tiles.column_index, tiles.column_index[place - inside] + inside))

@@ -18,11 +18,12 @@ import torch
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels.device.quantise.quantise import LARGEST
-from prunecast.kernels.tile.config import TOKEN_FORM
+from prunecast.kernels.tile.config import RUN, TOKEN_FORM
 from prunecast.kernels.tile.cuda.fp8 import ALIGN_BYTES
-from prunecast.kernels.tile.cuda.work_image import FP8_STAGE_COLUMNS, runs_of
+from prunecast.kernels.tile.cuda.work_image import FP8_STAGE_COLUMNS
 from prunecast.patterns import TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
+from prunecast.plan.tile_rows import keeps_runs
 from prunecast.torch.epilogue import PLAIN, Epilogue, Fp8Call, activated
 from prunecast.torch.layer_table import known_layer, register_layer
 from prunecast.torch.packed import PackedProduct, ProductRows
@@ -110,13 +111,8 @@ def check_fp8(dtype: str | None, gpu: GpuSpec, *, trainable: bool) -> None:
 
 def fits_fp8(weight: torch.Tensor, tiles: TileMap) -> bool:
     """Return True if fp8 tiles run the weights: 16 bits, whole runs of columns, rows of x at 16 bytes."""
-    if weight.dtype not in (torch.float16, torch.bfloat16) or tiles.k % ALIGN_BYTES:
-        return False
-    try:
-        runs_of(LAYOUT.stages(covering(tiles)))
-    except BadInput:
-        return False
-    return True
+    is_16_bit = weight.dtype in (torch.float16, torch.bfloat16)
+    return is_16_bit and tiles.k % ALIGN_BYTES == 0 and keeps_runs(tiles, RUN)
 
 
 class Fp8Product(PackedProduct):

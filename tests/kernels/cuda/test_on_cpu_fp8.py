@@ -174,7 +174,7 @@ def test_tiles_must_keep_whole_runs() -> None:
     other = TileMap(column_index=columns, **{name: getattr(tiles, name) for name in names})
     assert (Fp8TileOperator.records(fp8_plan(tiles, 128)).arrays["columns"] % 32 == 0).all()
     with pytest.raises(BadInput, match="runs of 32"):
-        Fp8TileOperator.records(fp8_plan(other, 128))
+        Fp8TileOperator.form(fp8_plan(other, 128))
 
 
 @pytest.mark.compile

@@ -19,11 +19,12 @@ from functools import lru_cache
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TILE_FORMS, TileConfig, TileForm, weight_bytes, wgmma_configs
+from prunecast.kernels.tile.config import RUN, TILE_FORMS, TileConfig, TileForm, weight_bytes, wgmma_configs
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape
 from prunecast.plan.tensor_rate import check_own_dtype, fma_per_clk
+from prunecast.plan.tile_rows import keeps_runs
 
 THREADS = 256
 """Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
@@ -53,8 +54,15 @@ tests build."""
 
 
 def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
-    """Return the configs for a tile map and `n` tokens. BadInput: n below 1; else as `tile_configs`."""
+    """Return the configs for a tile map and `n` tokens.
+
+    Raises
+    ------
+    BadInput : n below 1, or in fp8 tiles that keep other columns than runs of `RUN`; else as `tile_configs`
+    """
     check_tokens(n)
+    if dtype == "fp8" and not keeps_runs(tiles, RUN):
+        raise BadInput(f"fp8 tiles keep columns in runs of {RUN}, these do not: prune with block:256x{RUN}")
     return tile_configs(gpu, dtype, height_of(tiles))
 
 

@@ -15,6 +15,7 @@ from prunecast.kernels.tile.config import RUN, compiled_config
 from prunecast.kernels.tile.cuda.operator import SOURCES, TOKEN_SOURCE, Box, BoxMaps, TileOperator
 from prunecast.kernels.tile.cuda.work_image import FP8_ARGS, FP8_STAGE_COLUMNS, list_records, stage_slab
 from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.tile_rows import keeps_runs
 
 ALIGN_BYTES = 16
 """Alignment of rows of B. Kind: definition, CUDA driver API, cuTensorMapEncodeTiled."""
@@ -25,6 +26,8 @@ def _check(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: wanted fp8 tiles on wgmma, got {plan.dtype} on {plan.tensor}")
     if plan.k % ALIGN_BYTES:
         raise BadInput(f"{plan.kernel}: fp8 needs a multiple of {ALIGN_BYTES} columns, got {plan.k}")
+    if not keeps_runs(plan.tiles, RUN):
+        raise BadInput(f"{plan.kernel}: fp8 tiles keep columns in runs of {RUN}, these do not")
     if uncovered_rows(plan.tiles).size:
         raise BadInput(f"{plan.kernel}: wanted every row of fp8 weights in a tile")
     compiled_config(plan)

@@ -193,17 +193,9 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
 
 
 def runs_of(stages: TileStages) -> IntArray:
-    """Return (stages, 4): first columns of the runs of `RUN` columns of each stage, -RUN for none.
-
-    Raises
-    ------
-    BadInput : a tile keeps other columns than whole runs; only its last run may be shorter
-    """
-    runs = stages.columns.reshape(len(stages.columns), -1, RUN)
-    first = runs[:, :, :1]
-    if np.any((runs != first + np.arange(RUN)) & (runs >= 0)):
-        raise BadInput(f"fp8 tiles keep columns in runs of {RUN}, got others: prune with block:256x{RUN}")
-    return np.ascontiguousarray(np.where(first < 0, -RUN, first)[:, :, 0].astype(np.int32))
+    """Return (stages, 4): first columns of the runs of `RUN` columns of each stage, -RUN for none."""
+    first = stages.columns[:, ::RUN]
+    return np.ascontiguousarray(np.where(first < 0, -RUN, first).astype(np.int32))
 
 
 def _list_args(
