@@ -104,6 +104,63 @@ def test_so_they_are_for_any_number_of_tokens():
     assert_same(eager, found)
 
 
+class Attending(nn.Module):
+    """A block as in Whisper: a feature-major residual stream, copies before attention, queries with a
+    factor.
+    """
+
+    def __init__(self, factor):
+        super().__init__()
+        torch.manual_seed(0)
+        self.factor, self.norm = factor, nn.LayerNorm(K)
+        self.query, self.key, self.value, self.out = (nn.Linear(K, K) for _ in range(4))
+
+    def forward(self, x):
+        x = x.sin().permute(0, 2, 1)
+        for _ in range(2):
+            normed = self.norm(x)
+            heads = [self.query(normed) * self.factor, self.key(normed), self.value(normed)]
+            heads = [each.unflatten(-1, (4, -1)).transpose(1, 2).contiguous() for each in heads]
+            mixed = nn.functional.scaled_dot_product_attention(*heads, scale=1.0)
+            x = (x + self.out(mixed.transpose(1, 2).flatten(2))).clamp(-1000, 1000)
+        return x, x.clone()
+
+
+@pytest.mark.parametrize(("factor", "factors"), [(2.0**-2, 0), (0.2, 2)])
+def test_attention_reads_what_the_product_wrote_and_sums_are_token_major(factor, factors, monkeypatch):
+    """A factor that is no power of two would round otherwise: it stays."""
+    model, graphs = Attending(factor).half().eval(), []
+    sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
+    lay_out = residual.lay_out
+    monkeypatch.setattr(residual, "lay_out", lambda graph, sums: (lay_out(graph, sums), graphs.append(graph)))
+    eager, found, counts = changed(model, torch.randn(2, K, 36).half())
+    assert counts == [2]
+    (graph,) = graphs
+    live = [node for node in graph.nodes if node.users]
+    copied = [node for node in live if node.target is torch.ops.aten.clone.default]
+    assert not any(node.meta["val"].dim() == 4 for node in copied)
+    assert sum(node.target is torch.ops.aten.mul.Tensor for node in live) == factors
+    for one, other in zip(eager, found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=4e-3)
+        assert other.is_contiguous()
+    assert found[0].data_ptr() != found[1].data_ptr()
+
+
+def test_graphs_without_sparse_products_stay_as_they_are():
+    model, before = Attending(2.0**-2).half().eval(), []
+
+    def through(made, _):
+        before.append([str(node) for node in made.graph.nodes])
+        residual.AddInEpilogue()(made.graph)
+        before.append([str(node) for node in made.graph.nodes])
+        return make_boxed_func(made)
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(model, backend=aot_autograd(fw_compiler=through))(torch.randn(2, K, 36).half())
+    assert before[0] == before[1]
+
+
 @pytest.mark.parametrize("pattern", ["tile-wise:64", "tvw:128"])
 @pytest.mark.parametrize(("more", "left"), [(0, 1), (1, 0)])
 def test_only_large_sums_are(pattern, more, left, monkeypatch):

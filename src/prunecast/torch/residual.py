@@ -13,6 +13,7 @@ registers the pass if a model's sums are large: see `docs/decisions/0016-epilogu
 """
 
 import operator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -23,12 +24,12 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from prunecast.torch.epilogue import PLAIN, LinearCall
+from prunecast.torch.layout_pass import VIEWS, lay_out
 from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
 _aten = torch.ops.aten
 _CONVERT = torch.ops.prims.convert_element_type.default
-_VIEWS = (_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default)
 
 
 class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
@@ -38,26 +39,37 @@ class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
 
     def __call__(self, graph: Graph) -> None:
         """Change the graph in place."""
+        lay_out(graph, ((each.product, each.residual) for each in _sums(graph)))
         for node in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
             _norm_in_transpose(graph, node)
         graph.eliminate_dead_code()
         place = {node: number for number, node in enumerate(graph.nodes)}
-        for add in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
-            if len(add.args) != 2 or add.kwargs:
-                continue
-            for y, residual in (add.args, reversed(add.args)):
-                product = _product_behind(y)
-                if (
-                    product is not None
-                    and all(_is_like(each, add) for each in (y, residual))
-                    and _may_overwrite(residual, product, add, place)
-                ):
-                    _replace(graph, add, product, residual, place)
-                    break
+        for add, product, residual in _sums(graph):
+            if add.users and _may_overwrite(residual, product, add, place):
+                _replace(graph, add, product, residual, place)
 
     def uuid(self) -> Any:
         """Return the cache key of the pass for compiled graphs."""
         return get_hash_for_files((__file__,))
+
+
+class _Sum(NamedTuple):
+    """A residual add after a sparse product."""
+
+    add: Node
+    product: Node
+    residual: Node
+
+
+def _sums(graph: Graph) -> Iterator[_Sum]:
+    """Yield the sums of a large product and a tensor of its shape."""
+    for add in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
+        if len(add.args) != 2 or add.kwargs:
+            continue
+        for y, residual in (add.args, reversed(add.args)):
+            product = _product_behind(y)
+            if product is not None and all(_is_like(each, add) for each in (y, residual)):
+                yield _Sum(add, product, residual)
 
 
 def register() -> None:
@@ -86,7 +98,7 @@ def _norm_in_transpose(graph: Graph, columns: Node) -> None:
     ):
         return
     y = flat
-    while len(y.users) == 1 and y.target in _VIEWS:
+    while len(y.users) == 1 and y.target in VIEWS:
         y = y.args[0]
     norm = _norm_of(y) if len(y.users) == 1 else None
     if norm is None:
@@ -159,7 +171,7 @@ def _is_per_token(node: Node, y: Node) -> bool:
 
 def _product_behind(y: Any) -> Node | None:
     """Return the plain and large product that y is a view of, if it has no other reader; else None."""
-    while isinstance(y, Node) and len(y.users) == 1 and y.target in _VIEWS:
+    while isinstance(y, Node) and len(y.users) == 1 and y.target in VIEWS:
         y = y.args[0]
     if not isinstance(y, Node) or len(y.users) != 1 or y.target is not torch.ops.prunecast.linear.default:
         return None

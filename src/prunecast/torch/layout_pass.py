@@ -1,0 +1,145 @@
+"""Steps of the torch.compile pass that change in which order tensors are stored, not their values.
+
+    attention(clone(heads of linear(x)))  ->  attention(heads of linear(x))
+    clone(residual) where it is read first    ->  all later sums are token-major
+
+Fused attention kernels read queries, keys and values where the product wrote them. Whisper and others copy
+them, and its attention then also returns another order, which is copied back. A factor of queries that is a
+power of two becomes the scale of attention, which rounds nothing.
+
+An encoder that begins with a convolution has a feature-major residual stream: products write token-major, so
+that every norm reads with large strides and no sum can be an epilogue. One copy at the begin makes it
+token-major.
+
+Graphs without sparse products are not changed.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._dynamo.utils import detect_fake_mode
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+_aten = torch.ops.aten
+VIEWS = (_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default)
+_LOOKS = (*VIEWS, _aten.permute.default, _aten.slice.Tensor, _aten.transpose.int)
+_ATTENTION = tuple(
+    getattr(_aten, name).default
+    for name in (
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    )
+)
+
+
+def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]]) -> None:
+    """Change the graph in place.
+
+    Parameters
+    ----------
+    sums : sparse products whose result is added to a residual, and the residual
+    """
+    if not graph.find_nodes(op="call_function", target=torch.ops.prunecast.linear.default):
+        return
+    changed = [attention for target in _ATTENTION for attention in _read_in_place(graph, target)]
+    for product, residual in sums:
+        if not residual.meta["val"].is_contiguous() and product.meta["val"].is_contiguous():
+            changed.append(_token_major(graph, residual))
+            break  # sums after this one follow its order
+    if changed:
+        _drop_copies(graph, _renewed(graph, changed))
+
+
+def _read_in_place(graph: Graph, target: Any) -> list[Node]:
+    """Let attention read views in place of their copies; return the calls that were changed."""
+    changed = []
+    for attention in graph.find_nodes(op="call_function", target=target):
+        operands, scale = list(attention.args), attention.kwargs.get("scale")
+        for number in range(3):
+            copy = operands[number]
+            if copy.target is not _aten.clone.default or copy.meta["val"].dim() != 4:
+                continue
+            source, factor = (copy.args[0], 1.0) if number else _without_factor(graph, copy.args[0])
+            if source.meta["val"].stride(-1) == 1:
+                operands[number] = source
+                if factor != 1.0:
+                    width = source.meta["val"].shape[-1]
+                    scale = factor * (1.0 / math.sqrt(width) if scale is None else scale)
+        if operands != list(attention.args):
+            attention.args = tuple(operands)
+            attention.kwargs = {**attention.kwargs, "scale": scale}
+            changed.append(attention)
+    return changed
+
+
+def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
+    """Return a view of x in place of one of x * factor, and the factor, if it is a power of two; else the
+    view and 1.
+    """
+    looks, node = [], view
+    while isinstance(node, Node) and node.target in _LOOKS:
+        looks.append(node)
+        node = node.args[0]
+    if not looks or node.target is not _aten.mul.Tensor or not isinstance(node.args[1], float):
+        return view, 1.0
+    source, factor = node.args
+    if math.frexp(factor)[0] != 0.5:
+        return view, 1.0
+    with graph.inserting_before(view):
+        for look in reversed(looks):
+            made = graph.call_function(look.target, (source, *look.args[1:]), look.kwargs)
+            _fake_run(made)
+            source = made
+    return source, factor
+
+
+def _token_major(graph: Graph, residual: Node) -> Node:
+    """Insert a contiguous copy of the residual that all others read, and return it."""
+    with graph.inserting_after(residual):
+        form = {"memory_format": torch.contiguous_format}
+        copy = graph.call_function(_aten.clone.default, (residual,), form)
+    residual.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+    return copy
+
+
+def _drop_copies(graph: Graph, renewed: set[Node]) -> None:
+    """Remove copies that the changes made superfluous: contiguous ones of tensors that now are."""
+    for copy in graph.find_nodes(op="call_function", target=_aten.clone.default):
+        source = copy.args[0]
+        wants = copy.kwargs.get("memory_format", torch.preserve_format)
+        if wants is torch.contiguous_format and source in renewed and source.meta["val"].is_contiguous():
+            copy.replace_all_uses_with(source)
+            graph.erase_node(copy)
+
+
+def _renewed(graph: Graph, changed: list[Node]) -> set[Node]:
+    """Compute strides of nodes anew, and of those that follow from them; return them all."""
+    stale = set(changed)
+    for node in graph.nodes:
+        if node.op != "call_function" or not (node in stale or stale.intersection(node.all_input_nodes)):
+            continue
+        before = _strides(node)
+        _fake_run(node)
+        if _strides(node) != before:
+            stale.add(node)
+    return stale
+
+
+def _fake_run(node: Node) -> None:
+    """Set the value of a node by running it on values without data."""
+    values = map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+    mode = detect_fake_mode(values)
+    assert mode is not None
+    with mode:
+        node.meta["val"] = node.target(*values[0], **values[1])
+
+
+def _strides(node: Node) -> Any:
+    value = node.meta.get("val")
+    each = value if isinstance(value, tuple | list) else [value]
+    return [one.stride() if isinstance(one, torch.Tensor) else None for one in each]
