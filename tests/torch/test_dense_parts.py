@@ -60,3 +60,16 @@ def test_what_sparsify_leaves_dense_is_fused_behind_it() -> None:
     assert type(model[0].q_proj).__name__ == "DensePart"
     assert type(model[1].q_proj).__name__ == "SparseLinear"
     assert torch.allclose(model(x), dense(x), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(("fuse", "kind"), [(True, "DensePart"), (False, "Linear")])
+def test_what_a_recipe_leaves_dense_is_one_product(fuse: bool, kind: str) -> None:
+    model, x = two().half(), torch.randn(5, 256).half()
+    dense = copy.deepcopy(model)
+    for each in (model, dense):
+        each[0].o_proj.weight[:, ::2] = 0
+    recipe = {"pattern": "tile-wise:128", "layers": [{"layer": "0.o_proj.weight", "sparsity": 0.5}]}
+    sparsify(model, recipe, gpu="h200-sxm", max_tokens=64, fuse=fuse, quiet=True)
+    assert type(model[0].o_proj).__name__ == "SparseLinear"
+    assert {type(getattr(model[0], name)).__name__ for name in ("q_proj", "k_proj", "v_proj")} == {kind}
+    assert torch.allclose(model(x), dense(x), rtol=1e-2, atol=1e-2)

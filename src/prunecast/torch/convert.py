@@ -42,7 +42,7 @@ from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_nor
 from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
 from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.products import Launch, fusable, has_epilogues, joint_launches, pack_launches
-from prunecast.torch.sparse_linear import SparseLinear
+from prunecast.torch.sparse_linear import SparseLinear, fuse_dense
 from prunecast.workload.engines import Progress
 from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
@@ -114,7 +114,8 @@ def sparsify(
     few_tokens : also pack the weights for calls of up to 64 tokens; without this second copy decoding is
         slower, and the weights need half of the memory
     fuse : one launch for layers that read the same x, with activations and gated units in the epilogue; with
-        `sparsity`, gate and up are pruned together, in tiles with half of their rows from each
+        `sparsity`, gate and up are pruned together, in tiles with half of their rows from each. Layers that a
+        recipe leaves dense are joined too, see `fuse_dense`: `prune` counts on it
     trainable : kept values become parameters with gradients; the weights are then packed only once
     convolutions : also replace `Conv2d` by `SparseConv2d`. The first call with images of a size warns if
         dense is predicted to be as fast
@@ -170,6 +171,8 @@ def sparsify(
         before = _bytes_of(model)
         packed = _packed(model, found, network, chosen, options)
     _replace_layers(model, network, packed, options)
+    if fuse and not trainable and plan.layers:
+        fuse_dense(model)
     done = Sparsified(
         layers=chosen.names,
         launches=packed.launches,
