@@ -18,7 +18,7 @@ import argparse
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,13 @@ from prunecast.torch.attention import attention_kernels
 from prunecast.validation.torch_models.timing import captured, error, times_us, traced
 
 MOST_ROUNDS_OF_GENERATE = 7
+ATTENTION = ("as it comes", "prepared")
 
 
 @torch.no_grad()
-def measure(case: Case, gpu: str, rounds: int, engine: str) -> dict[str, Any]:
+def measure(
+    case: Case, gpu: str, rounds: int, engine: str, attention_forms: Sequence[str] = ATTENTION
+) -> dict[str, Any]:
     """Return times in us by attention and variant, errors, kernels of attention and of the sparse pass."""
     torch.manual_seed(1)
     began, inputs = time.monotonic(), case.inputs()
@@ -62,7 +65,7 @@ def measure(case: Case, gpu: str, rounds: int, engine: str) -> dict[str, Any]:
         "traces": {},
     }
     row["error"], row["kernels"], row["refused"] = {}, {}, {}
-    for attention in ("as it comes", "prepared"):
+    for attention in attention_forms:
         if attention == "prepared":
             for model in models.values():
                 prepare_attention(model, padding=case.padding)

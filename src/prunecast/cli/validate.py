@@ -86,21 +86,30 @@ def validate(
             metavar="NAME",
             show_default="none",
             help="Measure a whole model in PyTorch instead, dense and pruned: a standard transformer, or a"
-            " folder of Hugging Face's.",
+            " folder of Hugging Face's. Of a folder that prune --latency wrote: was its promise kept?",
         ),
         Reads(weight_files),
     ] = None,
     workload: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="With --model: prefill:32x128, decode:16@1024 or batch:8."),
-    ] = "prefill:2048",
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            show_default="prefill:2048, or that of the promise",
+            help="With --model: prefill:32x128, decode:16@1024 or batch:8.",
+        ),
+    ] = None,
     blocks: Annotated[
         int | None,
         typer.Option(metavar="N", show_default="all", help="With --model: blocks of a standard model."),
     ] = None,
     pattern: Annotated[
-        str, typer.Option(metavar="TEXT", help="With --model: pattern of every layer.")
-    ] = "tile-wise:128",
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            show_default="tile-wise:128, or the recipe of the promise",
+            help="With --model: pattern of every layer.",
+        ),
+    ] = None,
     sparsity: Annotated[
         float, typer.Option(metavar="SHARE", help="With --model: share of weights to remove.")
     ] = 0.75,
@@ -193,9 +202,9 @@ def _show(validation: "Validation", page: "Page") -> None:
 
 def _validated_model(
     model: str,
-    workload: str,
+    workload: str | None,
     blocks: int | None,
-    pattern: str,
+    pattern: str | None,
     sparsity: float,
     *,
     gpu: str | None,
@@ -205,18 +214,20 @@ def _validated_model(
     """Measure it. Raises BadInput where it cannot be."""
     from prunecast.validation.torch_models import Case
     from prunecast.validation.torch_models.compare import validate_model
+    from prunecast.validation.torch_models.promise import Promise
     from prunecast.workload.graph import parse_workload
 
-    passes = parse_workload(workload)
+    promise = None if pattern or workload else Promise.of(model)
+    passes = (promise.run,) if promise else parse_workload(workload or "prefill:2048")
     if len(passes) > 1:
         raise BadInput(f"--model measures one pass, got {len(passes)}: {workload!r}")
     if blocks is not None and blocks < 1:
         raise BadInput(f"--blocks must be at least 1, got {blocks}")
-    case = Case(model, passes[0], sparsity, pattern, blocks)
+    case = Case(model, passes[0], sparsity, pattern or "tile-wise:128", blocks, promise)
     with ProgressLines() as progress:
         return validate_model(
             case,
-            gpu=gpu or "h200-sxm",
+            gpu=gpu or (promise.gpu if promise else "h200-sxm"),
             engine=engine,
             record=record,
             say=lambda line: progress(f"measuring: {line}", 0, 1),
@@ -226,6 +237,7 @@ def _validated_model(
 
 def _show_model(found: "ModelValidation", page: "Page") -> None:
     """The table: dense, sparse and speedup."""
-    page.say(f"{found.gpu}, {found.case.name}, {found.case.pattern}, {found.engine}")
+    how = found.case.pattern if found.case.promise is None else "its recipe"
+    page.say(f"{found.gpu}, {found.case.name}, {how}, {found.engine}")
     page.table(found.cells(), words=("what", "fastest as"))
     page.say(*found.notes)

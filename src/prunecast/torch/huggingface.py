@@ -31,7 +31,7 @@ from prunecast.torch.convert import Sparsified, sparsify
 from prunecast.torch.experts import PARTS, find_experts
 from prunecast.torch.find import find_layers
 from prunecast.torch.layer_table import gpu_of
-from prunecast.workload.graph.config import METHOD, stated_gpu
+from prunecast.workload.graph.config import CONFIG, METHOD, QUANTIZED, read_config, stated_gpu
 
 logger = get_logger(__name__)
 
@@ -108,6 +108,19 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
     def is_compileable(self) -> bool:
         """True: torch.compile accepts the whole model."""
         return True
+
+
+def recipe_of_folder(model: Any, folder: str | Path) -> Recipe:
+    """Return the recipe of a folder that `prunecast prune` wrote, with the names of its loaded model.
+
+    Raises
+    ------
+    BadInput : the folder's configuration names no pruning, or that of another model
+    """
+    entry = read_config(Path(folder) / CONFIG).get(QUANTIZED) or {}
+    if entry.get("quant_method") != METHOD:
+        raise BadInput(f"{folder}: its configuration names no pruning of {METHOD}")
+    return _named_as_in(model, PrunecastConfig(**entry).recipe())
 
 
 def _named_as_in(model: Any, recipe: Recipe) -> Recipe:

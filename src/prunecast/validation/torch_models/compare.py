@@ -13,6 +13,7 @@ from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.text import Cells, percent
 from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
+from prunecast.validation.torch_models.promise import POINTS
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import files_of
 
@@ -57,6 +58,13 @@ class ModelValidation(Result):
             self.dense.predicted_us / self.sparse.predicted_us,
         )
 
+    @property
+    def promise_kept(self) -> str:
+        """Promised and measured share of the dense time, and whether they agree."""
+        promised, share = 1.0 / self.speedups.predicted_us, 1.0 / self.speedups.measured_us
+        kept = "kept" if share - promised <= POINTS else "not kept"
+        return f"promised {promised:.1%} of the dense time, measured {share:.1%}: {kept} (3 points)"
+
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table: dense, sparse and their ratio."""
         return [{**each._asdict(), "error": each.error} for each in (self.dense, self.sparse, self.speedups)]
@@ -89,8 +97,10 @@ class ModelValidation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Variants that did not run, each with its reason."""
-        return tuple(f"{name} did not run: {why}" for name, why in self.measured.get("refused", {}).items())
+        """Whether a promise was kept, and variants that did not run, each with its reason."""
+        promise = () if self.case.promise is None else (self.promise_kept,)
+        refused = self.measured.get("refused", {}).items()
+        return (*promise, *(f"{name} did not run: {why}" for name, why in refused))
 
 
 def validate_model(
@@ -138,17 +148,28 @@ def beside(
     dtype: str = "fp16",
     progress: Progress = silent,
 ) -> ModelValidation:
-    """Return the measured microseconds of a case (by variant, under `us`) with its prediction."""
-    predicted = predict_case(case, gpu, engine=engine, dtype=dtype, progress=progress)
+    """Return measurements of a case, in microseconds by variant under `us`, with its prediction.
+
+    For a folder with a promise it is the one that `prune` made.
+    """
+    by_kind: dict[str, dict[str, float]] = {}
+    if case.promise is None:
+        predicted = predict_case(case, gpu, engine=engine, dtype=dtype, progress=progress)
+        seconds = {"dense": predicted.dense.seconds, "sparse": predicted.sparse.seconds}
+        by_kind = {"dense": predicted.dense.seconds_by_kind, "sparse": predicted.sparse.seconds_by_kind}
+    else:
+        seconds, engine = (
+            {"dense": case.promise.dense_seconds, "sparse": case.promise.seconds},
+            case.promise.engine,
+        )
     us = {name: each for name, each in measured["us"].items() if WITH_ZEROS not in name}
     best = {}
-    for kind, time in (("dense", predicted.dense), ("sparse", predicted.sparse)):
+    for kind, predicted_s in seconds.items():
         own = {name: each for name, each in us.items() if name.startswith(kind)}
         if not own:
             raise BadInput(f"{case.name}: no {kind} variant ran: {measured.get('refused')}")
         fastest = min(own, key=own.__getitem__)
-        best[kind] = Beside(kind, fastest, own[fastest], 1e6 * time.seconds)
-    by_kind = {"dense": predicted.dense.seconds_by_kind, "sparse": predicted.sparse.seconds_by_kind}
+        best[kind] = Beside(kind, fastest, own[fastest], 1e6 * predicted_s)
     return ModelValidation(
         case=case,
         gpu=gpu.name,

@@ -17,7 +17,8 @@ from torch import nn
 
 from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.torch import fuse_dense, sparsify
-from prunecast.validation.torch_models.models import make_model, passes
+from prunecast.torch.huggingface import recipe_of_folder
+from prunecast.validation.torch_models.models import make_model, passes, without_zeros
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us, traced
 
@@ -53,22 +54,28 @@ def measure(
     torch.manual_seed(0)
     torch._dynamo.reset()
     models = {"dense": make_model(case, dtype, DEVICE)}
-    models["sparse"] = _copy(models["dense"], case, dtype)
     run = case.run
+    if case.promise is None:
+        models["sparse"] = _copy(models["dense"], case, dtype)
+        how: dict[str, Any] = {"recipe": case.pattern, "sparsity": case.sparsity}
+    else:
+        models["sparse"] = make_model(case, dtype, DEVICE)
+        how = {"recipe": recipe_of_folder(models["sparse"], case.model)}
+        without_zeros(models["dense"])
     done = sparsify(
         models["sparse"],
-        case.pattern,
         gpu=gpu,
         max_tokens=max(run.columns, 4 * FEW_TOKENS),
-        sparsity=case.sparsity,
         few_tokens=run.columns <= FEW_TOKENS,
         quiet=True,
+        **how,
     )
     mib = [round(each / 2**20) for each in (done.bytes_before, done.bytes_after)]
     row: Row = {
         "case": case.name,
         **case._asdict(),
         "run": run._asdict(),
+        "promise": None if case.promise is None else case.promise._asdict(),
         "pack_s": done.seconds,
         "mib": mib,
         "error": {},

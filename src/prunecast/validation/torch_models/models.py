@@ -6,6 +6,7 @@ builds a mask under torch.compile that keeps flash attention away.
 where there is no mask, under a name that transformers makes no masks for.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from prunecast.errors import BadInput
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.validation.torch_models.timing import Forward
+from prunecast.workload.graph.config import QUANTIZED
 from prunecast.workload.graph.image_nets import PIXELS
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
 
@@ -27,14 +29,38 @@ def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
     if case.model in transformers():
         with torch.device(device):
             return _standard(case.shape).to(dtype).eval()
-    auto = _transformers().AutoModel
-    return (
-        auto.from_pretrained(
-            case.model, dtype=dtype, attn_implementation=without_mask(), local_files_only=True
-        )
-        .to(device)
-        .eval()
-    )
+    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": without_mask()}
+    kind = _transformers().AutoModel
+    if case.promise is not None:
+        kind, config = _class_of(case.model)
+        options["config"] = config
+        if "add_pooling_layer" in inspect.signature(kind).parameters:
+            options["add_pooling_layer"] = False  # no part of predictions
+    return kind.from_pretrained(case.model, local_files_only=True, **options).to(device).eval()
+
+
+def _class_of(folder: str) -> tuple[Any, Any]:
+    """Return the class that a folder's configuration names, and the configuration without pruning."""
+    hf = _transformers()
+    config = hf.AutoConfig.from_pretrained(folder, local_files_only=True)
+    if hasattr(config, QUANTIZED):
+        delattr(config, QUANTIZED)
+    return getattr(hf, (config.architectures or ["AutoModel"])[0]), config
+
+
+def without_zeros(model: nn.Module) -> nn.Module:
+    """Fill the zeros of a pruned model with normal numbers as large as those that were kept, and return it.
+
+    Products of zeros draw less power, so that dense times of a pruned model's weights are too short.
+    """
+    with torch.no_grad():
+        for weight in (p for p in model.parameters() if p.dim() > 1):
+            is_zero = weight == 0
+            if bool(is_zero.any()):
+                kept = weight[~is_zero].float()
+                scale = kept.square().mean().sqrt() if kept.numel() else torch.ones(())
+                weight.copy_(torch.where(is_zero, torch.randn_like(weight) * scale.to(weight), weight))
+    return model
 
 
 def _transformers() -> Any:
@@ -107,9 +133,16 @@ def _whole(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
         plain = getattr(model, "_orig_mod", model)
         may_cache = getattr(plain.config, "use_cache", False) and not hasattr(plain, "pooler")
         options = {"use_cache": False} if may_cache else {}
-        return lambda: model(kept[0], **options).last_hidden_state
+        if "logits_to_keep" in inspect.signature(plain.forward).parameters:
+            options["logits_to_keep"] = 1  # a prompt needs those of its last token
+        return lambda: _result(model(kept[0], **options))
 
     return call
+
+
+def _result(output: Any) -> torch.Tensor:
+    found: torch.Tensor = output.logits if "logits" in output else output.last_hidden_state
+    return found
 
 
 def _pictures(batch: int, device: str) -> Callable[[nn.Module], Forward]:
@@ -121,7 +154,7 @@ def _pictures(batch: int, device: str) -> Callable[[nn.Module], Forward]:
             kept.append(
                 torch.randn(batch, 3, PIXELS, PIXELS, device=device).to(next(model.parameters()).dtype)
             )
-        return lambda: model(kept[0]).last_hidden_state
+        return lambda: _result(model(kept[0]))
 
     return call
 
@@ -155,8 +188,7 @@ def _decode(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
                 if hasattr(layer, "cumulative_length"):
                     layer.cumulative_length.fill_(run.cached)
             given = {"past_key_values": cache, "cache_position": place[0], "position_ids": place}
-            found: torch.Tensor = model(token, **given).last_hidden_state
-            return found
+            return _result(model(token, **given))
 
         return one
 

@@ -12,6 +12,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.misaligned import FEW_TOKENS, planned_tokens
+from prunecast.validation.torch_models.promise import Promise
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.graph import ModelTime, model_time
 from prunecast.workload.graph.config import CONFIG, shape_of_config
@@ -29,10 +30,14 @@ class Case(NamedTuple):
     pattern: str = "tile-wise:128"
     blocks: int | None = None
     """Blocks of a model that is named; None for all."""
+    promise: Promise | None = None
+    """Of a folder that `prune` wrote, whose own recipe is then measured."""
 
     @property
     def name(self) -> str:
         """e.g. `llama-2-7b 4 blocks decode:16@1024 75%`."""
+        if self.promise is not None:
+            return f"{Path(self.model).name} {self.run.label}, promised {self.promise.share:.1%} of dense"
         blocks = "" if self.blocks is None else f" {self.blocks} blocks"
         return f"{self.model}{blocks} {self.run.label} {self.sparsity:.0%}"
 
@@ -112,6 +117,8 @@ def _kept(case: Case, m: int, k: int) -> PrunedMap:
 
 def check_case(case: Case) -> None:
     """Refuse a case that cannot be predicted. Raises BadInput as `predict_case`, in no time."""
+    if case.promise is not None:
+        return
     transformer_graph(case.model, case.shape, case.run, "torch")
     if case.blocks is not None and case.model not in transformers():
         raise BadInput(f"blocks are of models by name, {case.model!r:.80} has its own")

@@ -1,0 +1,56 @@
+"""`Promise`: the time that `prunecast prune` promised for a folder that it wrote."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from prunecast.codesign.tile_maps import RECIPE
+from prunecast.errors import BadInput
+from prunecast.workload.graph.config import CONFIG
+from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
+from prunecast.workload.load import BATCH
+
+POINTS = 0.03
+"""Difference of shares of the dense time up to which a promise is kept. Kind: choice."""
+
+
+class Promise(NamedTuple):
+    """The pass of a pruned folder, and the predicted times by which it was chosen."""
+
+    run: Pass
+    gpu: str
+    engine: str
+    dense_seconds: float
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """Promised share of the dense time."""
+        return self.seconds / self.dense_seconds
+
+    @classmethod
+    def of(cls, model: str) -> Self | None:
+        """Return the promise of a Hugging Face folder with a recipe; None if it has none.
+
+        Raises
+        ------
+        BadInput : the promise is not of one pass in torch, or the recipe cannot be read
+        """
+        file = Path(model) / RECIPE
+        if not (file.is_file() and (Path(model) / CONFIG).is_file()):
+            return None
+        try:
+            recipe = json.loads(file.read_text(encoding="utf-8"))
+            if "targets" not in recipe:
+                return None
+            text, runtime = recipe["workload"], recipe["runtime"]
+            times = float(recipe["dense_seconds"]), float(recipe["seconds"])
+            gpu, engine = str(recipe["gpu"]), str(recipe["engine"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{file}: wanted the recipe of `prunecast prune`, but: {error!r:.80}") from None
+        if runtime != "torch":
+            raise BadInput(f"{file}: its time is of {runtime!r:.20}: wanted prune --runtime torch")
+        passes = parse_workload(text) if isinstance(text, str) else (Pass(BATCH, SEQUENCE, label="default"),)
+        if len(passes) > 1:
+            raise BadInput(f"{file}: --model measures one pass, its time is of {text!r:.60}")
+        return cls(passes[0], gpu, engine, *times)
