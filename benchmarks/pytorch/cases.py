@@ -48,7 +48,7 @@ class Case(NamedTuple):
     @property
     def workload(self) -> str:
         """The pass, as `predict` takes it."""
-        return f"prefill:{self.batch}x{self.tokens}"
+        return f"prefill:{self.batch}x{self.tokens}{'' if self.padding == 'none' else '/padded'}"
 
     def make(self) -> nn.Module:
         """Return the model with random weights in fp16, always the same."""

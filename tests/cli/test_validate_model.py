@@ -62,4 +62,4 @@ def test_the_table_and_the_record(run, tmp_path, monkeypatch):
     found = comparing.beside(
         Case("bert-small", Pass(1, 128)), {"us": US}, load_gpu("h200-sxm"), engine="model"
     )
-    assert json.loads(Path(out).read_text())["rows"] == found.rows()
+    assert json.loads(Path(out).read_text())["rows"] == found.frame_rows()

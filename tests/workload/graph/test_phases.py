@@ -80,6 +80,8 @@ def test_a_mix_of_passes_is_read_with_its_shares() -> None:
         "prefill:0",
         "prefill:2048@5",
         "decode:16",
+        "decode:16@9/padded",
+        "prefill:16/unpadded",
         "decode:4x16@9",
         "batch:4x2",
         "batch:8=-1",
@@ -110,6 +112,17 @@ def test_a_prompt_needs_the_last_token_s_logits_alone() -> None:
     (run,) = parse_workload("prefill:2x2048")
     products = load_pass("llama-3-8b", run).products
     assert (products["head"].n, products["layer.0.query"].n) == (2, 4096)
+
+
+@pytest.mark.parametrize(("name", "reads"), [("bert-base", True), ("llama-3-8b", False)])
+def test_padding_is_a_mask_of_encoders_alone(name: str, reads: bool) -> None:
+    """Causal attention never reads what follows a token, and padding follows."""
+    (run,) = parse_workload("prefill:2x64/padded")
+    found, plain = load_pass(name, run), load_pass(name, run._replace(padded=False))
+    calls = [o.attention for o in found if o.attention is not None]
+    assert {call.has_mask for call in calls} == {reads}
+    assert [call._replace(has_mask=False) for call in calls] == [o.attention for o in plain if o.attention]
+    assert parse_workload("batch:8/padded=2")[0].padded
 
 
 def test_attention_within_a_window() -> None:

@@ -132,7 +132,7 @@ def _whole(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
     def call(model: nn.Module) -> Forward:
         plain = getattr(model, "_orig_mod", model)
         may_cache = getattr(plain.config, "use_cache", False) and not hasattr(plain, "pooler")
-        options = {"use_cache": False} if may_cache else {}
+        options: dict[str, Any] = {"use_cache": False} if may_cache else {}
         if "logits_to_keep" in inspect.signature(plain.forward).parameters:
             options["logits_to_keep"] = 1  # a prompt needs those of its last token
         return lambda: _result(model(kept[0], **options))

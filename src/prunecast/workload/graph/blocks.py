@@ -213,7 +213,15 @@ class Blocks:
         head_width = shape.width // shape.heads
         key_heads = max(shape.key_width // head_width, 1)
         return Attention(
-            run.batch, run.tokens, keys, shape.heads, key_heads, head_width, shape.causal, window
+            sequences=run.batch,
+            queries=run.tokens,
+            keys=keys,
+            heads=shape.heads,
+            key_heads=key_heads,
+            head_width=head_width,
+            is_causal=shape.causal,
+            window=window,
+            has_mask=run.padded and not shape.causal,
         )
 
     def _mixing(

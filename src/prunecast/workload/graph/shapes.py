@@ -14,10 +14,10 @@ from prunecast.workload.graph.families import families
 SEQUENCE = 512
 """Default tokens of a sequence."""
 MOST = 2**24
-FORMS = "prefill:2048, prefill:4x2048, decode:16@4096 or batch:8, several with =WEIGHT"
+FORMS = "prefill:2048, prefill:4x2048, decode:16@4096, batch:8 or prefill:32x128/padded, several with =WEIGHT"
 _GRAMMAR = re.compile(
     r"(?P<kind>prefill|decode|batch):(?:(?P<batch>\d{1,8})x)?(?P<count>\d{1,8})(?:@(?P<cached>\d{1,8}))?"
-    r"(?:=(?P<weight>\d{1,9}(?:\.\d{1,9})?))?"
+    r"(?P<padded>/padded)?(?:=(?P<weight>\d{1,9}(?:\.\d{1,9})?))?"
 )
 
 
@@ -41,6 +41,9 @@ class Pass(NamedTuple):
     """Tokens of each expert, see `kernels.libraries.experts.routing`."""
     gpus: int = 1
     """GPUs that share each product (tensor parallelism), see `Transformer.share`."""
+    padded: bool = False
+    """Sequences are padded on the right to `tokens`. Attention of encoders then reads a mask; causal attention
+    needs none, see `prunecast.torch.prepare_attention`. Tokens of padding are computed."""
 
     @property
     def columns(self) -> int:
@@ -59,7 +62,7 @@ class Pass(NamedTuple):
         sequences = "1 sequence" if self.batch == 1 else f"{self.batch} sequences"
         if self.is_decode:
             return f"next token of {sequences}, {self.cached} cached tokens each"
-        text = f"{sequences} of {self.tokens} token{'s' if self.tokens > 1 else ''}"
+        text = f"{sequences} of {self.tokens} token{'s' if self.tokens > 1 else ''}{', padded' * self.padded}"
         return f"{text} after {self.cached} cached ones" if self.cached else text
 
 
@@ -70,6 +73,7 @@ def parse_workload(text: str) -> tuple[Pass, ...]:
     ----------
     text : parts separated by commas. `prefill:BxT` runs B prompts of T tokens, `prefill:T` one; `decode:B@C`
         runs the next token of B sequences after C; `batch:B` runs B images, or B sequences of 512 tokens.
+        `/padded` after either: sequences are padded to that length, so that encoders read a mask.
         `=WEIGHT` (default 1) sets how many passes of this kind there are relative to the others
 
     Raises
@@ -94,17 +98,19 @@ def _pass(part: str) -> Pass:
         raise BadInput(f"workload: numbers must be from 1 and N at most {MOST}, got {part!r:.80}")
     label = part.strip().partition("=")[0]
     share = float(match["weight"] or 1.0)
+    padded = match["padded"] is not None
     if match["kind"] == "prefill":
-        return Pass(batch, count, all_logits=False, share=share, label=label)
+        return Pass(batch, count, all_logits=False, share=share, label=label, padded=padded)
     if match["kind"] == "decode":
         return Pass(count, 1, cached, all_logits=False, share=share, label=label)
-    return Pass(count, share=share, label=label)
+    return Pass(count, share=share, label=label, padded=padded)
 
 
 def _takes(match: re.Match[str]) -> bool:
     """Return whether a kind has exactly the numbers that it needs."""
     is_prefill, is_decode = match["kind"] == "prefill", match["kind"] == "decode"
-    return (match["batch"] is None or is_prefill) and (match["cached"] is not None) == is_decode
+    may_pad = match["padded"] is None or not is_decode
+    return may_pad and (match["batch"] is None or is_prefill) and (match["cached"] is not None) == is_decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
