@@ -11,7 +11,7 @@ from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
 from prunecast.workload.load import BATCH
 
 POINTS = 0.03
-"""Difference of shares of the dense time up to which a promise is kept. Kind: choice."""
+"""Excess over the promised share of the dense time up to which a promise is kept. Kind: choice."""
 
 
 class Promise(NamedTuple):

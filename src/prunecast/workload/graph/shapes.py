@@ -42,8 +42,8 @@ class Pass(NamedTuple):
     gpus: int = 1
     """GPUs that share each product (tensor parallelism), see `Transformer.share`."""
     padded: bool = False
-    """Sequences are padded on the right to `tokens`. Attention of encoders then reads a mask; causal attention
-    needs none, see `prunecast.torch.prepare_attention`. Tokens of padding are computed."""
+    """Whether sequences are padded on the right to `tokens`, which are all computed. Attention of encoders
+    then reads a mask; causal attention needs none, see `prunecast.torch.prepare_attention`."""
 
     @property
     def columns(self) -> int:
