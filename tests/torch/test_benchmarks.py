@@ -1,5 +1,9 @@
 """Benchmarks of models in torch run in tiny form without a GPU, and have the sizes that their names state."""
 
+import copy
+import json
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -163,3 +167,31 @@ def test_full_sizes_need_a_gpu(huggingface, experts, monkeypatch, capsys):
             benchmark.main()
         assert ended.value.code == 2
         assert "needs a GPU" in capsys.readouterr().err
+
+
+def test_forms_in_fp8_are_checked_and_dense_fp8_replaces_every_product():
+    from benchmarks.pytorch.fp8 import Product, accuracy, check, in_dense_fp8
+
+    found = check(Product(512, 512, 70), bias=True, glu=True, dtype=torch.bfloat16)
+    assert found["rms of a tile"] < 0.01
+    errors = accuracy(Product(512, 512, 64))
+    assert errors["fp8 tiles"] < 1.1 * errors["dense fp8, scale per row"] < 0.05
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32)).bfloat16()
+    x = torch.randn(9, 64).bfloat16()
+    with torch.no_grad():
+        wanted = dense(x)
+        for scales in ("row", "tensor"):
+            own = in_dense_fp8(copy.deepcopy(dense), scales)
+            assert not any(isinstance(module, nn.Linear) for module in own.modules())
+            assert (own(x) - wanted).norm() < 0.1 * wanted.norm()
+
+
+def test_the_record_of_fp8_tiles_is_shown_with_predictions(capsys):
+    from benchmarks.pytorch.fp8 import show
+
+    record = Path(__file__).parents[2] / "benchmarks" / "measured" / "h200-sxm-fp8-tiles-2026-11-28.json"
+    show(json.loads(record.read_text()))
+    shown = capsys.readouterr().out
+    assert "4096x11008x2048 75% judge" in shown
+    assert "fp8 tiles 1.90 times as fast as dense fp8" in shown
