@@ -677,7 +677,10 @@ def test_experts_give_what_they_give_on_a_cpu(pattern, tokens, dtype, shares, em
         chosen[: tokens // 4, 1] = EXPERTS
         emulated.tensors[len(images) :] = [x, share, chosen]
         call = made._call(x, chosen, share)
+        expert_launches.prepared_experts(call)
+        loaded = set(map(str, emulated.loaded))
         y = run_experts(call)
+        assert set(map(str, emulated.loaded)) == loaded, "a capture may load nothing"
         wanted = torch.ops.prunecast.experts.default(*call)
         assert not y.isnan().any()
         assert float((y - wanted).float().norm() / wanted.float().norm()) < (

@@ -194,5 +194,21 @@ def prepared_experts(call: ExpertsCall) -> PreparedExperts:
         with torch.cuda.device(call.x.device):
             gate_up = GroupedProduct.of(plans[0], places, device)
             down = GroupedProduct.of(plans[1], places, device, TOKEN_MAJOR=1)
+            _load_passes(call.activation, dtype, sizes, device)
         found = _PREPARED[key] = PreparedExperts(gate_up, down, dtype)
     return found
+
+
+def _load_passes(activation: str, dtype: str, sizes: ExpertTokens, device: int) -> None:
+    """Compile and load the launches around the products, which is not legal during a capture."""
+    unit, features = dict.fromkeys(("c", "columns", "row_bytes"), 0), 8
+    launches = [
+        *route_tokens(sizes.tokens * sizes.per_token, sizes.per_token, sizes.experts, 8),
+        list_items(product_items(ItemLists(sizes.experts, 8, 0, 0, 1))),
+        gate_rows(activation, dtype, rows=1, most=8, **unit),
+        *(sum_experts(1, dtype, fp32_shares=fp32, features=features) for fp32 in (False, True)),
+    ]
+    for launch in launches:
+        launch.on(device)
+    gather, rows = Gather(0, 0), Rows(0, 2 * features, 8, features)
+    transpose_launch(*transpose_args(rows, rows, gather), device, gather)
