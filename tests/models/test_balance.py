@@ -47,6 +47,12 @@ def test_nothing_is_asked_while_it_is_quiet():
     assert stretch(np.full(2, 200.0), (250.0,), 100.0) == pytest.approx(100 + 250)
 
 
+def test_sms_that_end_while_it_is_quiet_read_nothing():
+    # 100 quiet cycles: the second SM reads for 100 cycles, as long as the chip needs 80 or 120 for it
+    assert stretch(np.array([50.0, 200.0]), (80.0,), 100.0) == pytest.approx(100 + 100)
+    assert stretch(np.array([50.0, 200.0]), (120.0,), 100.0) == pytest.approx(100 + 120)
+
+
 @given(ends=ENDS, cycles=CYCLES, quiet=st.floats(0, 1e6))
 def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
     total = stretch(ends, (cycles,), quiet)

@@ -71,11 +71,12 @@ def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
     quiet_cycles : cycles at the start, in `sm_finish`, in which nothing moves yet
     """
     ends = np.sort(sm_finish)
-    spent = float(ends.sum())
-    if spent <= 0.0:
+    if ends[-1] <= 0.0:
         return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
-    share_of_work = _rises(ends, 0.0) * np.arange(ends.size, 0, -1) / spent
     quiet = min(quiet_cycles, float(ends[-1]))
+    # SMs that end before anything moves, such as those with empty tiles only, read nothing
+    reading = np.where(ends > quiet, ends, 0.0) if quiet < ends[-1] else ends
+    share_of_work = _rises(reading, 0.0) * np.arange(ends.size, 0, -1) / float(reading.sum())
     lasting = _rises(np.maximum(ends, quiet), quiet)
     return SmEnds(lasting, share_of_work, quiet, float(lasting.sum()))
 
