@@ -77,7 +77,7 @@ class Amounts:
         return np.asarray(self.whole[self.kinds.of_item])
 
     def total(self, blocks: int) -> FloatArray:
-        """(quantities,) of the whole launch with so many blocks."""
+        """Return the amounts of a whole launch of `blocks` thread blocks, (quantities,)."""
         members = self.kinds.members
         return np.asarray(members @ self.steps + members @ self.edges + blocks * self.block)
 

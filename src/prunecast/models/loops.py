@@ -276,8 +276,7 @@ def stretched(ends, most):
 
 @njit()
 def queued(ends, reads, evenly, wave_work, wave_reads, order):
-    """Return the cycles until the last SM is done if DRAM works `reads` and `evenly` for them all and its
-    queue fills. Never below `stretched`.
+    """Return the cycles until the last SM is done, with DRAM's queue; never less than `stretched`.
 
     The waves of items follow each other; each lasts as long as the norm of its work and of DRAM's time for
     it. SMs wait for DRAM before it is busy all the time: 15 % longer where it works as long as they do.

@@ -196,7 +196,9 @@ def is_standard(source: Source) -> bool:
 
 
 def has_model(source: Source) -> bool:
-    """Return whether this is a standard model, or a folder or a module whose configuration is one's."""
+    """Return whether the model around the layers is known: by a standard name, or by a configuration of a
+    known type.
+    """
     return is_standard(source) or shape_of(source) is not None
 
 

@@ -91,7 +91,7 @@ def best_smaller_model(
     remove: Sequence[str],
     make: Callable[[Source], ModelSearch],
     calibrate: str | Path | None = None,
-    prune: Callable[[ModelSearch, Targets], TargetResult] = prune_to_targets,
+    prune: Callable[[ModelSearch, Targets], TargetResult] | None = None,
 ) -> SmallerModel:
     """Return the model that meets the targets with the highest retained importance.
 
@@ -103,7 +103,7 @@ def best_smaller_model(
     remove : parts, with a share that is fixed (`heads:0.5`) or without (`widths`): one of `SHARES`, or none
     make : returns the search of a model, not prepared
     calibrate : calibration file that weights the saliency of parts
-    prune : returns the best options of a smaller model
+    prune : returns the best options of a smaller model; None for `prune_to_targets`
 
     Raises
     ------
@@ -122,7 +122,7 @@ def best_smaller_model(
             search = make(source) if parts else whole_search
             if parts:
                 search.prepare()
-            result = prune(search, whole.targets(targets, search.workload.weights))
+            result = (prune or prune_to_targets)(search, whole.targets(targets, search.workload.weights))
         except BadInput as error:
             failures.append(error)
             return None

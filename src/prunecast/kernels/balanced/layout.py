@@ -125,7 +125,9 @@ def _fullest(warps: int) -> int:
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:
-    """Return the largest rest within 2 % of the least cost on a sample of groups; it packs most densely."""
+    """Return the number of elements per row and window that stay outside of the dense part: the largest with
+    at most 2 % more than the least cost on a sample of rows, since it packs most densely.
+    """
     sample = _sampled(elements)
     clocks = {rest: _clocks(balanced_layout(sample, window, rest)) for rest in RESTS}
     return max(rest for rest in RESTS if clocks[rest] <= 1.02 * min(clocks.values()))

@@ -102,7 +102,9 @@ class DirectCalls:
 
     @staticmethod
     def part_of(y: torch.Tensor, first: int, size: int, parts: dict[int, tuple[Any, ...]]) -> torch.Tensor:
-        """Return features of a y that was made here, with a third of the host time of `narrow`."""
+        """Return some features of a result of these calls as a view, in a third of the host time of
+        `Tensor.narrow`.
+        """
         place = parts.get(first)
         if place is None:
             place = parts[first] = ((*y.shape[:-1], size), y.stride(), first)
