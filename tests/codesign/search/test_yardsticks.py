@@ -107,3 +107,9 @@ def test_even_has_one_solution():
         prune_model(weights(), Targets(sparsity=0.5), even=True, solutions=2, **OPTIONS)
     found = prune_model(weights(), Targets(sparsity=0.5), even=True, **OPTIONS)
     assert found.offered == "one share in every layer"
+
+
+def test_nothing_is_pruned_where_dense_meets_the_time(search):
+    result = prune_evenly(search, Targets(latency_share=1.0))
+    assert {layer.pattern for layer in result.layers} == {"dense"}
+    assert result.retained_importance == pytest.approx(1.0)

@@ -80,7 +80,7 @@ def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
     """Return one pattern family and one removed share for every layer where that saves time.
 
     Each family of `EVEN` gets the least share of `SHARES` that meets the targets. The family that retains
-    the most importance is returned.
+    the most importance is returned. Nothing is pruned where the dense model meets the targets.
 
     Raises
     ------
@@ -89,6 +89,8 @@ def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
     dense_s = search.total(search.dense_seconds(), frozenset())
     most_s = targets.most_seconds(dense_s)
     most_kept = targets.most_kept(search.workload.weights)
+    if dense_s <= most_s and search.workload.weights <= most_kept:
+        return _result(search, _tried(search, dict.fromkeys(search.options, 0)), dense_s)
     tried = (_even_round(search, patterns, most_s, most_kept) for patterns in EVEN.values())
     found = [round_ for round_ in tried if round_ is not None]
     if not found:
