@@ -14,6 +14,7 @@ import argparse
 import copy
 import json
 import time
+import traceback
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,8 @@ from prunecast.validation.torch_models.timing import Forward, captured, times_us
 SHOWN = ("resnet50:32", "resnet50:128", "vgg16:32", "resnet18:32")
 SHOWN = (*SHOWN, "unet:8", "convnext_tiny:32", "mobilenet_v3_large:32")
 SPARSITY, TURNS, PASSES, REST_S = 0.75, 12, 3, 0.03
+NAME = 100
+"""Characters of a kernel's name that a record keeps."""
 Make = Callable[[], nn.Module]
 
 
@@ -120,7 +123,8 @@ def build(name: str, images: int, gpu: str) -> None:
 
     network = NETWORKS[name]
     model = network.model("cpu")
-    sparse(network, model, images, gpu)
+    if not sparse(network, model, images, gpu).layers:
+        sparse(network, model, images, gpu, only_gains=False)
     forms: set[str] = set()
 
     def seen(module: SparseConv2d, *_: Any) -> None:
@@ -149,25 +153,15 @@ def burst(run: Forward) -> Forward:
             run()
         return run()
 
+    several.is_graph = getattr(run, "is_graph", False)  # type: ignore[attr-defined]
     return several
 
 
-def launches(run: Callable[[], object]) -> list[dict[str, Any]]:
-    """Kernels of one pass in their order."""
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as trace:
-        run()
-        torch.cuda.synchronize()
-    events = [e for e in trace.events() if e.device_time_total]
-    return [
-        {"name": e.name[:60], "us": e.device_time_total}
-        for e in sorted(events, key=lambda e: e.time_range.start)
-    ]
-
-
 @torch.no_grad()
-def measure(name: str, network: Network, images: int, gpu: str, *, compiles: bool) -> dict[str, Any]:
-    """Measure one network, on the CPU where there is no GPU."""
+def measure(
+    name: str, network: Network, images: int, gpu: str, *, compiles: bool, turns: int = TURNS
+) -> dict[str, Any]:
+    """Measure one network, on the CPU where there is no GPU; with no turns only compile what it runs."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x = torch.randn(network.size(images), device=device).half()
     rows = x.to(memory_format=torch.channels_last)
@@ -202,7 +196,9 @@ def measure(name: str, network: Network, images: int, gpu: str, *, compiles: boo
             compiled = torch.compile(model)
             errors[f"{kind} compiled"] = error(compiled(rows))
             variants[f"{kind} compiled"] = captured(lambda compiled=compiled: compiled(rows))
-    bursts = times_us({each: burst(run) for each, run in variants.items()}, TURNS, rest_s=REST_S)
+    if not turns:
+        return {}
+    bursts = times_us({each: burst(run) for each, run in variants.items()}, turns, rest_s=REST_S)
     us = {each: total / PASSES for each, total in bursts.items()}
     best = {kind: min(t for each, t in us.items() if each.startswith(kind)) for kind in models}
     row = {
@@ -217,9 +213,13 @@ def measure(name: str, network: Network, images: int, gpu: str, *, compiles: boo
         "errors": errors,
     }
     if device == "cuda":
-        traces = {kind: traced(variants[f"{kind} graph"]).kernels[:24] for kind in models}
-        row["kernels"] = {kind: [kernel._asdict() for kernel in trace] for kind, trace in traces.items()}
-        row["in_order"] = launches(variants["sparse eager"])
+        fastest = {kind: min((n for n in us if n.startswith(kind)), key=us.__getitem__) for kind in models}
+        traces = {kind: traced(variants[name]) for kind, name in fastest.items()}
+        row["traced"] = fastest
+        row["busy_us"] = {kind: trace.busy_us for kind, trace in traces.items()}
+        row["ends"] = {
+            kind: [[n[:NAME], *times] for n, *times in trace.ends] for kind, trace in traces.items()
+        }
     return row
 
 
@@ -238,6 +238,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="h200-sxm")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--build", action="store_true")
+    parser.add_argument("--turns", type=int, default=TURNS, help="0: only compile, into torch's caches")
     given = parser.parse_args()
     if not (given.build or torch.cuda.is_available()):
         parser.error("needs a GPU; without one only --build runs")
@@ -248,7 +249,15 @@ def main() -> None:
         if given.build:
             build(name, int(images), given.gpu)
             continue
-        result = measure(name, NETWORKS[name], int(images), given.gpu, compiles=given.compile)
+        try:
+            result = measure(
+                name, NETWORKS[name], int(images), given.gpu, compiles=given.compile, turns=given.turns
+            )
+        except Exception:  # the other networks are measured all the same
+            print(each, traceback.format_exc()[-2000:], flush=True)
+            continue
+        if not given.turns:
+            continue
         found.append(result)
         if given.out is not None:
             given.out.write_text(json.dumps(found, indent=1))

@@ -4,7 +4,8 @@
     python examples/glyphs/time_network.py --predict [--cases tile-wise:128@0.719 ...]    # without a GPU
 
 A case is PATTERN@SPARSITY of every convolution but the stem, `late:` before it of the last three stages only.
-`narrow@32,64,64,128` keeps so many channels between the two convolutions of each stage's blocks.
+`narrow@32,64,64,128` keeps so many channels between the two convolutions of each stage's blocks, and
+`latency@0.75` has the masks with which `prune --latency 75%` promises 0.75 of the dense time.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "accuracy"))
 
-from glyphs import CLASSES, Sizes, narrowing, noise
+from contestants import MIXTURE, find_masks
+from glyphs import CLASSES, Sizes, graph, narrowing, noise
 from measured import make_sparse
 from narrow import Narrowed, narrow, narrow_masks
 from network import ResidualNetwork, TimedNetwork
+from predicted import Predictor
 from torch import nn
 
 from prunecast.hardware import load_gpu
@@ -50,7 +53,9 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def masks_of(model: nn.Module, case: str, sizes: Sizes) -> tuple[dict[str, Any], dict[str, str], bool]:
+def masks_of(
+    model: nn.Module, case: str, sizes: Sizes, gpu: str
+) -> tuple[dict[str, Any], dict[str, str], bool]:
     """Masks and patterns of a case, of random importance, and whether units are removed whole."""
     name, _, number = case.rpartition("@")
     rng = np.random.default_rng(0)
@@ -64,6 +69,10 @@ def masks_of(model: nn.Module, case: str, sizes: Sizes) -> tuple[dict[str, Any],
         counts = {f"stage {stage}": int(width) for stage, width in enumerate(number.split(","))}
         found = Narrowed(counts, (), 0.0)
         return narrow_masks(narrowing(sizes), scores, found), dict.fromkeys(scores, "dense"), True
+    if name == "latency":
+        masks = find_masks(MIXTURE, scores, float(number), Predictor(graph(sizes), gpu))
+        print(f"{case}: promised {masks.predicted_share:.1%}, {masks.sparsity:.1%} removed", flush=True)
+        return {n: masks.kept[n] for n in masks.patterns}, masks.patterns, False
     if name.startswith("late:"):
         name = name.removeprefix("late:")
         scores = {n: each for n, each in scores.items() if not n.startswith("stages.0.")}
@@ -92,7 +101,7 @@ def compiled(model: nn.Module, images: torch.Tensor) -> Forward:
 def pruned(sizes: Sizes, case: str, gpu: str) -> tuple[nn.Module, nn.Module, float]:
     """The network with zeros, the one that is timed, and the share of weights removed."""
     zeros, model = network(sizes), network(sizes)
-    kept, patterns, is_narrow = masks_of(model, case, sizes)
+    kept, patterns, is_narrow = masks_of(model, case, sizes, gpu)
     for each in (zeros, model):
         for name, mask in kept.items():
             weight = each.get_parameter(name)
@@ -116,7 +125,7 @@ def predict(sizes: Sizes, cases: list[str], gpu: str) -> None:
     model, spec = network(sizes, "cpu"), load_gpu(gpu)
     read = read_module(trace(model).graph, model, [tuple(noise(sizes).shape)])
     for case in cases:
-        kept, patterns, _ = masks_of(model, case, sizes)
+        kept, patterns, _ = masks_of(model, case, sizes, gpu)
         tiles = {n.removesuffix(".weight"): parse_pattern(patterns[n]).map(mask) for n, mask in kept.items()}
         seconds = {n: partial(planned_seconds, each, spec, "fp16") for n, each in tiles.items()}
         time = NetworkTime(read, seconds, spec, "fp16")
@@ -153,6 +162,7 @@ def main() -> None:
         found = traced(forwards[name])
         record["cases"][name] |= {"busy_us": found.busy_us, "span_us": found.span_us}
         record["cases"][name]["kernels"] = [list(kernel) for kernel in found.kernels]
+        record["cases"][name]["ends"] = [[each[:100], *us] for each, *us in found.ends]
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         share, removed, off = us[name] / us["dense"], about[name]["removed"], about[name].get("error", 0.0)
         print(f"{name:28} {us[name]:8.1f} us {share:6.1%} removed {removed:5.1%} error {off:.1e}")

@@ -197,6 +197,31 @@ def test_a_network_does_not_warn_at_a_size_at_which_it_gains():
         run(model, (64, 3, 224, 224))
 
 
+class PixelMlp(nn.Module):
+    """A block of a ConvNeXt as torchvision writes it: linear layers read the pixels of all images."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
+        self.norm, self.wide = nn.LayerNorm(channels), nn.Linear(channels, 4 * channels)
+        self.narrow = nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        return x + self.narrow(functional.gelu(self.wide(y))).permute(0, 3, 1, 2)
+
+
+def test_linear_layers_that_read_pixels_are_planned_for_those_of_the_example():
+    model = ready(nn.Sequential(nn.Conv2d(3, 64, 4, 4), PixelMlp(64), PixelMlp(64)))
+    dense, x = copy.deepcopy(model), torch.randn(5, 3, 40, 24).half()
+    done = converted(model, (5, 3, 40, 24), target=["re:.*(wide|narrow)"], max_tokens=5, only_gains=False)
+    assert len(done.layers) == 4
+    dense.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        wanted = dense.float()(x.float())
+        torch.testing.assert_close(model(x).float(), wanted, rtol=0.02, atol=0.02)
+
+
 def test_an_example_that_does_not_fit_is_one_line_and_changes_nothing():
     model = ready(ResNet(Block(32, 64)))
     state = copy.deepcopy(model.state_dict())

@@ -24,6 +24,7 @@ from prunecast.kernels import KernelPlan, implicit_plan, plan_dense
 from prunecast.launch import COLD
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
+from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.find import GRID_FILTERS, runs_on_grid
 from prunecast.torch.layer_plans import layout_of_plan, layouts_for
@@ -75,6 +76,13 @@ class Ends(NamedTuple):
     """(filters,) the bias, where it is not that of the module: the shift of a folded norm."""
 
 
+class _Ready(NamedTuple):
+    """A launch for planes of one size, with the layout of its output."""
+
+    launch: Any
+    output: PlaneLayout
+
+
 class SparseConv2d(SparseLayer):
     """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
 
@@ -95,6 +103,8 @@ class SparseConv2d(SparseLayer):
         self.activation, self.adds, self.border = ends.activation, ends.adds, border
         self._launches: dict[ConvCall, Any] = {}
         """Sizes of a call -> its `ConvLaunch`, None on a CPU. The last `MOST_SIZES` are kept."""
+        self._ready: dict[Any, _Ready] = {}
+        """Sizes, dtype and device of planes -> launch of `_launches`, which eager calls find at once."""
         self._seconds: dict[ConvCall, float] = {}
 
     @classmethod
@@ -189,10 +199,21 @@ class SparseConv2d(SparseLayer):
             of a rewritten network
         """
         if isinstance(x, Planes):
+            self._check_mode(x.data)
+            added = None if second is None else second.data
+            key = (x[1:], x.data.dtype, x.data.device, None if second is None else second[1:])
+            ready = self._ready.get(key)
+            if ready is not None and not torch.compiler.is_compiling():
+                return x.after(ready.launch(x.data, added), ready.output)
             self._check_planes(x)
             call = self.call(x.n_images, x.height, x.width)._replace(border=x.border)
-            added = None if second is None else self._added(second, call)
-            return x.after(self._convolved(x.data, call, added), call.grid.output(self.out_channels))
+            output = call.grid.output(self.out_channels)
+            if second is not None:
+                self._check_added(second, output)
+            made = x.after(self._convolved(x.data, call, added), output)
+            if not torch.compiler.is_compiling() and self._launches[call] is not None:
+                self._ready[key] = _Ready(self._launches[call], output)
+            return made
         if self.in_network:
             raise BadInput("this convolution is part of a rewritten network: call the whole model")
         self._check_input(x)
@@ -217,13 +238,10 @@ class SparseConv2d(SparseLayer):
         names = (product.gpu.name, product.plan)
         return convolve(planes, *tensors, list(call), self.activation, *names, second)
 
-    def _added(self, second: Planes, call: ConvCall) -> torch.Tensor:
-        """Return the planes that are added. BadInput : they have another size than the output."""
-        output = call.grid.output(self.out_channels)
+    def _check_added(self, second: Planes, output: PlaneLayout) -> None:
         if (second.channels, second.height, second.width) != output[:3]:
             got = (second.channels, second.height, second.width)
             raise BadInput(f"a sum after a convolution: wanted a second input of {output[:3]}, got {got}")
-        return second.data
 
     def _prepare(self, call: ConvCall, planes: torch.Tensor) -> Any:
         """Pack the filters for the plan of a new size of images, and return its launch, None on a CPU.
@@ -255,6 +273,7 @@ class SparseConv2d(SparseLayer):
             launch = ConvLaunch.of(call.grid, product.plan, tensors, self.activation, planes)
         while len(self._launches) >= MOST_SIZES:
             del self._launches[next(iter(self._launches))]
+            self._ready = {}
         self._launches[call] = launch
         return launch
 
@@ -263,7 +282,6 @@ class SparseConv2d(SparseLayer):
             raise BadInput("SparseConv2d has no gradients: call eval() and use torch.no_grad()")
 
     def _check_planes(self, x: Planes) -> None:
-        self._check_mode(x.data)
         own = self.product.images[0]
         if (x.channels, x.data.dtype, x.data.device) != (self.in_channels, own.dtype, own.device):
             wanted = f"{self.in_channels} channels of {own.dtype} on {own.device}"
@@ -282,12 +300,12 @@ class SparseConv2d(SparseLayer):
             raise BadInput(f"x must be {wanted}, got {x.dtype} on {x.device}")
 
     def _apply(self, fn: Any, recurse: bool = True) -> "SparseConv2d":
-        self._launches = {}
+        self._launches, self._ready = {}, {}
         found: SparseConv2d = super()._apply(fn, recurse)
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_launches": {}}
+        return {**self.__dict__, "_launches": {}, "_ready": {}}
 
     def extra_repr(self) -> str:
         """Return the text that `print(model)` shows for the module."""

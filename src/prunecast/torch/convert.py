@@ -39,7 +39,7 @@ from prunecast.torch.fp8 import check_fp8
 from prunecast.torch.layer_plans import ExpertTokens, expert_layouts
 from prunecast.torch.layer_table import check_gpu, dtype_name
 from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
-from prunecast.torch.network_time import Verdict, verdict_on, watch_sizes
+from prunecast.torch.network_time import Verdict, read_example, verdict_on, watch_sizes
 from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.products import Launch, fusable, has_epilogues, joint_launches, pack_launches
 from prunecast.torch.sparse_linear import SparseLinear, fuse_dense
@@ -103,7 +103,8 @@ def sparsify(
     recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file,
         its folder or a mapping, whose layers and sparsities the zeros must follow
     gpu : name or spec of the GPU to plan for
-    max_tokens : most tokens of one call: batch times sequence
+    max_tokens : most tokens of one call: batch times sequence. With `convolutions` the images of one; linear
+        layers that read pixels are planned for those of the example
     sparsity : prune every layer to this sparsity by magnitude first; None uses the existing zeros
     squares : the result of `input_squares`, by whose roots magnitudes are multiplied
     target, ignore : names of modules, or `re:` and a regular expression; without `target`, the layer that
@@ -158,12 +159,14 @@ def sparsify(
         if sparsity is not None and not target:
             found, heads = _without_head(model, found)
             left += heads
+        read = read_example(model, network, example, images=max_tokens) if network.sites else None
+        if read is not None:  # linear layers of such a network read pixels, as in a ConvNeXt
+            options = options._replace(max_tokens=max(max_tokens, min(read.tokens, MOST_TOKENS)))
         chosen = _choose(model, found, plan, options)
         left = [line for line in left if line.partition(": ")[0] not in chosen.expert_names]
-        if network.sites and only_gains:
-            verdict = verdict_on(
-                model, network, chosen.tiles, options.gpu, example=example, images=max_tokens
-            )
+        if read is not None and only_gains:
+            dtype = dtype_name(next(model.parameters()).dtype)
+            verdict = verdict_on(read, chosen.tiles, options.gpu, dtype)
             if verdict is not None and verdict.whole:
                 unfold()
                 return _left_dense(model, verdict, left, start, quiet=quiet)

@@ -1,8 +1,8 @@
 """Feed-forward layers of a model whose activation can be the epilogue of a product.
 
     gated  down(act(gate(x)) * up(x)), in one module with the names of `GATED` and an activation
-    chain  last(act(first(x))): in one module, with or without other layers, or in the two neighbouring
-           modules `intermediate` and `output` of BERT
+    chain  last(act(first(x))): in one module, with or without other layers, in an `nn.Sequential`, or in the
+           two neighbouring modules `intermediate` and `output` of BERT
 
 They are found by names of activations and by shapes, and then tested: a module that computes anything else on
 random x is left unchanged.
@@ -84,6 +84,8 @@ def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward
 def _candidates(name: str, module: nn.Module, layers: dict[str, nn.Module]) -> list[FeedForward]:
     """Return the feed-forward layers that the names and shapes of the children of a module allow."""
     before = f"{name}." if name else ""
+    if type(module) is nn.Sequential:
+        return _in_sequence(name, module, layers)
     act = next((each for each in ACTIVATION_NAMES if callable(getattr(module, each, None))), None)
     activation = None if act is None else activation_of(getattr(module, act))
     if act is None or activation in (None, "none"):
@@ -99,6 +101,18 @@ def _candidates(name: str, module: nn.Module, layers: dict[str, nn.Module]) -> l
         last = f"{beside}.output.dense" if beside else "output.dense"
         found += [((each,), last) for each in own if last in layers]
     return [FeedForward(name, first, last, act, activation) for first, last in found]
+
+
+def _in_sequence(name: str, module: nn.Sequential, layers: dict[str, nn.Module]) -> list[FeedForward]:
+    """Return the first layer, activation and layer that follow each other, as in a block of a ConvNeXt."""
+    before = f"{name}." if name else ""
+    children = [(child, each) for child, each in module.named_children() if type(each) is not nn.Dropout]
+    return [
+        FeedForward(name, (before + first,), before + last, act, activation)
+        for (first, _), (act, between), (last, _) in zip(children, children[1:], children[2:], strict=False)
+        if {before + first, before + last} <= layers.keys()
+        and (activation := activation_of(between)) not in (None, "none")
+    ]
 
 
 def _random(shape: Any, like: torch.Tensor, seed: int = 0) -> torch.Tensor:

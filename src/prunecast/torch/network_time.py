@@ -105,7 +105,8 @@ class NetworkTime:
         ]
 
     def _dense_seconds(self, o: Operation) -> float:
-        plan = plan_dense(o.m, o.k, o.n, self._dtype, self._engine.gpu)
+        is_padded = o.convolution is not None  # a linear layer has the rows that it has
+        plan = plan_dense(o.m, o.k, o.n, self._dtype, self._engine.gpu, is_padded=is_padded)
         sequences = sequences_of((plan,), o.convolution, "best", self._engine)
         return seconds_of(sequences, self._engine.estimated_seconds)
 
@@ -129,20 +130,29 @@ class Verdict(NamedTuple):
     """The times, as one line."""
 
 
-def verdict_on(
-    model: nn.Module,
-    network: Traced,
-    kept: Mapping[str, TileMap],
-    gpu: GpuSpec,
-    *,
-    example: Any = None,
-    images: int = USUAL_IMAGES,
-) -> Verdict | None:
-    """Return the sparse layers that should stay dense; None for a network whose form is not known.
+class Example(NamedTuple):
+    """A network for the inputs of an example."""
+
+    network: ModuleGraph
+    sizes: str
+    """The sizes of the inputs, as text."""
+    is_given: bool
+    """Whether the user gave it."""
+
+    @property
+    def tokens(self) -> int:
+        """Most tokens that one of its linear layers reads; pixels of all images where it reads images."""
+        products = self.network.graph.products.values()
+        return max((o.n for o in products if o.convolution is None), default=1)
+
+
+def read_example(
+    model: nn.Module, network: Traced, example: Any = None, *, images: int = USUAL_IMAGES
+) -> Example | None:
+    """Return a traced network for its inputs; None if it is not traced, or no example fits.
 
     Parameters
     ----------
-    kept : layer -> its tiles
     example : inputs of the model: a tensor, the sizes of one, or a sequence of either; None for images of
         224 x 224 pixels
     images : images of a pass if no example is given
@@ -155,19 +165,38 @@ def verdict_on(
     if network.graph is None or not inputs:
         return None
     try:
-        read = read_module(network.graph, model, inputs)
-        if any(o.kind == "attention" for o in read.graph):
-            return None
-        dtype = dtype_name(next(model.parameters()).dtype)
-        of_layer = {name: partial(planned_seconds, tiles, gpu, dtype) for name, tiles in kept.items()}
-        time = NetworkTime(read, of_layer, gpu, dtype)
+        return Example(read_module(network.graph, model, inputs), _words(inputs), example is not None)
     except BadInput:
         if example is not None:
             raise
         return None
+
+
+def verdict_on(example: Example, kept: Mapping[str, TileMap], gpu: GpuSpec, dtype: str) -> Verdict | None:
+    """Return which of the layers in tiles should stay dense; None for a network whose form is not known.
+
+    Parameters
+    ----------
+    kept : layer -> its tiles
+    dtype : format of weights and images
+
+    Raises
+    ------
+    BadInput : a layer cannot be predicted, for an example of the user
+    """
+    read = example.network
+    if any(o.kind == "attention" for o in read.graph):
+        return None
+    of_layer = {name: partial(planned_seconds, tiles, gpu, dtype) for name, tiles in kept.items()}
+    try:
+        time = NetworkTime(read, of_layer, gpu, dtype)
+    except BadInput:
+        if example.is_given:
+            raise
+        return None
     sparse = time.best
     fastest_us, dense_us = 1e6 * time.seconds(sparse or time.layers), 1e6 * time.seconds()
-    line = f"predicted {fastest_us:.0f} us sparse, {dense_us:.0f} us dense ({_words(inputs)}, {gpu.name})"
+    line = f"predicted {fastest_us:.0f} us sparse, {dense_us:.0f} us dense ({example.sizes}, {gpu.name})"
     return Verdict(frozenset(time.layers) - sparse, not sparse, line)
 
 

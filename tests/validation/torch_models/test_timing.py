@@ -19,5 +19,13 @@ def test_a_launch_inside_another_adds_nothing():
     assert (found.busy_us, found.span_us) == (10.0, 10.0)
 
 
+def test_what_a_kernel_adds_is_the_time_from_the_end_before():
+    one = [_Event("a", 0.0, 10.0), _Event("b", 8.0, 12.0), _Event("c", 15.0, 20.0)]
+    found = trace_of([one, [*one[:2], _Event("c", 15.0, 24.0)], one])
+    assert found.ends == (("a", 10.0, 10.0), ("b", 2.0, 4.0), ("c", 8.0, 5.0))
+    assert trace_of([one, one[:2]]).ends == ()
+
+
 def test_no_pass_has_no_kernels():
     assert trace_of([]).kernels == ()
+    assert trace_of([]).ends == ()

@@ -5,6 +5,7 @@ Without a GPU passes run on the CPU and are timed by its clock: benchmarks are t
 
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -110,6 +111,9 @@ class Trace(NamedTuple):
     """Time in which at least one kernel ran: launches may overlap."""
     span_us: float
     """Time from the first kernel's begin to the last one's end."""
+    ends: tuple[tuple[str, float, float], ...] = ()
+    """Kernels in the order of their ends: name, us from the end before to its own end, us from its begin to
+    its end, medians over the passes. Empty if passes differ."""
 
 
 class _Event(NamedTuple):
@@ -159,7 +163,21 @@ def trace_of(passes: list[list[_Event]]) -> Trace:
             last = max(last, event.end)
         span += (last - events[0].begin) / count
     kernels = (KernelTime(name, round(launches, 2), us) for name, (launches, us) in sums.items())
-    return Trace(tuple(sorted(kernels, key=lambda kernel: -kernel.us)), busy, span)
+    return Trace(tuple(sorted(kernels, key=lambda kernel: -kernel.us)), busy, span, _ends_of(passes))
+
+
+def _ends_of(passes: list[list[_Event]]) -> tuple[tuple[str, float, float], ...]:
+    """Return `Trace.ends`. Launches of one graph overlap, so that their durations do not add up."""
+    ordered = [sorted(events, key=lambda event: event.end) for events in passes]
+    names = {tuple(event.name for event in events) for events in ordered}
+    if len(names) != 1:
+        return ()
+    found = []
+    for place, name in enumerate(next(iter(names))):
+        added = [e[place].end - (e[place - 1].end if place else e[0].begin) for e in ordered]
+        lasted = [e[place].end - e[place].begin for e in ordered]
+        found.append((name, round(median(added), 2), round(median(lasted), 2)))
+    return tuple(found)
 
 
 def error(found: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -6,6 +6,7 @@ As in `fusions.py`, a rewrite changes which launch does which work, but never th
 from collections.abc import Collection
 from dataclasses import replace
 
+from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
 
@@ -16,11 +17,13 @@ BORDER = 1
 
 
 def convolve_patches(model: ModelGraph) -> ModelGraph:
-    """Mark convolutions without overlap as `patches`: they stay dense, in a library kernel with its own
-    layouts.
+    """Mark convolutions without overlap as `patches` in transformers: they stay dense, in a library kernel
+    with its own layouts. Networks of convolutions run in one layout from their images on.
 
     image -> product  becomes  image -> patches
     """
+    if all(o.kind != "attention" for o in model):
+        return model
     return model.changed(lambda o: replace(o, kind="patches") if is_patches(o) else o)
 
 
@@ -95,6 +98,10 @@ def _in_kernel(
         moved.append(Moved(one_way=o.elements_out, in_l2=o.elements_out, is_launch=False))
         others = [s for s in model.sources(sum_after.name) if s.name != o.name]
         moved += [Moved(copied=2 * o.elements_out) for s in others if not _has_planes(model, s, planes)]
+    # Zeros between the planes of the output, which the kernel writes; its plan counts those of lines
+    border = ConvGrid.of_network(o.convolution).output_border
+    zeros = o.m * border * (o.convolution.width_out + border) * o.convolution.batch
+    moved.append(Moved(one_way=zeros, is_launch=False))
     if not o.is_sparse and not any(_has_planes(model, s, planes, o) for s in model.sources(o.name)):
         moved.append(copy_into_planes(o.convolution, o.elements_in))
     return laid.with_extra_moves(*moved)

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 COLLECTIVES = ("all reduce", "all gather")
 """Kinds of operations that combine a tensor over the GPUs that share a model."""
 KINDS = (
-    *("input", "gemm", "attention", "normalise", "elementwise", "pool", "unknown"),
+    *("input", "gemm", "attention", "normalise", "elementwise", "pool", "depthwise", "unknown"),
     *COLLECTIVES,
     *("rms norm", "activation", "gated unit", "rotary", "cache", "relu"),
     *("patches", "transpose", "transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
 )
-"""Kinds of operations. `gemm` multiplies with a weight matrix; `unknown` is costed as memory traffic. The
-kinds after `COLLECTIVES` are fused or timed separately by runtimes; `relu` is a bias and ReLU after a
-convolution. The kinds in the last line are produced by rewrites: `patches` is a convolution without overlap,
-which no sparse kernel runs, `transpose` is a change of layout, and the others are work in the epilogue of the
-product before it."""
+"""Kinds of operations. `gemm` multiplies with a weight matrix; `depthwise` is a convolution in groups, which
+no sparse kernel runs; `unknown` is costed as memory traffic. The kinds after `COLLECTIVES` are fused or timed
+separately by runtimes; `relu` is a bias and ReLU after a convolution. The kinds in the last line are produced
+by rewrites: `patches` is a convolution without overlap, which no sparse kernel runs, `transpose` is a change
+of layout, and the others are work in the epilogue of the product before it."""
 
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels need it.
@@ -75,7 +75,8 @@ class Operation:
     m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; m, k of the embedding table that an `input` looks
         rows up in; else 0
     convolution : the convolution that the product computes, or None for a linear layer
-    flops : tensor-core floating-point operations of other kinds; those of a product follow from m, k, n
+    flops : floating-point operations of other kinds, on tensor cores but for `depthwise`; those of a product
+        follow from m, k, n
     attention : sizes of fused attention; None for an unfused product of two activations
     elements_in, elements_out : numbers read and written, without weights
     elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens

@@ -162,6 +162,14 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
         return call_of(o, gpu, launch_s, "torch").seconds
     if o.kind == "patches":
         return costs["gap_s"] + _torch_patches(o, gpu, costs)
+    if o.kind == "depthwise":
+        multiplying_s = 0.5 * o.flops * costs["depthwise_clk"] / gpu.sm_count / gpu.clock_burst_hz[0]
+        return MemoryPass(
+            copied_bytes=torch_elements(o, costs) * ELEMENT_BYTES,
+            start_s=costs["depthwise_s"],
+            overlapped_s=multiplying_s,
+            copy_share=1.0,
+        ).seconds(gpu)
     if o.kind == "relu epilogue":
         return 0.0
     if o.kind in EPILOGUE_CLK:

@@ -201,7 +201,12 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         if getattr(module, "groups", 1) != 1:
             del self.module_of[name]
             return Operation(
-                name=name, kind="unknown", elements_in=x.numel(), elements_out=value.numel(), layout="tokens"
+                name=name,
+                kind="depthwise",
+                flops=2.0 * value.numel() * module.weight[0].numel(),
+                elements_in=x.numel(),
+                elements_out=value.numel(),
+                layout="tokens",
             )
         sizes, strides, pads, reaches = _numbers(module)
         is_plain = len({*strides}) == len({*pads}) == 1 and {*reaches} == {1} and sizes[0] == sizes[1]
