@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -20,7 +21,7 @@ from prunecast.torch.network import trace  # noqa: E402
 from prunecast.torch.network_time import LEAST_SAVED, NetworkTime  # noqa: E402
 from prunecast.workload.graph import Pass, load_pass  # noqa: E402
 from prunecast.workload.graph.convolutions import in_planes  # noqa: E402
-from prunecast.workload.graph.runtimes import rewritten, with_sparse  # noqa: E402
+from prunecast.workload.graph.runtimes import rewritten, torch_costs, torch_seconds, with_sparse  # noqa: E402
 from prunecast.workload.torch_model.read_module import read_module  # noqa: E402
 from tests.torch.test_network import (  # noqa: E402
     Block,
@@ -220,6 +221,31 @@ def test_linear_layers_that_read_pixels_are_planned_for_those_of_the_example():
     with torch.no_grad():
         wanted = dense.float()(x.float())
         torch.testing.assert_close(model(x).float(), wanted, rtol=0.02, atol=0.02)
+
+
+def test_an_activation_between_linear_layers_of_a_sequence_is_fused():
+    middle = nn.Linear(64, 256), nn.GELU(), nn.Dropout(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 64)
+    model = ready(nn.Sequential(nn.LayerNorm(64), *middle))
+    dense, x = copy.deepcopy(model), torch.randn(5, 7, 64).half()
+    sparsify(model, "tile-wise:64", gpu=GPU, max_tokens=64, sparsity=0.5, quiet=True)
+    assert type(model[2]) is nn.Identity
+    dense.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        wanted = dense.float()(x.float())
+        torch.testing.assert_close(model(x).float(), wanted, rtol=0.02, atol=0.02)
+
+
+def test_a_convolution_in_groups_needs_the_time_of_its_multiplications():
+    model, shape = ready(nn.Sequential(nn.Conv2d(64, 64, 7, padding=3, groups=64))), (32, 64, 56, 56)
+    (o,) = (o for o in read_module(trace(model).graph, model, [shape]).graph if o.kind == "depthwise")
+    assert o.flops == 2 * 49 * o.elements_out == 2 * 49 * 32 * 64 * 56 * 56
+    gpu = load_gpu(GPU)
+    wide, slim = (torch_seconds(each, gpu, 0.0) for each in (o, replace(o, flops=o.flops / 49)))
+    start = torch_costs(gpu)["depthwise_s"]
+    assert slim == pytest.approx(start + 4 * o.elements_out / gpu.dram_copy_bytes_per_s)
+    assert wide == pytest.approx(
+        start + 0.5 * o.flops * torch_costs(gpu)["depthwise_clk"] / gpu.sm_count / gpu.clock_burst_hz[0]
+    )
 
 
 def test_an_example_that_does_not_fit_is_one_line_and_changes_nothing():

@@ -58,10 +58,12 @@ def test_launches_of_a_block_by_hand() -> None:
     added = 2 * ELEMENTS / GPU.dram_bytes_per_s + 2 * ELEMENTS / GPU.l2_bytes_per_s
     into_planes = passed(1 + (SIDE + 1) ** 2 / SIDE**2)
     out_of_planes = passed(4)
-    nothing = {"stem.relu": 0.0, "one": 0.0, "one.relu": 0.0, "sum": out_of_planes}
+    zeros = 2 * ELEMENTS * (SIDE + 1) / SIDE**2 / GPU.dram_bytes_per_s  # a line after each plane
+    nothing = {"stem.relu": 0.0, "one": zeros, "one.relu": 0.0, "sum": out_of_planes}
+    planes = {**nothing, "stem": into_planes + zeros, "two": added + zeros}
     for sparse in (("one", "two"), ("two",)):  # the others run as dense tiles in planes
-        assert beside_products(*sparse) == pytest.approx({**nothing, "stem": into_planes, "two": added})
-    only_stem = {**dense, "stem": 0.0, "stem.relu": 0.0, "one": start + out_of_planes}
+        assert beside_products(*sparse) == pytest.approx(planes)
+    only_stem = {**dense, "stem": zeros, "stem.relu": 0.0, "one": start + out_of_planes}
     assert beside_products("stem") == pytest.approx(only_stem)
 
 

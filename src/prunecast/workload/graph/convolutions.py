@@ -6,7 +6,6 @@ As in `fusions.py`, a rewrite changes which launch does which work, but never th
 from collections.abc import Collection
 from dataclasses import replace
 
-from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
 
@@ -99,8 +98,9 @@ def _in_kernel(
         others = [s for s in model.sources(sum_after.name) if s.name != o.name]
         moved += [Moved(copied=2 * o.elements_out) for s in others if not _has_planes(model, s, planes)]
     # Zeros between the planes of the output, which the kernel writes; its plan counts those of lines
-    border = ConvGrid.of_network(o.convolution).output_border
-    zeros = o.m * border * (o.convolution.width_out + border) * o.convolution.batch
+    conv = o.convolution
+    border = max(conv.padding, BORDER) if conv.stride == 1 else BORDER
+    zeros = o.m * border * (conv.width_out + border) * conv.batch
     moved.append(Moved(one_way=zeros, is_launch=False))
     if not o.is_sparse and not any(_has_planes(model, s, planes, o) for s in model.sources(o.name)):
         moved.append(copy_into_planes(o.convolution, o.elements_in))
