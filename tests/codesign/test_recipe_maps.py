@@ -112,3 +112,13 @@ def test_the_command_prunes_no_outcome_again_unasked(source, tmp_path, capsys):
     assert not again.exists()
     assert main(["prune", str(out), "-o", str(again), "--pattern", "2:4"]) == 0
     assert load_file(again / "model.safetensors").keys() == tensors().keys()
+
+
+def test_a_recipe_with_a_layer_of_another_model_is_refused(source, tmp_path):
+    out = tmp_path / "out"
+    prune(source, pattern=PATTERN, out=out)
+    recipe = json.loads((out / "recipe.json").read_text())
+    recipe["layers"][0]["layer"] = "model.layers.9.mlp.up_proj.weight"
+    (out / "recipe.json").write_text(json.dumps(recipe))
+    with pytest.raises(BadInput, match=r"of another model: it prunes 'model.layers.9.mlp.up_proj'"):
+        predict(out, **SETTINGS)

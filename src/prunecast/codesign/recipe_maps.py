@@ -34,10 +34,20 @@ def recipe_of(weights: Source) -> Recipe | None:
 
     Raises
     ------
-    BadInput : the recipe cannot be read
+    BadInput : the recipe cannot be read, or names a layer that the folder has not
     """
     path = None if isinstance(weights, Removed) else path_of(weights)
-    return read_recipe(path) if path is not None and (path / RECIPE).is_file() else None
+    if path is None or not (path / RECIPE).is_file():
+        return None
+    recipe = read_recipe(path)
+    stored = {name.removesuffix(".weight") for name in open_tensors(path)}
+    for module in pruned_modules(recipe):
+        # A matrix of several experts in one tensor is named after that tensor
+        if module not in stored and not any(module.startswith(name) for name in stored):
+            raise BadInput(
+                f"{path / RECIPE} is of another model: it prunes {module!r}, which is no layer here"
+            )
+    return recipe
 
 
 def pruned_modules(recipe: Recipe) -> dict[str, PrunedLayer]:
