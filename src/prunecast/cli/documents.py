@@ -122,6 +122,7 @@ class PhaseJson(TypedDict):
     label: str
     routing: str
     gpus: int
+    padded: bool
     has_images: bool
     generates: bool
     dense: OutcomeJson
