@@ -270,6 +270,13 @@ def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, i
     assert slow >= fast + burst
 
 
+def test_dram_writes_c_of_the_launch_before_while_blocks_start():
+    # A of four tiles and B are 40 KiB, C is 32 KiB: DRAM reads 100 bytes a cycle and writes 5
+    gpu = toy_gpu(dram_write_bytes_per_s=5e9)
+    found = estimate(hand_plan([64] * 4, 64, shared_bytes=LARGE), gpu)
+    assert found.cycles == pytest.approx(40960 / 100 + 32768 / 5)
+
+
 def test_clock_follows_the_load():
     slowing = {"clock_activity": (0.0, 1.0), "clock_burst_hz": (1e9, 5e8), "clock_sustained_hz": (1e9, 4e8)}
     plan = hand_plan([6400] * 4, 64, shared_bytes=LARGE)

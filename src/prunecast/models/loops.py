@@ -316,11 +316,12 @@ def chip_cycles(chip, clock_hz, queue_order):
         # Blocks of all SMs end and begin in step, since DRAM serves them in order; C is written meanwhile
         in_step_s = chip.dram_reads_s + chip.dram_read_share * chip.dram_writes_s
         last_fetch = max(last_fetch, fetching.quiet + chip.between + clock_hz * in_step_s)
+    # DRAM writes C of the launch before while the first blocks start, so that it binds as a whole only
     data_s = max(chip.l2_reads_s + chip.l2_stores_s, chip.l2_merging_s)
     busiest = clock_hz * max(data_s, chip.dram_reads_s + chip.dram_writes_s)
     all_requests = clock_hz * max(chip.l2_requests_s + chip.l2_stores_s, chip.l2_merging_s)
-    working = max(stretched(chip.working, busiest), chip.working.quiet + all_requests) - chip.head_start
-    working = max(working, busiest, all_requests)
+    working = max(stretched(chip.working, clock_hz * data_s), chip.working.quiet + all_requests)
+    working = max(working - chip.head_start, busiest, all_requests)
     last_step = last_fetch + chip.behind + clock_hz * chip.first_weights_s
     return max(last_step, working, 1.0) + chip.extra_latency
 
