@@ -41,9 +41,11 @@ def test_the_page_about_the_architecture_names_every_room_and_is_short() -> None
         assert f"`{path.parent.name}`" in text, path
 
 
-def test_decisions_are_one_page_each() -> None:
-    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+def test_decisions_are_one_page_each_with_a_number_of_its_own() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    for page in pages:
         assert len(page.read_text().split()) <= 600, page.name
+    assert len({page.name[:4] for page in pages}) == len(pages)
 
 
 def test_changelog_and_citation_have_the_version_of_the_project() -> None:
