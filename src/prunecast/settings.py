@@ -40,7 +40,10 @@ class Setting:
 class LayerSettings(TypedDict, total=False):
     """All settings but the GPU."""
 
-    tokens: Annotated[int | None, Setting("Tokens: columns of B (K, N) and C (M, N).", None, "4096", "N")]
+    tokens: Annotated[
+        int | None,
+        Setting("Tokens: columns of B (K, N) and C (M, N); of each sequence of a model.", None, "4096", "N"),
+    ]
     workload: Annotated[
         str | None,
         Setting(

@@ -146,7 +146,9 @@ def test_a_batch_that_nothing_has(refused, model):
     budget = ("-o", "out", "--latency", "60%", "--batch", "3")
     assert "batch 3 is of images: convolutions need --input" in refused("prune", model, *budget)
     assert "exclude each other" in refused("prune", "bert-small", *budget, "--workload", "batch:2")
-    assert "exclude each other" in refused("predict", "bert-small", "--batch", "3", *FAST)
+    assert "exclude each other" in refused(
+        "predict", "bert-small", "--batch", "3", "--workload", "batch:2", "--gpu", "h200-sxm"
+    )
     assert "--scope global and a time" in refused("prune", model, *budget[:4], "--scope", "global")
 
 

@@ -45,16 +45,16 @@ class Budget(opt.Read):
             "--tokens",
             "-n",
             metavar="N",
-            show_default="4096; 512 a sequence of a standard model",
-            help="Tokens that the latency is for.",
+            show_default="4096; 512 of each sequence of a model",
+            help="Tokens that the latency is for; of each sequence of a model.",
         ),
     ] = None
     batch: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            show_default="8",
-            help="Images or sequences, where WEIGHTS names a standard model.",
+            show_default="8; 1 with --tokens",
+            help="Images or sequences of a model.",
         ),
     ] = None
     workload: opt.Workload = None

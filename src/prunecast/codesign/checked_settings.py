@@ -15,15 +15,14 @@ from prunecast.patterns import SCOPES, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.conv_settings import ConvSettings
-from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
+from prunecast.workload.graph import RUNTIMES, Pass
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layers import Source
 from prunecast.workload.load import (
     BATCH,
-    TOKENS,
     check_batch,
     has_model,
-    is_onnx,
+    timed_passes,
 )
 from prunecast.workload.pruned_maps import sparsity_for
 
@@ -94,26 +93,18 @@ def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
     Raises TypeError and BadInput as `checked_settings`, and BadInput for a batch without effect.
     """
     settings = checked_settings(given)
-    convolutions, stated = settings["convolutions"], settings["workload"] or settings["tokens"]
-    batch = convolutions.batch
-    check_batch(weights, batch, other=stated, has_images=bool(convolutions.input_size))
-    if stated is None and has_model(weights):
+    batch, workload = settings["convolutions"].batch, settings["workload"]
+    check_batch(weights, batch, workload=workload, has_images=bool(settings["convolutions"].input_size))
+    if workload is None and settings["tokens"] is None and has_model(weights):
         settings["workload"] = f"batch:{batch or BATCH}"
     return settings
 
 
 def passes_of(weights: Source, settings: PredictSettings) -> tuple[Pass, ...]:
     """Return the forward passes (prefill, decode) with their token counts."""
-    workload, routing, gpus = settings["workload"], settings["routing"], settings["tensor_parallel"]
-    if workload is None:
-        has_batch = is_onnx(weights) or settings["runtime"] == "torch"
-        batch = (settings["convolutions"].batch or 1) if has_batch else 1
-        return (Pass(batch, columns_of(settings), routing=routing, gpus=gpus),)
-    return tuple(run._replace(routing=routing, gpus=gpus) for run in parse_workload(workload))
-
-
-def columns_of(settings: PredictSettings) -> int:
-    """Return N of layers that are not convolutions, the largest of all passes."""
-    if settings["workload"] is not None:
-        return max(run.columns for run in parse_workload(settings["workload"]))
-    return TOKENS if settings["tokens"] is None else settings["tokens"]
+    batch, tokens = settings["convolutions"].batch, settings["tokens"]
+    runs = timed_passes(weights, tokens=tokens, batch=batch, workload=settings["workload"])
+    if settings["runtime"] == "torch" and not has_model(weights) and batch is not None:
+        runs = tuple(run._replace(batch=batch) for run in runs)
+    routing, gpus = settings["routing"], settings["tensor_parallel"]
+    return tuple(run._replace(routing=routing, gpus=gpus) for run in runs)

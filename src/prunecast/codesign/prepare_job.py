@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prunecast.codesign.checked_settings import checked_settings, columns_of, passes_of
+from prunecast.codesign.checked_settings import checked_settings, passes_of
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.provenance import Provenance, WeightsDigest
 from prunecast.codesign.recipe import Recipe
@@ -75,7 +75,8 @@ def layer_job(
     pattern = None if settings["pattern"] is None else parse_pattern(settings["pattern"])
     is_asked = settings["pattern"] is not None or settings["sparsity"] is not None
     recipe = None if is_asked else recipe_of(weights)
-    least = min(run.columns for run in passes_of(weights, settings))
+    columns = [run.columns for run in passes_of(weights, settings)]
+    least = min(columns)
     chosen = _candidates_of(settings, pattern, least)
     engine = _engine_of(settings, quick_lists=quick_lists, progress=progress)
     if like is None:
@@ -113,7 +114,7 @@ def layer_job(
         candidates_of=known.candidates,
         sparsity=settings["sparsity"],
         strict=settings["kernels"] != "all",
-        tokens=columns_of(settings),
+        tokens=max(columns),
         experts_per_token=settings["experts_per_token"] or EXPERTS_PER_TOKEN,
         holds_plans=sum(layer.size for layer in rows.values()) <= MOST_HELD,
         for_losers=replace(engine, name="model") if quick_losers and workload.form in WHOLE_MODELS else None,

@@ -72,6 +72,10 @@ def test_a_mix_of_passes_is_read_with_its_shares() -> None:
     )
 
 
+def test_a_batch_may_state_tokens():
+    assert parse_workload("batch:4x2048") == (Pass(4, 2048, label="batch:4x2048"),)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -83,7 +87,7 @@ def test_a_mix_of_passes_is_read_with_its_shares() -> None:
         "decode:16@9/padded",
         "prefill:16/unpadded",
         "decode:4x16@9",
-        "batch:4x2",
+        "batch:4x",
         "batch:8=-1",
         "batch:8=0",
         "batch:8,batch:8",

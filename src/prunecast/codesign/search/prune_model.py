@@ -27,10 +27,9 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_text
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
-from prunecast.workload.graph import RUNTIMES, Pass, parse_workload
-from prunecast.workload.graph.shapes import SEQUENCE
+from prunecast.workload.graph import RUNTIMES
 from prunecast.workload.layers import Removed, Source, calibration_of, path_of
-from prunecast.workload.load import BATCH, TOKENS, check_batch, has_model, is_onnx, is_standard, load_workload
+from prunecast.workload.load import check_batch, has_model, is_onnx, is_standard, load_workload, timed_passes
 from prunecast.workload.workload import calibrated
 
 if TYPE_CHECKING:
@@ -304,13 +303,14 @@ def search_of(
     ----------
     weights : a file, matrices by name, or one of `graph.WORKLOADS` with heavy-tailed random weights. For the
         latter and for `.onnx` the time of the whole graph counts
-    tokens : N of every layer, None for 4096; for a standard transformer tokens per sequence and for `.onnx`
-        the free sizes of inputs except the first, None for 512
+    tokens : N of every layer, None for 4096; for a standard transformer tokens of each sequence and for
+        `.onnx` the free sizes of inputs except the first, None for 512
     engine : predicts the chosen layers; the allocation mostly uses the closed-form model
     families : options of layers in addition to dense: `atp`, `guided`, `shuffled`, `dense-block`, `2:4`,
         `tvw`
     caps, most_sparsity : highest sparsity by layer, and of layers that `caps` does not name
-    batch : images or sequences of a standard model; the free first size of inputs of `.onnx`; None for 8
+    batch : images or sequences of a standard model; the free first size of inputs of `.onnx`; None for 8,
+        or for 1 where tokens are given
     workload : in place of tokens and batch, such as `prefill:2048` or `decode:16@4096`, or a mix of them,
         whose mean time counts; see `graph.parse_workload`
     runtime : runtime of the model: `engine`, or `torch`, which does not support shuffled rows; None for torch
@@ -333,10 +333,16 @@ def search_of(
         check_choice("runtime", runtime, RUNTIMES)
     elif not families_of("torch", families):
         runtime = "engine"
+    if tokens is not None and (tokens < 1 or workload is not None):
+        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
+    check_batch(weights, batch, workload=workload)
+    if is_onnx(weights) and workload is not None:
+        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}")
+    runs = timed_passes(weights, tokens=tokens, batch=batch, workload=workload)
     stated = {"tokens": tokens, "batch": batch}
     loaded = load_workload(
         weights,
-        timed_passes(weights, tokens, batch, workload),
+        runs,
         stated={name: size for name, size in stated.items() if size is not None},
         runtime=runtime,
         target=target,
@@ -345,6 +351,8 @@ def search_of(
     )
     if calibrate is not None:
         loaded = calibrated(loaded, calibration_of(weights, calibrate))
+    if workload is None and stated and has_model(weights):
+        workload = f"batch:{runs[0].batch}" + ("" if tokens is None else f"x{tokens}")
     runtime = loaded.runtime
     in_model = runtime == "engine" and (workload is not None or loaded.has_graph)
     l2 = cache_state(None, loaded.model_weights, dtype, in_model=in_model)
@@ -369,26 +377,6 @@ def search_of(
 def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
     """Return the files that a search reads in addition to the weights: GPU spec and calibration, if any."""
     return [*spec_files(gpu), options.get("calibrate")]
-
-
-def timed_passes(
-    weights: Source, tokens: int | None, batch: int | None, workload: str | None
-) -> tuple[Pass, ...]:
-    """Return the passes whose time counts. Raise BadInput for settings that contradict each other.
-
-    Tokens are those of a sequence, of `BATCH` sequences or images unless a batch is given; `predict` takes
-    tokens for all columns of B.
-    """
-    if tokens is not None and (tokens < 1 or workload is not None):
-        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
-    check_batch(weights, batch, other=workload)
-    if is_onnx(weights) and workload is not None:
-        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}")
-    if workload is not None:
-        return parse_workload(workload)
-    if has_model(weights) or is_onnx(weights):
-        return (Pass(BATCH if batch is None else batch, SEQUENCE if tokens is None else tokens),)
-    return (Pass(1, TOKENS if tokens is None else tokens),)
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:

@@ -14,7 +14,7 @@ from prunecast.workload.graph.families import families
 SEQUENCE = 512
 """Default tokens of a sequence."""
 MOST = 2**24
-FORMS = "prefill:2048, prefill:4x2048, decode:16@4096, batch:8 or prefill:32x128/padded, several with =WEIGHT"
+FORMS = "prefill:2048, decode:16@4096, batch:8, batch:8x128 or prefill:32x128/padded, several with =WEIGHT"
 _GRAMMAR = re.compile(
     r"(?P<kind>prefill|decode|batch):(?:(?P<batch>\d{1,8})x)?(?P<count>\d{1,8})(?:@(?P<cached>\d{1,8}))?"
     r"(?P<padded>/padded)?(?:=(?P<weight>\d{1,9}(?:\.\d{1,9})?))?"
@@ -72,7 +72,8 @@ def parse_workload(text: str) -> tuple[Pass, ...]:
     Parameters
     ----------
     text : parts separated by commas. `prefill:BxT` runs B prompts of T tokens, `prefill:T` one; `decode:B@C`
-        runs the next token of B sequences after C; `batch:B` runs B images, or B sequences of 512 tokens.
+        runs the next token of B sequences after C; `batch:B` runs B images, or B sequences of 512 tokens,
+        `batch:BxT` of T tokens, with the logits of every token.
         `/padded` after either: sequences are padded to that length, so that encoders read a mask.
         `=WEIGHT` (default 1) sets how many passes of this kind there are relative to the others
 
@@ -103,14 +104,17 @@ def _pass(part: str) -> Pass:
         return Pass(batch, count, all_logits=False, share=share, label=label, padded=padded)
     if match["kind"] == "decode":
         return Pass(count, 1, cached, all_logits=False, share=share, label=label)
-    return Pass(count, share=share, label=label, padded=padded)
+    sequences, tokens = (count, SEQUENCE) if match["batch"] is None else (batch, count)
+    return Pass(sequences, tokens, share=share, label=label, padded=padded)
 
 
 def _takes(match: re.Match[str]) -> bool:
     """Return whether a kind has exactly the numbers that it needs."""
-    is_prefill, is_decode = match["kind"] == "prefill", match["kind"] == "decode"
+    is_decode = match["kind"] == "decode"
     may_pad = match["padded"] is None or not is_decode
-    return may_pad and (match["batch"] is None or is_prefill) and (match["cached"] is not None) == is_decode
+    return (
+        may_pad and (match["batch"] is None or not is_decode) and (match["cached"] is not None) == is_decode
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
