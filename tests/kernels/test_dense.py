@@ -147,11 +147,16 @@ def test_a_wide_product_of_few_rows_is_not_cut_and_a_long_one_is():
 
 
 def test_long_products_are_cut_where_a_few_tiles_are_left_for_a_second_wave():
-    """An A100 has 108 SMs; published times are 226 TFLOP/s, of which two waves would allow 149 (0009)."""
+    """An A100 has 108 SMs; published times are 226 TFLOP/s, of which two waves would allow 149 (0009).
+
+    The closed form is 10.2 % slow since it counts waits of blocks that begin together (0035).
+    """
     a100 = load_gpu("a100-sxm4-80gb")
     plan = plan_dense(1024, 16_384, 3584, "bf16", a100)
     assert plan.item_count / plan.work.parts.max() > a100.sm_count
-    assert estimate(plan, a100).seconds * 1e6 == pytest.approx(536, rel=0.1)
+    simulated = simulate(plan, a100).seconds
+    assert simulated * 1e6 == pytest.approx(536, rel=0.1)
+    assert estimate(plan, a100).seconds == pytest.approx(simulated, rel=0.02)
     assert plan_dense(4096, 4096, 4096, "fp16", H200).work.parts.max() == 1
 
 
