@@ -166,3 +166,15 @@ def test_what_cannot_run_is_refused_and_the_model_unchanged(options: dict[str, o
     with pytest.raises(BadInput, match=message):
         converted(model, **options)
     assert type(model[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("change", ["rows", "strides"])
+def test_a_sum_of_another_form_is_refused(change: str) -> None:
+    own = Fp8Product(torch.randn(256, 64).half(), tiles_of(256, 64), None, gpu=GPU, max_tokens=8, few=None)
+    bits, scales = quantised(torch.randn(8, 64))
+    given = (bits, scales, own.image_0, own.row_scales, own.tiles, None, own.rows, GPU.name, own.plan)
+    y, wanted = torch.ones(8, 256).half(), 1 + own(bits.half() * scales[:, None].half())
+    torch.ops.prunecast.fp8_linear_add_.default(y, *given)
+    assert off(y, wanted) < 0.05
+    with pytest.raises(BadInput, match="wanted a sum" if change == "rows" else "contiguous"):
+        torch.ops.prunecast.fp8_linear_add_.default(y[:4] if change == "rows" else y.t(), *given)

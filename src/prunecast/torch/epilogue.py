@@ -111,13 +111,14 @@ class LinearCall(NamedTuple):
         columns = self.x_t.shape[1]
         return self.x_t.new_empty((self.rows, columns) if self.features_first else (self.tokens, self.rows))
 
-    def check_sum(self, y: torch.Tensor) -> None:
-        """Raise BadInput for a y that the product cannot be added to."""
-        if y.dtype != self.x_t.dtype or y.numel() != self.tokens * self.rows:
-            got = f"{y.dtype} {tuple(y.shape)}"
-            raise BadInput(f"wanted a sum of {self.x_t.dtype} ({self.tokens}, {self.rows}) like y, got {got}")
-        if not y.is_contiguous():
-            raise BadInput(f"y must be contiguous, got strides {y.stride()}")
+
+def check_sum(y: torch.Tensor, *, tokens: int, rows: int, dtype: torch.dtype) -> None:
+    """Raise BadInput for a y that a product of so many tokens and rows cannot be added to."""
+    if y.dtype != dtype or y.numel() != tokens * rows:
+        got = f"{y.dtype} {tuple(y.shape)}"
+        raise BadInput(f"wanted a sum of {dtype} ({tokens}, {rows}) like y, got {got}")
+    if not y.is_contiguous():
+        raise BadInput(f"y must be contiguous, got strides {y.stride()}")
 
 
 class ExpertsCall(NamedTuple):

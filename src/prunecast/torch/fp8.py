@@ -1,4 +1,5 @@
-"""`Fp8Product`: the pruned weights of one launch in fp8, and the operators `quantise` and `fp8_linear`.
+"""`Fp8Product`: the pruned weights of one launch in fp8, and the operators `quantise`, `fp8_linear` and
+`fp8_linear_add_`.
 
     quantise(x) -> (x in e4m3, scales)
 
@@ -9,6 +10,11 @@ graphs express it in plain torch, so that torch.compile fuses it with the kernel
 
 `y` (tokens, rows) in fp16 or bf16 is the product, multiplied by the scales of tokens and rows, then bias,
 activation or gated unit. On a CPU it multiplies dequantised values in fp32.
+
+    fp8_linear_add_(y, x, scales, image, row_scales, tiles, bias, rows, gpu, plan)
+
+adds that product to y, in place, in the epilogue. The product is rounded, then the sum. `residual.py` inserts
+it into graphs, and `quantise` where x is what another fp8 product wrote.
 """
 
 from typing import Any
@@ -24,7 +30,7 @@ from prunecast.kernels.tile.cuda.work_image import FP8_STAGE_COLUMNS
 from prunecast.patterns import TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.plan.tile_rows import keeps_runs
-from prunecast.torch.epilogue import PLAIN, Epilogue, Fp8Call, activated
+from prunecast.torch.epilogue import PLAIN, Epilogue, Fp8Call, activated, check_sum
 from prunecast.torch.layer_table import known_layer, register_layer
 from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.weight_layouts import FP8, Layout, covering, pack, tiles_to_tensor, unpack
@@ -37,6 +43,11 @@ _LIBRARY.define("quantise(Tensor x) -> (Tensor, Tensor)")
 _LIBRARY.define(
     "fp8_linear(Tensor x, Tensor scales, Tensor image, Tensor row_scales, Tensor tiles, Tensor? bias, "
     "int rows, str activation, bool glu, ScalarType dtype, str gpu, int plan) -> Tensor",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
+_LIBRARY.define(
+    "fp8_linear_add_(Tensor(a!) y, Tensor x, Tensor scales, Tensor image, Tensor row_scales, Tensor tiles, "
+    "Tensor? bias, int rows, str gpu, int plan) -> ()",
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
 
@@ -89,12 +100,38 @@ def _fp8_linear_on_cuda(*given: Any) -> torch.Tensor:
     return y
 
 
+def _add_fp8_linear(
+    y: torch.Tensor,
+    x: torch.Tensor,
+    scales: torch.Tensor,
+    image: torch.Tensor,
+    row_scales: torch.Tensor,
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    rows: int,
+    gpu: str,
+    plan: int,
+) -> None:
+    check_sum(y, tokens=len(x), rows=rows, dtype=y.dtype)
+    activation, glu, _ = PLAIN
+    call = Fp8Call(x, scales, image, row_scales, tiles, bias, rows, activation, glu, y.dtype, gpu, plan)
+    if y.is_cuda:
+        from prunecast.torch.cuda.fp8 import launch
+
+        launch(call, y.view(len(x), rows), adds=True)
+    else:
+        y.add_(_fp8_linear_on_cpu(*call).view_as(y))
+
+
 _LIBRARY.impl("quantise", quantised, "CPU")
 _LIBRARY.impl("quantise", _quantise_on_cuda, "CUDA")
 _LIBRARY.impl("fp8_linear", _fp8_linear_on_cpu, "CPU")
 _LIBRARY.impl("fp8_linear", _fp8_linear_on_cuda, "CUDA")
+_LIBRARY.impl("fp8_linear_add_", _add_fp8_linear, "CPU")
+_LIBRARY.impl("fp8_linear_add_", _add_fp8_linear, "CUDA")
 torch.library.register_fake("prunecast::quantise", quantised, lib=_LIBRARY)
 torch.library.register_fake("prunecast::fp8_linear", lambda *given: Fp8Call(*given).new_y(), lib=_LIBRARY)
+torch.library.register_fake("prunecast::fp8_linear_add_", lambda *_: None, lib=_LIBRARY)
 
 
 def check_fp8(dtype: str | None, gpu: GpuSpec, *, trainable: bool) -> None:

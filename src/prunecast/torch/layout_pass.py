@@ -44,7 +44,8 @@ def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]]) -> None:
     ----------
     sums : sparse products whose result is added to a residual, and the residual
     """
-    if not graph.find_nodes(op="call_function", target=torch.ops.prunecast.linear.default):
+    products = (torch.ops.prunecast.linear.default, torch.ops.prunecast.fp8_linear.default)
+    if not any(graph.find_nodes(op="call_function", target=target) for target in products):
         return
     changed = [attention for target in _ATTENTION for attention in _read_in_place(graph, target)]
     for product, residual in sums:

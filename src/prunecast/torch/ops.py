@@ -34,7 +34,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from prunecast.errors import BadInput
-from prunecast.torch.epilogue import PLAIN, LinearCall, activated
+from prunecast.torch.epilogue import PLAIN, LinearCall, activated, check_sum
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.planes import (
     between_planes_on_cpu,
@@ -201,7 +201,7 @@ def _linear_on_cuda(*given: Any) -> torch.Tensor:
 
 def _add_linear_on_cpu(y: torch.Tensor, *given: Any) -> None:
     call = _plain(*given)
-    call.check_sum(y)
+    check_sum(y, tokens=call.tokens, rows=call.rows, dtype=call.x_t.dtype)
     y.add_(_linear_on_cpu(*call).view_as(y))
 
 
@@ -209,7 +209,7 @@ def _add_linear_on_cuda(y: torch.Tensor, *given: Any) -> None:
     from prunecast.torch.cuda.launches import launch_of
 
     call = _plain(*given)
-    call.check_sum(y)
+    check_sum(y, tokens=call.tokens, rows=call.rows, dtype=call.x_t.dtype)
     launch_of(call, adds=True)(call.x_t, call.images, call.bias, y.view(call.tokens, call.rows))
 
 

@@ -2,10 +2,13 @@
 
     residual + linear(x)                     ->  linear_add_(residual, x)
     columns((x - shift) * scale * weight + bias)  ->  norm_columns(x, shift, scale, weight, bias)
+    fp8_linear(..) in fp8 with its scales    ->  quantise(fp8_linear(..))
 
-The first is a residual add, which moves into the epilogue of the product; the second a normalisation of which
-only a product reads the result, which moves into the transpose. Mean and deviation of each token stay a
-kernel of torch.compile, which also computes x. A norm whose result is a residual too, as in BERT, stays.
+The first is a residual add, which moves into the epilogue of the product, in 16 bits or fp8; the second a
+normalisation of which only a product reads the result, which moves into the transpose. Mean and deviation of
+each token stay a kernel of torch.compile, which also computes x. A norm whose result is a residual too, as in
+BERT, stays. The third has nothing that it could be fused with: one kernel reads x once, where torch.compile
+reads it for the maximum of a token and again to round.
 
 This is a pass over Inductor's graph, so that the code of a model does not change. The residual is
 overwritten. It must therefore have been computed in the graph and have no reader after the sum. `sparsify`
@@ -23,13 +26,32 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from prunecast.torch.epilogue import PLAIN, LinearCall
+import prunecast.torch.fp8
+import prunecast.torch.ops  # noqa: F401  # both define operators
+from prunecast.torch.epilogue import PLAIN, Fp8Call, LinearCall
 from prunecast.torch.layout_pass import VIEWS, lay_out
 from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
 _aten = torch.ops.aten
+_ops = torch.ops.prunecast
 _CONVERT = torch.ops.prims.convert_element_type.default
+
+
+class _Adding(NamedTuple):
+    """A product that can add to a residual."""
+
+    call: type[LinearCall | Fp8Call]
+    """Arguments of the product."""
+    operator: Any
+    """The product that adds, whose arguments after y have the names of those of the product."""
+
+
+_ADDING = {
+    _ops.linear.default: _Adding(LinearCall, _ops.linear_add_.default),
+    _ops.fp8_linear.default: _Adding(Fp8Call, _ops.fp8_linear_add_.default),
+}
+"""Product -> how it is added."""
 
 
 class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
@@ -42,6 +64,8 @@ class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
         lay_out(graph, ((each.product, each.residual) for each in _sums(graph)))
         for node in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
             _norm_in_transpose(graph, node)
+        for node in graph.find_nodes(op="call_function", target=_ops.fp8_linear.default):
+            _quantise_at_once(graph, node)
         graph.eliminate_dead_code()
         place = {node: number for number, node in enumerate(graph.nodes)}
         for add, product, residual in _sums(graph):
@@ -169,13 +193,54 @@ def _is_per_token(node: Node, y: Node) -> bool:
     return value.dtype is torch.float32 and value.shape == (*y.meta["val"].shape[:-1], 1)
 
 
+def _quantise_at_once(graph: Graph, product: Node) -> None:
+    """Let one kernel quantise x of an fp8 product, if x is what another fp8 product wrote."""
+    call = Fp8Call(*product.args)
+    x = _quantised_by_torch(call.x, call.scales)
+    y = x
+    while isinstance(y, Node) and y.target in VIEWS:
+        y = y.args[0]
+    if x is None or not isinstance(y, Node) or y.target is not _ops.fp8_linear.default:
+        return
+    by_torch = (call.x, call.scales)
+    with graph.inserting_before(x.next):
+        both = graph.call_function(_ops.quantise.default, (x,))
+        both.meta["val"] = tuple(each.meta["val"] for each in by_torch)
+        for place, each in enumerate(by_torch):
+            made = graph.call_function(operator.getitem, (both, place))
+            made.meta["val"] = each.meta["val"]
+            each.replace_all_uses_with(made)
+
+
+def _quantised_by_torch(bits: Node, scales: Node) -> Node | None:
+    """Return x in 16 bits if these are x in e4m3 and its scales, as `fp8.quantised` computes them."""
+    product = _operand(bits, _CONVERT)
+    values, maximum = _operand(product, _aten.mul.Tensor), _operand(scales, _aten.select.int)
+    for target, place in (
+        (_aten.where.self, 1),
+        (_aten.mul.Tensor, 0),
+        (_aten.amax.default, 0),
+        (_aten.abs.default, 0),
+    ):
+        maximum = _operand(maximum, target, place)
+    return _operand(values, _CONVERT) if values is not None and maximum is values else None
+
+
+def _operand(node: Node | None, target: Any, place: int = 0) -> Node | None:
+    """Return an operand of a node if it has this target, else None."""
+    if node is None or node.target is not target or not isinstance(node.args[place], Node):
+        return None
+    found: Node = node.args[place]
+    return found
+
+
 def _product_behind(y: Any) -> Node | None:
     """Return the plain and large product that y is a view of, if it has no other reader; else None."""
     while isinstance(y, Node) and len(y.users) == 1 and y.target in VIEWS:
         y = y.args[0]
-    if not isinstance(y, Node) or len(y.users) != 1 or y.target is not torch.ops.prunecast.linear.default:
+    if not isinstance(y, Node) or len(y.users) != 1 or y.target not in _ADDING:
         return None
-    call = LinearCall(*y.args)
+    call = _ADDING[y.target].call(*y.args)
     is_large = statically_known_true(y.meta["val"].numel() >= RESIDUAL_EPILOGUE_ELEMENTS)
     return y if is_large and call.epilogue == PLAIN else None
 
@@ -214,21 +279,12 @@ def _last_use(node: Node, place: dict[Node, int]) -> int:
 
 
 def _replace(graph: Graph, add: Node, product: Node, residual: Node, place: dict[Node, int]) -> None:
-    call = LinearCall(*product.args)
-    given = {
-        "x_t": call.x_t,
-        "images": call.images,
-        "tiles": call.tiles,
-        "bias": call.bias,
-        "tokens": call.tokens,
-        "rows": call.rows,
-        "gpu": call.gpu,
-        "plan": call.plan,
-    }
+    adding = _ADDING[product.target]
+    names = {argument.name for argument in adding.operator._schema.arguments}
+    call = adding.call(*product.args)._asdict()
+    given = {"y": residual, **{name: value for name, value in call.items() if name in names}}
     with graph.inserting_before(add):
-        both = graph.call_function(
-            auto_functionalized, (torch.ops.prunecast.linear_add_.default,), {"y": residual, **given}
-        )
+        both = graph.call_function(auto_functionalized, (adding.operator,), given)
         total = graph.call_function(operator.getitem, (both, 1))
     place[both] = place[total] = place[add]
     both.meta["val"], total.meta["val"] = (None, add.meta["val"]), add.meta["val"]

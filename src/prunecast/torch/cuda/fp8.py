@@ -13,7 +13,7 @@ from prunecast.kernels.device.quantise.quantise import QUANTISE_ARGS, may_quanti
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
 from prunecast.plan.misaligned import planned_tokens
 from prunecast.torch.cuda.launches import is_capturing, stream_of
-from prunecast.torch.epilogue import Epilogue, Fp8Call
+from prunecast.torch.epilogue import Epilogue, Fp8Call, changes_of
 from prunecast.torch.layer_table import DTYPES, check_gpu, known_layer
 
 
@@ -39,6 +39,8 @@ class _Fp8Key(NamedTuple):
     has_bias: bool
     device: int
     dtype: torch.dtype
+    adds: bool
+    """Whether the product is added to the values in y."""
 
 
 _PREPARED: dict[_Fp8Key, Fp8TileOperator] = {}
@@ -52,15 +54,19 @@ def prepared(
     gpu: str,
     like: torch.Tensor,
     bias: torch.Tensor | None,
+    *,
+    adds: bool = False,
 ) -> Fp8TileOperator:
-    """Return the operator for so many tokens, with C in the dtype of `like`.
+    """Return the operator for so many tokens, with C in the dtype of `like`. With `adds`, it adds to C.
 
     Raises
     ------
     BadInput : the device is another GPU than the one planned for, or a graph is being captured and there was
         no call before it
     """
-    key = _Fp8Key(plan, planned_tokens(tokens), epilogue, bias is not None, tiles.device.index, like.dtype)
+    key = _Fp8Key(
+        plan, planned_tokens(tokens), epilogue, bias is not None, tiles.device.index, like.dtype, adds
+    )
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
@@ -78,15 +84,15 @@ def prepared(
                 activation=epilogue.activation,
                 bias=key.has_bias,
                 output=DTYPES[like.dtype],
-                changes={"GLU": int(epilogue.glu)},
+                changes={"GLU": int(epilogue.glu), **changes_of(epilogue, adds=adds)},
             )
     return found
 
 
-def launch(call: Fp8Call, y: torch.Tensor) -> None:
-    """Write y (tokens, rows) of a call."""
+def launch(call: Fp8Call, y: torch.Tensor, *, adds: bool = False) -> None:
+    """Write y (tokens, rows) of a call, or add to the values in y."""
     x = call.x if call.x.is_contiguous() else call.x.contiguous()
-    operator = prepared(call.plan, len(x), call.epilogue, call.tiles, call.gpu, y, call.bias)
+    operator = prepared(call.plan, len(x), call.epilogue, call.tiles, call.gpu, y, call.bias, adds=adds)
     device, bias = x.device.index, 0 if call.bias is None else call.bias.data_ptr()
     sizes = Call(
         call.image.data_ptr(),
