@@ -1,6 +1,7 @@
 """From the rows of a study to its record, a table and a picture.
 
-    python examples/accuracy/report.py --record FOLDER [--out OUT] [--page PAGE.md] [--picture PICTURE.svg]
+    python examples/accuracy/report.py --record FOLDER [--out OUT] [--page PAGE.md]
+        [--picture PICTURE.svg [--show NAME=LABEL ...]]
 
 With `--out` a run's rows and scores (fp16, packed) come into the record, in place of what it had of the same
 cases; the rest is made of the record alone. Tables are written beside it, and replace what lies between their
@@ -231,8 +232,11 @@ def _words(found: Interval | None) -> str:
     return f"{found.mean:+.4f} ({found.low:+.4f}…{found.high:+.4f})"
 
 
-def draw(record: Record, path: Path) -> None:
-    """Harm against measured time: a line of means for each contestant, and a point for each seed."""
+def draw(record: Record, path: Path, labels: dict[str, str]) -> None:
+    """Harm against measured time: a line of means for each contestant, and a point for each seed.
+
+    `labels` names the contestants to show; all are shown, by their own names, where it is empty.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -242,6 +246,7 @@ def draw(record: Record, path: Path) -> None:
             xlabel="measured time of the whole model, % of dense", ylabel=f"worse than dense, {record.unit}"
         )
         cells = [cell for cell in record.cells() if cell.measured is not None]
+        cells = [cell for cell in cells if not labels or cell.contestant in labels]
         for place, name in enumerate(dict.fromkeys(cell.contestant for cell in cells)):
             own = sorted((c for c in cells if c.contestant == name), key=lambda c: c.measured or 0.0)
             points = [
@@ -249,7 +254,7 @@ def draw(record: Record, path: Path) -> None:
             ]
             style = {"color": f"C{place}", "marker": "osD^vP*"[place % 7], "markersize": 4}
             means = [float(np.mean(each)) for _, each in points]
-            axes.plot([x for x, _ in points], means, label=name, linewidth=1.2, **style)
+            axes.plot([x for x, _ in points], means, label=labels.get(name, name), linewidth=1.2, **style)
             for x, each in points:
                 axes.plot([x] * len(each), each, linestyle="none", alpha=0.45, **(style | {"markersize": 3}))
         if cells:
@@ -291,6 +296,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of a run")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--show", nargs="+", default=(), metavar="NAME=LABEL", help="of the picture alone")
     asked = parser.parse_args()
     if asked.out is not None:
         make_record(asked.out, asked.record)
@@ -301,7 +307,7 @@ def main() -> None:
     if asked.page is not None:
         put_in(asked.page, {"table": table(record), "recovery": recovery_table(record)})
     if asked.picture is not None:
-        draw(record, asked.picture)
+        draw(record, asked.picture, dict(each.rsplit("=", 1) for each in asked.show))
 
 
 if __name__ == "__main__":
