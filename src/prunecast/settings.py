@@ -42,7 +42,12 @@ class LayerSettings(TypedDict, total=False):
 
     tokens: Annotated[
         int | None,
-        Setting("Tokens: columns of B (K, N) and C (M, N); of each sequence of a model.", None, "4096", "N"),
+        Setting(
+            "Tokens of each sequence of a model; of matrices columns of B (K, N) and C (M, N).",
+            None,
+            "4096",
+            "N",
+        ),
     ]
     workload: Annotated[
         str | None,

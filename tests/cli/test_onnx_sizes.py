@@ -70,4 +70,4 @@ def test_sizes_without_effect_are_refused(run, command, model, option, message):
 
 def test_an_image_of_another_size_has_the_strides_of_the_file(run):
     predicted = sizes(run, "predict", "conv.onnx", "--target", "c1", "--input", "32x32", "--no-crossovers")
-    assert predicted == {"c1": (32, 144, 16 * 16)}
+    assert predicted == {"c1": (32, 144, 8 * 16 * 16)}  # 8 images

@@ -17,7 +17,7 @@ WORDS = ("gpu", "shape", "pattern", "kernel", "note")
 """Columns of text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTable(Result):
     """The results of a sweep. Its elements are rows, dictionaries.
 
