@@ -130,15 +130,15 @@ def build() -> None:
         build_quantise("sm_90", features, "bf16")
     for cluster_of in PRODUCTS:
         made = plans(cluster_of)
-        for glu in (0, 1):
+        for change in ("", "GLU", "RESIDUAL"):
             for bias in (False, True):
                 for output in ("bf16", "fp16"):
                     Fp8TileOperator.form(
                         made["fp8 tiles"],
                         bias=bias,
                         output=output,
-                        activation="silu" if glu else "none",
-                        changes={"GLU": glu, "TOKEN_MAJOR": 1},
+                        activation="silu" if change == "GLU" else "none",
+                        changes={"GLU": 0, "TOKEN_MAJOR": 1, **({change: 1} if change else {})},
                     ).build()
         TileOperator.form(made["bf16 tiles"], changes={"TOKEN_MAJOR": 1}).build()
         print(cluster_of.name, made["fp8 tiles"].cluster, str(made["bf16 tiles"].config), flush=True)

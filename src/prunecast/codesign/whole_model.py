@@ -34,6 +34,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "attention": ("attention",),
     "norms": ("normalise", "rms norm"),
     "transposes": ("transpose", "transpose epilogue"),
+    "quantising": ("quantise",),
     "sums over GPUs": COLLECTIVES,
 }
 """Part of a pass -> kinds of operations in it; all others are `other`."""

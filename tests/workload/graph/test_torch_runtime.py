@@ -123,15 +123,16 @@ def test_a_gated_unit_is_one_only_where_gate_and_up_are_one_product() -> None:
 
 @pytest.mark.parametrize("batch", [8, 32])
 @pytest.mark.parametrize("gated", [False, True])
-def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool, batch: int) -> None:
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool, batch: int, dtype: str) -> None:
     shape = Transformer(
         layers=2, hidden=512, heads=8, feed_forward=2048, gated=gated, rms_norm=gated, rotary=gated
     )
     model, gpu = torch_form("small", shape, Pass(batch, 512)), load_gpu("h200-sxm")
-    lost, nothing = lost_epilogues(model, gpu), dict.fromkeys(model.products, 0.0)
+    lost, nothing = lost_epilogues(model, gpu, dtype=dtype), dict.fromkeys(model.products, 0.0)
     for name in model.products:
-        every = model_time(model, gpu, nothing, sparse=frozenset(model.products))
-        fewer = model_time(model, gpu, nothing, sparse=frozenset(model.products) - {name})
+        every = model_time(model, gpu, nothing, sparse=frozenset(model.products), dtype=dtype)
+        fewer = model_time(model, gpu, nothing, sparse=frozenset(model.products) - {name}, dtype=dtype)
         turned = sum(
             own for source, own in every.turning_seconds.items() if source not in fewer.turning_seconds
         )
@@ -142,6 +143,44 @@ def test_a_product_that_alone_is_dense_loses_the_epilogue(gated: bool, batch: in
         for part in ("gate_up" if gated else "up", "down", *(("output",) if batch == 32 else ()))
     }
     assert lost_epilogues(load_pass("bert-base", Pass(8, 512)), gpu) == {}
+
+
+def quantised(run: Pass, sparse: set[str]) -> dict[str, int]:
+    """Return the writers of quantised tensors, with the 16-bit elements that each pass moves."""
+    model = with_sparse(torch_form("x", LLAMA, run), frozenset(sparse), dtype="fp8")
+    return {
+        o.name.removesuffix(" quantised"): o.elements_in + o.elements_out
+        for o in model
+        if o.kind == "quantise"
+    }
+
+
+def test_passes_quantise_only_what_products_and_attention_wrote() -> None:
+    """Norms, and gated units in kernels of their own, write fp8 themselves; nothing is transposed."""
+    run, parts = Pass(1, 512), ("qkv", "output", "gate_up", "down")
+    every = {f"layer.{i}.{name}" for i in range(2) for name in parts}
+    attention = {f"layer.{i}.attention": 512 * 64 * 3 // 2 for i in range(2)}
+    assert quantised(run, set()) == attention
+    assert quantised(run, every) == attention | {f"layer.{i}.gating": 512 * 128 * 3 // 2 for i in range(2)}
+    assert quantised(Pass(1, 64), every) == {}, "few tokens run in 16 bits"
+    kinds = Counter(o.kind for o in with_sparse(torch_form("x", LLAMA, run), frozenset(every), dtype="fp8"))
+    assert "transpose" not in kinds
+    assert "transpose epilogue" not in kinds
+
+
+def test_quantising_is_counted_with_its_bytes_in_torch_only() -> None:
+    for features, measured_s in ((4096, 8.77e-6), (11008, 17.97e-6)):
+        x = features * 2048
+        o = Operation(name="x", kind="quantise", elements_in=x, elements_out=x // 2)
+        assert seconds_of(o) == pytest.approx(measured_s, rel=0.01)  # the two that the numbers were fitted to
+    for runtime, wanted in (("torch", 2), ("engine", 0)):
+        graph = transformer_graph("x", LLAMA, Pass(1, 512), runtime)
+        nothing = dict.fromkeys(graph.products, 0.0)
+        in_fp8 = model_time(graph, GPU, nothing, dtype="fp8")
+        passes = [s for name, s in in_fp8.seconds_of.items() if in_fp8.kind_of[name] == "quantise"]
+        assert len(passes) == wanted
+        in_bf16 = model_time(graph, GPU, nothing, dtype="bf16")
+        assert in_fp8.seconds == pytest.approx(in_bf16.seconds + sum(passes))
 
 
 def test_one_token_is_not_turned() -> None:

@@ -20,12 +20,14 @@ KINDS = (
     *COLLECTIVES,
     *("rms norm", "activation", "gated unit", "rotary", "cache", "relu"),
     *("patches", "transpose", "transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
+    "quantise",
 )
 """Kinds of operations. `gemm` multiplies with a weight matrix; `depthwise` is a convolution in groups, which
 no sparse kernel runs; `unknown` is costed as memory traffic. The kinds after `COLLECTIVES` are fused or timed
-separately by runtimes; `relu` is a bias and ReLU after a convolution. The kinds in the last line are produced
-by rewrites: `patches` is a convolution without overlap, which no sparse kernel runs, `transpose` is a change
-of layout, and the others are work in the epilogue of the product before it."""
+separately by runtimes; `relu` is a bias and ReLU after a convolution. The kinds in the last two lines are
+produced by rewrites: `patches` is a convolution without overlap, which no sparse kernel runs, `transpose` is
+a change of layout, `quantise` writes a tensor in fp8, and the others are work in the epilogue of the product
+before it."""
 
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels need it.
@@ -92,6 +94,7 @@ class Operation:
     experts : the part of a fused layer of experts that it is; None outside of experts
     is_sparse : a sparse kernel runs the product
     gates : its kernel supports a gated unit as epilogue
+    in_fp8 : the product reads X (tokens, K) in fp8, see `transposes.quantise_inputs`
     gpus : GPUs whose tensors a collective combines
 
     Raises
@@ -120,6 +123,7 @@ class Operation:
     experts: ExpertPart | None = None
     is_sparse: bool = False
     gates: bool = True
+    in_fp8: bool = False
     gpus: int = 1
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from prunecast.workload.graph.fusions import (
 from prunecast.workload.graph.layouts import Transpose, transposed_by_dense
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.runtimes import RUNTIMES, call_of, is_call, moved_seconds, with_sparse
-from prunecast.workload.graph.transposes import TRANSPOSES, transpose_for
+from prunecast.workload.graph.transposes import TRANSPOSES, mark_fp8, quantise_for, transpose_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,8 @@ def model_time(
     sparse : products that run a sparse kernel and need feature-major tensors
     ungated : those of `sparse` after which torch runs a gated unit as a separate kernel
     launch : `graph` or `stream`, which selects the launch floor of the other operations
-    dtype, state : of dense experts, between whose grouped launches are operations of the same call
+    dtype, state : of dense experts, between whose grouped launches are operations of the same call; in torch
+        X of products in fp8 is quantised
 
     Raises
     ------
@@ -105,7 +106,7 @@ def model_time(
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
     runtime = RUNTIMES[model.runtime]
-    launched = with_sparse(model, sparse, ungated)
+    launched = with_sparse(model, sparse, ungated, dtype=dtype)
     seconds, turning, changed = {}, {}, []
     fused = {
         **product_seconds,
@@ -128,7 +129,7 @@ def model_time(
     path = _longest_path(model, seconds)
     return ModelTime(
         seconds_of=seconds,
-        kind_of={o.name: o.kind for o in model},
+        kind_of={o.name: o.kind for graph in (launched, model) for o in graph},
         transposes=tuple(changed),
         turning_seconds=turning,
         critical_path=path,
@@ -271,7 +272,7 @@ class PassTimes(NamedTuple):
             for name, writers in transposed_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
-            for name, seconds in lost_epilogues(graph, self.gpu, sparse, dense).items():
+            for name, seconds in lost_epilogues(graph, self.gpu, sparse, dense, self.dtype).items():
                 if name in sparse:
                     saved[name] = saved.get(name, 0.0) - share * seconds
         return saved
@@ -282,11 +283,13 @@ def lost_epilogues(
     gpu: GpuSpec,
     sparse: frozenset[str] = frozenset(),
     dense: Mapping[str, float] | None = None,
+    dtype: str = "fp16",
 ) -> dict[str, float]:
     """Return product -> extra seconds of a pass if only this product is dense, apart from its own kernel.
 
     An activation between two sparse products is the epilogue of the first; otherwise it is a separate kernel.
-    After a dense product, X of the second product must also be transposed. A large residual add is the
+    After a dense product, X of the second product must also be transposed. In fp8 nothing is transposed, and
+    the separate kernel writes X in fp8, which no pass quantises then. A large residual add is the
     epilogue of a sparse product. A dense convolution runs as dense tiles of our kernel, or images change from
     planes to channels-last and back. The result is empty for models that torch does not run.
 
@@ -298,6 +301,8 @@ def lost_epilogues(
     lost: dict[str, float] = {}
     if model.runtime != "torch":
         return lost
+    if dtype == "fp8":
+        model = mark_fp8(model)
 
     def seconds(o: Operation) -> float:
         return RUNTIMES["torch"].seconds(o, gpu, gpu.graph_launch_s)
@@ -305,8 +310,9 @@ def lost_epilogues(
     for o in (each for each in model if may_be_epilogue(model, each)):
         apart = seconds(o) - seconds(replace(o, kind=EPILOGUES[o.kind]))
         readers = model.readers(o.name)
+        apart -= sum(seconds(quantise_for(o, reader)) for reader in readers if reader.in_fp8)
         lost |= {reader.name: apart for reader in readers}
-        turned = sum(seconds(transpose_for(o, reader)) for reader in readers)
+        turned = sum(seconds(transpose_for(o, reader)) for reader in readers if not reader.in_fp8)
         lost |= dict.fromkeys(model.graph.predecessors(o.name), apart + turned)
     for name, product in model.products.items():
         for norm in sums_after(model, product):

@@ -47,6 +47,8 @@ class Runtime(NamedTuple):
     """Applied before `rewrites`, except where products must stay the matrices of a file."""
     sparse_rewrites: tuple[Rewrite, ...]
     """Applied to the graph with its sparse products marked."""
+    quantises: bool
+    """The time of a product in fp8 does not contain the pass that quantises X."""
     seconds: Callable[[Operation, GpuSpec, float], float]
     """(operation that is no product, GPU, seconds of a launch) -> seconds of all its copies that run."""
     product_seconds: Callable[[Operation, GpuSpec, float], float]
@@ -67,17 +69,24 @@ def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> Model
 
 
 def with_sparse(
-    model: ModelGraph, sparse: frozenset[str], ungated: frozenset[str] = frozenset()
+    model: ModelGraph,
+    sparse: frozenset[str],
+    ungated: frozenset[str] = frozenset(),
+    *,
+    dtype: str = "fp16",
 ) -> ModelGraph:
     """Return the launches of a pass with some products sparse, `ungated` ones in a kernel without gated
     units.
     """
-    if not sparse:
-        return model
-    model = fusions.mark_sparse(model, sparse, ungated)
-    for rewrite in RUNTIMES[model.runtime].sparse_rewrites:
-        model = rewrite(model)
-    return model
+    runtime = RUNTIMES[model.runtime]
+    is_quantised = dtype == "fp8" and runtime.quantises
+    if is_quantised:
+        model = transposes.mark_fp8(model)
+    if sparse:
+        model = fusions.mark_sparse(model, sparse, ungated)
+        for rewrite in runtime.sparse_rewrites:
+            model = rewrite(model)
+    return transposes.quantise_inputs(model) if is_quantised else model
 
 
 def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
@@ -141,6 +150,7 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "rotary": Moving("rotary_s", "rotary_share"),
     "cache": Moving("cache_s", "transpose_share"),
     "transpose": Moving("transpose_s", "transpose_share"),
+    "quantise": Moving("quantise_s", "quantise_share"),
 }
 OVERLAPPED = ("transpose",)
 """Kinds whose launch overlaps with the one before, so that there is no gap between them."""
@@ -254,6 +264,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         ),
         joins=(),
         sparse_rewrites=(transposes.transpose_at_the_cut,),
+        quantises=False,
         seconds=engine_seconds,
         product_seconds=lambda o, gpu, seconds: seconds,
     ),
@@ -267,6 +278,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             convolutions.lay_images,
             transposes.transpose_inputs,
         ),
+        quantises=True,
         seconds=torch_seconds,
         product_seconds=cudnn_seconds,
     ),

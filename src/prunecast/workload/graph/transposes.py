@@ -1,10 +1,12 @@
-"""Rewrites that add transposes: sparse products read feature-major tensors, and other operations write
-token-major ones.
+"""Rewrites that add passes over X: transposes, since sparse products read feature-major tensors and other
+operations write token-major ones, and for products in fp8 passes that quantise.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.workload.graph.convolutions import copy_into_planes, in_planes
 from prunecast.workload.graph.fusions import EPILOGUES, NORMS
 from prunecast.workload.graph.layouts import choose_layouts
@@ -27,6 +29,8 @@ row by row 13; BERT-base with 4096 tokens takes 987 us instead of 1026."""
 def transpose_inputs(model: ModelGraph) -> ModelGraph:
     """Transpose X of a sparse product, unless an epilogue wrote it feature-major or it has one token.
 
+    Products in fp8 read X as it is.
+
     maker -> sparse products  becomes  maker -> transpose -> sparse products
     """
     planes = in_planes(model)
@@ -36,13 +40,53 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
         maker = next(iter(model.sources(name)), None)
         if maker is None:  # a matrix outside of the graph, such as a pooler
             continue
-        if maker.kind in (*TRANSPOSES, *EPILOGUES.values()) or reader.n == 1:
+        if maker.kind in (*TRANSPOSES, *EPILOGUES.values()) or reader.n == 1 or reader.in_fp8:
             continue
         if maker.name in planes and reader.convolution is not None:
             continue
         readers = found[maker.name].readers if maker.name in found else frozenset[str]()
         found[maker.name] = _Transposed(transpose_for(maker, reader), readers | {name})
     return _with_transposes(model, found)
+
+
+def mark_fp8(model: ModelGraph) -> ModelGraph:
+    """Mark the products that torch runs in fp8: linear ones outside of experts, of more than a few tokens."""
+
+    def is_fp8(o: Operation) -> bool:
+        is_linear = o.kind == "gemm" and o.convolution is None and o.experts is None
+        return is_linear and o.n > FEW_TOKENS
+
+    return model.changed(lambda o: replace(o, in_fp8=True) if is_fp8(o) else o)
+
+
+def quantise_inputs(model: ModelGraph) -> ModelGraph:
+    """Quantise X of products in fp8 where a product or attention wrote it, its epilogue included.
+
+    A kernel of torch.compile, such as a norm, writes X in fp8 itself. It counts as writing 16 bits.
+
+    product, attention -> products in fp8  becomes  product, attention -> quantise -> products in fp8
+    """
+    found: dict[str, _Transposed] = {}
+    for name in sorted(name for name, product in model.products.items() if product.in_fp8):
+        reader = model[name]
+        maker = next(iter(model.sources(name)), None)
+        if maker is None or maker.kind not in ("gemm", "attention", *EPILOGUES.values()):
+            continue
+        readers = found[maker.name].readers if maker.name in found else frozenset[str]()
+        found[maker.name] = _Transposed(quantise_for(maker, reader), readers | {name})
+    return _with_transposes(model, found)
+
+
+def quantise_for(maker: Operation, reader: Operation) -> Operation:
+    """Return the launch that quantises X for a product in fp8."""
+    return Operation(
+        name=f"{maker.name} quantised",
+        kind="quantise",
+        elements_in=reader.elements_in,
+        elements_out=reader.elements_in // 2,  # a byte is half an element
+        copies=reader.copies,
+        idle=reader.idle,
+    )
 
 
 def transpose_for(maker: Operation, reader: Operation) -> Operation:
@@ -90,14 +134,14 @@ def transpose_at_the_cut(model: ModelGraph) -> ModelGraph:
 
 
 class _Transposed(NamedTuple):
-    """The transpose of a tensor, and the names of its readers."""
+    """The transposed or quantised copy of a tensor, and the names of its readers."""
 
     operation: Operation
     readers: frozenset[str]
 
 
 def _with_transposes(model: ModelGraph, transposed: Mapping[str, _Transposed]) -> ModelGraph:
-    """Return the graph with transposes after the operations that write these tensors."""
+    """Return the graph with such copies after the operations that write these tensors."""
     if not transposed:
         return model
     found = ModelGraph(name=model.name, runtime=model.runtime)
