@@ -27,7 +27,7 @@ HOUR_S = 3600.0
 PRICED_TOKENS = 1e6
 """Tokens that a price is for. Kind: definition."""
 
-UNFUSED = ("gemm", "patches", "attention", *COLLECTIVES)
+UNFUSED = ("gemm", "patches", "convolution", "attention", *COLLECTIVES)
 """Kinds of operations that no other launch can contain."""
 PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("gemm",),

@@ -49,6 +49,37 @@ def test_a_family_is_an_entry_and_nothing_else(tmp_path: Path, monkeypatch: pyte
     config._parts.cache_clear()
 
 
+SOUND = {
+    "model_type": "whisper",
+    "d_model": 64,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 128,
+    "num_mel_bins": 80,
+}
+BIASED = {"model_type": "t5", "d_model": 64, "num_layers": 1, "num_heads": 2, "d_kv": 16, "d_ff": 128}
+
+
+def test_a_part_of_a_model_is_known_by_its_class(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SOUND))
+    assert shape_of_config(path) is None
+    path.write_text(json.dumps({**SOUND, "architectures": ["WhisperForConditionalGeneration"]}))
+    assert shape_of_config(path) is None
+    path.write_text(json.dumps({**SOUND, "architectures": ["WhisperEncoder"]}))
+    sizes = {"layers": 2, "hidden": 64, "heads": 2, "feed_forward": 128}
+    assert shape_of_config(path) == Transformer(**sizes, mels=80, causal=False)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_gate_is_a_field_of_the_configuration(tmp_path: Path, gated: bool) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**BIASED, "architectures": ["T5EncoderModel"], "is_gated_act": gated}))
+    shape = shape_of_config(path)
+    assert shape is not None
+    assert (shape.gated, shape.width, shape.position_bias, shape.causal) == (gated, 32, True, False)
+
+
 def test_no_name_of_a_matrix_means_two_things() -> None:
     for table in ("tensors", "experts", "outside"):
         meanings: dict[str, str] = {}

@@ -1,12 +1,14 @@
 """Sizes of transformers after parts are removed, and the graphs that are priced."""
 
+from dataclasses import replace
+
 import pytest
 
 from prunecast.cli import main
 from prunecast.codesign import predict
 from prunecast.errors import BadInput
 from prunecast.workload.graph.removal import Removal, parse_removals, without
-from prunecast.workload.graph.shapes import Pass, transformers
+from prunecast.workload.graph.shapes import Pass, Transformer, transformers
 from prunecast.workload.layers import Removed
 from prunecast.workload.load import graph_of_standard
 
@@ -35,6 +37,14 @@ def test_widths_layers_and_experts_are_removed():
     assert without("llama", LLAMA, parse_removals(["layers:0.25"])).layers == 24
     fewer = without("mixtral", MIXTRAL, parse_removals(["experts:0.25"]))
     assert (fewer.experts, fewer.experts_per_token) == (6, 2)
+
+
+@pytest.mark.parametrize("part", [{"mels": 80}, {"position_bias": True}])
+def test_encoders_of_sound_and_with_biases_of_positions_are_refused(part):
+    shape = Transformer(layers=4, hidden=64, heads=4, feed_forward=128, causal=False)
+    assert without("x", shape, parse_removals(["layers:0.5"])).layers == 2
+    with pytest.raises(BadInput, match="biases of positions"):
+        without("x", replace(shape, **part), parse_removals(["layers:0.5"]))
 
 
 def test_the_graph_loses_the_share_of_its_weights():

@@ -1,6 +1,7 @@
 """Models as torch runs them: launches by hand, and laws of their times."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,52 @@ def test_models_without_a_known_form_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="form in torch is") as error:
         load_pass(name, Pass(1, 16), "torch")
     assert name in str(error.value)
+
+
+SOUND = Transformer(**SMALL, causal=False, mels=80)
+BIASED = Transformer(**SMALL, rms_norm=True, causal=False, position_bias=True)
+
+
+def test_launches_of_an_encoder_of_sound_by_hand() -> None:
+    # two convolutions, then as any encoder; a norm before each part and one behind the last
+    found = torch_form("x", SOUND, Pass(4, 1500))
+    assert Counter(o.kind for o in found) == {
+        **{"input": 1, "convolution": 2, "gemm": 8},
+        **{"attention": 2, "activation": 2, "normalise": 5},
+    }
+    sizes = [(o.m, o.k, o.n) for o in found if o.kind == "convolution"]
+    assert sizes == [(SOUND.hidden, 3 * 80, 12000), (SOUND.hidden, 3 * SOUND.hidden, 6000)]
+    assert found["layer.0.qkv"].n == 6000
+
+
+def test_only_dense_graphs_after_convolutions_stay_feature_major() -> None:
+    dense = torch_form("x", SOUND, Pass(4, 1500))
+    sparse = with_sparse(dense, frozenset(dense.products))
+    each = SOUND.hidden * 6000
+    assert dense["layer.0.attention"].extra_moves == (Moved(copied=8 * each),)  # 3 tensors in, 1 out
+    assert sparse["layer.0.attention"].extra_moves == ()
+    assert seconds_of(dense["layer.0.norm1"]) > seconds_of(sparse["layer.0.norm1"])
+    plain = torch_form("x", replace(SOUND, mels=0), Pass(4, 1500))
+    again = with_sparse(plain, frozenset(plain.products))
+    names = [name for name in again.graph if name.startswith("layer.")]
+    assert [sparse[name] for name in names] == [again[name] for name in names]
+
+
+def test_a_t5_model_reads_biases_and_searches_its_sums() -> None:
+    run = Pass(8, 512)
+    found, plain = torch_form("x", BIASED, run), torch_form("x", replace(BIASED, position_bias=False), run)
+    bias = found["position_bias"]
+    assert bias.elements_out == 8 * BIASED.heads * 512 * 512
+    each = BIASED.hidden * run.columns
+    for o in found:
+        if o.name == "position_bias":
+            continue
+        searched = o.name.endswith(("norm1", "norm2"))
+        assert o.extra_moves == ((Moved(copied=2 * each), Moved(copied=1)) if searched else ())
+        assert o.kind == "attention" or replace(o, extra_moves=()) == plain[o.name]
+    attention = found["layer.0.attention"].attention
+    assert attention is not None
+    assert attention.has_mask
 
 
 def sparse_net(name: str, *dense: str) -> ModelGraph:

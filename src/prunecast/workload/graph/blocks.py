@@ -221,7 +221,7 @@ class Blocks:
             head_width=head_width,
             is_causal=shape.causal,
             window=window,
-            has_mask=run.padded and not shape.causal,
+            has_mask=(run.padded or shape.position_bias) and not shape.causal,
         )
 
     def _mixing(
@@ -240,6 +240,11 @@ class Blocks:
             elements_out=shape.width * run.columns,
             layout="tokens",
         )
+
+    def position_bias(self, stream: str) -> None:
+        """Add the biases of all pairs of positions, which the attention of every layer reads."""
+        pairs = self._shape.heads * self._run.tokens
+        self._elementwise("position_bias", 0, pairs, [stream], kind="position bias")
 
     def first_norm(self, stream: str) -> str:
         """Add the norm of the first layer's input, for architectures whose parts begin with their norm."""

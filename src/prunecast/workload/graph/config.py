@@ -34,7 +34,7 @@ MOST = 2**20
 MOST_LAYERS = 1024
 """Upper limit for layers, eight times those of Llama 3.1 405B. A graph has a dozen operations per layer."""
 
-LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h)\.(\d+)\.(.+)\.weight$")
+LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|block)\.(\d+)\.(.+)\.weight$")
 EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)$")
 
 
@@ -106,10 +106,16 @@ def shape_of_config(path: Path) -> Transformer | None:
 
 
 def _known_shape(path: Path, config: Mapping[str, Any]) -> Transformer | None:
+    family = families().get(_family_name(config))
+    return None if family is None else _shape(family, _Numbers(path, config))
+
+
+def _family_name(config: Mapping[str, Any]) -> str:
+    """Return the class of transformers that a configuration names, if it is a family, else its type."""
+    classes = config.get("architectures")
+    own = [name for name in classes if name in families()] if isinstance(classes, list) else []
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in families():
-        return None
-    return _shape(families()[kind], _Numbers(path, config))
+    return own[0] if own else kind if isinstance(kind, str) else ""
 
 
 HEADS_DIVIDE = ("llama", "gemma2")
@@ -139,7 +145,7 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
     layers : numbers of the layers that stay. Lists with one entry for each layer, such as `layer_types`, keep
         those of these layers
     """
-    family = families()[config["model_type"]]
+    family = families()[_family_name(config)]
     count = next(config[name] for name in family.fields["layers"].names if config.get(name) is not None)
     found = {
         name: [value[layer] for layer in layers] if isinstance(value, list) and len(value) == count else value

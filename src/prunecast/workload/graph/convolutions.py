@@ -16,14 +16,51 @@ BORDER = 1
 
 
 def convolve_patches(model: ModelGraph) -> ModelGraph:
-    """Mark convolutions without overlap as `patches` in transformers: they stay dense, in a library kernel
-    with its own layouts. Networks of convolutions run in one layout from their images on.
+    """Mark convolutions in transformers as `patches`, or as `convolution` if their filters overlap: they stay
+    dense, in a library kernel with its own layouts. Networks of convolutions run in one layout from their
+    images on.
 
     image -> product  becomes  image -> patches
+    sound -> product -> product  becomes  sound -> convolution -> convolution
     """
     if all(o.kind != "attention" for o in model):
         return model
-    return model.changed(lambda o: replace(o, kind="patches") if is_patches(o) else o)
+
+    def marked(o: Operation) -> Operation:
+        if o.kind != "gemm" or o.convolution is None:
+            return o
+        return replace(o, kind="patches" if is_patches(o) else "convolution")
+
+    return model.changed(marked)
+
+
+def keep_feature_major(model: ModelGraph) -> ModelGraph:
+    """Keep the residual stream after overlapping convolutions feature-major, as dense compiled graphs do.
+
+    Norms then read with strides, and attention copies its queries, keys, values and output.
+    """
+    if all(o.kind != "convolution" for o in model):
+        return model
+
+    def feature_major(o: Operation) -> Operation:
+        if o.kind == "attention":
+            return o.with_extra_moves(Moved(copied=2 * (o.elements_in + o.elements_out)))
+        return replace(o, layout="features") if o.kind == "normalise" else o
+
+    return model.changed(feature_major)
+
+
+def make_token_major(model: ModelGraph) -> ModelGraph:
+    """Undo `keep_feature_major`: graphs with sparse products copy the residual stream once at its begin."""
+    if all(o.kind != "convolution" for o in model):
+        return model
+
+    def token_major(o: Operation) -> Operation:
+        if o.kind == "attention":
+            return replace(o, extra_moves=())
+        return replace(o, layout=None) if o.kind == "normalise" else o
+
+    return model.changed(token_major)
 
 
 def is_patches(o: Operation) -> bool:

@@ -15,6 +15,11 @@ from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation, l
 NORMS = ("normalise", "rms norm")
 EPILOGUES = {"activation": "gelu epilogue", "gated unit": "silu epilogue"}
 """Kind of a kernel -> kind in the epilogue of the product before it."""
+BIAS_WRITES = 4
+"""Kernels of a compiled T5 that write the biases of positions for all sequences.
+
+Kind: measured, H200, trace of T5-large's encoder, attention prepared: 57 us for four of 32 Mi elements."""
+
 RESIDUAL_EPILOGUE_ELEMENTS = 6 << 20
 """Elements of C from which a compiled graph of torch does the residual add in the epilogue of the product.
 
@@ -74,6 +79,27 @@ def generalise_kinds(model: ModelGraph) -> ModelGraph:
     """
     general = {"gated unit": "elementwise", "rms norm": "normalise"}
     return model.changed(lambda o: replace(o, kind=general[o.kind]) if o.kind in general else o)
+
+
+def look_for_infinities(model: ModelGraph) -> ModelGraph:
+    """Let a T5 model search each residual sum in half precision for infinities before it clamps the sum.
+
+    A kernel before the norm writes the sum and searches it, and a second one combines the results of all
+    thread blocks. The biases of positions are written `BIAS_WRITES` times.
+
+    norm (adds)  becomes  sum and search, combination, norm
+    """
+    if all(o.kind != "position bias" for o in model):
+        return model
+
+    def searched(o: Operation) -> Operation:
+        if o.kind == "position bias":
+            return o.with_extra_moves(Moved(copied=(BIAS_WRITES - 1) * o.elements_out))
+        if o.kind not in NORMS or len(model.sources(o.name)) < 2:
+            return o
+        return o.with_extra_moves(Moved(copied=2 * (o.elements_out // o.tensors_out)), Moved(copied=1))
+
+    return model.changed(searched)
 
 
 def join_qkv(model: ModelGraph) -> ModelGraph:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
+from prunecast.workload.graph.convolutions import make_token_major
 from prunecast.workload.graph.experts import are_fused
 from prunecast.workload.graph.fusions import (
     EPILOGUES,
@@ -301,6 +302,7 @@ def lost_epilogues(
     lost: dict[str, float] = {}
     if model.runtime != "torch":
         return lost
+    model = make_token_major(model)  # as in a graph with sparse products
     if dtype == "fp8":
         model = mark_fp8(model)
 

@@ -74,8 +74,10 @@ def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Trans
     BadInput : parts that the model lacks or that cannot be removed from it, or a share that removes none of
         them or too many
     """
-    if shape.mels:
+    if shape.mels and shape.causal:
         raise BadInput(f"{name}: remove is of models with layers of one kind, got an encoder and a decoder")
+    if shape.mels or shape.position_bias:
+        raise BadInput(f"{name}: remove is of models of text without biases of positions")
     if shape.key_rank:
         raise BadInput(f"{name}: remove is of models without latent attention (MLA)")
     for removal in removals:

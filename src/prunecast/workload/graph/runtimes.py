@@ -152,6 +152,8 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "transpose": Moving("transpose_s", "transpose_share"),
     "quantise": Moving("quantise_s", "quantise_share"),
 }
+STRIDED_NORM = Moving("layer_norm_s", "strided_norm_share")
+"""Keys of a norm that reads a feature-major residual stream."""
 OVERLAPPED = ("transpose",)
 """Kinds whose launch overlaps with the one before, so that there is no gap between them."""
 EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
@@ -172,6 +174,8 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
         return call_of(o, gpu, launch_s, "torch").seconds
     if o.kind == "patches":
         return costs["gap_s"] + _torch_patches(o, gpu, costs)
+    if o.kind == "convolution":
+        return costs["gap_s"] + _torch_convolution(o, gpu, costs)
     if o.kind == "depthwise":
         multiplying_s = 0.5 * o.flops * costs["depthwise_clk"] / gpu.sm_count / gpu.clock_burst_hz[0]
         return MemoryPass(
@@ -190,7 +194,8 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
         return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, copy_share=share).seconds(gpu)
     if o.kind not in TORCH_MOVING:
         return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, start_s=gpu.graph_launch_s).seconds(gpu)
-    entry = TORCH_MOVING[o.kind]
+    is_strided = o.kind == "normalise" and o.layout == "features"
+    entry = STRIDED_NORM if is_strided else TORCH_MOVING[o.kind]
     kernel = MemoryPass(
         copied_bytes=moved * ELEMENT_BYTES, start_s=costs[entry.start], copy_share=costs[entry.share]
     )
@@ -218,9 +223,14 @@ def _dense_tiles_share(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
     grid = ConvGrid.of_network(conv)
     tiles = dense_tile_map(m, conv.k, min(m, DENSE_HEIGHT))
     ours = fastest_plan("stspmm", tiles, grid.n, "fp16", gpu, source=grid)
-    library = implicit_plan(plan_dense(m, conv.k, grid.conv.n, "fp16", gpu), grid.conv)
-    seconds = [kept_estimate(plan, gpu, "burst", "graph", COLD).seconds for plan in (ours, library)]
-    return seconds[0] / seconds[1]
+    return kept_estimate(ours, gpu, "burst", "graph", COLD).seconds / _implicit_seconds(m, grid.conv, gpu)
+
+
+@lru_cache(maxsize=1024)
+def _implicit_seconds(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
+    """Return the seconds of a product of cuBLAS that computes the addresses of pixels."""
+    library = implicit_plan(plan_dense(m, conv.k, conv.n, "fp16", gpu), conv)
+    return kept_estimate(library, gpu, "burst", "graph", COLD).seconds
 
 
 def torch_elements(o: Operation, costs: Costs) -> int:
@@ -241,6 +251,18 @@ def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
         start_s=waves * costs["patch_wave_s"],
         copy_share=costs["patch_copy_share"],
     ).seconds(gpu)
+
+
+def _torch_convolution(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
+    """Return the seconds of a convolution of cuDNN with overlapping filters at the begin of a transformer.
+
+    Kernels before and after it copy its input, filters and output between layouts, and add the bias.
+    """
+    assert o.convolution is not None
+    copied = 2 * (o.elements_in + o.m * o.k + 2 * o.elements_out)
+    around = MemoryPass(copied_bytes=copied * ELEMENT_BYTES, copy_share=costs["sound_copy_share"])
+    product_s = _implicit_seconds(o.m, o.convolution, gpu)
+    return costs["conv_s"] + costs["conv_share"] * product_s + around.seconds(gpu)
 
 
 def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
@@ -270,9 +292,15 @@ RUNTIMES: Mapping[str, Runtime] = {
     ),
     "torch": Runtime(
         meaning="as torch.compile and prunecast.torch run it (--runtime engine: with fused kernels)",
-        rewrites=(convolutions.convolve_patches, convolutions.separate_bias),
+        rewrites=(
+            convolutions.convolve_patches,
+            convolutions.separate_bias,
+            convolutions.keep_feature_major,
+            fusions.look_for_infinities,
+        ),
         joins=(fusions.join_qkv, fusions.join_gate_and_up),
         sparse_rewrites=(
+            convolutions.make_token_major,
             fusions.fuse_activations,
             fusions.add_residuals,
             convolutions.lay_images,

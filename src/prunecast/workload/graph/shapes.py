@@ -142,10 +142,12 @@ class Transformer:
     fused_qkv, fused_gate : one product for queries, keys and values; for gate and up
     norm_first : a part begins with its norm, so that later parts need the sum as well as the norm (pre-norm);
         else they need only the norm (post-norm)
+    position_bias : attention adds a number for each pair of positions to the scores, as a tensor (T5)
     causal : a token attends only to those before it
     window : number of preceding tokens that it attends to, except in every `global_every`-th layer; 0 for all
     patch : side in pixels of an image's patch, which is a token; 0 for text
-    mels : frequencies of the audio that the encoder reads (Whisper); 0 for none
+    mels : frequencies of the audio that the encoder reads (Whisper); 0 for none. The model has a decoder too
+        if it is causal
     head : rows of the last product; 0 for none
     vocabulary : rows of the embedding table; 0 for those of the head
     tied_head : the head multiplies with the embedding table, which is stored once
@@ -174,6 +176,7 @@ class Transformer:
     fused_qkv: bool = False
     fused_gate: bool = False
     norm_first: bool = True
+    position_bias: bool = False
     causal: bool = True
     window: int = 0
     global_every: int = 0

@@ -47,7 +47,8 @@ def transformer_graph(
     if runtime == "torch" and run.gpus > 1:
         raise NoTorchForm(f"tensor-parallel {run.gpus} is of --runtime engine: torch runs a model on one GPU")
     shape = shape.share(run.gpus)
-    if runtime == "torch" and (shape.experts or shape.mels or shape.window):
+    has_decoder_of_sound = shape.mels > 0 and shape.causal
+    if runtime == "torch" and (shape.experts or has_decoder_of_sound or shape.window):
         what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
         raise NoTorchForm(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
     apart = by_matrix or shape.weights <= MOST_APART
@@ -57,12 +58,19 @@ def transformer_graph(
 def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = True) -> ModelGraph:
     """Return all operations of a transformer before any rewrite. Equal layers are one node unless `apart`."""
     model = ModelGraph(name=name)
-    if shape.mels:
+    if shape.mels and shape.causal:
         return _whisper(model, shape, run)
     if shape.patch:
         run = run._replace(tokens=(PIXELS // shape.patch) ** 2 + 1, all_logits=False)
     blocks = Blocks(model, shape, run)
-    stream = _patches(model, shape, run) if shape.patch else _input(blocks, model, shape, run)
+    if shape.patch:
+        stream = _patches(model, shape, run)
+    elif shape.mels:
+        stream = _sound(model, shape, run)
+    else:
+        stream = _input(blocks, model, shape, run)
+    if shape.position_bias:
+        blocks.position_bias(stream)
     if shape.norm_first:
         stream = blocks.first_norm(stream)
     for layer in _layers(shape, apart=apart):
@@ -118,6 +126,20 @@ def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
     product = convolved("patches", shape.hidden, conv)
     image = Operation(name="image", kind="input", elements_out=product.elements_in)
     return model.add(product, [model.add(image)])
+
+
+def _sound(model: ModelGraph, shape: Transformer, run: Pass) -> str:
+    """Add the two convolutions that make a token of two frames of audio, and return the second."""
+    stream = model.add(
+        Operation(name="sound", kind="input", elements_out=shape.mels * 2 * run.tokens * run.batch)
+    )
+    for number, channels in enumerate((shape.mels, shape.hidden)):
+        # A row of pixels whose padding is part of its width: no padding above and below
+        frames = 2 * run.tokens + 2
+        sizes = {"channels": channels, "height": 1, "width": frames, "kernel_h": 1, "kernel_w": 3}
+        conv = ConvShape(**sizes, stride=number + 1, batch=run.batch)
+        stream = model.add(convolved(f"conv{number + 1}", shape.hidden, conv), [stream])
+    return stream
 
 
 def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
