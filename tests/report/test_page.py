@@ -2,12 +2,14 @@
 
 import re
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.whole_model import PARTS
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.report.page import render_page, write_page
@@ -216,3 +218,10 @@ def test_a_model_by_name_leads_with_the_whole():
     assert f"{table.whole.speedup:.2f}x" in headline
     widths = [float(width) for width in re.findall(r'class="part-\w+" style="width:([0-9.]+)%"', page)]
     assert sum(widths) == pytest.approx(100 * (1 + 1 / table.whole.speedup), abs=0.1)
+
+
+def test_every_part_of_a_pass_has_a_colour():
+    style = resources.files("prunecast.report").joinpath("report.css").read_text()
+    colours = re.findall(r"\.part-(\w+) { background: (var\(--series-\d+\)); }", style)
+    assert {name for name, _ in colours} == {part.split()[0] for part in (*PARTS, "other")}
+    assert len({colour for _, colour in colours}) == len(colours)
