@@ -13,7 +13,7 @@ from prunecast.patterns import dense_tile_map
 from prunecast.workload.graph import ModelGraph, model_time
 from prunecast.workload.graph.model_graph import Operation, convolved
 from prunecast.workload.graph.model_time import lost_epilogues
-from prunecast.workload.graph.runtimes import cudnn_seconds, torch_costs
+from prunecast.workload.graph.runtimes import cudnn_seconds, rewritten, torch_costs
 
 GPU = load_gpu("h200-sxm")
 IMAGES, CHANNELS, SIDE = 64, 32, 14
@@ -47,7 +47,9 @@ def beside_products(*sparse: str) -> dict[str, float]:
 
 
 def passed(tensors: float) -> float:
-    return GPU.graph_launch_s + tensors * 2 * ELEMENTS / GPU.l2_bytes_per_s
+    costs = torch_costs(GPU)
+    rate = costs["pointwise_share"] * GPU.dram_copy_bytes_per_s
+    return costs["gap_s"] + costs["pointwise_s"] + tensors * 2 * ELEMENTS / rate
 
 
 def test_launches_of_a_block_by_hand() -> None:
@@ -106,3 +108,56 @@ def test_a_dense_convolution_in_planes_lasts_as_long_as_its_tiles_that_keep_ever
         convolved("one", filters, ConvShape.square(filters, side, 1, batch=IMAGES)),
     ):
         assert cudnn_seconds(other, GPU, library_s) == library_s
+
+
+def upsampled(*, with_skip: bool = True) -> ModelGraph:
+    """A convolution whose output is upsampled, and concatenated with the image or only read again."""
+    model = ModelGraph(name="upsampled")
+    model.add(Operation(name="image", kind="input", elements_out=ELEMENTS))
+    model.add(convolved("conv", CHANNELS, ConvShape.square(CHANNELS, SIDE, 3, batch=IMAGES)), ["image"])
+    larger = Operation(name="up", kind="elementwise", elements_in=ELEMENTS, elements_out=4 * ELEMENTS)
+    model.add(larger, ["conv"])
+    count = (5 if with_skip else 4) * ELEMENTS
+    both = Operation(name="cat", kind="elementwise", elements_in=count, elements_out=count)
+    model.add(both, ["up", "image"] if with_skip else ["up"])
+    model.add(convolved("next", CHANNELS, ConvShape.square(CHANNELS, 2 * SIDE, 3, batch=IMAGES)), ["cat"])
+    return model
+
+
+def test_upsampling_before_a_concatenation_moves_everything_twice_and_is_copied() -> None:
+    graph = rewritten(upsampled(), "torch")
+    zeros = dict.fromkeys(graph.products, 0.0)
+    dense = model_time(graph, GPU, zeros).seconds_of
+    assert dense["up"] == pytest.approx(passed(2 * (1 + 1 + 5)))  # reads x and image, writes both
+    assert dense["cat"] == pytest.approx(passed(2 * 5))
+    sparse = frozenset(graph.products)
+    in_planes = model_time(graph, GPU, zeros, sparse=sparse).seconds_of
+    assert in_planes["up"] == pytest.approx(passed(1 + 4))  # on planes neighbours read neighbours
+    one = rewritten(upsampled(with_skip=False), "torch")
+    alone = model_time(one, GPU, dict.fromkeys(one.products, 0.0)).seconds_of
+    assert alone["up"] == pytest.approx(passed(1 + 4))
+
+
+@pytest.mark.parametrize(
+    ("filters", "size", "stride", "side", "images", "measured_us", "error"),
+    [
+        (64, 3, 1, 224, 32, 205.05, 0.03),
+        (64, 3, 1, 256, 8, 69.12, 0.03),
+        (16, 3, 2, 224, 32, 21.82, 0.20),
+        (64, 7, 2, 224, 32, 59.9, 0.08),
+        (64, 7, 2, 224, 128, 205.6, 0.08),
+    ],
+    ids=["vgg16", "unet", "mobilenet_v3_large", "resnet50", "resnet50:128"],
+)
+def test_a_convolution_of_images_lasts_as_long_as_the_record_says(
+    filters, size, stride, side, images, measured_us, error
+) -> None:
+    conv = ConvShape(
+        channels=3, height=side, width=side, kernel_h=size, kernel_w=size, stride=stride,
+        padding=size // 2, batch=images,
+    )  # fmt: skip
+    o = convolved("first", filters, conv)
+    seconds = cudnn_seconds(o, GPU, 1.0)  # whatever a product of that size would need
+    assert 1e6 * seconds == pytest.approx(measured_us, rel=error)
+    more = convolved("more", filters, replace(conv, channels=4))
+    assert cudnn_seconds(more, GPU, 1.0) == seconds  # padded to 8 channels in both

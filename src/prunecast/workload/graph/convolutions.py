@@ -91,6 +91,31 @@ def _bias_pass(o: Operation) -> Moved:
     return Moved(copied=2 * o.elements_out)
 
 
+def concatenate_upsampled(model: ModelGraph) -> ModelGraph:
+    """Charge an upsampling before a concatenation as torch.compile runs the two on channels-last images.
+
+    One kernel upsamples, and writes all channels plane after plane, so that neighbouring threads read
+    channels-last images with a stride: it moves its tensors at half the rate. A second kernel copies the
+    result to channels-last, which is as long as a concatenation.
+
+    x -> upsampling -> concatenation  becomes  x, others -> upsampling and concatenation -> copy
+    """
+
+    def charged(o: Operation) -> Operation:
+        readers = model.readers(o.name)
+        if o.kind != "elementwise" or o.elements_out <= o.elements_in or len(readers) != 1:
+            return o
+        (after,) = readers
+        result = after.elements_out
+        if after.kind != "elementwise" or after.elements_in != result or len(model.sources(after.name)) == 1:
+            return o  # no concatenation
+        moved = o.elements_in + (result - o.elements_out) + result
+        extra = 2 * moved - o.elements_in - o.elements_out
+        return o.with_extra_moves(Moved(copied=extra, is_launch=False))
+
+    return model.changed(charged)
+
+
 def lay_images(model: ModelGraph) -> ModelGraph:
     """Choose image layouts: planes for the convolutions of our kernels, channels-last for others.
 
@@ -111,6 +136,8 @@ def lay_images(model: ModelGraph) -> ModelGraph:
             o = _in_kernel(model, o, planes, sum_after)
         elif o.name in adders.values() or o.kind == "relu":
             o = replace(o, kind="relu epilogue")
+        elif o.extra_moves:  # of channels-last images only
+            o = replace(o, extra_moves=())
         is_result = not model.readers(o.name)
         return o.with_extra_moves(Moved(copied=4 * o.elements_out)) if is_result else o
 

@@ -30,6 +30,12 @@ PRODUCT_SHARE = 0.6
 PATCH_TILE = 128
 """Pixels and channels of a tile of cuDNN's convolution of patches."""
 
+WHOLE_CHANNELS, WHOLE_FILTERS = 8, 32
+"""cuDNN pads the channels and the filters of a convolution of images to multiples of these: 16 bytes, and the
+rows of its smallest tile."""
+STEM = (7, 2)
+"""Height and stride of the filters for which cuDNN has a separate kernel, as in ResNets."""
+
 DENSE_HEIGHT = 128
 """Rows of the tiles of dense convolutions in planes. Kind: choice, the height that most plans have."""
 
@@ -141,6 +147,8 @@ class Moving(NamedTuple):
     share: str
 
 
+POINTWISE = Moving("pointwise_s", "pointwise_share")
+"""Bias, ReLU, residual sum, pool and copy. Tensors that fit in L2 are moved at DRAM's rate too."""
 TORCH_MOVING: Mapping[str, Moving] = {
     "input": Moving("layer_norm_s", "layer_norm_share"),
     "normalise": Moving("layer_norm_s", "layer_norm_share"),
@@ -151,6 +159,10 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "cache": Moving("cache_s", "transpose_share"),
     "transpose": Moving("transpose_s", "transpose_share"),
     "quantise": Moving("quantise_s", "quantise_share"),
+    "elementwise": POINTWISE,
+    "relu": POINTWISE,
+    "pool": POINTWISE,
+    "unknown": POINTWISE,
 }
 STRIDED_NORM = Moving("layer_norm_s", "strided_norm_share")
 """Keys of a norm that reads a feature-major residual stream."""
@@ -214,7 +226,20 @@ def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
     if o.convolution.taps == 1:
         return seconds
     costs = torch_costs(gpu)
+    if o.convolution.channels % WHOLE_CHANNELS:
+        return _image_convolution_seconds(o.m, o.convolution, gpu, costs)
     return costs["conv_s"] + costs["conv_share"] * seconds
+
+
+def _image_convolution_seconds(m: int, conv: ConvShape, gpu: GpuSpec, costs: Costs) -> float:
+    """Return the seconds of cuDNN's convolution of images, whose few channels are padded with zeros.
+
+    t = multiply-adds * clk / (SMs * clock), with clk fitted to a multiply-add on its SM.
+    """
+    channels = -(-conv.channels // WHOLE_CHANNELS) * WHOLE_CHANNELS
+    filters = -(-m // WHOLE_FILTERS) * WHOLE_FILTERS
+    clk = costs["stem_clk" if (conv.kernel_h, conv.stride) == STEM else "image_clk"]
+    return filters * channels * conv.taps * conv.n * clk / gpu.sm_count / gpu.clock_burst_hz[0]
 
 
 @lru_cache(maxsize=1024)
@@ -266,12 +291,14 @@ def _torch_convolution(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
 
 
 def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:
-    """Return the seconds of the extra elements that an operation moves."""
+    """Return the seconds of the extra elements that an operation moves in torch."""
+    costs = torch_costs(gpu)
     return MemoryPass(
         copied_bytes=moved.copied * ELEMENT_BYTES,
         l2_bytes=moved.in_l2 * ELEMENT_BYTES,
         one_way_bytes=moved.one_way * ELEMENT_BYTES,
-        start_s=gpu.graph_launch_s if moved.is_launch else 0.0,
+        start_s=costs["gap_s"] + costs[POINTWISE.start] if moved.is_launch else 0.0,
+        copy_share=costs[POINTWISE.share],
     ).seconds(gpu)
 
 
@@ -297,6 +324,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             convolutions.separate_bias,
             convolutions.keep_feature_major,
             fusions.look_for_infinities,
+            convolutions.concatenate_upsampled,
         ),
         joins=(fusions.join_qkv, fusions.join_gate_and_up),
         sparse_rewrites=(
