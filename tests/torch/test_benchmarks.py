@@ -70,14 +70,20 @@ def test_rows_have_the_sizes_that_their_names_state(huggingface, name, batch, to
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_a_row_runs_in_tiny_form_and_is_predicted_where_its_launches_are_known(huggingface, name, capsys):
+def test_a_row_runs_in_tiny_form_and_is_predicted(huggingface, name, capsys):
     row = huggingface.measure(case_of(huggingface, name).tiny(), GPU, 1, "model")
     assert row["refused"] == {}
     assert row["us"].keys() == {"as it comes", "prepared"}
     assert {each.split()[-1] for each in row["us"]["prepared"]} == {"eager", "graph", "compiled"}
     assert 0.0 <= row["error"]["sparse 75%"] < 0.01
     huggingface.show({"rows": [row]})
-    assert ("not predicted" in capsys.readouterr().out) == ("T5" in name)
+    assert "not predicted" not in capsys.readouterr().out
+
+
+def test_an_architecture_without_known_launches_is_not_predicted(huggingface, capsys):
+    whole = type(case_of(huggingface, "Whisper").config)(architectures=["WhisperModel"])
+    assert huggingface.predicted_us(whole, "prefill:2x16", (0.75,), GPU, "model") == {}
+    assert "not predicted: config.json: its model_type is none of" in capsys.readouterr().out
 
 
 def test_full_sizes_are_predicted_to_gain(huggingface):
