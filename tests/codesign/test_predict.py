@@ -1,10 +1,13 @@
 import re
+from importlib import import_module
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import prunecast.codesign.prepare_job as prepare_job
 import prunecast.workload.engines as engines
+import prunecast.workload.table_rows as table_rows
 from prunecast.codesign import PredictionTable, predict
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.provenance import json_text
@@ -12,6 +15,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate
 from prunecast.simulator import simulate
+from prunecast.workload.random_weights import heavy_tailed
 from tests.codesign.weights import uneven
 
 W = uneven(256, 256)
@@ -327,3 +331,28 @@ def test_passes_share_maps_and_are_predicted_as_each_by_itself():
     assert [(row.kernel, row.n, row.seconds, row.sparsity) for row in both] == [
         (row.kernel, row.n, row.seconds, row.sparsity) for row in apart
     ]
+
+
+def test_a_large_model_is_predicted_as_a_small_one_and_drawn_once(monkeypatch):
+    """No plan and no weights of earlier layers are held: the same document, of weights drawn once a shape."""
+    model = {"gpu": "h200-sxm", "engine": "model", "workload": "decode:16@128"}
+    small = predict("gpt2", **model)
+    drawn = []
+
+    def counted(shape, *rest):
+        drawn.append(shape)
+        return heavy_tailed(shape, *rest)
+
+    monkeypatch.setattr(table_rows, "heavy_tailed", counted)
+    for module, limit in (
+        (table_rows, "MOST_REMEMBERED_WEIGHTS"),
+        (prepare_job, "MOST_PLANNED"),
+        (import_module("prunecast.codesign.predict"), "MOST_AHEAD"),
+    ):
+        monkeypatch.setattr(module, limit, 0)
+    large = predict("gpt2", **model)
+    assert json_text(large.document()) == json_text(small.document())
+    assert len(drawn) == len({*drawn}) == len({(row.m, row.k) for row in small})
+    again, row = small[1], large[1]
+    assert row.plan.fingerprint() == again.plan.fingerprint()
+    assert row.plan is row.plan

@@ -3,7 +3,14 @@ import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.patterns.importance import CRITERIA, checked_importance, magnitude, squared, weigh
+from prunecast.patterns.importance import (
+    CRITERIA,
+    checked_importance,
+    half_magnitude,
+    magnitude,
+    squared,
+    weigh,
+)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
@@ -12,6 +19,30 @@ def test_magnitude_is_exact_and_float32(dtype):
     scores = magnitude(weights)
     assert scores.dtype == np.float32
     np.testing.assert_array_equal(scores, [[1.5, 0.25], [0.0, 3.0]])
+
+
+def test_half_of_a_magnitude_is_exact_and_not_copied_without_need():
+    weights = np.array([[-1.5, 0.25], [-0.0, -3.0]], np.float16)
+    half = half_magnitude(weights)
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, magnitude(weights))
+    assert not np.signbit(half).any()
+    assert half_magnitude(half) is half
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.nan, "wanted finite values, got 1 NaN or Inf"),
+        (np.inf, "wanted finite values, got 1 NaN or Inf"),
+        (-2.0, r"wanted values in \[0, 1e\+150\], got -2 to 1"),
+    ],
+)
+def test_float16_is_checked_as_it_is(bad, message):
+    good = np.array([[1.0, 65504.0, 6e-8]], np.float16)
+    assert checked_importance("fc1", good, keep_half=True) is good
+    with pytest.raises(BadInput, match=f"importance of 'fc1': {message}"):
+        checked_importance("fc1", np.array([[1.0, bad]], np.float16), keep_half=True)
 
 
 def test_squares_of_the_smallest_and_largest_fp32_stay_apart_from_zero_and_infinity():

@@ -1,10 +1,15 @@
 """The two map types: what they refuse and what they derive."""
 
+from contextlib import nullcontext
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, tile_map
+from prunecast.patterns.tile_map import check_kept_columns
 from tests.patterns.matrices import importances
 
 TILES = {"m": 4, "k": 3, "row_start": [0, 2, 3], "row_index": [3, 0, 1], "column_start": [0, 2, 2]}
@@ -73,3 +78,16 @@ def test_fingerprints_tell_maps_apart():
     assert base.fingerprint() == TileMap(**TILES).fingerprint() != moved.fingerprint()
     base, moved = ElementMap(**ELEMENTS), ElementMap(**(ELEMENTS | {"column_index": [0, 2, 0]}))
     assert base.fingerprint() == ElementMap(**ELEMENTS).fingerprint() != moved.fingerprint()
+
+
+@given(
+    lists=st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=8), at_once=st.integers(1, 4)
+)
+def test_columns_checked_in_parts_ascend_as_those_of_each_list_do(lists, at_once):
+    columns = np.array([column for each in lists for column in each], np.int32)
+    start = np.append(0, np.cumsum([len(each) for each in lists])).astype(np.int32)
+    ascend = all(left < right for each in lists for left, right in pairwise(each))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tile_map, "CHECKED_AT_ONCE", at_once)
+        with nullcontext() if ascend else pytest.raises(ValueError, match="must ascend"):
+            check_kept_columns("row_start", start, columns, 7)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.n_of_m import SMALL_WINDOW, kept_in_tail, kept_in_windows, prune_n_of_m
+from prunecast.patterns.n_of_m import ROWS_CHECKED, SMALL_WINDOW, kept_in_tail, kept_in_windows, prune_n_of_m
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances
 
@@ -55,6 +55,14 @@ def test_map_refuses_a_group_that_keeps_too_much():
     mask = np.zeros((2, 8), dtype=bool)
     mask[1, 4:7] = True
     with pytest.raises(BadInput, match="mask is not 2:4: row 1 keeps 3 of the 4 columns from 4"):
+        parse_pattern("2:4").map(mask)
+
+
+def test_map_refuses_a_group_of_a_row_that_is_not_among_the_first_rows_checked():
+    mask = np.zeros((ROWS_CHECKED + 3, 8), dtype=bool)
+    mask[ROWS_CHECKED + 2, :3] = True
+    message = f"mask is not 2:4: row {ROWS_CHECKED + 2} keeps 3 of the 4 columns from 0"
+    with pytest.raises(BadInput, match=message):
         parse_pattern("2:4").map(mask)
 
 

@@ -197,3 +197,13 @@ def test_importing_the_room_loads_no_heavy_library():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("text", [*FREE, "2:4", "3:8", "balanced:24", "tvw:3", "tvw:3:even"])
+def test_importance_in_float16_gives_the_masks_of_float32(text):
+    pattern = parse_pattern(text)
+    sparsity = None if text in ("2:4", "3:8") else 0.6
+    # Squares of the smallest vanish in float16, those of the largest overflow; many values are equal
+    scores = np.exp(np.random.default_rng(5).normal(0, 4, (150, 46))).clip(6e-8, 6e4).astype(np.float16)
+    half, single = (pattern.prune({"w": each}, sparsity)["w"] for each in (scores, scores.astype(np.float32)))
+    np.testing.assert_array_equal(half, single)

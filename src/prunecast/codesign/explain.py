@@ -9,8 +9,8 @@ from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.explain_sections import TIME_PARTS, Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import LayerJob, start_layer
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.prepare_job import layer_job, provenance_of, weights_hash_of
-from prunecast.codesign.provenance import Provenance
+from prunecast.codesign.prepare_job import layer_job, provenance_of
+from prunecast.codesign.provenance import Provenance, RowsDigest
 from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
@@ -141,7 +141,7 @@ def explain(
         verdict=verdict_of(prediction, job.engine.gpu),
         sections=sections_of(prediction, job.engine.gpu),
         advice=advice,
-        provenance=provenance_of(job, settings, name_of(weights), weights_hash_of(job)),
+        provenance=provenance_of(job, settings, name_of(weights), RowsDigest([layer]).hexdigest()),
     )
 
 

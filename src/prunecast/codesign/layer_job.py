@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from prunecast.choice import PrunedMap, fastest_plan
@@ -14,11 +14,13 @@ from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
 from prunecast.kernels.table import zero_row_count
 from prunecast.launch.floor import padded_copy_seconds
+from prunecast.models import packed_bytes
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.workload.candidates import Candidate, zeros_note
 from prunecast.workload.engines import Engine, Outcome
+from prunecast.workload.expert_launches import share_of
 from prunecast.workload.layer_launches import LayerLaunches, kernel_dtype, seconds_of
 from prunecast.workload.layers import Skipped
 from prunecast.workload.load import UNEVEN
@@ -218,7 +220,8 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
             note="; ".join(
                 text for text in (note, fastest.note, interval.warning, call.note if call else "") if text
             ),
-            planned=(lambda: plan) if job.holds_plans else plan_again,
+            planned=(lambda: plan) if job.holds_plans else cache(plan_again),
+            packed_bytes=0.0 if kept is None else share_of(plan, layer.shape[0]) * packed_bytes(plan),
             result=outcomes[0],
             gpu=engine.gpu,
         )

@@ -6,10 +6,12 @@ from itertools import chain, count
 from typing import NamedTuple, Unpack
 
 from prunecast.arguments import checked
+from prunecast.choice import kept_estimate
 from prunecast.codesign.checked_settings import passes_of, settings_of, with_settings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
-from prunecast.codesign.prepare_job import WHOLE_MODELS, layer_job, provenance_of, weights_hash_of
+from prunecast.codesign.prepare_job import WHOLE_MODELS, layer_job, provenance_of
+from prunecast.codesign.provenance import RowsDigest
 from prunecast.codesign.table import PredictionTable
 from prunecast.codesign.whole_model import whole_model
 from prunecast.errors import BadInput
@@ -19,8 +21,9 @@ from prunecast.workload.layers import Source, name_of
 
 LARGEST_PRICE = 1e9
 """Kind: choice, above any currency's price of a GPU hour."""
-LAYERS_AHEAD = 2
-"""Layers of a large checkpoint that are planned before the results of earlier ones are collected."""
+MOST_AHEAD = 2**26
+"""Elements of the layers of a large model that are planned before the results of earlier ones are collected.
+Kind: choice, as `MOST_PLANNED`."""
 
 
 @with_settings
@@ -96,7 +99,7 @@ def predict_each(
     def tick() -> None:
         progress("predicting", next(ticks), len(layers) * sum(len(job.candidates) for job in jobs))
 
-    waiting: deque[tuple[str, list[Callable[[], LayerRows]]]] = deque()
+    digest, waiting = RowsDigest(layers.values()), Waiting()
     rows_of: dict[str, list[LayerRows]] = {}
     # Rows of several passes that have the same weights follow each other, so that they share maps
     alike: dict[int, list[str]] = {}
@@ -105,18 +108,21 @@ def predict_each(
     try:
         # Simulations run in worker threads while this thread plans and searches crossovers.
         for name in chain.from_iterable(alike.values()):
+            planned = layers[name].size + sum(layers[other].size for other, _ in waiting)
+            if not jobs[0].holds_plans and planned > MOST_AHEAD:
+                while waiting:
+                    _collect_first(waiting, rows_of)
+                kept_estimate.cache_clear()  # it holds plans
             waiting.append((name, [start_layer(job, layers[name], tick) for job in jobs]))
-            if not jobs[0].holds_plans and len(waiting) > LAYERS_AHEAD:
-                done, collects = waiting.popleft()
-                rows_of[done] = [collect() for collect in collects]
+            digest.add_read(layers[name])
         wanted = not in_model if crossovers is None else crossovers
         # Of weights that are pruned already, fewer cannot be found by their magnitudes
         wanted = wanted and not jobs[0].candidates_of
         crossed = [_find_crossovers(job, progress) if wanted else () for job in jobs]
-        for name, collects in waiting:
-            rows_of[name] = [collect() for collect in collects]
+        while waiting:
+            _collect_first(waiting, rows_of)
         found = [rows_of[name] for name in layers]
-        weights_hash = weights_hash_of(jobs[0])
+        weights_hash = digest.hexdigest()
         return [
             _table(job, one, [rows[place] for rows in found], crossed[place], weights, weights_hash)
             for place, (job, one) in enumerate(zip(jobs, asked, strict=True))
@@ -124,6 +130,16 @@ def predict_each(
     finally:
         for job in jobs:
             job.engine.stop()
+
+
+Waiting = deque[tuple[str, list[Callable[[], LayerRows]]]]
+"""Layers that are planned, each with a function for each GPU that waits for its rows."""
+
+
+def _collect_first(waiting: Waiting, rows_of: dict[str, list[LayerRows]]) -> None:
+    """Move the first layer to `rows_of`. No reference to its plans remains."""
+    name, collects = waiting.popleft()
+    rows_of[name] = [collect() for collect in collects]
 
 
 def _table(

@@ -34,9 +34,10 @@ class Prediction:
     speedup_over_dense : time of the dense kernel on the same layer over this time
     bound : the busiest unit, or `latency`
     note : remarks on this row, or empty
-    planned : returns the predicted plan; for a checkpoint too large to hold its plans, it plans again
+    packed_bytes : packed weights and indices of the layer as the kernel reads them; 0 if it is dense
+    planned : returns the predicted plan; for a model too large to hold its plans, it plans again once
     result : the result of the engine
-    gpu : the GPU of the prediction; `planned`, `result` and `gpu` are not stored in files
+    gpu : the GPU of the prediction; like `packed_bytes`, `planned` and `result` it is not stored in files
     """
 
     layer: str
@@ -55,6 +56,7 @@ class Prediction:
     speedup_over_dense: float
     bound: str
     note: str = ""
+    packed_bytes: float = field(repr=False)
     planned: Callable[[], KernelPlan] = field(repr=False)
     result: Outcome = field(repr=False)
     gpu: GpuSpec = field(repr=False)
@@ -136,4 +138,5 @@ class Prediction:
         return table_html([self.cells()])
 
 
-_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in ("planned", "result", "gpu"))
+NOT_STORED = ("packed_bytes", "planned", "result", "gpu")
+_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in NOT_STORED)

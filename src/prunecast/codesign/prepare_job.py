@@ -6,7 +6,7 @@ from typing import Any
 
 from prunecast.codesign.checked_settings import checked_settings, passes_of
 from prunecast.codesign.layer_job import LayerJob
-from prunecast.codesign.provenance import Provenance, WeightsDigest
+from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.recipe import Recipe
 from prunecast.codesign.recipe_maps import (
     RecipeLayers,
@@ -21,7 +21,6 @@ from prunecast.kernels import KERNELS
 from prunecast.kernels.libraries.collectives.call import check_gpus
 from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.sources import Layer
-from prunecast.patterns.sources.read import MOST_HELD
 from prunecast.settings import PredictSettings
 from prunecast.workload.candidates import (
     Candidate,
@@ -47,6 +46,9 @@ from prunecast.workload.workload import Workload, WorkloadLayer
 
 WHOLE_MODELS = ("standard", "checkpoint", "onnx", "module")
 """Forms of a workload whose model graph is known."""
+MOST_PLANNED = 2**27
+"""Elements of all layers up to which predictions hold their plans: maps of 2:4 need two bytes for each. Kind:
+choice."""
 
 
 def layer_job(
@@ -116,7 +118,7 @@ def layer_job(
         strict=settings["kernels"] != "all",
         tokens=max(columns),
         experts_per_token=settings["experts_per_token"] or EXPERTS_PER_TOKEN,
-        holds_plans=sum(layer.size for layer in rows.values()) <= MOST_HELD,
+        holds_plans=sum(layer.size for layer in rows.values()) <= MOST_PLANNED,
         for_losers=replace(engine, name="model") if quick_losers and workload.form in WHOLE_MODELS else None,
     )
 
@@ -251,14 +253,6 @@ def _check_fits(pattern: Pattern, layer: Layer) -> None:
             f"{pattern.canonical} needs a matrix of {least} or more, got {m}x{k} in {layer.name!r}; "
             "leave it out with ignore"
         )
-
-
-def weights_hash_of(job: LayerJob) -> str:
-    """Return the digest of the weights of all layers of a job."""
-    digest = WeightsDigest()
-    for layer in job.launches.layers.values():
-        digest.add(layer.name, layer.weights)
-    return digest.hexdigest()
 
 
 def provenance_of(job: LayerJob, settings: PredictSettings, source: str, weights_hash: str) -> Provenance:

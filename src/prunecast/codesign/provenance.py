@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.launch import COLD, CacheState
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.sources import Layer
 from prunecast.version import tool_version
 
 SCHEMA_VERSION = 1
@@ -128,3 +130,27 @@ class WeightsDigest:
     def hexdigest(self) -> str:
         """Return the first 16 hex digits of the SHA-256."""
         return self._digest.hexdigest()[:16]
+
+
+class RowsDigest:
+    """Hash of the weights of all rows of a table, in their order.
+
+    Rows are added as soon as their weights have been read, so that weights that are not kept are not read
+    again for the hash.
+    """
+
+    def __init__(self, rows: Iterable[Layer]) -> None:
+        self._digest = WeightsDigest()
+        self._left = deque(rows)
+
+    def add_read(self, read: Layer) -> None:
+        """Add the next rows if they have the weights of `read`, which were read last."""
+        while self._left and self._left[0].load is read.load:
+            row = self._left.popleft()
+            self._digest.add(row.name, row.weights)
+
+    def hexdigest(self) -> str:
+        """Add all rows that are left, and return the first 16 hex digits of the SHA-256."""
+        while self._left:
+            self.add_read(self._left[0])
+        return self._digest.hexdigest()

@@ -9,11 +9,9 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec
 from prunecast.hardware.power import LaunchPower, launch_power
 from prunecast.kernels import DTYPE_BYTES, KERNELS, plan_dense
-from prunecast.models import packed_bytes
 from prunecast.text import milliseconds
 from prunecast.workload.dense_calls import dense_call
 from prunecast.workload.energy import activity_seconds, pass_activity, plan_activity
-from prunecast.workload.expert_launches import share_of
 from prunecast.workload.graph import ModelTime, Pass, model_time
 from prunecast.workload.graph.model_graph import COLLECTIVES
 from prunecast.workload.graph.model_time import mixed_time
@@ -247,10 +245,7 @@ def _products(
     for layer in job.launches.layers.values():
         if layer.in_pass == place:
             row = row_of_layer[layer.name]
-            if KERNELS[row.kernel].prunes:
-                sizes = share_of(row.plan, row.m) * packed_bytes(row.plan)
-            else:
-                sizes = _dense_bytes(job, row.m, row.k)
+            sizes = row.packed_bytes if KERNELS[row.kernel].prunes else _dense_bytes(job, row.m, row.k)
             activity_s = row.seconds * plan_activity(row.result, gpu, dtype)
             one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes, activity_s)
             found |= dict.fromkeys(layer.stands_for, one)

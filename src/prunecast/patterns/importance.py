@@ -14,10 +14,14 @@ from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import WeightArray
 
 ImportanceArray = npt.NDArray[np.floating]
-"""(M, K) float32 or float64, finite, not negative."""
+"""(M, K) float32 or float64, finite, not negative; float16 for patterns that read `by_blocks`."""
 
 LARGEST = 1e150
 """Largest accepted importance: its square must fit a float64."""
+SIGN_BIT = 1 << 15
+"""Sign of a float16 among its bits."""
+BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+"""Bytes of a float -> integers whose order is that of floats without a sign."""
 
 
 def magnitude(weights: WeightArray) -> ImportanceArray:
@@ -26,6 +30,12 @@ def magnitude(weights: WeightArray) -> ImportanceArray:
         return np.abs(weights)
     single = weights.astype(np.float32)
     return np.abs(single, out=single)
+
+
+def half_magnitude(weights: npt.NDArray[np.float16]) -> ImportanceArray:
+    """Return |w| as float16, which is half of `magnitude`; the array itself if no weight has a sign."""
+    has_signs = weights.view(np.uint16).max(initial=0) >= SIGN_BIT
+    return np.abs(weights) if has_signs else weights
 
 
 def squared(weights: WeightArray) -> ImportanceArray:
@@ -78,14 +88,15 @@ def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
     return evened
 
 
-def checked_importance(name: str, array: npt.ArrayLike) -> ImportanceArray:
-    """Return `array` as float32 or float64 (M, K).
+def checked_importance(name: str, array: npt.ArrayLike, *, keep_half: bool = False) -> ImportanceArray:
+    """Return `array` as float32 or float64 (M, K); with `keep_half` float16 stays as it is.
 
     Raises
     ------
     BadInput : values that are not finite, negative or too large, or no matrix; names the tensor
     """
-    scores = _as_float(name, np.asarray(array))
+    given = np.asarray(array)
+    scores = given if keep_half and given.dtype == np.float16 else _as_float(name, given)
     if scores.ndim != 2 or scores.size == 0:
         raise BadInput(f"importance of {name!r}: wanted a matrix (M, K), got shape {scores.shape}")
     if _surely_good(scores):
@@ -122,7 +133,7 @@ def _surely_good(scores: ImportanceArray) -> bool:
     are larger than all of them. -0 is valid importance that this test misses, so that False does not mean
     bad.
     """
-    bits = scores.view(np.uint32 if scores.dtype == np.float32 else np.uint64)
+    bits = scores.view(BITS[scores.itemsize])
     most = np.array(min(LARGEST, float(np.finfo(scores.dtype).max)), scores.dtype).view(bits.dtype)
     return bool(bits.max() <= most)
 

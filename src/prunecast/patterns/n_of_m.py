@@ -28,6 +28,8 @@ SMALL_WINDOW = 16
 
 ROWS_AT_ONCE = 64
 """Rows that are ranked together: their temporary arrays stay in the CPU caches."""
+ROWS_CHECKED = 1024
+"""Rows whose windows are counted together. Kind: choice, a count needs as many bytes as its window of 2:4."""
 WORDS = {4: np.uint32, 8: np.uint64}
 """Windows that are as wide as a word of memory, each element of a mask being a byte."""
 
@@ -42,10 +44,13 @@ def keep_in_windows(scores: ImportanceArray, *, width: int, keep: int, keep_in_t
     full = scores.shape[1] // width * width
     for start in range(0, scores.shape[0], ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
+        own = scores[rows]
+        if own.dtype == np.float16:
+            own = own.astype(np.float32)  # which is compared faster
         if full:
-            mask[rows, :full] = _keep_highest(scores[rows, :full].reshape(-1, width), keep).reshape(-1, full)
+            mask[rows, :full] = _keep_highest(own[:, :full].reshape(-1, width), keep).reshape(-1, full)
         if full < scores.shape[1]:
-            mask[rows, full:] = _keep_highest(scores[rows, full:], keep_in_tail)
+            mask[rows, full:] = _keep_highest(own[:, full:], keep_in_tail)
     return mask
 
 
@@ -109,6 +114,7 @@ class NOfMPattern(Pattern):
     family: ClassVar[str] = "n-of-m"
     example: ClassVar[str] = "2:4"
     meaning: ClassVar[str] = "of every M neighbours in a row, N stay"
+    by_blocks: ClassVar[bool] = True
 
     n: int
     m: int
@@ -152,16 +158,17 @@ class NOfMPattern(Pattern):
         Raises BadInput if a group keeps more.
         """
         check_mask(mask, self.canonical)
-        kept = kept_in_windows(mask, self.m)
-        allowed = np.full(kept.shape[1], self.n)
+        allowed = np.full(-(-mask.shape[1] // self.m), self.n)
         if tail := mask.shape[1] % self.m:
             allowed[-1] = kept_in_tail(tail, n=self.n, m=self.m)
-        if (over := kept > allowed).any():
-            row, group = (int(index[0]) for index in np.nonzero(over))
-            raise BadInput(
-                f"mask is not {self.canonical}: row {row} keeps {kept[row, group]} of the {self.m} columns "
-                f"from {group * self.m}"
-            )
+        for first in range(0, mask.shape[0], ROWS_CHECKED):
+            kept = kept_in_windows(mask[first : first + ROWS_CHECKED], self.m)
+            if (over := kept > allowed).any():
+                row, group = (int(index[0]) for index in np.nonzero(over))
+                raise BadInput(
+                    f"mask is not {self.canonical}: row {first + row} keeps {kept[row, group]} of the "
+                    f"{self.m} columns from {group * self.m}"
+                )
         return element_map_from_mask(mask, self.canonical)
 
 
@@ -179,6 +186,7 @@ class BalancedPattern(Pattern):
     family: ClassVar[str] = "balanced"
     example: ClassVar[str] = "balanced:64"
     meaning: ClassVar[str] = "every segment of WIDTH columns of a row keeps equally many"
+    by_blocks: ClassVar[bool] = True
 
     width: int
 

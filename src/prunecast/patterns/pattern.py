@@ -56,6 +56,9 @@ class Pattern(ABC):
     """Kind of map that `map` returns; each kernel runs one kind."""
     ranks: ClassVar[bool] = True
     """True if importance decides what is pruned; a layer of zeros is then an error."""
+    by_blocks: ClassVar[bool] = False
+    """True if importance is read in blocks of rows, which are converted one by one: float16 is not converted
+    as a whole, which would need twice its memory."""
 
     @property
     def seed(self) -> int | None:
@@ -165,7 +168,7 @@ class Pattern(ABC):
         return {name: self.masks({name: array}, fraction)[name] for name, array in checked.items()}
 
     def _checked(self, name: str, array: npt.ArrayLike) -> ImportanceArray:
-        scores = checked_importance(name, array)
+        scores = checked_importance(name, array, keep_half=self.by_blocks)
         least, shape = self.smallest, MatrixShape(*scores.shape)
         if shape.rows < least.rows or shape.columns < least.columns:
             raise BadInput(f"{self.canonical} needs a matrix of {least} or more, got {shape} in {name!r}")

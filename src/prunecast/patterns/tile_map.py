@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_TILES = 64
 MOST_BINS = 96
+CHECKED_AT_ONCE = 2**22
+"""Columns of a map that are checked together, so that temporary arrays are small. Kind: choice."""
 
 
 class Tiled(Protocol):
@@ -236,12 +238,13 @@ def check_kept_columns(name: str, start: IntArray, column_index: IntArray, k: in
     """Raise ValueError unless concatenated lists of kept columns ascend inside [0, k)."""
     _check_starts(name, start, column_index.size)
     _check_range("column_index", column_index, k)
-    rises = column_index[1:] > column_index[:-1]
-    first_of_list = start[1:-1]
-    first_of_list = first_of_list[(first_of_list > 0) & (first_of_list < column_index.size)]
-    rises[first_of_list - 1] = True
-    if not rises.all():
-        raise ValueError("column_index: kept columns of a tile or row must ascend")
+    for first in range(0, max(column_index.size - 1, 0), CHECKED_AT_ONCE):
+        columns = column_index[first : first + CHECKED_AT_ONCE + 1]
+        rises = columns[1:] > columns[:-1]
+        ends = slice(*np.searchsorted(start, (first + 1, first + columns.size)))
+        rises[start[ends] - first - 1] = True
+        if not rises.all():
+            raise ValueError("column_index: kept columns of a tile or row must ascend")
 
 
 def _check_starts(name: str, start: IntArray, size: int) -> None:

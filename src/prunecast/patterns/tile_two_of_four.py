@@ -38,6 +38,7 @@ class TileTwoOfFourPattern(TileWisePattern):
     example: ClassVar[str] = "tvw:128"
     meaning: ClassVar[str] = "as tile-wise, then 2:4 on the columns that are left in each tile"
     keeps: ClassVar[Kept] = "elements in tiles"
+    by_blocks: ClassVar[bool] = False
 
     even: bool = False
 

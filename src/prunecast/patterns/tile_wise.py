@@ -30,6 +30,7 @@ class TileWisePattern(RowTilePattern):
     family: ClassVar[str] = "tile-wise"
     example: ClassVar[str] = "tile-wise:128"
     meaning: ClassVar[str] = "HEIGHT consecutive rows share their kept columns"
+    by_blocks: ClassVar[bool] = True
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
         """Remove the segments with the lowest root mean square in the whole group of layers."""
@@ -76,6 +77,7 @@ class AprioriPattern(TileWisePattern):
     meaning: ClassVar[str] = (
         "as tile-wise; unstructured pruning decides about the clearest PERCENT of segments first"
     )
+    by_blocks: ClassVar[bool] = False
 
     percent: int = PERCENT
 

@@ -52,6 +52,7 @@ class TileWise2DPattern(TileWisePattern):
     family: ClassVar[str] = "tile-wise-2d"
     example: ClassVar[str] = "tile-wise-2d:128"
     meaning: ClassVar[str] = "whole rows go first, then as tile-wise on the rest"
+    by_blocks: ClassVar[bool] = False
 
     def group(self, importances: Scores, sparsity: float) -> dict[str, RowTiles]:
         """Return tiles of the rows that the row step leaves."""

@@ -83,6 +83,7 @@ class Workers:
                 future.set_result(call())
             except BaseException as error:  # raised again by future.result()
                 future.set_exception(error)
+            del future, call  # a plan is not kept while the thread waits
 
 
 QUICK_FROM_S = 80e-6

@@ -41,7 +41,7 @@ from prunecast.workload.layers import (
     shape_of,
 )
 from prunecast.workload.onnx_model.read_model import read_onnx_model
-from prunecast.workload.random_weights import MOST_DRAWN, heavy_tailed
+from prunecast.workload.random_weights import MOST_DRAWN, MOST_REMEMBERED_WEIGHTS, heavy_tailed
 from prunecast.workload.unknown_model import parts_skipped, unknown_graph
 from prunecast.workload.workload import Workload, WorkloadLayer, stacked_as_launched
 
@@ -51,9 +51,6 @@ BATCH = 8
 """Default number of images or sequences of a standard model."""
 EXPERTS_PER_TOKEN = 2
 """Default number of experts of a token, for layers without a model graph. Kind: choice, as in Mixtral."""
-MOST_REMEMBERED_WEIGHTS = 2**27
-"""Most elements of a model whose random weights are cached (half a gigabyte); larger
-models draw them again."""
 RANDOM = "random weights with heavy tails"
 ONLY_MATRICES = "only the matrices are counted, not attention, norms, embeddings and what is between them"
 IN_A_ROW = "its matrices count, and the memory of all other weights, not activations, caches and states"

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.patterns import Pattern, TileMap, parse_pattern, retained_importance, weigh
-from prunecast.patterns.importance import ImportanceArray, even_parts
+from prunecast.patterns.importance import ImportanceArray, even_parts, half_magnitude
 from prunecast.patterns.pattern import LayerSeconds
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
@@ -168,7 +170,7 @@ class MapMaker:
         self._of_layer = of_layer
         self._scope = scope
         self._remember = remember
-        self._importance: dict[tuple[str, bool], ImportanceArray] = {}
+        self._importance: dict[tuple[str, bool, bool], ImportanceArray] = {}
         self._made: dict[_MapId, PrunedMap] = {}
         self._ranked_together: dict[tuple[Pattern, float | None, str], dict[str, MaskArray]] = {}
 
@@ -198,13 +200,14 @@ class MapMaker:
         shares = self._scope == "layer" and not fitted.pattern.needs_times
         key = _MapId(self._first[name] if shares else name, fitted.pattern, target_sparsity, guided_by)
         if key not in self._made:
-            masks = self._masks(wanted, key, guide, natural=natural)
+            # Before a mask is made, which needs memory itself
             self._made = {
                 other: kept
                 for other, kept in self._made.items()
                 if (self._remember and isinstance(kept, TileMap))
                 or (self._of_layer and self._first[other.name] == self._first[name])
             }
+            masks = self._masks(wanted, key, guide, natural=natural)
             self._made[key] = fitted.pattern.map(masks[key.name])
         return self._made[key]
 
@@ -228,11 +231,21 @@ class MapMaker:
         return self._ranked_together[together]
 
     def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
-        """Return the (M, K) importance that ranks the weights of a layer under a pattern."""
-        key = (self._first[name], pattern.ranks)
+        """Return the (M, K) importance that ranks the weights of a layer under a pattern.
+
+        It is float16 if the weights are, and the pattern reads it `by_blocks`.
+        """
+        key = (self._first[name], pattern.ranks, pattern.by_blocks)
+        converted = (*key[:2], False)
+        if converted in self._importance:
+            return self._importance[converted]
         if key not in self._importance:
             self._importance.clear()
-            self._importance[key] = importance_of(self.layers[name], pattern)
+            layer = self.layers[name]
+            is_half = pattern.by_blocks and layer.parts == 1 and layer.weights.dtype == np.float16
+            self._importance[key] = (
+                half_magnitude(layer.weights) if is_half else importance_of(layer, pattern)
+            )
         return self._importance[key]
 
 

@@ -15,6 +15,9 @@ SCALED_AT_A_TIME = 2**17
 """Elements that are scaled at a time, so that they fit a cache."""
 MOST_DRAWN = 2**28
 """Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
+MOST_REMEMBERED_WEIGHTS = 2**27
+"""Most elements of a model whose random weights are cached (half a gigabyte); larger
+models draw them again."""
 MOST_NORMALS = 2**26
 """Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import FilterShape
-from prunecast.workload.random_weights import MOST_DRAWN, heavy_tailed
+from prunecast.patterns.sources.weight_set import OneAtATime
+from prunecast.workload.random_weights import MOST_DRAWN, MOST_REMEMBERED_WEIGHTS, heavy_tailed
 from prunecast.workload.workload import Workload, WorkloadLayer
 
 
@@ -22,6 +23,10 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
     """
     rows: dict[str, WorkloadLayer] = {}
     drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]] = {}
+    elements = sum(m * k for m, k in {layer.shape for layer in workload.layers.values()})
+    # A table of one pass reads the weights of one row after the other, and each only once
+    is_large = elements > MOST_REMEMBERED_WEIGHTS and len(workload.passes) == 1
+    held = OneAtATime() if is_large else None
     for place, (run, label) in enumerate(zip(workload.passes, workload.labels, strict=True)):
         first: dict[tuple[object, ...], str] = {}
         for name, layer in workload.layers.items():
@@ -47,7 +52,7 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
                     stands_for=(),
                 )
                 if workload.form == "standard":
-                    rows[row] = _drawn(rows[row], drawn)
+                    rows[row] = _drawn(rows[row], drawn, held)
             rows[row] = replace(
                 rows[row],
                 runs=rows[row].runs + run.share * run.runs(name),
@@ -56,15 +61,23 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
     return rows
 
 
-def _drawn(row: WorkloadLayer, drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]]) -> WorkloadLayer:
-    """Return the row with fp16 weights that all rows of its shape share."""
+def _drawn(
+    row: WorkloadLayer,
+    drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]],
+    held: OneAtATime | None,
+) -> WorkloadLayer:
+    """Return the row with fp16 weights that all rows of its shape share.
+
+    Weights in `held` are drawn again if others have been read since; without it all are remembered.
+    """
     if row.size > MOST_DRAWN:
         raise BadInput(
             f"{row.name}: random weights have at most {MOST_DRAWN} elements, got "
             f"{row.shape[0]}x{row.shape[1]}"
         )
     if row.shape not in drawn:
-        drawn[row.shape] = cache(partial(heavy_tailed, row.shape, (0, len(drawn)), np.float16))
+        draw = partial(heavy_tailed, row.shape, (0, len(drawn)), np.float16)
+        drawn[row.shape] = cache(draw) if held is None else partial(held.read, f"{row.shape}", draw)
     conv = row.convolution
     filters = FilterShape(conv.channels, conv.kernel_h, conv.kernel_w) if conv else None
     return replace(row, load=drawn[row.shape], filters=filters)

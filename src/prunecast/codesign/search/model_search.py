@@ -26,8 +26,8 @@ from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.graph import ModelTime
 from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
-from prunecast.workload.load import MOST_REMEMBERED_WEIGHTS
 from prunecast.workload.memory import PassMemory, pass_memory
+from prunecast.workload.random_weights import MOST_REMEMBERED_WEIGHTS
 from prunecast.workload.two_parts import launches_in_two
 from prunecast.workload.workload import Workload, experts_of, grids_of
 

@@ -53,7 +53,8 @@ def plan_sparse_tensor(
     """
     check_tokens(n)
     check_two_of_four(elements, tiles)
-    whole = cut_rows(_tiles_of(elements, tiles), config.shape.block_m)
+    height = config.shape.block_m
+    whole = dense_tile_map(elements.m, elements.k, height) if tiles is None else cut_rows(tiles, height)
     assigned = _assign(whole, config, n, gpu)
     # Both kernels (`kernels/two_of_four/cuda`, `kernels/tile/cuda/mma`) always gather rows of B by index
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
