@@ -89,7 +89,7 @@ def study(tiny: bool) -> Study:
         graph=lambda: graph(sizes),
         narrowing=narrowing(sizes),
         budget=TINY_BUDGET if tiny else BUDGET,
-        shares=(0.7,) if tiny else (0.75,),
+        shares=(0.6,) if tiny else (0.75,),
         seeds=(0, 1) if tiny else (0, 1, 2),
         is_captured=True,
     )
