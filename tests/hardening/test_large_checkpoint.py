@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ LAYER_MB = 4
 # VmHWM, not ru_maxrss: Linux carries the latter over from the process that started this one.
 MEASURED = """
 import sys
+from importlib import import_module
 from prunecast.codesign import prepare_job
 from prunecast.patterns.sources import read
 from prunecast.cli import main
-prepare_job.MOST_HELD = read.MOST_HELD = 1
+prepare_job.MOST_PLANNED = read.MOST_HELD = import_module("prunecast.codesign.predict").MOST_AHEAD = 1
 code = main(sys.argv[1:])
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0], file=sys.stderr)
 sys.exit(code)
@@ -30,7 +32,8 @@ sys.exit(code)
 @pytest.fixture
 def one_at_a_time(monkeypatch):
     monkeypatch.setattr(read, "MOST_HELD", 1)
-    monkeypatch.setattr(prepare_job, "MOST_HELD", 1)
+    monkeypatch.setattr(prepare_job, "MOST_PLANNED", 1)
+    monkeypatch.setattr(import_module("prunecast.codesign.predict"), "MOST_AHEAD", 1)
 
 
 def checkpoint(folder, layers, shape=(1024, LAYER_MB * 512)):
