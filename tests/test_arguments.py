@@ -51,7 +51,10 @@ WRONG = {
 RIGHT = {
     "log": set(),
     **{name: {"list"} for name in ("target", "ignore", "remove", "families", "kernels", "resume", "loads")},
-    **{name: {"bool"} for name in ("crossovers", "few_tokens", "fuse", "trainable", "convolutions", "quiet")},
+    **{
+        name: {"bool"}
+        for name in ("crossovers", "even", "few_tokens", "fuse", "trainable", "convolutions", "quiet")
+    },
     **{name: {"text"} for name in ("out", "path", "output", "commit", "name")},
     **{name: {"text", "list"} for name in ("input_size", "stride", "padding")},
     **{name: {"fraction"} for name in ("latency_share", "latency_s", "speedup", "seconds", "price")},
