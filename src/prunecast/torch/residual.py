@@ -51,7 +51,7 @@ _ADDING = {
     _ops.linear.default: _Adding(LinearCall, _ops.linear_add_.default),
     _ops.fp8_linear.default: _Adding(Fp8Call, _ops.fp8_linear_add_.default),
 }
-"""Product -> how it is added."""
+"""Operator of a product in a traced graph -> the operator that adds this product to a residual in place."""
 
 
 class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]

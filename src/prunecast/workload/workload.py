@@ -86,7 +86,7 @@ class Workload:
 
     @property
     def has_graph(self) -> bool:
-        """True if the model graph of a pass is known."""
+        """True if the operators between the products (attention, norms, ...) of a pass are known."""
         return any(run.graph is not None for run in self.passes)
 
     @property

@@ -351,7 +351,7 @@ def search_of(
     )
     if calibrate is not None:
         loaded = calibrated(loaded, calibration_of(weights, calibrate))
-    if workload is None and stated and has_model(weights):
+    if workload is None and has_model(weights):
         workload = f"batch:{runs[0].batch}" + ("" if tokens is None else f"x{tokens}")
     runtime = loaded.runtime
     in_model = runtime == "engine" and (workload is not None or loaded.has_graph)

@@ -343,6 +343,9 @@ def read_result(stored: Any, where: str) -> TargetResult:
 
 
 def _memory(stored: Any, side: str) -> tuple[PassMemory, ...]:
-    """Return the stored memory of each pass, `dense` or `pruned`; empty for older results."""
+    """Return the GPU memory that each forward pass of the model needs, as a result file states it.
+
+    `side` is `dense` or `pruned`. Files of versions before 0.2.0 state no memory: the tuple is empty.
+    """
     rows = stored.get("memory", ())
     return tuple(PassMemory(batch=int(row["batch"]), **row[side]["memory_bytes"]) for row in rows)

@@ -45,7 +45,7 @@ class SweepTable(Result):
         return headed({"rows": self.frame_rows()})
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each case, with its speedup over the dense product if the sweep has that."""
+        """Return the rows with `speedup_over_dense`, None for a shape without a row of `dense`."""
         dense_s = dense_seconds(self.rows)
         found = []
         for row in self.rows:

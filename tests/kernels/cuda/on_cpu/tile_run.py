@@ -85,16 +85,7 @@ def run_tiles(
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
     work.into(args)
     write_grid(plan, args)
-    resources = plan.resources
-    grid = Grid(
-        plan.blocks,
-        resources.threads,
-        resources.shared_bytes,
-        cluster=plan.cluster,
-        landing=landing,
-        backwards=backwards,
-        seed=seed,
-    )
+    grid = _grid_of(plan, landing, seed, backwards=backwards)
     run_on_cpu(
         kernel,
         grid,
@@ -166,8 +157,15 @@ def run_fp8(
         output == "bf16",
     ]
     c_map = np.array(facts + [0] * (16 - len(facts)), np.uint64)
+    grid = _grid_of(plan, landing, seed, backwards=backwards)
+    run_on_cpu(kernel, grid, [args, c_map], [*arrays.values(), c.whole])
+    assert not arrays["counters"].any(), "counters of split tiles must be zero again"
+
+
+def _grid_of(plan: KernelPlan, landing: str, seed: int, *, backwards: bool) -> Grid:
+    """The launch of a plan, with the order of copies and blocks that a test asks for."""
     resources = plan.resources
-    grid = Grid(
+    return Grid(
         plan.blocks,
         resources.threads,
         resources.shared_bytes,
@@ -176,8 +174,6 @@ def run_fp8(
         backwards=backwards,
         seed=seed,
     )
-    run_on_cpu(kernel, grid, [args, c_map], [*arrays.values(), c.whole])
-    assert not arrays["counters"].any(), "counters of split tiles must be zero again"
 
 
 def _map_of_c(plan: KernelPlan, c: Rows, *, gated: bool) -> np.ndarray:

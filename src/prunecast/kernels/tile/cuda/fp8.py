@@ -34,7 +34,9 @@ def _check(plan: KernelPlan) -> None:
 
 
 class Fp8TileOperator(TileOperator):
-    """A plan of the tile kernel with fp8 operands on one device."""
+    """The compiled tile kernel for one plan on one GPU, with A and B in fp8 (e4m3) and a scale per row and
+    token in the epilogue.
+    """
 
     name = "the fp8 tile kernel"
 

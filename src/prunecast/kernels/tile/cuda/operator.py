@@ -111,7 +111,7 @@ class BoxMaps:
         return self.at(place).address
 
     def at(self, place: tuple[int, int]) -> _Kept:
-        """Return the tensor map for the matrix at a `Place`."""
+        """Return the TMA tensor map for the matrix at a `Place` (device pointer, bytes of a row)."""
         found = self._kept.get(place)
         return self._encoded(Place(*place)) if found is None else found
 

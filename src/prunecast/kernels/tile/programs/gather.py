@@ -58,71 +58,63 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     """Return the producer, which loads weights in whole stages and prefetches indices to hide
     their latency.
     """
-    if config.dtype == "fp8":
-        return _box_producer(config, multicast)
     row_bytes = config.shape.block_n * config.element_bytes
-    stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
-    index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
-    gathers = copies(16 * row_bytes // PRODUCER_WARPS)
-    indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
-    return WarpProgram(
-        role="producer",
-        warps=PRODUCER_WARPS,
-        start=(Instruction(Op.ISSUE, issue=20, charges=_set_up(config)),),
-        begin=(
-            Instruction(Op.ISSUE, issue=10, charges=(Charge("next_item_wait"),)),
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
-            Instruction(Op.WAIT_LOAD),
-        ),
-        step=(
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
-            # Each lane computes four row addresses per step of 64 columns, and an offset for every copy
-            Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
-            Instruction(Op.WAIT_EMPTY),
-            Instruction(Op.COPY_A, stage_bytes, leader=True, multicast=multicast),
-            Instruction(
-                Op.GATHER_B,
-                row_bytes,
-                gathers,
-                per_k16=True,
-                operand_bytes=_copy_overhead(config).bytes,
-                charges=_copy_overhead(config).charges,
-            ),
-            Instruction(Op.ISSUE, issue=0, per_k16=True, charges=_waits(config)),
-            Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
-            *_edge(config),
-        ),
+    copy_a = Instruction(
+        Op.COPY_A,
+        config.weight_bytes_per_k16 * config.shape.block_k // 16,
+        leader=True,
+        multicast=multicast,
     )
-
-
-def _box_producer(config: TileConfig, multicast: int) -> WarpProgram:
-    """Return the producer of fp8 tiles: one thread requests a box of the tokens for each run of columns."""
-    stage_bytes = config.weight_bytes_per_k16 * config.shape.block_k // 16
-    row_bytes = config.shape.block_n * config.element_bytes
-    index_bytes = 16 * INDEX_BYTES // RUN
-    return WarpProgram(
-        role="producer",
-        warps=PRODUCER_WARPS,
-        start=(Instruction(Op.ISSUE, issue=20, charges=_set_up(config)),),
-        begin=(
-            Instruction(Op.ISSUE, issue=10, charges=(Charge("next_item_wait"),)),
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
-            Instruction(Op.WAIT_LOAD),
-        ),
-        step=(
+    overhead = _copy_overhead(config)
+    if config.dtype == "fp8":
+        index_bytes = 16 * INDEX_BYTES // RUN
+        # One thread requests a box of the tokens for each run of columns
+        step: tuple[Instruction, ...] = (
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=STAGES_AHEAD),
             Instruction(Op.ISSUE, issue=20, leader=True),
             Instruction(Op.WAIT_EMPTY),
-            Instruction(Op.COPY_A, stage_bytes, leader=True, multicast=multicast),
+            copy_a,
             Instruction(
                 Op.GATHER_B,
                 row_bytes,
                 1,
                 per_k16=True,
-                operand_bytes=_copy_overhead(config).bytes,
-                charges=_copy_overhead(config).charges,
+                operand_bytes=overhead.bytes,
+                charges=overhead.charges,
             ),
+        )
+    else:
+        index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
+        gathers = copies(16 * row_bytes // PRODUCER_WARPS)
+        indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
+        step = (
+            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
+            # Each lane computes four row addresses per step of 64 columns, and an offset for every copy
+            Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
+            Instruction(Op.WAIT_EMPTY),
+            copy_a,
+            Instruction(
+                Op.GATHER_B,
+                row_bytes,
+                gathers,
+                per_k16=True,
+                operand_bytes=overhead.bytes,
+                charges=overhead.charges,
+            ),
+            Instruction(Op.ISSUE, issue=0, per_k16=True, charges=_waits(config)),
+            Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
+            *_edge(config),
+        )
+    return WarpProgram(
+        role="producer",
+        warps=PRODUCER_WARPS,
+        start=(Instruction(Op.ISSUE, issue=20, charges=_set_up(config)),),
+        begin=(
+            Instruction(Op.ISSUE, issue=10, charges=(Charge("next_item_wait"),)),
+            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
+            Instruction(Op.WAIT_LOAD),
         ),
+        step=step,
     )
 
 
