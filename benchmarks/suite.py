@@ -18,7 +18,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.balanced.cuda.operator import BalancedOperator
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin
-from prunecast.kernels.device.form import ARCH, build_fill
+from prunecast.kernels.device.compile_inputs import ARCH, build_fill
 from prunecast.kernels.small_n.cuda.records import SmallOperator
 from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
@@ -46,12 +46,12 @@ def plans_of(suite: Suite) -> Iterator[KernelPlan]:
 def build(plan: KernelPlan) -> CompiledKernel | None:
     """The cubin of a plan, in the cache; None where no kernel of the project runs it."""
     if plan.kernel == "small-n":
-        return SmallOperator.form(plan).build(ARCH)
+        return SmallOperator.compile_inputs(plan).build(ARCH)
     if plan.kernel == "balanced":
-        return BalancedOperator.form(plan).build(BALANCED_ARCH)
+        return BalancedOperator.compile_inputs(plan).build(BALANCED_ARCH)
     if plan.tensor == "sparse-wgmma":
-        return SparseOperator.form(plan).build()
-    return TileOperator.form(plan).build() if plan.tensor == "wgmma" else None
+        return SparseOperator.compile_inputs(plan).build()
+    return TileOperator.compile_inputs(plan).build() if plan.tensor == "wgmma" else None
 
 
 def build_all(plans: Iterable[KernelPlan]) -> None:

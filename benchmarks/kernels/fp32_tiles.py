@@ -19,7 +19,7 @@ import numpy as np
 from prunecast.choice import configs_of, fastest_plan, plan_with
 from prunecast.hardware import load_gpu
 from prunecast.kernels import compile, plan_dense
-from prunecast.kernels.device.form import ARCH
+from prunecast.kernels.device.compile_inputs import ARCH
 from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
@@ -77,7 +77,7 @@ def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     }
     ours["stspmm"] = fastest_plan("stspmm", tiles, n, "fp32", gpu)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda plan: FfmaOperator.form(plan).build(ARCH), ours.values()))
+        list(pool.map(lambda plan: FfmaOperator.compile_inputs(plan).build(ARCH), ours.values()))
     plans = dict(ours)
     plans["dense"] = plan_dense(m, k, n, "fp32", gpu)
     elements = parse_pattern("unstructured")

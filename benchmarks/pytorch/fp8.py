@@ -133,14 +133,14 @@ def build() -> None:
         for change in ("", "GLU", "RESIDUAL"):
             for bias in (False, True):
                 for output in ("bf16", "fp16"):
-                    Fp8TileOperator.form(
+                    Fp8TileOperator.compile_inputs(
                         made["fp8 tiles"],
                         bias=bias,
                         output=output,
                         activation="silu" if change == "GLU" else "none",
                         changes={"GLU": 0, "TOKEN_MAJOR": 1, **({change: 1} if change else {})},
                     ).build()
-        TileOperator.form(made["bf16 tiles"], changes={"TOKEN_MAJOR": 1}).build()
+        TileOperator.compile_inputs(made["bf16 tiles"], changes={"TOKEN_MAJOR": 1}).build()
         print(cluster_of.name, made["fp8 tiles"].cluster, str(made["bf16 tiles"].config), flush=True)
 
 

@@ -132,7 +132,7 @@ def build(name: str, images: int, gpu: str) -> None:
         for call in module._launches:
             layouts = [layout_of(image) for image in product.images]
             plan, _ = conv_plan(product.tile_map, call.grid, "fp16", product.gpu, layouts)
-            form = TileOperator.form(
+            form = TileOperator.compile_inputs(
                 plan, activation=module.activation, bias=product.fp32_bias is not None, changes={}
             )
             forms.add(form.build().cubin.name)

@@ -13,8 +13,8 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
 from prunecast.kernels.device import operator as device_operator
 from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.compile_inputs import CompileInputs
 from prunecast.kernels.device.experts import experts as device_experts
-from prunecast.kernels.device.form import Form
 from prunecast.kernels.device.transpose import transpose as device_transpose
 from prunecast.kernels.device.transpose.transpose import GATHER_ARGS, NORM_ARGS, TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
@@ -195,7 +195,7 @@ def emulated(monkeypatch, tmp_path_factory):
         return Built(Loaded(form.entry, form.source, dict(form.defines), cluster, tuple(form.includes)))
 
     source = DEVICE / "transpose" / "transpose_rows.cu"
-    monkeypatch.setattr(Form, "build", built)
+    monkeypatch.setattr(CompileInputs, "build", built)
     monkeypatch.setattr(
         device_transpose,
         "build_transpose",

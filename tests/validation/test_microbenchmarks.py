@@ -3,7 +3,7 @@
 import pytest
 
 from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.device.form import ARCH
+from prunecast.kernels.device.compile_inputs import ARCH
 from prunecast.validation.measure.sources import DEPTHS, MICROBENCHMARKS, ROW_BYTES, WIDTHS
 
 pytest.importorskip("cuda.bindings.nvrtc")

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
+from prunecast.kernels.device.compile_inputs import ACTIVATIONS
 from prunecast.kernels.device.compiled import compile_plan
 from prunecast.kernels.device.conv_input import ConvOperator, grid_of
-from prunecast.kernels.device.form import ACTIVATIONS
 from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.table import KERNELS
 from prunecast.plan.kernel_plan import KernelPlan

@@ -8,7 +8,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels.device import build
 from prunecast.kernels.device.build import SOURCES, KernelBuildError, compile_cubin
-from prunecast.kernels.device.form import ARCH, build_fill
+from prunecast.kernels.device.compile_inputs import ARCH, build_fill
 from prunecast.kernels.tile.cuda.operator import SOURCES as TILE_SOURCES
 from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.plan.kernel_plan import KernelPlan
@@ -29,7 +29,7 @@ def plan(form: tuple[int, int], dtype: str = "fp16") -> KernelPlan:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_has_the_resources_of_its_plan(form: tuple[int, int], dtype: str) -> None:
     p = plan(form, dtype)
-    kernel = TileOperator.form(p).build()  # threads and shared memory are checked by the source
+    kernel = TileOperator.compile_inputs(p).build()  # threads and shared memory are checked by the source
     assert kernel.registers == p.resources.registers_per_thread == 168
     assert kernel.spill_bytes == 0
     assert kernel.shared_bytes == 0
@@ -38,7 +38,7 @@ def test_every_form_has_the_resources_of_its_plan(form: tuple[int, int], dtype: 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_bias_and_activation_do_not_spill(activation: str) -> None:
     p = plan((128, 256), "bf16")
-    assert TileOperator.form(p, activation=activation, bias=True).build().spill_bytes == 0
+    assert TileOperator.compile_inputs(p, activation=activation, bias=True).build().spill_bytes == 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -46,7 +46,7 @@ def test_every_multiplication_takes_all_tokens(form: tuple[int, int]) -> None:
     """Two whole steps of 4 groups of 16 columns, and a last one of a loop and one more; see consumer."""
     p = plan(form)
     part = form[1] if form[0] == 128 else form[1] // 2
-    found = opcodes(TileOperator.form(p).build().cubin)
+    found = opcodes(TileOperator.compile_inputs(p).build().cubin)
     assert found[f"HGMMA.64x{part}x16.F32"] == 4 + 4 + 2
     assert sum(n for name, n in found.items() if name.startswith("HGMMA")) == 4 + 4 + 2
     assert found["LDL"] == found["STL"] == 0
@@ -54,14 +54,14 @@ def test_every_multiplication_takes_all_tokens(form: tuple[int, int]) -> None:
 
 def test_c_leaves_by_the_copy_engine_or_16_bytes_at_a_time() -> None:
     p = plan((128, 256))
-    found = opcodes(TileOperator.form(p).build().cubin)
+    found = opcodes(TileOperator.compile_inputs(p).build().cubin)
     assert any(name.startswith("UTMASTG") for name in found)
     assert any(name.startswith("STG") and ".128" in name for name in found)
 
 
 def test_the_producer_copies_16_bytes_at_a_time() -> None:
     p = plan((128, 256))
-    found = opcodes(TileOperator.form(p).build().cubin)
+    found = opcodes(TileOperator.compile_inputs(p).build().cubin)
     copies = {name: n for name, n in found.items() if name.startswith("LDGSTS")}
     assert copies
     assert all(".128" in name for name in copies)
@@ -69,7 +69,7 @@ def test_the_producer_copies_16_bytes_at_a_time() -> None:
 
 def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> None:
     p = plan((128, 128))
-    wrong = TileOperator.form(p, changes={"PLAN_SHARED_BYTES": p.resources.shared_bytes + 16})
+    wrong = TileOperator.compile_inputs(p, changes={"PLAN_SHARED_BYTES": p.resources.shared_bytes + 16})
     with pytest.raises(KernelBuildError, match="another amount of shared memory"):
         wrong.build()
 
@@ -126,7 +126,7 @@ def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
 
 def test_an_unknown_activation_is_refused() -> None:
     with pytest.raises(BadInput, match="activation must be one of none, relu, gelu"):
-        TileOperator.form(plan((128, 256)), activation="tanh")
+        TileOperator.compile_inputs(plan((128, 256)), activation="tanh")
 
 
 @pytest.mark.parametrize("most", [0, 64])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.compile
 def test_forms_of_wgmma(form: tuple[int, int], stride: int) -> None:
     grid = grid_of(height=9, stride=stride)
     plan = replace(plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, *form), source=grid)
-    made = TileOperator.form(plan, activation="relu", bias=True)
+    made = TileOperator.compile_inputs(plan, activation="relu", bias=True)
     assert (made.defines["BORDER"], made.defines.get("STRIDED", 0)) == (1, stride - 1)
     kernel = made.build()
     assert (kernel.registers, kernel.spill_bytes) == (168, 0)
@@ -29,7 +29,7 @@ def test_forms_of_wgmma(form: tuple[int, int], stride: int) -> None:
 def test_forms_of_wgmma_with_a_second_input(form: tuple[int, int]) -> None:
     grid = grid_of(second=24)
     plan = replace(plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, *form), source=grid)
-    kernel = TileOperator.form(plan, activation="relu", bias=True).build()
+    kernel = TileOperator.compile_inputs(plan, activation="relu", bias=True).build()
     assert (kernel.registers, kernel.spill_bytes) == (168, 0)
 
 
@@ -47,4 +47,4 @@ def test_forms_of_mma(arch: str, gpu: str, form: tuple[int, int], stride: int) -
     grid = grid_of(height=9, stride=stride)
     product = mma_plans.plan_of(tiles_of(grid, 2 * form[0], form[0]), grid.n, form, gpu=gpu)
     plan = replace(product, source=grid)
-    assert MmaOperator.form(plan, activation="relu", bias=True).build(arch).spill_bytes == 0
+    assert MmaOperator.compile_inputs(plan, activation="relu", bias=True).build(arch).spill_bytes == 0

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device import launch as launch_module
-from prunecast.kernels.device.form import FillRows
+from prunecast.kernels.device.compile_inputs import FillRows
 from prunecast.kernels.device.launch import LaunchError, Place, PreparedLaunch
 from prunecast.kernels.device.transpose import transpose
 from prunecast.kernels.device.transpose.transpose import Rows, transpose_args, transpose_launch

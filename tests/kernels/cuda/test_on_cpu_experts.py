@@ -247,7 +247,7 @@ FORMS = [(128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (
 def test_products_of_experts_compile_without_spills(form, changes):
     pytest.importorskip("cuda.bindings.nvrtc")
     plan = plan_of(ragged_map(form[0], shuffled=False), 200, *form)
-    assert TileOperator.form(plan, changes={"GROUPED": 1, **changes}).build().spill_bytes == 0
+    assert TileOperator.compile_inputs(plan, changes={"GROUPED": 1, **changes}).build().spill_bytes == 0
 
 
 @pytest.mark.parametrize("changes", [{"BF16": 1, "ACTIVATION": 3}, {"SHARES_FP32": 1}])

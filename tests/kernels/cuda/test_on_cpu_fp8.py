@@ -174,7 +174,7 @@ def test_tiles_must_keep_whole_runs() -> None:
     other = TileMap(column_index=columns, **{name: getattr(tiles, name) for name in names})
     assert (Fp8TileOperator.records(fp8_plan(tiles, 128)).arrays["columns"] % 32 == 0).all()
     with pytest.raises(BadInput, match="runs of 32"):
-        Fp8TileOperator.form(fp8_plan(other, 128))
+        Fp8TileOperator.compile_inputs(fp8_plan(other, 128))
 
 
 @pytest.mark.compile
@@ -183,7 +183,7 @@ def test_tiles_must_keep_whole_runs() -> None:
 def test_it_has_the_resources_of_its_plan(cluster: int, bias: bool, change: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     plan = fp8_plan(run_map(), 256, cluster=cluster)
-    kernel = Fp8TileOperator.form(
+    kernel = Fp8TileOperator.compile_inputs(
         plan,
         bias=bias,
         activation="silu" if change == "GLU" else "none",

@@ -10,7 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.cuda.operator import BalancedOperator
 from prunecast.kernels.device import operator as device_operator
-from prunecast.kernels.device.form import Form
+from prunecast.kernels.device.compile_inputs import CompileInputs
 from prunecast.kernels.device.operator import Call
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SmallOperator
 from prunecast.kernels.tile.cuda.mma import operator as mma_operator
@@ -45,7 +45,7 @@ def on_host(monkeypatch):
     monkeypatch.setattr(device_operator, "arch_of", lambda _: "")
     monkeypatch.setattr(device_operator, "build_fill", lambda *_, **__: ctypes)  # has no cubin
     monkeypatch.setattr(ctypes, "cubin", None, raising=False)
-    monkeypatch.setattr(Form, "build", lambda *_: ctypes)
+    monkeypatch.setattr(CompileInputs, "build", lambda *_: ctypes)
     monkeypatch.setattr(
         device_operator, "load_function", lambda _, entry, *__: FILL if entry == "fill_rows" else TILES
     )

@@ -30,7 +30,9 @@ def plan_of(block_m: int, n: int, dtype: str = "fp16") -> KernelPlan:
 @pytest.mark.parametrize("block_m", HEIGHTS)
 def test_every_architecture_takes_the_widest_form(arch: str, block_m: int) -> None:
     plan = plan_of(block_m, 64)
-    kernel = SmallOperator.form(plan).build(arch)  # shared memory and threads are checked by the source
+    kernel = SmallOperator.compile_inputs(plan).build(
+        arch
+    )  # shared memory and threads are checked by the source
     assert kernel.registers <= plan.resources.registers_per_thread
     assert kernel.spill_bytes == kernel.shared_bytes == 0
 
@@ -41,7 +43,7 @@ def test_every_form_that_may_be_chosen_keeps_its_registers(n: int) -> None:
     tiles = ragged_map(64)
     for form in _small_n_configs(tiles, n, "bf16", GPU):
         plan = _plan_small_n(tiles, n, "bf16", GPU, config=form)
-        kernel = SmallOperator.form(plan, activation="gelu", bias=True).build("sm_90a")
+        kernel = SmallOperator.compile_inputs(plan, activation="gelu", bias=True).build("sm_90a")
         assert kernel.spill_bytes == 0, form
 
 
@@ -53,7 +55,9 @@ def test_every_form_writes_c_token_major_within_its_registers(n: int, activation
     tiles = ragged_map(64)
     for form in _small_n_configs(tiles, n, "fp16", GPU):
         plan = _plan_small_n(tiles, n, "fp16", GPU, config=form)
-        made = SmallOperator.form(plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1})
+        made = SmallOperator.compile_inputs(
+            plan, activation=activation, bias=bias, changes={"TOKEN_MAJOR": 1}
+        )
         assert made.build("sm_90a").spill_bytes == 0, form
 
 
@@ -64,7 +68,7 @@ def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: 
         if occupancy(said, GPU).blocks_per_sm == 0:
             continue
         plan = _plan_small_n(ragged_map(64), n, "fp16", GPU, config=form)
-        took = SmallOperator.form(plan).build("sm_90a").registers
+        took = SmallOperator.compile_inputs(plan).build("sm_90a").registers
         real = said._replace(registers_per_thread=took)
         assert occupancy(said, GPU).blocks_per_sm == occupancy(real, GPU).blocks_per_sm, (form, took)
         assert launch_context(plan, GPU).fit == occupancy(said, GPU)
@@ -75,7 +79,7 @@ def test_as_many_blocks_lie_on_an_sm_as_registers_say_that_the_compiler_took(n: 
 def test_every_width_multiplies_and_copies_as_its_plan_says(n: int, dtype: str, activation: str) -> None:
     """16 x 8 x 16 products: block_m / 16 of them for every 8 tokens of a k16, in a loop."""
     plan = plan_of(64, n, dtype)
-    kernel = SmallOperator.form(plan, activation=activation, bias=True).build("sm_90a")
+    kernel = SmallOperator.compile_inputs(plan, activation=activation, bias=True).build("sm_90a")
     assert kernel.spill_bytes == 0
     found = opcodes(kernel.cubin)
     products = sum(count for name, count in found.items() if name.startswith("HMMA.16816"))
@@ -86,11 +90,11 @@ def test_every_width_multiplies_and_copies_as_its_plan_says(n: int, dtype: str, 
 
 
 def test_a_plan_with_fewer_registers_is_refused() -> None:
-    form = SmallOperator.form(plan_of(64, 64))._replace(registers=64)
+    form = SmallOperator.compile_inputs(plan_of(64, 64))._replace(registers=64)
     with pytest.raises(KernelBuildError, match="registers on sm_90a"):
         form.build("sm_90a")
 
 
 def test_other_plans_are_refused() -> None:
     with pytest.raises(BadInput, match="its own plans"):
-        SmallOperator.form(fastest_plan("stspmm", ragged_map(64), 16, "fp16", GPU))
+        SmallOperator.compile_inputs(fastest_plan("stspmm", ragged_map(64), 16, "fp16", GPU))

@@ -53,7 +53,7 @@ def test_the_images_mean_what_the_plan_means(cluster: int, n: int, clusters: int
 def test_it_has_the_resources_of_its_plan(cluster: int, dtype: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster, dtype)
-    kernel = TileOperator.form(p).build()  # threads and shared memory are checked by the source
+    kernel = TileOperator.compile_inputs(p).build()  # threads and shared memory are checked by the source
     assert kernel.registers == p.resources.registers_per_thread == 168
     assert kernel.spill_bytes == 0
     assert kernel.shared_bytes == 0
@@ -67,7 +67,7 @@ def test_it_has_the_resources_of_its_plan(cluster: int, dtype: str) -> None:
 def test_bias_and_activation_do_not_spill(cluster: int, activation: str, bias: bool) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster, "bf16")
-    assert TileOperator.form(p, activation=activation, bias=bias).build().spill_bytes == 0
+    assert TileOperator.compile_inputs(p, activation=activation, bias=bias).build().spill_bytes == 0
 
 
 @pytest.mark.compile
@@ -76,7 +76,7 @@ def test_every_multiplication_takes_all_rows(cluster: int) -> None:
     """Two whole steps of 4 groups of 16 columns, and a last one of a loop and one more; see consumer."""
     pytest.importorskip("cuda.bindings.nvrtc")
     p = plan(cluster)
-    found = opcodes(TileOperator.form(p).build().cubin)
+    found = opcodes(TileOperator.compile_inputs(p).build().cubin)
     assert found["HGMMA.64x256x16.F32"] == 4 + 4 + 2
     assert sum(n for name, n in found.items() if name.startswith("HGMMA")) == 4 + 4 + 2
     assert found["LDL"] == found["STL"] == 0
@@ -85,7 +85,7 @@ def test_every_multiplication_takes_all_rows(cluster: int) -> None:
 @pytest.mark.compile
 def test_only_a_cluster_copies_to_its_neighbour_and_without_a_fence_on_the_way() -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
-    alone, together = (opcodes(TileOperator.form(plan(c)).build().cubin) for c in (1, 2))
+    alone, together = (opcodes(TileOperator.compile_inputs(plan(c)).build().cubin) for c in (1, 2))
     assert alone["UBLKCP.S.G.MULTICAST"] == 0
     assert together["UBLKCP.S.G.MULTICAST"] > 0
     # One for each of the two meetings of the cluster, none where slots are given back

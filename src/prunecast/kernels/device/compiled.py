@@ -24,7 +24,7 @@ class CompiledPlan:
     kind : operator of the plan's kernel
     packed : of `kind.pack`
     bias : (M,) fp32 or None
-    options : `FormOptions` without the bias
+    options : `CompileOptions` without the bias
 
     Attributes
     ----------
@@ -101,5 +101,7 @@ def compile_plan(
     if not cp.cuda.is_available():
         raise BadInput(f"{kind.name} needs an NVIDIA GPU, none is available")
     check_weights(plan, weights, bias)
-    kind.form(plan, bias=bias is not None, **options)  # refuses other plans before weights are packed
+    kind.compile_inputs(
+        plan, bias=bias is not None, **options
+    )  # refuses other plans before weights are packed
     return CompiledPlan(kind, plan, kind.pack(plan, weights), bias, **options)

@@ -1,6 +1,6 @@
 """`Operator`: the kernel of a plan on one device, launched on addresses; each kernel has a subclass.
 
-A subclass is data about its kernel: form to compile, places of the packed weights, records of a plan, and how
+A subclass is data about its kernel: what to compile, places of the packed weights, records of a plan, and how
 addresses are written into the argument. Layers for torch and `kernels.compile` launch through it.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import FillRows, Form, FormOptions, build_fill
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, FillRows, build_fill
 from prunecast.kernels.device.launch import (
     DeviceArray,
     Place,
@@ -57,24 +57,24 @@ class Operator:
     packed : of `records` or `pack`
     clock : address of four uint64, written by every launch: cycles and nanoseconds at its start and end on
         one SM; 0 for none
-    options : `FormOptions`
+    options : `CompileOptions`
 
     Raises
     ------
-    BadInput : no form of the kernel runs the plan, or the device cannot run it
+    BadInput : the kernel cannot run the plan, or the device cannot run it
     KernelBuildError : the kernel cannot be built
     """
 
     name: ClassVar[str]
     """Name of the kernel in error messages."""
-    form: ClassVar[Callable[..., Form]]
-    """`(plan, **FormOptions)` -> form to compile; raises BadInput for plans of other kernels."""
+    compile_inputs: ClassVar[Callable[..., CompileInputs]]
+    """`(plan, **CompileOptions)` -> what to compile; raises BadInput for plans of other kernels."""
     slab: ClassVar[Callable[..., Slab]]
     """Plan -> order in which a k-step of packed weights holds the elements of its tile of A."""
     records: ClassVar[Callable[..., Packed]]
     """Plan -> what a launch reads in addition to weights, bias and B."""
     writes_tokens: ClassVar[bool] = False
-    """Whether a form exists that writes C token-major, and gated units and residual sums."""
+    """Whether a variant exists that writes C token-major, and gated units and residual sums."""
     takes_one: ClassVar[bool] = False
     """Whether B may have one token; otherwise its tokens are whole groups of 16 bytes."""
     heads: ClassVar[str] = ""
@@ -117,13 +117,13 @@ class Operator:
         *,
         device: int,
         clock: int = 0,
-        **options: Unpack[FormOptions],
+        **options: Unpack[CompileOptions],
     ) -> None:
         capability, runs_on = capability_of(device), self.runs_on(plan)
         if capability not in runs_on:
             wanted = f"compute capability {runs_on.start / 10}"
             raise BadInput(f"{self.name} needs {wanted}, device {device} has {capability / 10}")
-        form, resources = self.form(plan, **options), plan.resources
+        inputs, resources = self.compile_inputs(plan, **options), plan.resources
         self.plan, self.device, self.changes = plan, device, dict(options.get("changes") or {})
         room = {name: np.zeros(count, dtype) for name, (count, dtype) in packed.workspace.items()}
         self.arrays = {name: DeviceArray(values) for name, values in {**packed.arrays, **room}.items()}
@@ -142,7 +142,7 @@ class Operator:
         self._lock = Lock()
         arguments = [self._args.ctypes.data, *[0] * self.maps]
         self._function = load_function(
-            form.build(arch_of(device)).cubin, form.entry, resources.shared_bytes, device
+            inputs.build(arch_of(device)).cubin, inputs.entry, resources.shared_bytes, device
         )
         self._launch = PreparedLaunch(
             self._function,
@@ -155,7 +155,7 @@ class Operator:
         self._has_blocks = packed.blocks > 0
         self._fill = self._fill_of(packed, options) if packed.unwritten.size else None
 
-    def _fill_of(self, packed: Packed, options: FormOptions) -> FillRows:
+    def _fill_of(self, packed: Packed, options: CompileOptions) -> FillRows:
         """Return the launch that writes the rows of C in no tile."""
         rows = self.arrays["unwritten"] = DeviceArray(packed.unwritten)
         cubin = build_fill(

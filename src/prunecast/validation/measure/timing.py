@@ -15,7 +15,7 @@ import cupy as cp
 import numpy as np
 
 from prunecast.kernels.device.build import compile_cubin
-from prunecast.kernels.device.form import ARCH
+from prunecast.kernels.device.compile_inputs import ARCH
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.measure.timer import Contestant, Sample, Timer
 

@@ -26,7 +26,7 @@ def plan(n: int, dtype: str = "fp32", sparsity: float = 0.75, m: int = 4096):
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("n", [1, 256])
 def test_it_compiles_everywhere(n, arch):
-    kernel = BalancedOperator.form(plan(n)).build(arch)
+    kernel = BalancedOperator.compile_inputs(plan(n)).build(arch)
     assert kernel.spill_bytes == 0
     assert kernel.shared_bytes == 0
     assert kernel.registers <= plan(n).resources.registers_per_thread
@@ -35,17 +35,22 @@ def test_it_compiles_everywhere(n, arch):
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("n", [1, 64, 2048])
 def test_halves_compile_with_bias_and_gelu(n, dtype):
-    assert BalancedOperator.form(plan(n, dtype), activation="gelu", bias=True).build("sm_90").spill_bytes == 0
+    assert (
+        BalancedOperator.compile_inputs(plan(n, dtype), activation="gelu", bias=True)
+        .build("sm_90")
+        .spill_bytes
+        == 0
+    )
 
 
 @pytest.mark.parametrize("n", [8, 64, 256, 2048])
 @pytest.mark.parametrize("sparsity", [0.5, 0.75, 0.9])
 def test_every_form_that_is_planned_compiles(sparsity, n):
-    assert BalancedOperator.form(plan(n, sparsity=sparsity)).build("sm_90").spill_bytes == 0
+    assert BalancedOperator.compile_inputs(plan(n, sparsity=sparsity)).build("sm_90").spill_bytes == 0
 
 
 def test_b_is_read_16_bytes_at_a_time_and_copied_asynchronously():
-    found = opcodes(BalancedOperator.form(plan(256)).build("sm_90").cubin)
+    found = opcodes(BalancedOperator.compile_inputs(plan(256)).build("sm_90").cubin)
     assert found["LDS.128"] > 16
     assert any(name.startswith("LDGSTS") and ".128" in name for name in found)
     assert found["LDL"] == found["STL"] == 0

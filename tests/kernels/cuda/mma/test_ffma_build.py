@@ -30,7 +30,7 @@ def test_every_architecture_takes_every_form(
     form: tuple[int, int], arch: str, activation: str, bias: bool
 ) -> None:
     p = plan(form, arch)
-    kernel = FfmaOperator.form(p, activation=activation, bias=bias).build(arch)
+    kernel = FfmaOperator.compile_inputs(p, activation=activation, bias=bias).build(arch)
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     assert kernel.registers <= p.resources.registers_per_thread
     assert not any(name.startswith("HMMA") for name in opcodes(kernel.cubin))
@@ -39,6 +39,6 @@ def test_every_architecture_takes_every_form(
 def test_other_plans_are_refused() -> None:
     a100 = load_gpu("a100-sxm4-80gb")
     with pytest.raises(BadInput, match="runs tiles on CUDA cores, got tf32"):
-        FfmaOperator.form(fastest_plan("stspmm", ragged_map(64), 64, "tf32", a100))
+        FfmaOperator.compile_inputs(fastest_plan("stspmm", ragged_map(64), 64, "tf32", a100))
     with pytest.raises(BadInput, match="activation must be one of"):
-        FfmaOperator.form(plan((64, 64)), activation="tanh")
+        FfmaOperator.compile_inputs(plan((64, 64)), activation="tanh")

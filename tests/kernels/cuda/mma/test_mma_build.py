@@ -44,7 +44,7 @@ def products(p: KernelPlan) -> int:
 def test_every_architecture_takes_the_forms_of_its_plans(arch: str, gpu: str, form: tuple[int, int]) -> None:
     """No spills, as many blocks on an SM as the plan has, and a product for every 16 x 8 x 16."""
     p = plan(form, gpu)
-    kernel = MmaOperator.form(p).build(arch)  # shared memory and threads are checked by the source
+    kernel = MmaOperator.compile_inputs(p).build(arch)  # shared memory and threads are checked by the source
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     assert kernel.registers < 256
     compiled = p.resources._replace(registers_per_thread=kernel.registers)
@@ -60,18 +60,18 @@ def test_every_architecture_takes_the_forms_of_its_plans(arch: str, gpu: str, fo
 @pytest.mark.parametrize("form", [*WIDEST, (64, 64)])
 def test_bf16_bias_and_gelu_do_not_spill(arch: str, form: tuple[int, int]) -> None:
     p = plan(form, dtype="bf16")
-    assert MmaOperator.form(p, activation="gelu", bias=True).build(arch).spill_bytes == 0
+    assert MmaOperator.compile_inputs(p, activation="gelu", bias=True).build(arch).spill_bytes == 0
 
 
 @pytest.mark.parametrize("form", [(128, 128), (64, 256)])
 def test_gelu_does_not_spill_without_asynchronous_copies(form: tuple[int, int]) -> None:
     p = plan(form, T4)
-    assert MmaOperator.form(p, activation="gelu", bias=True).build("sm_75").spill_bytes == 0
+    assert MmaOperator.compile_inputs(p, activation="gelu", bias=True).build("sm_75").spill_bytes == 0
 
 
 def test_all_copies_are_of_16_bytes() -> None:
     p = plan((128, 256))
-    found = opcodes(MmaOperator.form(p).build("sm_80").cubin)
+    found = opcodes(MmaOperator.compile_inputs(p).build("sm_80").cubin)
     copies = {name for name in found if name.startswith("LDGSTS")}
     assert copies
     assert all(".128" in name for name in copies)
@@ -79,7 +79,7 @@ def test_all_copies_are_of_16_bytes() -> None:
 
 def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> None:
     p = plan((64, 64))
-    wrong = MmaOperator.form(p, changes={"PLAN_SHARED_BYTES": p.resources.shared_bytes + 16})
+    wrong = MmaOperator.compile_inputs(p, changes={"PLAN_SHARED_BYTES": p.resources.shared_bytes + 16})
     with pytest.raises(KernelBuildError, match="another amount of shared memory"):
         wrong.build("sm_80")
 
@@ -87,10 +87,10 @@ def test_another_amount_of_shared_memory_than_the_plans_does_not_compile() -> No
 def test_other_plans_are_refused() -> None:
     tiles = ragged_map(64)
     with pytest.raises(BadInput, match="runs tile maps on mma and 2:4 on sparse-mma, the plan has wgmma"):
-        MmaOperator.form(fastest_plan("stspmm", tiles, 64, "fp16", load_gpu("h200-sxm")))
+        MmaOperator.compile_inputs(fastest_plan("stspmm", tiles, 64, "fp16", load_gpu("h200-sxm")))
     with pytest.raises(BadInput, match="takes fp16 or bf16"):
-        MmaOperator.form(fastest_plan("stspmm", tiles, 64, "tf32", load_gpu(A100)))
+        MmaOperator.compile_inputs(fastest_plan("stspmm", tiles, 64, "tf32", load_gpu(A100)))
     with pytest.raises(BadInput, match="bf16 needs compute capability"):
-        MmaOperator.form(replace(plan((64, 64), T4), dtype="bf16"))
+        MmaOperator.compile_inputs(replace(plan((64, 64), T4), dtype="bf16"))
     with pytest.raises(BadInput, match="activation must be one of"):
-        MmaOperator.form(plan((64, 64)), activation="tanh")
+        MmaOperator.compile_inputs(plan((64, 64)), activation="tanh")

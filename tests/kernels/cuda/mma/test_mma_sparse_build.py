@@ -47,7 +47,7 @@ def products(p: KernelPlan) -> int:
 def test_every_architecture_takes_the_forms_of_its_plans(arch: str, gpu: str, form: tuple[int, int]) -> None:
     """No spills, as many blocks on an SM as the plan has, and every product on the sparse tensor cores."""
     p = plan(form, gpu)
-    kernel = MmaOperator.form(p).build(arch)  # shared memory and threads are checked by the source
+    kernel = MmaOperator.compile_inputs(p).build(arch)  # shared memory and threads are checked by the source
     assert kernel.spill_bytes == kernel.shared_bytes == 0
     compiled = p.resources._replace(registers_per_thread=kernel.registers)
     spec = load_gpu(gpu)
@@ -60,13 +60,13 @@ def test_every_architecture_takes_the_forms_of_its_plans(arch: str, gpu: str, fo
 @pytest.mark.parametrize("form", [*WIDEST, (64, 64)])
 def test_bf16_bias_and_gelu_do_not_spill(arch: str, gpu: str, form: tuple[int, int]) -> None:
     p = plan(form, gpu, dtype="bf16")
-    assert MmaOperator.form(p, activation="gelu", bias=True).build(arch).spill_bytes == 0
+    assert MmaOperator.compile_inputs(p, activation="gelu", bias=True).build(arch).spill_bytes == 0
 
 
 def test_tokens_and_weights_are_read_whole() -> None:
     """A step of 64: 2 x 8 operands of 8 tokens, four places, twice four fragments; the first again ahead."""
     p = plan((128, 256))
-    found = opcodes(MmaOperator.form(p).build("sm_80").cubin)
+    found = opcodes(MmaOperator.compile_inputs(p).build("sm_80").cubin)
     assert {name: count for name, count in found.items() if name.startswith("LDSM")} == {"LDSM.16.MT88.4": 18}
     copies = {name for name in found if name.startswith("LDGSTS")}
     assert copies
@@ -92,14 +92,14 @@ def test_plans_of_the_planner_run_on_it(gpu: str, height: int) -> None:
 
 def test_other_plans_are_refused() -> None:
     with pytest.raises(BadInput, match="the plan has sparse-wgmma"):
-        MmaOperator.form(replace(plan((64, 64)), tensor="sparse-wgmma"))
+        MmaOperator.compile_inputs(replace(plan((64, 64)), tensor="sparse-wgmma"))
     with pytest.raises(BadInput, match="the plan has mma"):
-        MmaOperator.form(replace(plan((64, 64)), tensor="mma"))
+        MmaOperator.compile_inputs(replace(plan((64, 64)), tensor="mma"))
     in_registers = replace(plan((64, 64)).config, tensor_path="registers")
     with pytest.raises(BadInput, match=r"2:4 needs compute capability 8\.0"):
-        MmaOperator.form(replace(plan((64, 64)), config=in_registers))
+        MmaOperator.compile_inputs(replace(plan((64, 64)), config=in_registers))
     with pytest.raises(BadInput, match="blocks are 128 x 256"):
-        MmaOperator.form(replace(plan((64, 64)), shape=plan((64, 64)).shape._replace(block_k=16)))
+        MmaOperator.compile_inputs(replace(plan((64, 64)), shape=plan((64, 64)).shape._replace(block_k=16)))
 
 
 def test_gpus_without_sparse_tensor_cores_are_refused_when_planning() -> None:

@@ -25,7 +25,7 @@ def run_balanced(
     seed: int = 0,
 ) -> None:
     """Fill C of `operands`; blocks run two at a time. The rest as `build_on_cpu` and `Grid`."""
-    form = BalancedOperator.form(plan, activation=activation, bias=operands.bias is not None)
+    form = BalancedOperator.compile_inputs(plan, activation=activation, bias=operands.bias is not None)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
     images = BalancedOperator.pack(plan, operands.a)
     bias = np.zeros(1, np.float32) if operands.bias is None else operands.bias

@@ -42,7 +42,7 @@ def run_mma(
         operator: type[MmaOperator] = FfmaOperator
     else:
         operator = MmaOperator
-    form, packed = operator.form(plan, **choices), packed_stages(operator, plan, operands.a)
+    form, packed = operator.compile_inputs(plan, **choices), packed_stages(operator, plan, operands.a)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
     records = _mma_records(plan, operator.stages(plan))
     sums = plan.shape.block_m * plan.shape.block_n

@@ -37,7 +37,7 @@ def run_small(
     the product is added to what it holds. So is `gated`, C as (M / 2, tokens) of gate and up that interleave
     in A.
     """
-    form = SmallOperator.form(plan, activation=activation, bias=operands.bias is not None)
+    form = SmallOperator.compile_inputs(plan, activation=activation, bias=operands.bias is not None)
     defines = dict(form.defines)
     if token_major is not None:
         defines |= {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}

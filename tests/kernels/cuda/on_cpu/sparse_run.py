@@ -38,7 +38,9 @@ def run_sparse(
     token_major : C as (tokens, M), to be filled instead, or added to where it is a `residual`
     """
     own = {"TOKEN_MAJOR": 1, "RESIDUAL": int(residual)} if token_major is not None else {}
-    form = SparseOperator.form(plan, activation=activation, bias=operands.bias is not None, changes=own)
+    form = SparseOperator.compile_inputs(
+        plan, activation=activation, bias=operands.bias is not None, changes=own
+    )
     kernel = build_on_cpu(
         form.source, form.entry, form.defines, folder, includes=form.includes, changes=changes
     )

@@ -7,8 +7,8 @@ import numpy as np
 
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
+from prunecast.kernels.device.compile_inputs import ACTIVATIONS
 from prunecast.kernels.device.conv_input import write_grid
-from prunecast.kernels.device.form import ACTIVATIONS
 from prunecast.kernels.device.packing import packed_weights
 from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
@@ -57,7 +57,9 @@ def run_tiles(
         defines = {**(defines or {}), "TOKEN_MAJOR": 1, "RESIDUAL": int(residual)}
     if gated is not None:
         defines = {**(defines or {}), "GLU": 1}
-    form = TileOperator.form(plan, activation=activation, bias=operands.bias is not None, changes=defines)
+    form = TileOperator.compile_inputs(
+        plan, activation=activation, bias=operands.bias is not None, changes=defines
+    )
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
     packed = packed_stages(TileOperator, plan, operands.a)
     work = work_image(plan)
@@ -117,7 +119,7 @@ def run_fp8(
 
     gated : C is (tokens, M / 2), of gate and up that interleave in A
     """
-    form = Fp8TileOperator.form(
+    form = Fp8TileOperator.compile_inputs(
         plan,
         bias=bias is not None,
         output=output,

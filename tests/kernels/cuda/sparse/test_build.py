@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compile
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_has_the_resources_of_its_plan(form: tuple[int, int], dtype: str) -> None:
     p = plan_of(200, form, dtype=dtype)
-    kernel = SparseOperator.form(p).build()  # threads and shared memory are checked by the source
+    kernel = SparseOperator.compile_inputs(p).build()  # threads and shared memory are checked by the source
     assert kernel.registers == p.resources.registers_per_thread == 168
     assert kernel.spill_bytes == 0
     assert kernel.shared_bytes == 0
@@ -31,7 +31,7 @@ def test_every_form_has_the_resources_of_its_plan(form: tuple[int, int], dtype: 
 @pytest.mark.parametrize("form", [(256, 128), (128, 256)])
 def test_bias_and_activation_do_not_spill(form: tuple[int, int], activation: str) -> None:
     p = plan_of(200, form, dtype="bf16")
-    assert SparseOperator.form(p, activation=activation, bias=True).build().spill_bytes == 0
+    assert SparseOperator.compile_inputs(p, activation=activation, bias=True).build().spill_bytes == 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -42,7 +42,7 @@ def test_all_multiplications_are_sparse_and_take_all_tokens(form: tuple[int, int
     groups of rows. 128 rows, one group: three middle steps, the first and the last once.
     """
     p = plan_of(200, form)
-    found = opcodes(SparseOperator.form(p).build().cubin)
+    found = opcodes(SparseOperator.compile_inputs(p).build().cubin)
     multiplications = {name: count for name, count in found.items() if "GMMA" in name}
     expected = {256: 2 * (2 * (3 + 1 + 1)) * 2, 128: 2 * (3 + 2)}[form[0]]
     assert multiplications == {f"HGMMA.SP.64x{form[1]}x32.F32": expected}
@@ -58,15 +58,17 @@ def test_the_plan_of_a_tile_map_with_2_of_4_inside_runs_on_it() -> None:
 
 def test_plans_of_other_kernels_are_refused() -> None:
     with pytest.raises(BadInput, match="the sparse kernel runs 2:4 on wgmma, the plan has wgmma"):
-        SparseOperator.form(dense_plan_of(ragged_map(128), 64, 128, 256))
+        SparseOperator.compile_inputs(dense_plan_of(ragged_map(128), 64, 128, 256))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_split_tiles_add_no_multiplication_and_do_not_spill(form: tuple[int, int]) -> None:
     p = plan_of(200, form, blocks=3, slices=2, dtype="bf16")
     options = {"activation": "gelu", "bias": True}
-    assert SparseOperator.form(p, **options).defines["SPLIT_K"] == 1
-    split, whole = (SparseOperator.form(p, **options, changes={"SPLIT_K": here}).build() for here in (1, 0))
+    assert SparseOperator.compile_inputs(p, **options).defines["SPLIT_K"] == 1
+    split, whole = (
+        SparseOperator.compile_inputs(p, **options, changes={"SPLIT_K": here}).build() for here in (1, 0)
+    )
     assert split.spill_bytes == 0
     found = [
         {name: n for name, n in opcodes(kernel.cubin).items() if name.startswith(("HGMMA", "LDL", "STL"))}
@@ -77,4 +79,4 @@ def test_split_tiles_add_no_multiplication_and_do_not_spill(form: tuple[int, int
 
 def test_an_unknown_activation_is_refused() -> None:
     with pytest.raises(BadInput, match="activation must be one of none, relu, gelu"):
-        SparseOperator.form(plan_of(64, (256, 128)), activation="tanh")
+        SparseOperator.compile_inputs(plan_of(64, (256, 128)), activation="tanh")

@@ -22,7 +22,7 @@ from prunecast.kernels.balanced.layout import (
     vector_layout,
 )
 from prunecast.kernels.device.arrays import OperandSpec
-from prunecast.kernels.device.form import Form, FormOptions, end_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, end_defines
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import PackingMap, gather, to_bits
 from prunecast.kernels.device.tile_stages import Packed
@@ -167,15 +167,15 @@ class BalancedOperator(Operator):
     name = "the balanced kernel"
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         if plan.kernel != "balanced":
             raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
         form = _form_of(plan)
         ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False))
         defines = {**_own_defines(plan, form), **ends, **(options.get("changes") or {})}
         registers = plan.resources.registers_per_thread
-        return Form(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
+        return CompileInputs(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
 
     @staticmethod
     def pack(plan: KernelPlan, weights: Floats) -> Packed:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.form import end_defines
+from prunecast.kernels.device.compile_inputs import end_defines
 from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.tile_stages import Packed

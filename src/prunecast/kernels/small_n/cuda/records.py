@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
@@ -117,8 +117,8 @@ class SmallOperator(Operator):
     """Elements before B in its first word; -1 if they are not in the argument."""
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         if (
             plan.kernel != "small-n"
             or np.any(np.diff(plan.work.block_start) > 1)
@@ -137,7 +137,7 @@ class SmallOperator(Operator):
             ),
         }
         defines, registers = {**own, **plan_defines(plan, **options)}, resources.registers_per_thread
-        return Form(SMALL_SOURCE, "small_n", defines, registers, fewer=True)
+        return CompileInputs(SMALL_SOURCE, "small_n", defines, registers, fewer=True)
 
     @staticmethod
     def stages(plan: KernelPlan) -> TileStages:

@@ -7,7 +7,7 @@ per token of B. Tiles keep columns in runs of `RUN`, each of which is a box of t
 from typing import Any, Unpack
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.operator import Call
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed, uncovered_rows
@@ -41,8 +41,8 @@ class Fp8TileOperator(TileOperator):
     name = "the fp8 tile kernel"
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         _check(plan)
         own = {
             "BLOCK_M": plan.shape.block_m,
@@ -53,7 +53,9 @@ class Fp8TileOperator(TileOperator):
             "TOKEN_MAJOR": 1,
         }
         defines = {**own, **plan_defines(plan, **options)}
-        return Form(SOURCES / TOKEN_SOURCE, "tile_sm90", defines, plan.resources.registers_per_thread)
+        return CompileInputs(
+            SOURCES / TOKEN_SOURCE, "tile_sm90", defines, plan.resources.registers_per_thread
+        )
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import Slab
@@ -185,8 +185,8 @@ class TileOperator(Operator):
     heads = "items"
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         _check_form(plan)
         is_token_form = _is_token_form(plan)
         own = {
@@ -197,7 +197,7 @@ class TileOperator(Operator):
         }
         source = SOURCES / (TOKEN_SOURCE if is_token_form else "tile_sm90.cu")
         registers = plan.resources.registers_per_thread
-        return Form(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
+        return CompileInputs(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:

@@ -12,7 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
@@ -73,8 +73,8 @@ class SparseOperator(Operator):
     name, writes_tokens = "the sparse wgmma kernel", True
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         _check_sparse_form(plan)
         own = {
             "BLOCK_M": plan.shape.block_m,
@@ -84,7 +84,7 @@ class SparseOperator(Operator):
         }
         defines = {**own, **plan_defines(plan, **options)}
         registers = plan.resources.registers_per_thread
-        return Form(SPARSE_SOURCE, "sparse_sm90", defines, registers, includes=(SOURCES,))
+        return CompileInputs(SPARSE_SOURCE, "sparse_sm90", defines, registers, includes=(SOURCES,))
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:

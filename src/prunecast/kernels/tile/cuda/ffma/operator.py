@@ -6,7 +6,7 @@ from typing import Unpack
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
@@ -35,8 +35,8 @@ class FfmaOperator(MmaOperator):
     name = "the fp32 tile kernel"
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         shape, resources = plan.shape, plan.resources
         if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
             raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
@@ -51,7 +51,7 @@ class FfmaOperator(MmaOperator):
             "MOST_REGISTERS": resources.registers_per_thread,
         }
         defines = {**own, **plan_defines(plan, **options)}
-        return Form(SOURCE, "tile_ffma", defines, includes=_INCLUDES, any_arch=True)
+        return CompileInputs(SOURCE, "tile_ffma", defines, includes=_INCLUDES, any_arch=True)
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:

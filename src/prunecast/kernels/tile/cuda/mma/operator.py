@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.form import Form, FormOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.launch import check_resident
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packing import Slab
@@ -53,8 +53,8 @@ class MmaOperator(Operator):
     name = "the mma tile kernel"
 
     @staticmethod
-    def form(plan: KernelPlan, **options: Unpack[FormOptions]) -> Form:
-        """Return the form of a plan. Raises BadInput if no form of this kernel runs it."""
+    def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
+        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
         _check_mma(plan)
         config, shape, resources = compiled_config(plan), plan.shape, plan.resources
         is_async = has_async_copies(plan)
@@ -73,7 +73,7 @@ class MmaOperator(Operator):
             "PIPELINED": int(is_async and config.two_sets),
             "MOST_REGISTERS": min(most_registers, _MOST_REGISTERS),
         }
-        return Form(MMA_SOURCE, "tile_mma", {**own, **plan_defines(plan, **options)})
+        return CompileInputs(MMA_SOURCE, "tile_mma", {**own, **plan_defines(plan, **options)})
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:

@@ -1,4 +1,4 @@
-"""Compiled form of a kernel for a plan: source, preprocessor names and registers.
+"""Compile-time parameters of the kernel of a plan: source, preprocessor names and registers.
 
 Also the kernel `fill_rows.cu`, for rows of C that are in no tile.
 """
@@ -21,8 +21,8 @@ ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "gelu-tanh": 4}
 """Activation -> macro. Kind: CUDA source, `activation.cuh`."""
 
 
-class FormOptions(TypedDict, total=False):
-    """Options in which compiled forms of the same plan differ."""
+class CompileOptions(TypedDict, total=False):
+    """Options in which compiled kernels of the same plan differ."""
 
     activation: str
     """One of `ACTIVATIONS`, applied after the bias."""
@@ -33,8 +33,8 @@ class FormOptions(TypedDict, total=False):
     """Preprocessor names that override those of the plan, for experiments and debugging."""
 
 
-class Form(NamedTuple):
-    """Inputs of the compiler for the kernel of a plan."""
+class CompileInputs(NamedTuple):
+    """Compile-time parameters of one kernel source: the compiler's inputs for a plan."""
 
     source: Path
     entry: str
@@ -51,7 +51,7 @@ class Form(NamedTuple):
     """True if the kernel has no architecture-specific instructions, such as those of `sm_90a`."""
 
     def build(self, arch: str = ARCH) -> CompiledKernel:
-        """Compile the form for an architecture.
+        """Compile the source for an architecture.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Form(NamedTuple):
         return kernel
 
 
-def plan_defines(plan: KernelPlan, **options: Unpack[FormOptions]) -> dict[str, int]:
+def plan_defines(plan: KernelPlan, **options: Unpack[CompileOptions]) -> dict[str, int]:
     """Return the preprocessor names common to all plans: threads, shared memory, convolution, epilogue.
 
     `changes` override them. Raises BadInput for an unknown activation.
