@@ -20,28 +20,16 @@ from prunecast.arguments import checked
 from prunecast.codesign.recipe import Recipe, read_recipe
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.patterns import TileMap
-from prunecast.patterns.sources.weight_set import select_names
-from prunecast.torch.choose_tiles import Choice, choose_tiles
-from prunecast.torch.conv import SparseConv, sparse_convs
-from prunecast.torch.experts import (
-    PARTS,
-    ExpertMatrix,
-    ExpertStack,
-    SparseExperts,
-    are_of_experts,
-    find_experts,
-    per_token,
-)
-from prunecast.torch.feed_forward import FeedForward, GatedMlp, find_feed_forwards
-from prunecast.torch.find import Found, find_layers, is_convolution, is_transposed, matrix_of
+from prunecast.torch.choose_layers import Conversion, choose_layers, without_head
+from prunecast.torch.feed_forward import FeedForward, GatedMlp
+from prunecast.torch.find import find_layers, is_transposed, matrix_of
 from prunecast.torch.fp8 import check_fp8
-from prunecast.torch.layer_plans import ExpertTokens, expert_layouts
-from prunecast.torch.layer_table import check_gpu, dtype_name
-from prunecast.torch.network import Traced, dense_in_planes, ends_of, folded_norms, folds_of, rewrite, trace
+from prunecast.torch.layer_table import dtype_name
+from prunecast.torch.network import Traced, folded_norms, folds_of, rewrite, trace
 from prunecast.torch.network_time import Verdict, read_example, verdict_on, watch_sizes
+from prunecast.torch.pack_layers import PackedLayers, pack_layers
 from prunecast.torch.packed import PackedProduct, ProductRows
-from prunecast.torch.products import Launch, fusable, has_epilogues, joint_launches, pack_launches
+from prunecast.torch.products import Launch, has_epilogues
 from prunecast.torch.sparse_linear import SparseLinear, fuse_dense
 from prunecast.workload.engines import Progress
 from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
@@ -133,7 +121,7 @@ def sparsify(
         LoRA adapter, no layer to convert; the model is then unchanged
     """
     start = time.monotonic()
-    options = _Options(
+    options = Conversion(
         gpu=load_gpu(gpu) if isinstance(gpu, str) else gpu,
         max_tokens=max_tokens,
         sparsity=sparsity,
@@ -157,12 +145,12 @@ def sparsify(
         left.append(f"the network as a whole: {network.why}; convolutions are converted one by one")
     with folded_norms(model, folds_of(network.sites)) as unfold:  # undone if the model cannot be converted
         if sparsity is not None and not target:
-            found, heads = _without_head(model, found)
+            found, heads = without_head(model, found)
             left += heads
         read = read_example(model, network, example, images=max_tokens) if network.sites else None
         if read is not None:  # linear layers of such a network read pixels, as in a ConvNeXt
             options = options._replace(max_tokens=max(max_tokens, min(read.tokens, MOST_TOKENS)))
-        chosen = _choose(model, found, plan, options)
+        chosen = choose_layers(model, found, plan, options)
         left = [line for line in left if line.partition(": ")[0] not in chosen.expert_names]
         if read is not None and only_gains:
             dtype = dtype_name(next(model.parameters()).dtype)
@@ -172,7 +160,7 @@ def sparsify(
                 return _left_dense(model, verdict, left, start, quiet=quiet)
             chosen = chosen if verdict is None else chosen.without(verdict.dense)
         before = _bytes_of(model)
-        packed = _packed(model, found, network, chosen, options)
+        packed = pack_layers(model, found, network, chosen, options)
     _replace_layers(model, network, packed, options)
     if fuse and not trainable and plan.layers:
         fuse_dense(model)
@@ -189,115 +177,7 @@ def sparsify(
     return done
 
 
-class _Options(NamedTuple):
-    """Arguments of `sparsify` that more than one step reads."""
-
-    gpu: GpuSpec
-    max_tokens: int
-    sparsity: float | None
-    squares: Mapping[str, Any] | None
-    target: str | Sequence[str]
-    ignore: str | Sequence[str]
-    fp8: bool
-    """Whether products that fit multiply in fp8."""
-    few_tokens: bool
-    fuse: bool
-    trainable: bool
-    progress: Progress | None
-
-
-class _Chosen(NamedTuple):
-    """The layers that become sparse."""
-
-    choices: list[Choice]
-    """Linear layers and convolutions."""
-    experts: list[tuple[ExpertStack, list[Choice]]]
-    expert_names: frozenset[str]
-    """Matrices of all experts, the dense ones included."""
-    forwards: list[FeedForward]
-    """Feed-forward layers of the model, sparse or not."""
-    left: list[str]
-    """Reasons why other layers stay dense."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all layers that become sparse."""
-        of_experts = (choice for _, parts in self.experts for choice in parts)
-        return tuple(choice.layer.name for choice in (*self.choices, *of_experts))
-
-    @property
-    def tiles(self) -> dict[str, TileMap]:
-        """Layer -> its tiles, for layers without 2:4."""
-        return {layer.name: tiles for layer, tiles, two_of_four in self.choices if two_of_four is None}
-
-    def without(self, dense: frozenset[str]) -> "_Chosen":
-        """Return the choice without layers by which the network gains nothing."""
-        lines = [f"{name}: dense, the network gains nothing by it" for name in sorted(dense)]
-        sparse = [choice for choice in self.choices if choice.layer.name not in dense]
-        return self._replace(choices=sparse, left=[*self.left, *lines])
-
-
-def _choose(model: nn.Module, found: list[Found], recipe: Recipe, options: _Options) -> _Chosen:
-    """Return the layers that become sparse, with their tiles."""
-    stacks = [] if options.trainable else find_experts(model)
-    matrices = [layer for stack in stacks for layer in stack.layers]
-    names = select_names([layer.name for layer in [*found, *matrices]], options.target, options.ignore)
-    _check_devices(found, options.gpu)
-    forwards = find_feed_forwards(model, found) if options.fuse and not options.trainable else []
-    choices, left = choose_tiles(
-        [*found, *matrices], set(names), recipe, options.sparsity, forwards, options.squares
-    )
-    experts, choices, dense_experts = _experts_of(stacks, choices)
-    two_of_four = [choice.layer.name for choice in choices if choice.two_of_four is not None]
-    if options.trainable and two_of_four:
-        raise BadInput(
-            f"{two_of_four[0]} is 2:4, which is not trained in place: train with `Pruner`, then sparsify"
-        )
-    expert_names = frozenset(layer.name for layer in matrices)
-    return _Chosen(choices, experts, expert_names, forwards, [*left, *dense_experts])
-
-
-class _Packed(NamedTuple):
-    """The modules that replace layers, all of them packed."""
-
-    products: list[tuple[Launch, PackedProduct]]
-    fused: list[FeedForward]
-    """Feed-forward layers whose activations epilogues compute."""
-    experts: list[tuple[ExpertStack, SparseExperts]]
-    convs: list[SparseConv]
-    """Convolutions, with the dense ones between sparse ones."""
-    sparse_convs: int
-
-    @property
-    def launches(self) -> int:
-        """Number of launches of sparse products."""
-        return len(self.products) + self.sparse_convs + len(PARTS) * len(self.experts)
-
-
-def _packed(
-    model: nn.Module, found: list[Found], network: Traced, chosen: _Chosen, options: _Options
-) -> _Packed:
-    gpu, max_tokens = options.gpu, options.max_tokens
-    filters = {layer.name: tiles for layer, tiles, _ in chosen.choices if is_convolution(layer.module)}
-    border = max([1, *(model.get_submodule(name).padding[0] for name in filters)])
-    between = dense_in_planes(model, network, filters, border) if filters else {}
-    convs = sparse_convs(model, {**filters, **between}, gpu, ends_of(model, network.sites), border)
-    linear = [choice for choice in chosen.choices if choice.layer.name not in filters]
-    fused = fusable(chosen.forwards, linear, gpu)
-    launches = joint_launches(found, linear, fused) if options.fuse else [Launch([each]) for each in linear]
-    products = pack_launches(
-        launches,
-        gpu,
-        max_tokens,
-        few_tokens=options.few_tokens,
-        fp8=options.fp8,
-        progress=options.progress,
-    )
-    experts = [(stack, _sparse_experts(stack, parts, options)) for stack, parts in chosen.experts]
-    return _Packed(products, fused, experts, list(convs), len(filters))
-
-
-def _replace_layers(model: nn.Module, network: Traced, packed: _Packed, options: _Options) -> None:
+def _replace_layers(model: nn.Module, network: Traced, packed: PackedLayers, options: Conversion) -> None:
     """Put the packed modules in the places of the layers."""
     if any(_is_rewritten(launch, product, options) for launch, product in packed.products):
         import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
@@ -315,50 +195,13 @@ def _replace_layers(model: nn.Module, network: Traced, packed: _Packed, options:
         model.set_submodule(name, module)
 
 
-def _is_rewritten(launch: Launch, product: PackedProduct, options: _Options) -> bool:
+def _is_rewritten(launch: Launch, product: PackedProduct, options: Conversion) -> bool:
     """Return whether compiled graphs may add or normalise in the launches of a product, see `residual.py`."""
     is_large = (
         product.rows * options.max_tokens >= RESIDUAL_EPILOGUE_ELEMENTS
         or product.features * options.max_tokens >= SEPARATE_TRANSPOSE_ELEMENTS
     )
     return product.tiles.is_cuda and is_large and has_epilogues(launch.choices[0], options.gpu)
-
-
-def _experts_of(
-    stacks: list[ExpertStack], chosen: list[Choice]
-) -> tuple[list[tuple[ExpertStack, list[Choice]]], list[Choice], list[str]]:
-    """Return the experts that become sparse, the choices of other layers, and why experts stay dense."""
-    of_name = {choice.layer.name: choice for choice in chosen}
-    found, left = [], []
-    for stack in stacks:
-        names = [layer.name for layer in stack.layers]
-        parts = [of_name.pop(name) for name in names if name in of_name]
-        experts = len(getattr(stack.module, PARTS[0]))
-        if any(each.two_of_four is not None or not are_of_experts(each.tiles, experts) for each in parts):
-            left += [f"{each.layer.name}: wanted tiles inside of experts" for each in parts]
-        elif len(parts) < len(PARTS):
-            left += [f"{each.layer.name}: the other product of its experts is dense" for each in parts]
-        else:
-            found.append((stack, parts))
-    return found, list(of_name.values()), left
-
-
-def _sparse_experts(stack: ExpertStack, parts: list[Choice], options: _Options) -> SparseExperts:
-    gpu, max_tokens, few_tokens = options.gpu, options.max_tokens, options.few_tokens
-    experts = len(getattr(stack.module, PARTS[0]))
-    most = ExpertTokens(max_tokens, per_token(stack.module, experts), experts)
-
-    def packed(choice: Choice, part: str) -> ExpertMatrix:
-        weight, tiles = matrix_of(choice.layer.module), choice.tiles
-        layouts = expert_layouts(tiles, dtype_name(weight.dtype), gpu, most, few_tokens=few_tokens)
-        product = PackedProduct(weight, tiles, None, gpu=gpu, max_tokens=max_tokens, layouts=layouts)
-        return ExpertMatrix(product, tiles.pattern, tuple(getattr(stack.module, part).shape))
-
-    with torch.no_grad():
-        found = SparseExperts(stack.module, *map(packed, parts, PARTS))
-    for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
-        found.prepare(tokens, most.per_token)
-    return found
 
 
 def _left_dense(
@@ -370,19 +213,6 @@ def _left_dense(
     if not quiet:
         warnings.warn(f"prunecast: {line}; only_gains=False converts it", stacklevel=4)
     return Sparsified((), 0, (line, *left), size, size, time.monotonic() - start)
-
-
-def _without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], list[str]]:
-    """Return the layers without the one that computes logits, which is pruned only if it is named in
-    `target`.
-
-    It loses the most accuracy by pruning.
-    """
-    getter = getattr(model, "get_output_embeddings", None)
-    head = getter() if callable(getter) else None
-    names = [layer.name for layer in found if layer.module is head]
-    why = [f"{name}: makes the logits; name it in target to prune it" for name in names]
-    return [layer for layer in found if layer.module is not head], why
 
 
 def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, trainable: bool) -> None:
@@ -424,14 +254,6 @@ def _check(max_tokens: int, sparsity: float | None) -> None:
         raise BadInput(f"max_tokens must be a whole number from 1 to {MOST_TOKENS}, got {max_tokens!r:.40}")
     if sparsity is not None and not 0.0 <= sparsity < 1.0:
         raise BadInput(f"sparsity must be in [0, 1), got {sparsity}")
-
-
-def _check_devices(found: list[Found], gpu: GpuSpec) -> None:
-    for device in {matrix_of(layer.module).device for layer in found}:
-        if device.type not in ("cpu", "cuda"):
-            raise BadInput(f"weights must lie on a GPU, got {device}: load the model first")
-        if device.type == "cuda":
-            check_gpu(device, gpu)
 
 
 def _bytes_of(model: nn.Module) -> int:

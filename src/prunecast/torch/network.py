@@ -27,6 +27,7 @@ from prunecast.torch.conv import Ends, SparseConv, SparseConv2d
 from prunecast.torch.epilogue import activation_of
 from prunecast.torch.find import is_convolution, matrix_of, runs_on_grid
 from prunecast.torch.passes import SUMS, NodeOfPass, as_images, into_planes, pass_of, window_of
+from prunecast.workload.graph.convolutions import fits_planes, join_dense_convolutions
 from prunecast.workload.graph.runtimes import DENSE_HEIGHT
 from prunecast.workload.torch_model.read_module import ModuleTracer
 
@@ -244,32 +245,29 @@ def dense_in_planes(
 ) -> dict[str, TileMap]:
     """Return dense convolutions that run as dense tiles of our kernel, between convolutions in planes.
 
-    A dense convolution of cuDNN there costs two copies of images. Filters that reach further than `border`
-    run here only if they read the image, as the first ones of a ResNet: it is copied with their border.
+    A dense convolution of cuDNN there costs two copies of images.
     """
     modules = dict(model.named_modules())
-    found: dict[str, TileMap] = {}
-    starts = {site.conv for site in network.sites if site.name in sparse}
-    for site in reversed(network.sites):
-        conv = modules[site.name]
-        if site.name in sparse or not runs_on_grid(conv) or conv.out_channels % 8:
-            continue
-        is_first = site.conv.args[0].op == "placeholder" and conv.stride[0] > 1
-        if conv.padding[0] > border and not is_first:
-            continue
-        if _is_read_in_planes(site.end, starts, modules):
-            m, k = matrix_of(conv).shape
-            found[site.name] = dense_tile_map(m, k, min(m, DENSE_HEIGHT))
-            starts.add(site.conv)
-    return found
+    sites = {site.conv: site for site in network.sites}
 
+    def fits(node: fx.Node) -> bool:
+        if node not in sites or not runs_on_grid(modules[sites[node].name]):
+            return False
+        conv, reads_image = modules[sites[node].name], node.args[0].op == "placeholder"
+        return fits_planes(
+            conv.out_channels, conv.stride[0], conv.padding[0], border, reads_image=reads_image
+        )
 
-def _is_read_in_planes(node: fx.Node, starts: set[fx.Node], modules: Mapping[str, nn.Module]) -> bool:
-    """Return whether a convolution of ours reads a value, at once or after passes."""
-    return any(
-        user in starts or (pass_of(user, modules) is not None and _is_read_in_planes(user, starts, modules))
-        for user in node.users
+    found = join_dense_convolutions(
+        list(network.graph.nodes) if network.graph is not None else [],
+        {site.conv for site in network.sites if site.name in sparse},
+        readers=lambda node: (sites[node].end if node in sites else node).users,
+        is_pass=lambda node: pass_of(node, modules) is not None,
+        fits=fits,
     )
+    dense = [site.name for site in network.sites if site.conv in found and site.name not in sparse]
+    shapes = {name: matrix_of(modules[name]).shape for name in dense}
+    return {name: dense_tile_map(m, k, min(m, DENSE_HEIGHT)) for name, (m, k) in shapes.items()}
 
 
 def rewrite(model: nn.Module, convs: Sequence[SparseConv]) -> None:

@@ -3,12 +3,14 @@
 As in `fusions.py`, a rewrite changes which launch does which work, but never the work.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
+from typing import TypeVar
 
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
 
+Node = TypeVar("Node")
 IN_PLACE = ("relu", "relu epilogue", "elementwise")
 """Kinds that work in place, on the first tensor that they read."""
 BORDER = 1
@@ -228,29 +230,68 @@ def _is_pass(o: Operation) -> bool:
 
 
 def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
-    """Return the convolutions that our kernels run: sparse ones, and dense ones that these read, at once or
-    after passes.
+    """Return the convolutions that our kernels run: sparse ones, and dense ones that these read."""
+    sparse = {o.name: o.convolution for o in model if o.is_sparse and o.convolution is not None}
+    border = border_of(conv.padding for conv in sparse.values())
 
-    Filters of dense ones reach no further than the border, or read the image.
+    def fits(name: str) -> bool:
+        o, conv = model[name], model[name].convolution
+        if o.kind != "gemm" or conv is None or not conv.keeps_size:
+            return False
+        reads_image = [source.kind for source in model.sources(name)] == ["input"]
+        return fits_planes(o.m, conv.stride, conv.padding, border, reads_image=reads_image)
+
+    return frozenset(
+        join_dense_convolutions(
+            [o.name for o in model],
+            set(sparse),
+            readers=lambda name: [each.name for each in model.readers(name)],
+            is_pass=lambda name: _is_pass(model[name]),
+            fits=fits,
+        )
+    )
+
+
+def border_of(paddings: Iterable[int]) -> int:
+    """Return the zeros around images that sparse convolutions with these paddings share, in pixels."""
+    return max([BORDER, *paddings])
+
+
+def fits_planes(filters: int, stride: int, padding: int, border: int, *, reads_image: bool) -> bool:
+    """Return whether our kernels run a dense convolution with odd, square filters in planes.
+
+    Filters reach no further than the border, or read the image, as the first ones of a ResNet: it is copied
+    with their border.
     """
-    ours = {o.name for o in model if o.is_sparse and o.convolution is not None}
-    border = max([BORDER, *(conv.padding for name in ours if (conv := model[name].convolution) is not None)])
-    read: set[str] = set()
-    for o in reversed(list(model)) if ours else ():
-        if any(each.name in ours or (_is_pass(each) and each.name in read) for each in model.readers(o.name)):
-            read.add(o.name)
-            if _runs_in_planes(model, o, border):
-                ours.add(o.name)
-    return frozenset(ours)
+    return filters % 8 == 0 and (padding <= border or (reads_image and stride > 1))
 
 
-def _runs_in_planes(model: ModelGraph, o: Operation, border: int) -> bool:
-    """Return whether our kernels run a convolution: odd filters that reach as far as the border."""
-    conv = o.convolution
-    if o.kind != "gemm" or conv is None or o.m % 8 or not conv.keeps_size:
-        return False
-    is_first = conv.stride > 1 and [source.kind for source in model.sources(o.name)] == ["input"]
-    return conv.padding <= border or is_first
+def join_dense_convolutions(
+    nodes: Sequence[Node],
+    sparse: Set[Node],
+    *,
+    readers: Callable[[Node], Iterable[Node]],
+    is_pass: Callable[[Node], bool],
+    fits: Callable[[Node], bool],
+) -> set[Node]:
+    """Return sparse convolutions, and dense ones that these read in planes, at once or after passes.
+
+    Predicted graphs and modules of torch decide by this rule which convolutions leave cuDNN.
+
+    Parameters
+    ----------
+    nodes : all operations, each after those that it reads
+    readers : operations that read the result of one
+    is_pass : whether an operation works on planes if its tensors are planes
+    fits : whether a dense operation is a convolution that our kernels run, see `fits_planes`
+    """
+    ours, read = set(sparse), set[Node]()
+    for node in reversed(nodes) if sparse else ():
+        if any(each in ours or (each in read and is_pass(each)) for each in readers(node)):
+            read.add(node)
+            if fits(node):
+                ours.add(node)
+    return ours
 
 
 def _has_planes(
