@@ -14,7 +14,8 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
 from prunecast.workload import Engine
 from prunecast.workload.graph import Pass
-from prunecast.workload.load import is_standard, load_workload
+from prunecast.workload.layers import is_standard
+from prunecast.workload.load import load_workload
 from prunecast.workload.workload import Workload
 
 ALTERNATIVES = (

@@ -174,7 +174,8 @@ def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
         return []
     from prunecast.workload.graph import WORKLOADS, Pass
     from prunecast.workload.graph.names import known_name
-    from prunecast.workload.load import BATCH, load_workload
+    from prunecast.workload.load import load_workload
+    from prunecast.workload.passes import BATCH
 
     names = [known_name(name) or check_choice("workload", name, WORKLOADS) for name in workloads]
     found = {

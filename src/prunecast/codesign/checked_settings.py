@@ -17,13 +17,8 @@ from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.graph import RUNTIMES, Pass
 from prunecast.workload.graph.model_graph import checked_tokens
-from prunecast.workload.layers import Source
-from prunecast.workload.load import (
-    BATCH,
-    check_batch,
-    has_model,
-    timed_passes,
-)
+from prunecast.workload.layers import Source, has_model
+from prunecast.workload.passes import BATCH, check_batch, timed_passes
 from prunecast.workload.pruned_maps import sparsity_for
 
 P = ParamSpec("P")

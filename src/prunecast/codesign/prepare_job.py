@@ -32,14 +32,8 @@ from prunecast.workload.candidates import (
 )
 from prunecast.workload.engines import Engine, Progress, cache_state
 from prunecast.workload.layer_launches import LayerLaunches
-from prunecast.workload.layers import Skipped, Source, load_layers
-from prunecast.workload.load import (
-    EXPERTS_PER_TOKEN,
-    has_model,
-    is_onnx,
-    is_standard,
-    load_workload,
-)
+from prunecast.workload.layers import Skipped, Source, has_model, is_onnx, is_standard, load_layers
+from prunecast.workload.load import EXPERTS_PER_TOKEN, load_workload
 from prunecast.workload.pruned_maps import MapMaker, no_taller_than
 from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import Workload, WorkloadLayer

@@ -16,8 +16,7 @@ from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weig
 from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.graph.config import CONFIG
-from prunecast.workload.layers import Source, files_of, stored_arrays
-from prunecast.workload.load import is_standard
+from prunecast.workload.layers import Source, files_of, is_standard, stored_arrays
 
 
 def pruned_folder(folder: str | Path, what: str = "out", weights: Source = "") -> OutputFolder:

@@ -185,6 +185,31 @@ class LoadedLayers(NamedTuple):
     stored: Mapping[str, StoredTensor]
 
 
+def is_standard(source: Source) -> bool:
+    """Return whether this is the name of a standard model, or the configuration of one."""
+    source = source.weights if isinstance(source, Removed) else source
+    if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
+        return True
+    return isinstance(source, str) and not Path(source).exists() and known_name(source) is not None
+
+
+def has_model(source: Source) -> bool:
+    """Return whether the model around the layers is known: by a standard name, or by a configuration of a
+    known type.
+    """
+    return is_standard(source) or shape_of(source) is not None
+
+
+def is_onnx(source: Source) -> bool:
+    """Return whether this is an ONNX file, whose graph contains the layout and the use of its weights."""
+    path = path_of(source)
+    if path is None or path.suffix.lower() != ".onnx":
+        return False
+    if isinstance(source, Transposed):
+        raise BadInput(f"{path}: an .onnx file says which weights are (K, M): leave out --transpose")
+    return True
+
+
 def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence[str] = ()) -> LoadedLayers:
     """Read the layers that `target` and `ignore` select.
 

@@ -24,7 +24,7 @@ from prunecast.workload.graph.config import (
 from prunecast.workload.graph.families import families
 from prunecast.workload.graph.names import known_name
 from prunecast.workload.graph.runtimes import rewritten
-from prunecast.workload.graph.shapes import SEQUENCE, parse_workload, transformers
+from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph
 from prunecast.workload.layers import (
     NAME_IT,
@@ -33,8 +33,9 @@ from prunecast.workload.layers import (
     Removed,
     Skipped,
     Source,
-    Transposed,
+    is_onnx,
     is_pruned,
+    is_standard,
     load_layers,
     name_of,
     path_of,
@@ -45,10 +46,6 @@ from prunecast.workload.random_weights import MOST_DRAWN, MOST_REMEMBERED_WEIGHT
 from prunecast.workload.unknown_model import parts_skipped, unknown_graph
 from prunecast.workload.workload import Workload, WorkloadLayer, stacked_as_launched
 
-TOKENS = 4096
-"""Default N of layers without a model graph."""
-BATCH = 8
-"""Default number of images or sequences of a standard model."""
 EXPERTS_PER_TOKEN = 2
 """Default number of experts of a token, for layers without a model graph. Kind: choice, as in Mixtral."""
 RANDOM = "random weights with heavy tails"
@@ -182,70 +179,6 @@ def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> 
         why = Skipped(layer="torch", kernel=None, reason=f"{error}".removesuffix(": --runtime engine"))
         found = load("engine")
         return None if found is None else replace(found, skipped=(*found.skipped, why))
-
-
-def is_standard(source: Source) -> bool:
-    """Return whether this is the name of a standard model, or the configuration of one."""
-    source = source.weights if isinstance(source, Removed) else source
-    if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
-        return True
-    return isinstance(source, str) and not Path(source).exists() and known_name(source) is not None
-
-
-def has_model(source: Source) -> bool:
-    """Return whether the model around the layers is known: by a standard name, or by a configuration of a
-    known type.
-    """
-    return is_standard(source) or shape_of(source) is not None
-
-
-def is_onnx(source: Source) -> bool:
-    """Return whether this is an ONNX file, whose graph contains the layout and the use of its weights."""
-    path = path_of(source)
-    if path is None or path.suffix.lower() != ".onnx":
-        return False
-    if isinstance(source, Transposed):
-        raise BadInput(f"{path}: an .onnx file says which weights are (K, M): leave out --transpose")
-    return True
-
-
-def timed_passes(
-    source: Source, *, tokens: int | None = None, batch: int | None = None, workload: str | None = None
-) -> tuple[Pass, ...]:
-    """Return the passes whose time counts. Raise BadInput as `parse_workload`.
-
-    Without any of the three, a model runs `BATCH` sequences of `SEQUENCE` tokens, or `BATCH` images.
-
-    Parameters
-    ----------
-    tokens : tokens of each sequence of a model; N of layers without a model
-    batch : sequences or images of a model; None with tokens for one sequence
-    workload : in place of both, such as `prefill:2048`
-    """
-    if workload is not None:
-        return parse_workload(workload)
-    if not has_model(source) and not is_onnx(source):
-        return (Pass(1, TOKENS if tokens is None else tokens),)
-    if batch is None:
-        batch = BATCH if tokens is None else 1
-    return (Pass(batch, SEQUENCE if tokens is None else tokens),)
-
-
-def check_batch(source: Source, batch: int | None, *, workload: str | None, has_images: bool = False) -> None:
-    """Raise BadInput for a batch that has no effect or contradicts the workload.
-
-    Parameters
-    ----------
-    has_images : convolutions have input sizes
-    """
-    if batch is None or is_onnx(source):
-        return
-    if has_model(source) and workload is not None:
-        raise BadInput(f"batch and a workload exclude each other, got {batch} and {workload}")
-    if not has_model(source) and not has_images:
-        raise BadInput(
-            f"batch {batch} is of images: convolutions need --input, matrices --tokens or --workload"
-        )
 
 
 def _check_no_input(source: Source, settings: ConvSettings) -> None:

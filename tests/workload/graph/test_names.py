@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.workload.graph import load_model_graph
 from prunecast.workload.graph.names import WORKLOADS, known_name, near_names
 from prunecast.workload.graph.shapes import transformers
-from prunecast.workload.load import is_standard
+from prunecast.workload.layers import is_standard
 
 HUB = {
     "meta-llama/Llama-3.1-8B": "llama-3.1-8b",

@@ -28,8 +28,17 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_text
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
 from prunecast.workload.graph import RUNTIMES
-from prunecast.workload.layers import Removed, Source, calibration_of, path_of
-from prunecast.workload.load import check_batch, has_model, is_onnx, is_standard, load_workload, timed_passes
+from prunecast.workload.layers import (
+    Removed,
+    Source,
+    calibration_of,
+    has_model,
+    is_onnx,
+    is_standard,
+    path_of,
+)
+from prunecast.workload.load import load_workload
+from prunecast.workload.passes import check_batch, timed_passes
 from prunecast.workload.workload import calibrated
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
-from prunecast.workload.load import BATCH
+from prunecast.workload.passes import BATCH
 
 POINTS = 0.03
 """Excess over the promised share of the dense time up to which a promise is kept. Kind: choice."""

@@ -1,0 +1,49 @@
+"""The forward passes that a command times if the user states no workload, and some tokens or a batch."""
+
+from prunecast.errors import BadInput
+from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
+from prunecast.workload.layers import Source, has_model, is_onnx
+
+TOKENS = 4096
+"""Default N of layers without a model graph."""
+BATCH = 8
+"""Default number of images or sequences of a standard model."""
+
+
+def timed_passes(
+    source: Source, *, tokens: int | None = None, batch: int | None = None, workload: str | None = None
+) -> tuple[Pass, ...]:
+    """Return the passes whose time counts. Raise BadInput as `parse_workload`.
+
+    Without any of the three, a model runs `BATCH` sequences of `SEQUENCE` tokens, or `BATCH` images.
+
+    Parameters
+    ----------
+    tokens : tokens of each sequence of a model; N of layers without a model
+    batch : sequences or images of a model; None with tokens for one sequence
+    workload : in place of both, such as `prefill:2048`
+    """
+    if workload is not None:
+        return parse_workload(workload)
+    if not has_model(source) and not is_onnx(source):
+        return (Pass(1, TOKENS if tokens is None else tokens),)
+    if batch is None:
+        batch = BATCH if tokens is None else 1
+    return (Pass(batch, SEQUENCE if tokens is None else tokens),)
+
+
+def check_batch(source: Source, batch: int | None, *, workload: str | None, has_images: bool = False) -> None:
+    """Raise BadInput for a batch that has no effect or contradicts the workload.
+
+    Parameters
+    ----------
+    has_images : convolutions have input sizes
+    """
+    if batch is None or is_onnx(source):
+        return
+    if has_model(source) and workload is not None:
+        raise BadInput(f"batch and a workload exclude each other, got {batch} and {workload}")
+    if not has_model(source) and not has_images:
+        raise BadInput(
+            f"batch {batch} is of images: convolutions need --input, matrices --tokens or --workload"
+        )
