@@ -1,5 +1,6 @@
 """`CompiledPlan`: a plan with its weights as a callable, `c = op(b)`, on arrays of CuPy and torch."""
 
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from prunecast.kernels.device.launch import DeviceArray, Place
 from prunecast.kernels.device.operator import Call, Floats, Operator
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.plan.kernel_plan import KernelPlan
+
+_ASKING = Lock()
+"""CuPy answers "no GPU" to every thread that asks while another one asks for the first time."""
 
 
 class CompiledPlan:
@@ -98,7 +102,9 @@ def compile_plan(
         import cupy as cp
     except ImportError as missing:
         raise BadInput(f"{kind.name} needs CuPy: install the extra cuda13 or cuda12") from missing
-    if not cp.cuda.is_available():
+    with _ASKING:
+        is_available = cp.cuda.is_available()
+    if not is_available:
         raise BadInput(f"{kind.name} needs an NVIDIA GPU, none is available")
     check_weights(plan, weights, bias)
     kind.compile_inputs(
