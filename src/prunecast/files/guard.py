@@ -87,9 +87,9 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> Non
         identity = identity_of(path)
         if identity in existing:
             target = existing[identity]
+            alias = "" if Path(path) == target.shown else f" as {path}"
             raise BadInput(
-                f"{target.what} would overwrite {target.shown}, which is read{_known_as(path, target)}: "
-                "wanted another path"
+                f"{target.what} would overwrite {target.shown}, which is read{alias}: wanted another path"
             )
 
 
@@ -100,11 +100,6 @@ def identity_of(path: str | Path) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino
-
-
-def _known_as(path: str | Path, target: _Target) -> str:
-    """Return the name under which the input is read, if it differs from the output's."""
-    return "" if Path(path) == target.shown else f" as {path}"
 
 
 def _targets(output: Output) -> Iterator[_Target]:

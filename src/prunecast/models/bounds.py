@@ -120,11 +120,6 @@ class _Units(NamedTuple):
     members: FloatArray
 
 
-def copied_cycles(amounts: FloatArray, rates: SmRates) -> FloatArray:
-    """Cycles of the port of shared memory for what copies bring, of amounts as in `sm_level_cycles`."""
-    return np.asarray(amounts[..., Quantity.COPIED] / rates.shared_bytes_per_clk)
-
-
 def _units(context: LaunchContext, amounts: Amounts) -> _Units:
     """Blocks of a static list, else kinds of items."""
     whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]

@@ -44,8 +44,6 @@ class Quantity(IntEnum):
     """Bytes of partial sums written."""
     PARTIALS_IN = 11
     """Bytes of partial sums read back."""
-    COPIED = 12
-    """Bytes of `SHARED` that async copies take."""
 
 
 class ProgramSection(IntEnum):
@@ -169,9 +167,8 @@ def _contributions(section: ProgramSection, instruction: Instruction, warps: int
         lines = instruction.line_cost / WHOLE_LINES if op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B) else 1.0
         add(Quantity.L2, lines * value / instruction.multicast, unit, clip)
         if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
-            for quantity in (Quantity.SHARED, Quantity.COPIED):
-                add(quantity, value, unit, clip)
-                add(quantity, float(warps * instruction.operand_bytes))
+            add(Quantity.SHARED, value, unit, clip)
+            add(Quantity.SHARED, float(warps * instruction.operand_bytes))
 
     found: list[_Contribution] = []
     # Every instruction takes at least one issue slot.

@@ -107,13 +107,6 @@ class When(IntEnum):
     """All other steps."""
 
 
-_ON_A_STEP = (
-    *(Op.COPY_A, Op.COPY_B, Op.GATHER_B),
-    *(Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX),
-    *(Op.WAIT_EMPTY, Op.WAIT_FULL),
-)
-
-
 WHOLE_LINES = 256
 """Value of `Instruction.line_cost` for rows that are aligned to L2 lines."""
 
@@ -176,11 +169,6 @@ class Instruction(NamedTuple):
     operator's own workspace, which L2 writes to DRAM as it does C."""
     charges: tuple[Charge, ...] = ()
     """Costs of the architecture that `bind` has not yet inserted."""
-
-    @property
-    def of_a_step(self) -> bool:
-        """True if the instruction is skipped when the step that it acts on does not exist."""
-        return self.per_k16 or self.op in _ON_A_STEP
 
 
 Code = tuple[Instruction, ...]

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -67,7 +66,8 @@ def _coarseness(context: LaunchContext) -> int:
 
 def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: float) -> Machine:
     plan, gpu = context.plan, context.gpu
-    dram = _dram_ticks(gpu, clock_hz, rules.write_back)
+    # DRAM writes a share of every byte that comes into L2, read or stored
+    written = round(rules.write_back * ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
     return Machine(
         sms=gpu.sm_count,
         slots=context.fit.blocks_per_sm,
@@ -79,8 +79,8 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
         dram_latency=gpu.dram_latency_cycles,
         l2_ticks=ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
         l2_store_ticks=ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
-        dram_ticks=dram.read,
-        dram_write_ticks=dram.write,
+        dram_ticks=ticks_per_kib(gpu.dram_bytes_per_s / clock_hz) + written,
+        dram_write_ticks=written,
         **sm_costs(gpu, plan.tensor),
     )
 
@@ -103,20 +103,6 @@ def sm_costs(gpu: GpuSpec, tensor: str) -> dict[str, int]:
         "l2_capacity": gpu.l2_usable_bytes,
         "max_cycles": LONGEST_RUN_CYCLES,
     }
-
-
-class _DramTicks(NamedTuple):
-    """DRAM's work for a KiB."""
-
-    read: int
-    write: int
-
-
-def _dram_ticks(gpu: GpuSpec, clock_hz: float, share: float) -> _DramTicks:
-    """Of what is written DRAM writes the share `share` of every byte that comes into L2, read or stored."""
-    read = ticks_per_kib(gpu.dram_bytes_per_s / clock_hz)
-    written = round(share * ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
-    return _DramTicks(read + written, written)
 
 
 def ticks_per_kib(bytes_per_clk: float) -> int:

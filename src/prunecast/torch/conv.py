@@ -209,7 +209,11 @@ class SparseConv2d(SparseLayer):
             call = self.call(x.n_images, x.height, x.width)._replace(border=x.border)
             output = call.grid.output(self.out_channels)
             if second is not None:
-                self._check_added(second, output)
+                got = (second.channels, second.height, second.width)
+                if got != output[:3]:
+                    raise BadInput(
+                        f"a sum after a convolution: wanted a second input of {output[:3]}, got {got}"
+                    )
             made = x.after(self._convolved(x.data, call, added), output)
             if not torch.compiler.is_compiling() and self._launches[call] is not None:
                 self._ready[key] = _Ready(self._launches[call], output)
@@ -237,11 +241,6 @@ class SparseConv2d(SparseLayer):
         tensors = (product.images, product.tiles, product.fp32_bias)
         names = (product.gpu.name, product.plan)
         return convolve(planes, *tensors, list(call), self.activation, *names, second)
-
-    def _check_added(self, second: Planes, output: PlaneLayout) -> None:
-        if (second.channels, second.height, second.width) != output[:3]:
-            got = (second.channels, second.height, second.width)
-            raise BadInput(f"a sum after a convolution: wanted a second input of {output[:3]}, got {got}")
 
     def _prepare(self, call: ConvCall, planes: torch.Tensor) -> Any:
         """Pack the filters for the plan of a new size of images, and return its launch, None on a CPU.

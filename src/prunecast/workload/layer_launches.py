@@ -77,11 +77,9 @@ def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
     """Return the implicit convolution (no B in memory): with a source grid for the tile kernel where the
     batch and the sizes fit, else the plan of a kernel that computes pixel addresses itself.
     """
-    return _in_planes(plan, conv, gpu) if _reads_planes(plan, conv) else implicit_plan(plan, conv)
-
-
-def _reads_planes(plan: KernelPlan, conv: ConvShape) -> bool:
-    return conv.batch % IMAGES_TOGETHER == 0 and _gathers_pixels(plan, conv)
+    if conv.batch % IMAGES_TOGETHER == 0 and _gathers_pixels(plan, conv):
+        return _in_planes(plan, conv, gpu)
+    return implicit_plan(plan, conv)
 
 
 def _gathers_pixels(plan: KernelPlan, conv: ConvShape) -> bool:

@@ -93,7 +93,7 @@ def test_what_a_worker_keeps_changes_no_result(engine, monkeypatch) -> None:  # 
     kept = [row for group in groups_of(cases).values() for row in predict_group(group)]
     alone = []
     for case in itertools.chain(*groups_of(cases).values()):
-        for known in ("_pruned", "_by_elements", "_known_gpu"):
+        for known in ("_pruned", "_by_elements", "_bundled_gpu"):
             getattr(predicting, known).cache_clear()
         equal_importance._shared_importance.cache_clear()
         alone += predict_group([case])

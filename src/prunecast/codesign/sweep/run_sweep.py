@@ -239,7 +239,10 @@ def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
             kept = error
     by_elements = isinstance(kept, TileMap) and any(KERNELS[case.kernel].runs_any_mask for case in cases)
     maps = {"csr": _by_elements(key) if by_elements else kept}
-    return [_row(case, maps.get(case.kernel, kept), _gpu(case.gpu)) for case in cases]
+    # Only bundled specs are kept: a user's file may change between two groups
+    bundled = gpu_names()
+    specs = {n: _bundled_gpu(n) if n in bundled else load_gpu(n) for n in {case.gpu for case in cases}}
+    return [_row(case, maps.get(case.kernel, kept), specs[case.gpu]) for case in cases]
 
 
 @lru_cache(maxsize=2)
@@ -256,16 +259,7 @@ def _pruned(key: GroupKey) -> PrunedMap:
     return pattern.map(mask)
 
 
-def _gpu(name: str) -> GpuSpec:
-    """Return the spec of a GPU. Only bundled specs are cached: a user's file may change
-    between two groups.
-    """
-    return _known_gpu(name) if name in gpu_names() else load_gpu(name)
-
-
-@lru_cache(maxsize=64)
-def _known_gpu(name: str) -> GpuSpec:
-    return load_gpu(name)
+_bundled_gpu = lru_cache(maxsize=64)(load_gpu)
 
 
 def _row(case: SweepCase, kept: PrunedMap | BadInput | None, gpu: GpuSpec) -> dict[str, Any]:

@@ -47,7 +47,10 @@ class Slices(NamedTuple):
 
 def slices_of(recording: Recording) -> Iterator[Slices]:
     """Yield all slices of a recording, track by track, outer ones before inner ones."""
-    rows = _of_shown_blocks(recording.rows)
+    rows = recording.rows
+    # Leave out blocks of which only the start was recorded, after the last wave
+    shown = rows[(rows[:, e.E_ITEM] != e.NO_ITEM) | (rows[:, e.E_KIND] == BLOCK), e.E_BLOCK]
+    rows = rows[np.isin(rows[:, e.E_BLOCK], np.unique(shown))]
     for sm in np.unique(rows[:, e.E_SM]).tolist():
         mine = rows[rows[:, e.E_SM] == sm]
         place = mine[:, e.E_SLOT] * recording.roles.size + mine[:, e.E_WARP]
@@ -56,12 +59,6 @@ def slices_of(recording: Recording) -> Iterator[Slices]:
             yield from _of_partition(mine[lane == partition], sm, partition)
         for slot in np.unique(mine[:, e.E_SLOT]).tolist():
             yield from _of_slot(mine[mine[:, e.E_SLOT] == slot], sm, slot)
-
-
-def _of_shown_blocks(rows: IntColumns) -> IntColumns:
-    """Return the rows without those of blocks of which only the start was recorded, after the last wave."""
-    shown = rows[(rows[:, e.E_ITEM] != e.NO_ITEM) | (rows[:, e.E_KIND] == BLOCK), e.E_BLOCK]
-    return rows[np.isin(rows[:, e.E_BLOCK], np.unique(shown))]
 
 
 def _of_partition(rows: IntColumns, sm: int, partition: int) -> Iterator[Slices]:

@@ -115,18 +115,11 @@ class TileConfig:
             use = wgmma_use(self.part_m, self.part_n, self.element_bytes, sparse=self.is_sparse)
             return use.operand_bytes // 4 if use else 0
         if self.tensor == "none":
-            return self._port_bytes_per_k16
+            # The lanes of a warp, 4 along the rows and 8 along the tokens, read four elements at a time. Each
+            # such read occupies the port for four cycles, even if lanes read the same address.
+            return 16 * (self.part_m // 4 // 4 + self.part_n // 8 // 4) * 4 * 128
         weights = weight_bytes(self.part_m, 16, self.element_bytes, sparse=self.is_sparse)
         return weights + self.part_n * 16 * self.element_bytes
-
-    @property
-    def _port_bytes_per_k16(self) -> int:
-        """Bytes of the shared-memory port that the reads of a warp on CUDA cores occupy per 16 columns.
-
-        The lanes, 4 along the rows and 8 along the tokens, read four elements at a time. Each such read needs
-        four cycles, even if lanes read the same address.
-        """
-        return 16 * (self.part_m // 4 // 4 + self.part_n // 8 // 4) * 4 * 128
 
 
 def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:

@@ -60,21 +60,21 @@ def plan_sparse_tensor(
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
 
-def _split_sparse_tensor(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> KernelPlan:
+def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
     """Return the plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
 
-    Return `plan` itself if no split shortens the makespan, or if the kernel is not persistent.
+    Return nothing if no split shortens the makespan, or if the kernel is not persistent.
     """
     if config.tensor_path != "wgmma":
-        return plan
+        return []
     items = items_of(plan.tiles, config, plan.n, gpu)
     cost, block_k = item_cost(config, plan.tiles, plan.n, gpu), config.shape.block_k
     blocks = resident_blocks(config, gpu, int((-(-items.k_stop // block_k)).sum()))
     slices = even_slices(items, blocks, block_k, cost)
     if slices.max(initial=1) == 1:
-        return plan
+        return []
     assigned = _spread(split_items(items, slices, block_k), plan.tiles, config, plan.n, gpu)
-    return replace(plan, **assigned._asdict())
+    return [replace(plan, **assigned._asdict())]
 
 
 def _sparse_tensor_configs(
@@ -112,11 +112,6 @@ def _sparse_tensor_times(
     return item_times(configs, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
 
 
-def _other_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
-    split = _split_sparse_tensor(plan, config, gpu)
-    return [] if split is plan else [split]
-
-
 TWO_OF_FOUR = Kernel(
     name="2:4",
     in_torch=True,
@@ -130,7 +125,7 @@ TWO_OF_FOUR = Kernel(
     plan=plan_sparse_tensor,
     configs=_sparse_tensor_configs,
     times=_sparse_tensor_times,
-    other_plans=_other_plans,
+    other_plans=_split_plans,
     compilers={
         "sparse-wgmma": Entry("prunecast.kernels.two_of_four.cuda.operator", "SparseOperator"),
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator", 80),

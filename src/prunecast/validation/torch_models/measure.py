@@ -116,7 +116,11 @@ def _made(
         start = time.monotonic()
         try:
             if name in COMPILED:
-                model = models[kind] if kind == "sparse" else _fused(name, zeros, models, case, dtype)
+                model = models[kind]
+                if kind != "sparse":
+                    # Products that read the same are one
+                    dense = zeros if "zeros" in name else models["dense"]
+                    model = fuse_dense(_copy(dense, case, dtype))
                 torch._dynamo.reset()
                 with torch._inductor.config.patch({"triton.enable_pdl": form == "overlapped"}):
                     forward = captured(call(torch.compile(model)))
@@ -130,13 +134,6 @@ def _made(
             row["refused"][name] = f"{type(refused).__name__}: {str(refused)[:300]}"
             say(f"{case.name}: {name}: {traceback.format_exc()[-1500:]}")
     return made
-
-
-def _fused(
-    name: str, zeros: nn.Module, models: dict[str, nn.Module], case: Case, dtype: torch.dtype
-) -> nn.Module:
-    """The dense model, or the one with zeros, with products that are one where they read the same."""
-    return fuse_dense(_copy(zeros if "zeros" in name else models["dense"], case, dtype))
 
 
 def _trace_document(forward: Forward) -> Row:

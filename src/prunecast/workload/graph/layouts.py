@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 
 if TYPE_CHECKING:
-    import networkx as nx
+    pass
 
 _FEATURES, _TOKENS = ("camp", "features"), ("camp", "tokens")
 _READING = "reading"
@@ -63,9 +63,12 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
     for operation in model:
         needed = wanted.get(operation.name, operation.layout)
         if needed is not None:
-            cut.add_edge(*_tie(operation.name, needed))
+            # An edge without a capacity, which the minimum cut cannot contain
+            edge = (_FEATURES, operation.name) if needed == "features" else (operation.name, _TOKENS)
+            cut.add_edge(*edge)
     for source, target, elements in model.graph.edges(data="elements"):
-        _connect(cut, source, reading[target], elements * model[source].runs)
+        for one, other in ((source, reading[target]), (reading[target], source)):
+            cut.add_edge(one, other, capacity=elements * model[source].runs)
     feature_side: set[object] = set()
     if "features" in wanted.values():
         _, (feature_side, _) = nx.minimum_cut(cut, _FEATURES, _TOKENS)
@@ -95,16 +98,6 @@ def transposed_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) ->
 
 def _layout(node: object, feature_side: set[object]) -> str:
     return "features" if node in feature_side else "tokens"
-
-
-def _tie(name: str, needed: str) -> tuple[object, object]:
-    """Return an edge without a capacity, which the minimum cut cannot contain."""
-    return (_FEATURES, name) if needed == "features" else (name, _TOKENS)
-
-
-def _connect(cut: "nx.DiGraph[object]", source: object, target: object, elements: int) -> None:
-    for one, other in ((source, target), (target, source)):
-        cut.add_edge(one, other, capacity=elements)
 
 
 def _transposes(
