@@ -10,7 +10,7 @@ from benchmarks.published import experts, layers, scaled
 from benchmarks.published.calls import priced_by, print_calls
 from benchmarks.published.fit_calls import READERS, Table, fit
 from prunecast.hardware import load_gpu
-from prunecast.kernels.libraries.experts.call import experts_costs
+from prunecast.hardware.costs import load_costs
 
 H100 = load_gpu("h100-sxm")
 MOE = """kernel_source,num_tokens,hidden_size,inter_size,topk,num_experts,distribution,seconds
@@ -71,7 +71,7 @@ def test_files_of_other_gpus_are_read_by_name(tmp_path, capsys):
 
 
 def test_a_fit_finds_the_numbers_that_made_its_rows():
-    true = dict(experts_costs(90).entries.items())
+    true = dict(load_costs("prunecast.kernels.libraries.experts", 90).entries.items())
     numbers = {name: float(cost.value) for name, cost in true.items()}
     rows = [
         {

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.surrogate import table
 
 OTHER_GPUS = "other"
@@ -40,6 +41,23 @@ class LibraryCall:
     seconds_low: float
     seconds_high: float
     evidence: str
+
+    @classmethod
+    def of_parts(
+        cls, library: str, case: str, gpu: GpuSpec, *, kernel: str, parts: Mapping[str, float], bound: str
+    ) -> "LibraryCall":
+        """Return a call with the bounds of its kind, see `call_error`."""
+        seconds = sum(parts.values())
+        low, high, evidence = call_error(library, case, gpu.name, f"sm_{gpu.compute_capability}")
+        return cls(
+            library=library,
+            kernel=kernel,
+            parts=parts,
+            bound=bound,
+            seconds_low=seconds * low,
+            seconds_high=seconds * high,
+            evidence=evidence,
+        )
 
     @property
     def seconds(self) -> float:

@@ -17,7 +17,7 @@ from prunecast.kernels.libraries.attention.seconds import (
 )
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.attention.work import CallWork, work_of
-from prunecast.kernels.libraries.call import LibraryCall, call_error
+from prunecast.kernels.libraries.call import LibraryCall
 
 
 @lru_cache(maxsize=4096)
@@ -45,8 +45,6 @@ def attention_call(
     BadInput : sizes that are no attention, or a head width that no kernel supports
     """
     kernel = kernel_for(shape.checked(), gpu, runtime)
-    case = f"{runtime} {shape.phase}"
-    bounds = call_error("attention", case, gpu.name, f"sm_{gpu.compute_capability}")
     if kernel == MATH:
         parts = math_parts(shape, gpu)
         bound = {"launch": "latency", "products": "fp32"}.get(max(parts, key=parts.__getitem__), "dram")
@@ -62,16 +60,8 @@ def attention_call(
     if launch == "stream":
         launches = costs["launches"] if kernel != MATH else 1.0
         parts["launch"] += launches * (gpu.stream_launch_s - gpu.graph_launch_s)
-    seconds = sum(parts.values())
-    return LibraryCall(
-        library="attention",
-        kernel=kernel,
-        parts=parts,
-        bound=bound,
-        seconds_low=bounds.low * seconds,
-        seconds_high=bounds.high * seconds,
-        evidence=bounds.evidence,
-    )
+    case = f"{runtime} {shape.phase}"
+    return LibraryCall.of_parts("attention", case, gpu, kernel=kernel, parts=parts, bound=bound)
 
 
 def _bound(parts: dict[str, float], work: CallWork, costs: Costs, gpu: GpuSpec, cold: bool) -> str:

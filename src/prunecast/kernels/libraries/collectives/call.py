@@ -15,13 +15,12 @@ latency and one of high bandwidth. The fastest form is taken: engines switch by 
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import NamedTuple
 
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.call import LibraryCall, call_error
+from prunecast.kernels.libraries.call import LibraryCall
 
 MOST_GPUS = 8
 """GPUs of a node. Kind: definition, HGX boards have eight."""
@@ -105,7 +104,7 @@ def collective(
     """
     check_choice("collective", kind, KINDS)
     check_gpus(gpus, gpu)
-    numbers = costs if costs is not None else collective_costs(gpu.compute_capability)
+    numbers = costs if costs is not None else load_costs(__package__, gpu.compute_capability)
     may_read_others = gpu.link_bytes_per_s > MOST_PCIE and size <= MOST_DIRECT
     parts_of = {
         name: KERNELS[name].parts(size, gpus, gpu.link_bytes_per_s, numbers)
@@ -114,20 +113,6 @@ def collective(
     }
     name = min(parts_of, key=lambda one: sum(parts_of[one].values()))
     parts = parts_of[name]
-    bounds = call_error("collectives", f"{kind}, {gpus} GPUs", gpu.name, f"sm_{gpu.compute_capability}")
-    seconds = sum(parts.values())
-    return LibraryCall(
-        library="collectives",
-        kernel=name,
-        parts=parts,
-        bound="link" if parts["link"] > parts["launch"] else "latency",
-        seconds_low=seconds * bounds.low,
-        seconds_high=seconds * bounds.high,
-        evidence=bounds.evidence,
-    )
-
-
-@cache
-def collective_costs(compute_capability: int) -> Costs:
-    """Return the fitted numbers of collectives, `costs/sm_*.toml`."""
-    return load_costs(__package__, compute_capability)
+    bound = "link" if parts["link"] > parts["launch"] else "latency"
+    case = f"{kind}, {gpus} GPUs"
+    return LibraryCall.of_parts("collectives", case, gpu, kernel=name, parts=parts, bound=bound)

@@ -11,7 +11,6 @@ a form are listed in `tables/experts_tiles.csv`, its numbers in `costs/sm_*.toml
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.call import LibraryCall, call_error
+from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING, Loads, expert_loads
 from prunecast.kernels.libraries.surrogate import table
 from prunecast.kernels.libraries.tiled import (
@@ -88,7 +87,7 @@ def fused_experts(
     check_choice("form of experts", form, FORMS)
     if min(layer.hidden, layer.width, layer.tokens) < 1:
         raise BadInput(f"experts need hidden, width and tokens of at least 1, got {layer}")
-    numbers = costs if costs is not None else experts_costs(gpu.compute_capability)
+    numbers = costs if costs is not None else load_costs(__package__, gpu.compute_capability)
     name, loads = FORMS[form], layer.loads
     places, element = float(loads.sum()), DTYPE_BYTES[dtype]
     wide = (2 if layer.gated else 1) * layer.width
@@ -110,19 +109,10 @@ def fused_experts(
         "down": launch_s + down.seconds,
         "sum": moved((places + layer.tokens) * layer.hidden),
     }
-    seconds = sum(parts.values())
-    bounds = call_error("experts", name, gpu.name)
     longest = max(parts, key=parts.__getitem__)
     limits = {"gate_up": gate_up.bound, "down": down.bound, "sort": "latency"}
-    return LibraryCall(
-        library="experts",
-        kernel=form,
-        parts=parts,
-        bound=limits.get(longest, "dram"),
-        seconds_low=seconds * bounds.low,
-        seconds_high=seconds * bounds.high,
-        evidence=bounds.evidence,
-    )
+    bound = limits.get(longest, "dram")
+    return LibraryCall.of_parts("experts", name, gpu, kernel=form, parts=parts, bound=bound)
 
 
 def grouped_work(
@@ -154,9 +144,3 @@ def tile_of(form: str, layer: ExpertLayer) -> Tile:
         if row["form"] == form and layer.tokens <= most:
             return Tile(*(int(row[size]) for size in ("rows", "tokens", "k", "warps")))
     raise BadInput(f"tables/experts_tiles.csv: no tile of {form} for {layer.tokens} tokens")
-
-
-@cache
-def experts_costs(compute_capability: int) -> Costs:
-    """Return the fitted numbers of fused experts, `costs/sm_*.toml`."""
-    return load_costs(__package__, compute_capability)

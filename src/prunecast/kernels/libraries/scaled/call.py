@@ -21,7 +21,7 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.call import LibraryCall, call_error
+from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.surrogate import rows_for
 from prunecast.kernels.libraries.tiled import Tile, TiledWork, operand_reads, rates_of, tiled_time
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES
@@ -116,17 +116,9 @@ def scaled_product(
         "launch": numbers[f"{name}_launch_s"],
         "product": product_s,
     }
-    bounds = call_error("scaled", f"{scales} scales" if form == FORM_OF[scales] else form, gpu.name)
-    seconds = sum(parts.values())
-    return LibraryCall(
-        library="scaled",
-        kernel=form,
-        parts=parts,
-        bound=product.bound if parts["product"] >= 0.5 * seconds else "latency",
-        seconds_low=seconds * bounds.low,
-        seconds_high=seconds * bounds.high,
-        evidence=bounds.evidence,
-    )
+    case = f"{scales} scales" if form == FORM_OF[scales] else form
+    bound = product.bound if parts["product"] >= 0.5 * sum(parts.values()) else "latency"
+    return LibraryCall.of_parts("scaled", case, gpu, kernel=form, parts=parts, bound=bound)
 
 
 def tile_of(form: str, m: int, k: int, n: int, gpu: GpuSpec) -> Tile:
