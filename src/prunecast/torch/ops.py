@@ -28,6 +28,7 @@ that `residual.py` leaves to the transpose, so that its result is not written tw
 On a CPU the operators unpack the weights and multiply in fp32: slow, and exact up to the rounding of y.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -238,32 +239,22 @@ def _check(call: LinearCall) -> None:
         raise BadInput(f"images must have the dtype of x_t, {x_t.dtype}")
 
 
-_LIBRARY.impl("linear", _linear_on_cpu, "CPU")
-_LIBRARY.impl("linear", _linear_on_cuda, "CUDA")
-_LIBRARY.impl("linear_add_", _add_linear_on_cpu, "CPU")
-_LIBRARY.impl("linear_add_", _add_linear_on_cuda, "CUDA")
-_LIBRARY.impl("dense_weight", _dense_weight, "CPU")
-_LIBRARY.impl("dense_weight", _dense_weight, "CUDA")
-_LIBRARY.impl("conv", conv_on_cpu, "CPU")
-_LIBRARY.impl("conv", conv_on_cuda, "CUDA")
-_LIBRARY.impl("into_planes", into_planes_on_cpu, "CPU")
-_LIBRARY.impl("into_planes", into_planes_on_cuda, "CUDA")
-_LIBRARY.impl("between_planes", between_planes_on_cpu, "CPU")
-_LIBRARY.impl("between_planes", between_planes_on_cuda, "CUDA")
-torch.library.register_fake("prunecast::dense_weight", _fake_dense_weight, lib=_LIBRARY)
-torch.library.register_fake("prunecast::conv", fake_conv, lib=_LIBRARY)
-torch.library.register_fake("prunecast::into_planes", fake_into_planes, lib=_LIBRARY)
-torch.library.register_fake("prunecast::between_planes", fake_between_planes, lib=_LIBRARY)
-_LIBRARY.impl("columns", _columns_on_cpu, "CPU")
-_LIBRARY.impl("columns", _columns_on_cuda, "CUDA")
-_LIBRARY.impl("norm_columns", _norm_columns, "CPU")
-_LIBRARY.impl("norm_columns", _norm_columns, "CUDA")
-torch.library.register_fake("prunecast::linear", _fake_linear, lib=_LIBRARY)
-torch.library.register_fake("prunecast::linear_add_", lambda *_: None, lib=_LIBRARY)
-torch.library.register_fake("prunecast::columns", _fake_columns, lib=_LIBRARY)
-torch.library.register_fake(
-    "prunecast::norm_columns", lambda x, *given: _fake_columns(x, given[-1]), lib=_LIBRARY
-)
+_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "linear": (_linear_on_cpu, _linear_on_cuda, _fake_linear),
+    "linear_add_": (_add_linear_on_cpu, _add_linear_on_cuda, lambda *_: None),
+    "dense_weight": (_dense_weight, _dense_weight, _fake_dense_weight),
+    "columns": (_columns_on_cpu, _columns_on_cuda, _fake_columns),
+    "norm_columns": (_norm_columns, _norm_columns, lambda x, *given: _fake_columns(x, given[-1])),
+    "conv": (conv_on_cpu, conv_on_cuda, fake_conv),
+    "into_planes": (into_planes_on_cpu, into_planes_on_cuda, fake_into_planes),
+    "between_planes": (between_planes_on_cpu, between_planes_on_cuda, fake_between_planes),
+}
+"""Operator -> implementation on a CPU, on a GPU, and for fake tensors of torch's compiler."""
+
+for _name, (_on_cpu, _on_cuda, _fake) in _OPERATORS.items():
+    _LIBRARY.impl(_name, _on_cpu, "CPU")
+    _LIBRARY.impl(_name, _on_cuda, "CUDA")
+    torch.library.register_fake(f"prunecast::{_name}", _fake, lib=_LIBRARY)
 
 
 # ---- gradients: dense products with unpacked weights; gradients of kept values are packed like the weights

@@ -10,13 +10,14 @@ the planes that columns of A after the filters read. A batch is padded to a mult
 fields of `PlaneLayout`, `window` the last three of `Window`. On a CPU the operators compute in fp32.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.kernels.device.conv_input import CHUNK
 from prunecast.kernels.device.planes.planes import Window
+from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.layer_table import known_layer
@@ -218,61 +219,53 @@ def between_planes_on_cuda(
     return found
 
 
-def fake_conv(
-    planes: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    shape: list[int],
-    activation: str,
-    gpu: str,
-    plan: int,
-    second: torch.Tensor | None = None,
-) -> torch.Tensor:
+class _ConvOperands(NamedTuple):
+    """Arguments of `prunecast::conv`."""
+
+    planes: torch.Tensor
+    images: list[torch.Tensor]
+    tiles: torch.Tensor
+    bias: torch.Tensor | None
+    shape: list[int]
+    activation: str
+    gpu: str
+    plan: int
+    second: torch.Tensor | None = None
+
+    @property
+    def a_tiles(self) -> TileMap:
+        """The tiles of A."""
+        return known_layer(self.plan, self.tiles, self.planes.dtype, self.gpu).tiles
+
+
+def fake_conv(*given: Any) -> torch.Tensor:
     """Return an uninitialised output."""
-    call, layer = ConvCall(*shape), known_layer(plan, tiles, planes.dtype, gpu)
-    return planes.new_empty((call.grid.output(layer.tiles.m).pixels, call.batch))
+    own = _ConvOperands(*given)
+    call = ConvCall(*own.shape)
+    return own.planes.new_empty((call.grid.output(own.a_tiles.m).pixels, call.batch))
 
 
-def conv_on_cpu(
-    planes: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    shape: list[int],
-    activation: str,
-    gpu: str,
-    plan: int,
-    second: torch.Tensor | None = None,
-) -> torch.Tensor:
+def conv_on_cpu(*given: Any) -> torch.Tensor:
     """Return the output planes, computed by torch in fp32."""
-    call, layer = ConvCall(*shape), known_layer(plan, tiles, planes.dtype, gpu)
-    weights, grid = unpack(images[0], layer.tiles).float(), call.grid
+    own = _ConvOperands(*given)
+    call = ConvCall(*own.shape)
+    weights, grid = unpack(own.images[0], own.a_tiles).float(), call.grid
     filters = weights[:, : grid.conv.k].reshape(-1, call.channels, call.size, call.size)
-    x = images_in(planes, grid.source, call.batch).float()
-    sums = torch.nn.functional.conv2d(x, filters, bias, stride=call.stride, padding=call.size // 2)
-    if second is not None:
-        added = images_in(second, grid.output(call.second), call.batch).float()
+    x = images_in(own.planes, grid.source, call.batch).float()
+    sums = torch.nn.functional.conv2d(x, filters, own.bias, stride=call.stride, padding=call.size // 2)
+    if own.second is not None:
+        added = images_in(own.second, grid.output(call.second), call.batch).float()
         sums += torch.nn.functional.conv2d(added, weights[:, grid.conv.k :, None, None])
-    return planes_of(activated(sums, Epilogue(activation)).to(planes.dtype), call.batch, call.border_out)
+    y = activated(sums, Epilogue(own.activation)).to(own.planes.dtype)
+    return planes_of(y, call.batch, call.border_out)
 
 
-def conv_on_cuda(
-    planes: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    shape: list[int],
-    activation: str,
-    gpu: str,
-    plan: int,
-    second: torch.Tensor | None = None,
-) -> torch.Tensor:
+def conv_on_cuda(*given: Any) -> torch.Tensor:
     """Return the output planes, written by the kernel."""
     from prunecast.torch.cuda.launches import LayerTensors
     from prunecast.torch.cuda.planes import ConvLaunch
 
-    launch = ConvLaunch.of(
-        ConvCall(*shape).grid, plan, LayerTensors(images, tiles, bias, gpu), activation, planes
-    )
-    return launch(planes, second)
+    own = _ConvOperands(*given)
+    tensors = LayerTensors(own.images, own.tiles, own.bias, own.gpu)
+    launch = ConvLaunch.of(ConvCall(*own.shape).grid, own.plan, tensors, own.activation, own.planes)
+    return launch(own.planes, own.second)
