@@ -7,7 +7,7 @@ right, and bounds how many fit rows those of all other shapes hold.
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,7 +124,7 @@ def _seconds(table: Table, product: Product, gpu: GpuSpec, engine: Callable[...,
     return seconds
 
 
-def print_products(tables: Iterable[Table], folder: Path, every: int, engines: Iterable[str]) -> str:
+def print_products(tables: Sequence[Table], folder: Path, every: int, engines: Iterable[str]) -> str:
     """Print each table's errors beside the goal, of rows that were fitted to and of the others.
 
     Returns the CSV of bounds that 90 % of fit rows keep.
@@ -143,7 +143,7 @@ def print_products(tables: Iterable[Table], folder: Path, every: int, engines: I
                     pairs_of.setdefault((table.gpu, engine, use), []).append(rows)
     for (gpu, engine, use), (dense, sparse) in pairs_of.items():
         print_signs(f"{gpu}, {engine}, {use}", dense, sparse)
-    return bands(bounded)
+    return bands(bounded, tables)
 
 
 Bounded = dict[tuple[str, str], dict[str, list[Found]]]
@@ -169,10 +169,10 @@ def kernel_of(rows: Found) -> str:
     return names.pop() if names else ""
 
 
-def bands(found: Bounded) -> str:
+def bands(found: Bounded, tables: Sequence[Table]) -> str:
     """CSV: for each GPU and kernel what `codesign.interval` takes where nothing was measured here."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    files = {table.gpu: table.file for table in reversed(TABLES)}
+    files = {table.gpu: table.file for table in (*reversed(tables), *reversed(TABLES))}
     lines = ["gpu,kernel,low,high,fit_cases,cross_validated,judge_cases,coverage,date,source"]
     for (gpu, kernel), of_use in found.items():
         fit, judge = (_ratios(of_use.get(use, [])) for use in ("fit", "judge"))

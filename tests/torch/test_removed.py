@@ -13,7 +13,7 @@ from prunecast.workload.layers import Removed
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from prunecast.torch import expert_saliency, input_squares  # noqa: E402
+from prunecast.torch import expert_saliency, input_squares, load  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -31,14 +31,17 @@ MADE = {
 }
 
 
-def saved(name, folder):
-    """Write a small model with random weights and return it."""
+def saved(name, folder, *, uneven=False):
+    """Write a small model with random weights and return it; later layers have larger ones if `uneven`."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**{**TEXT, **MADE[name][0]})
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():  # biases too, which start at zero
             parameter.normal_(std=0.1)
+        for place, layer in enumerate(model.model.layers if uneven else ()):
+            for parameter in layer.parameters():
+                parameter.mul_(1.0 + 0.1 * place)
     model.save_pretrained(folder, max_shard_size="60KB")
     return model
 
@@ -97,6 +100,53 @@ def test_logits_are_those_of_the_source_with_the_parts_masked(name, tmp_path):
     masked = logits(source)
     assert torch.allclose(logits(smaller), masked, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(masked, whole, rtol=1e-2, atol=1e-2)
+
+
+UNEVEN = {
+    "Llama": ["heads:0.5/uneven", "widths:0.25/uneven", LAYERS],
+    "Qwen2": ["widths:0.25/uneven"],
+    "Phi3": ["heads:0.25/uneven", "widths:0.5/uneven"],
+    "Mixtral": ["heads:0.25/uneven", "experts:0.25"],
+    "Qwen3Moe": ["heads:0.5/uneven"],
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_layers_of_their_own_sizes_are_those_of_the_masked_source(name, tmp_path):
+    source = saved(name, tmp_path / "source", uneven=True)
+    prune(Removed(weights=tmp_path / "source", parts=UNEVEN[name]), pattern="dense", out=tmp_path / "out")
+    kept = kept_of(tmp_path / "out")
+    for part in {"heads", "widths"} & kept.keys():
+        assert len({len(own) for own in kept[part].values()}) > 1
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["per_layer_config"]
+    smaller = load(tmp_path / "out", dtype=torch.float32)
+    mask(source, kept)
+    assert torch.allclose(logits(smaller), logits(source), rtol=1e-4, atol=1e-4)
+    smaller.save_pretrained(tmp_path / "again")
+    assert torch.equal(logits(load(tmp_path / "again", dtype=torch.float32)), logits(smaller))
+
+
+def test_models_made_after_one_of_own_sizes_are_as_before(tmp_path):
+    saved("Llama", tmp_path / "source", uneven=True)
+    removed = Removed(weights=tmp_path / "source", parts=["widths:0.25/uneven"])
+    prune(removed, pattern="dense", out=tmp_path / "out")
+    load(tmp_path / "out")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "source")
+    assert whole.model.layers[2].mlp.up_proj.weight.shape == (128, 64)
+
+
+def test_a_search_chooses_widths_for_each_layer(tmp_path):
+    saved("Llama", tmp_path / "source", uneven=True)
+    asked = {"gpu": "h200-sxm", "engine": "model", "families": ["2:4"], "remove": ["widths"]}
+    found = prune_model(tmp_path / "source", Targets(sparsity=0.6), out=tmp_path / "out", **asked)
+    (row,) = found.removed
+    assert len(row["after"]) == 3
+    assert len(set(row["after"])) > 1
+    equal = f"widths:{row['share']}"
+    even = prune_model(tmp_path / "source", Targets(sparsity=0.6), **{**asked, "remove": [equal]})
+    assert found.result.retained_importance > even.result.retained_importance
+    smaller = load(tmp_path / "out", dtype=torch.half)
+    assert [layer.mlp.up_proj.weight.shape[0] for layer in smaller.model.layers] == row["after"]
 
 
 def test_removed_parts_and_a_pattern_mix_in_one_folder(tmp_path):
@@ -192,6 +242,7 @@ REFUSED = {
     "experts of a dense model": (["experts:0.25"], "has no experts"),
     "nothing left": (["layers:0.9"], "layers:0.9 leaves 0 of 3 layers"),
     "nothing removed": (["layers:0.1"], "layers:0.1 leaves 3 of 3 layers"),
+    "experts for each layer": (["experts:0.5/uneven"], "only heads and widths can be uneven"),
     "heads that transformers cannot load": (["heads:0.25"], "only if its heads divide the 64 features"),
 }
 

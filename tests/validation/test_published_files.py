@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.published.calls import READERS, errors, print_calls
 from benchmarks.published.priced import Priced
+from benchmarks.published.products import print_products
 from benchmarks.published.tables import dense_tables, gpu_of_file
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names
@@ -49,6 +50,15 @@ def test_a_file_of_an_unknown_gpu_is_refused_by_name(tmp_path, capsys):
 def test_dense_tables_of_other_gpus_are_found(tmp_path):
     (tmp_path / "gemm_bf16_b300.csv").write_text("m,n,k,seconds\n")
     assert [table.gpu for table in dense_tables(tmp_path)] == ["b300"]
+
+
+def test_bounds_of_a_gpu_without_a_table_of_its_own_name_the_file(tmp_path, capsys):
+    rows = [f"{m},{n},4096,1e-4" for m in (16, 64, 256, 1024, 4096) for n in range(1024, 9216, 1024)]
+    (tmp_path / "gemm_bf16_b300.csv").write_text("\n".join(["m,n,k,seconds", *rows]))
+    text = print_products(dense_tables(tmp_path), tmp_path, 1, ["model"])
+    assert text.splitlines()[1].startswith("b300,dense,")
+    assert text.splitlines()[1].endswith(",gemm_bf16_b300.csv")
+    assert "judge rows: MAPE" in capsys.readouterr().out
 
 
 def test_rows_of_attention_are_printed_by_kind_and_length(tmp_path, capsys):

@@ -102,7 +102,7 @@ class Read:
             metavar="PART[:SHARE]",
             show_default="none",
             help="Part of a transformer to remove: heads:0.25, widths:0.25 (feed-forward), layers:0.25 or"
-            " experts:0.25; can be repeated.",
+            " experts:0.25; /uneven removes more where it costs least; can be repeated.",
         ),
     ] = None
 

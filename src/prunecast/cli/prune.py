@@ -172,6 +172,9 @@ def _show(recipe: "Recipe", page: "Page") -> None:
 def _removed_lines(removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for row in removed:
         left = f"{row['after']} of {row['before']} {row['part']} are left"
+        if isinstance(row["after"], list):
+            least, most = min(row["after"]), max(row["after"])
+            left = f"{least} to {most} of {row['before']} {row['part']} are left in each layer"
         yield f"removed: {left}, chosen by {row['criterion']}."
 
 

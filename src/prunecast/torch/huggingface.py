@@ -10,7 +10,9 @@ transformers without this package loads it as a dense model, with one warning ab
 type. The block is never named `sparsity_config`, which vLLM refuses.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from prunecast.torch.convert import Sparsified, sparsify
 from prunecast.torch.experts import PARTS, find_experts
 from prunecast.torch.find import find_layers
 from prunecast.torch.layer_table import gpu_of
-from prunecast.workload.graph.config import CONFIG, METHOD, QUANTIZED, read_config, stated_gpu
+from prunecast.workload.graph.config import BY_LAYER, CONFIG, METHOD, QUANTIZED, read_config, stated_gpu
 
 logger = get_logger(__name__)
 
@@ -213,9 +215,40 @@ def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: An
     """
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder)
-    names = config.architectures or ["AutoModel"]
+    content = read_config(Path(folder) / CONFIG)
+    if content.get(BY_LAYER):  # whose checks read sizes of the model
+        content["allow_global_per_layer_attribute_access"] = True
+        config = transformers.AutoConfig.for_model(**content)
+    else:
+        config = transformers.AutoConfig.from_pretrained(folder)
+    model = getattr(transformers, (config.architectures or ["AutoModel"])[0])
     if gpu is not None:
         config.quantization_config = {**config.quantization_config, "gpu": gpu}
     options = {"dtype": "auto", "config": config, **options}
-    return getattr(transformers, names[0]).from_pretrained(folder, **options)
+    with _sizes_by_layer(model, config):
+        return model.from_pretrained(folder, **options)
+
+
+@contextmanager
+def _sizes_by_layer(model: Any, config: Any) -> Iterator[None]:
+    """Make layers of the sizes that `per_layer_config` states for each of them, which few models read."""
+    if not getattr(config, "is_heterogeneous", False):
+        yield
+        return
+    module = sys.modules[model.__module__]
+    layers = [getattr(module, name) for name in model._no_split_modules if hasattr(module, name)]
+    before = {layer: layer.__init__ for layer in layers}
+
+    def own(layer: Any) -> Callable[..., None]:
+        def make(self: Any, config: Any, layer_idx: int, *more: Any, **named: Any) -> None:
+            before[layer](self, config.per_layer_config[layer_idx], layer_idx, *more, **named)
+
+        return make
+
+    try:
+        for layer in layers:
+            layer.__init__ = own(layer)
+        yield
+    finally:
+        for layer, init in before.items():
+            layer.__init__ = init

@@ -119,6 +119,9 @@ class Removed:
     def sizes(self) -> Transformer:
         """Return the sizes of the smaller model. Raise BadInput for parts that cannot be removed."""
         found, config = without(str(self.weights), self.whole(), self.removals), Path(self.weights) / CONFIG
+        uneven = next((each.text for each in self.removals if each.is_uneven), None)
+        if uneven is not None and not config.is_file():
+            raise BadInput(f"{self.weights}: {uneven} is of a Hugging Face folder, whose weights are read")
         if config.is_file():
             check_sizes(config, found)
         return found

@@ -23,8 +23,8 @@ from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources.roles import expert_names
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 from prunecast.workload.graph.config import node_of
-from prunecast.workload.graph.removal import Removal, key_groups, without
-from prunecast.workload.graph.shapes import Transformer
+from prunecast.workload.graph.removal import Removal, kept_of_layer, key_groups, step_of, without
+from prunecast.workload.graph.shapes import LayerSizes, Transformer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -122,7 +122,9 @@ class RemovedParts:
                 "share": removal.share,
                 "criterion": self.criterion[removal.part],
                 "before": counts_of(self.before)[removal.part],
-                "after": counts_of(self.after)[removal.part],
+                "after": [self.kept[layer, removal.part].size for layer in self.layers]
+                if removal.is_uneven
+                else counts_of(self.after)[removal.part],
                 "kept": list(self.layers)
                 if removal.part == "layers"
                 else {str(layer): self.kept[layer, removal.part].tolist() for layer in self.layers},
@@ -243,18 +245,56 @@ def choose_parts(
     if "layers" in criterion:
         layers = _best(sums["layers"][0], after.layers).tolist()
     kept: dict[tuple[int, str], IntArray] = {}
-    for part in (part for part in criterion if part != "layers"):
-        for layer in layers:
-            saliency = sums[part][layer] if part in parts else _reap(known, layer, counts[part])
-            kept[layer, part] = _best(saliency, counts_of(after)[part])
+    for removal in (each for each in removals if each.part != "layers"):
+        part = removal.part
+        saliency = [
+            sums[part][layer] if part in parts else _reap(known, layer, counts[part]) for layer in layers
+        ]
+        left = [kept_of_layer(str(path), shape, removal)] * len(layers)
+        if removal.is_uneven:
+            left = uneven_counts(np.array(saliency), sum(left), step_of(part, shape))
+        for layer, own, count in zip(layers, saliency, left, strict=True):
+            kept[layer, part] = _best(own, count)
     return RemovedParts(
         before=shape,
-        after=after,
+        after=with_layer_sizes(after, [each.part for each in removals if each.is_uneven], layers, kept),
         removals=removals,
         layers=tuple(layers),
         kept=kept,
         criterion=criterion,
     )
+
+
+def uneven_counts(saliency: FloatArray, total: int, step: int) -> list[int]:
+    """Return the number of parts of each layer that stay, at least `step`, with the highest saliency in all.
+
+    Parameters
+    ----------
+    saliency : of all parts, (layers, parts)
+    total : number of parts that stay in all layers together
+    step : number of parts of a layer that are removed together
+    """
+    blocks = -np.sort(-saliency, axis=1).reshape(len(saliency), -1, step).sum(axis=2)
+    blocks[:, 0] = np.inf
+    chosen = np.argsort(-blocks.ravel(), kind="stable")[: total // step]
+    counts = step * np.bincount(chosen // blocks.shape[1], minlength=len(saliency))
+    return [int(count) for count in counts]
+
+
+def with_layer_sizes(
+    shape: Transformer, parts: list[str], layers: list[int], kept: Mapping[tuple[int, str], IntArray]
+) -> Transformer:
+    """Return the sizes of a model whose layers keep different numbers of some parts."""
+    sizes = []
+    for place, layer in enumerate(layers if parts else []):
+        own = shape.layer_shape(place).own_sizes
+        if "widths" in parts:
+            own = own._replace(feed_forward=kept[layer, "widths"].size)
+        if "heads" in parts:
+            groups = kept[layer, "heads"].size
+            own = LayerSizes(own.heads // own.key_heads * groups, groups, own.feed_forward)
+        sizes.append(own)
+    return replace(shape, layer_sizes=tuple(sizes))
 
 
 def _best(saliency: FloatArray, count: int) -> IntArray:

@@ -1,16 +1,21 @@
 """Sizes of transformers after parts are removed, and the graphs that are priced."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from prunecast.cli import main
 from prunecast.codesign import predict
 from prunecast.errors import BadInput
+from prunecast.workload.graph.config import shape_of_config, smaller_config
 from prunecast.workload.graph.removal import Removal, parse_removals, without
-from prunecast.workload.graph.shapes import Pass, Transformer, transformers
+from prunecast.workload.graph.shapes import LayerSizes, Pass, Transformer, transformers
+from prunecast.workload.graph.workloads import transformer_graph
 from prunecast.workload.layers import Removed
 from prunecast.workload.load import graph_of_standard
+from prunecast.workload.removed_parts import uneven_counts
 
 LLAMA, MIXTRAL = transformers()["llama-3-8b"], transformers()["mixtral-8x7b"]
 
@@ -93,3 +98,62 @@ def test_options_that_exclude_each_other_are_one_line(given, capsys, tmp_path, m
     assert main(given) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_uneven_counts_are_those_of_removing_the_least_step_again_and_again(seed):
+    draw = np.random.default_rng(seed)
+    layers, blocks, step = draw.integers(1, 6), draw.integers(2, 7), draw.integers(1, 4)
+    saliency = draw.lognormal(size=(layers, blocks * step)) * draw.lognormal(size=(layers, 1))
+    total = int(draw.integers(layers, layers * blocks + 1)) * step
+    left = [sorted(own)[::-1] for own in saliency.tolist()]
+    while sum(map(len, left)) > total:
+        longer = [own for own in left if len(own) > step]
+        least = min(longer, key=lambda own: sum(own[-step:]))
+        del least[-step:]
+    assert uneven_counts(saliency, total, step) == [len(own) for own in left]
+
+
+def test_layers_of_own_sizes_are_priced_and_shared_by_their_sizes():
+    whole = transformers()["llama-2-7b"]
+    sizes = [LayerSizes(32, 32, 11008), *[LayerSizes(16, 16, 5504)] * 31]
+    shape = replace(whole, layer_sizes=tuple(sizes))
+    graph = transformer_graph("uneven", shape, Pass(1, 64))
+    widths = [graph[f"layer.{layer}.up"].m for layer in range(32)]
+    assert widths == [11008, *[5504] * 31]
+    assert graph["layer.1.attention"].attention.key_heads == 16
+    assert shape.weights == sum(o.weights for o in graph if o.kind == "gemm" and o.name != "head")
+    assert shape.share(2).layer_shape(1).own_sizes == LayerSizes(8, 8, 2752)
+
+
+def test_sizes_by_layer_come_back_from_a_configuration(tmp_path):
+    sizes = (LayerSizes(8, 4, 128), LayerSizes(4, 2, 96), LayerSizes(8, 4, 64))
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8}
+    config |= {"num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 96}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    before = shape_of_config(path)
+    given = replace(before, head_width=8, layer_sizes=sizes)
+    written = smaller_config(config, given, range(3))
+    assert written["intermediate_size"] == 128
+    assert written["per_layer_config"].keys() == {"1", "2"}
+    path.write_text(json.dumps(written))
+    assert shape_of_config(path).layer_sizes == sizes
+    with pytest.raises(BadInput, match="its layers have sizes of their own"):
+        without("again", shape_of_config(path), [Removal("widths", 0.5)])
+
+
+@pytest.mark.parametrize(
+    "wrong", ['{"3": {}}', '{"first": {}}', '{"0": 4}', "[1]", '{"0": {"skip": ["mlp"]}}']
+)
+def test_wrong_sizes_by_layer_are_one_line(wrong, tmp_path):
+    text = '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,'
+    text += ' "vocab_size": 96,'
+    (tmp_path / "config.json").write_text(f'{text} "intermediate_size": 128, "per_layer_config": {wrong}}}')
+    with pytest.raises(BadInput, match="per_layer_config must hold sizes of layers from 0 to 2"):
+        shape_of_config(tmp_path / "config.json")
+
+
+def test_uneven_parts_of_a_model_without_weights_are_refused():
+    with pytest.raises(BadInput, match=r"widths:0\.25/uneven is of a Hugging Face folder"):
+        Removed(weights="llama-2-7b", parts=["widths:0.25/uneven"]).sizes()

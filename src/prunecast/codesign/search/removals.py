@@ -15,7 +15,8 @@ from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput, check_choice
-from prunecast.workload.graph.removal import PARTS, parse_removal
+from prunecast.workload.graph.config import CONFIG
+from prunecast.workload.graph.removal import PARTS, UNEVEN, parse_removal
 from prunecast.workload.layers import Removed, Source
 from prunecast.workload.memory import PassMemory
 
@@ -97,6 +98,7 @@ def best_smaller_model(
 
     Parts are decided one after the other. All shares of a part are tried: a small one can retain less than
     none, and a large one more, since fixed costs of sparse kernels vanish only with the last of them.
+    With the best share of heads or widths of a folder, different numbers in each layer are tried too.
 
     Parameters
     ----------
@@ -129,12 +131,19 @@ def best_smaller_model(
         return SmallerModel(source, search, whole.seen(result, search))
 
     best, chosen = tried(fixed), fixed
+
+    def try_also(parts: list[str]) -> None:
+        nonlocal best, chosen
+        found = tried(parts)
+        if found is not None and (best is None or found.retained > best.retained):
+            best, chosen = found, parts
+
     for part in free:
         before = chosen
         for removal in tries[part]:
-            found = tried([*before, removal])
-            if found is not None and (best is None or found.retained > best.retained):
-                best, chosen = found, [*before, removal]
+            try_also([*before, removal])
+        if chosen is not before and part in UNEVEN and (Path(weights) / CONFIG).is_file():
+            try_also([*before, f"{chosen[-1]}/uneven"])
     if best is None:
         raise failures[-1]
     return best

@@ -107,7 +107,27 @@ def shape_of_config(path: Path) -> Transformer | None:
 
 def _known_shape(path: Path, config: Mapping[str, Any]) -> Transformer | None:
     family = families().get(_family_name(config))
-    return None if family is None else _shape(family, _Numbers(path, config))
+    if family is None:
+        return None
+    shape = _shape(family, _Numbers(path, config))
+    own = _layer_entries(path, config, shape.layers)
+    sizes = [_shape(family, _Numbers(path, {**config, **entry})).own_sizes for entry in own]
+    return replace(shape, layer_sizes=tuple(sizes))
+
+
+def _layer_entries(path: Path, config: Mapping[str, Any], layers: int) -> list[dict[str, Any]]:
+    """Return the entries of `per_layer_config` for each layer; an empty list without any. Raise BadInput."""
+    given = config.get(BY_LAYER) or {}
+    entries = given.items() if isinstance(given, dict) else [(repr(given)[:40], None)]
+    found: list[dict[str, Any]] = [{} for _ in range(layers if given else 0)]
+    for layer, entry in entries:
+        number = int(layer) if str(layer).isdecimal() else layers
+        if not isinstance(entry, dict) or number >= layers or "skip" in entry:
+            raise BadInput(
+                f"{path}: {BY_LAYER} must hold sizes of layers from 0 to {layers - 1}, got {layer!r:.40}"
+            )
+        found[number] = entry
+    return found
 
 
 def _family_name(config: Mapping[str, Any]) -> str:
@@ -118,6 +138,8 @@ def _family_name(config: Mapping[str, Any]) -> str:
     return own[0] if own else kind if isinstance(kind, str) else ""
 
 
+BY_LAYER = "per_layer_config"
+"""Entry with the sizes of layers that differ from those of the model (transformers 5.23)."""
 HEADS_DIVIDE = ("llama", "gemma2")
 """Types of models whose configurations transformers refuses if the heads do not divide the features. Kind:
 definition, `validate_architecture` of transformers 5.23."""
@@ -146,6 +168,7 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
         those of these layers
     """
     family = families()[_family_name(config)]
+    by_layer: dict[str, dict[str, int]] = {}
     count = next(config[name] for name in family.fields["layers"].names if config.get(name) is not None)
     found = {
         name: [value[layer] for layer in layers] if isinstance(value, list) and len(value) == count else value
@@ -156,8 +179,12 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
         if field is None or not value:
             continue
         names = field.experts if field.experts and shape.experts else field.names
-        found[next((name for name in names if config.get(name) is not None), names[0])] = value
-    return found
+        written = next((name for name in names if config.get(name) is not None), names[0])
+        found[written] = value
+        for layer, own in enumerate(shape.layer_sizes):
+            if getattr(own, size, value) != value:
+                by_layer.setdefault(str(layer), {})[written] = getattr(own, size)
+    return {**found, BY_LAYER: by_layer} if by_layer else found
 
 
 def config_of(weights: object) -> dict[str, Any] | None:

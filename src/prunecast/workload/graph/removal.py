@@ -2,7 +2,8 @@
 
 The rewrite of the model graph is one of sizes: a transformer without some of its parts is a smaller
 transformer, whose graph is built and priced like that of any other. All layers keep equally many parts, since
-a configuration of Llama, and every engine that reads one, has one size for all layers.
+a configuration of Llama, and every engine that reads one, has one size for all layers. `/uneven` keeps as
+many on average, more of them in layers where they are more important.
 """
 
 import re
@@ -16,6 +17,8 @@ from prunecast.workload.graph.shapes import Transformer
 PARTS = ("layers", "heads", "widths", "experts")
 """Parts that can be removed: whole layers; heads, in groups that share a key head; features between the
 products of a feed-forward part; experts."""
+UNEVEN = ("heads", "widths")
+"""Parts of which layers may keep different numbers."""
 WIDTH_STEPS = (64, 8)
 """The number of kept widths is a multiple of the first of these of which the width is at least `FEWEST_STEPS`
 times as much. Kind: choice; 64 is a k-step of most kernels, and 8 elements of fp16 have the 16 bytes that
@@ -28,27 +31,31 @@ class Removal(NamedTuple):
 
     part: str
     share: float
+    is_uneven: bool = False
+    """Whether layers keep different numbers of parts, as many on average."""
 
     @property
     def text(self) -> str:
         """The text that `parse_removal` reads, like `heads:0.25`."""
-        return f"{self.part}:{self.share:g}"
+        return f"{self.part}:{self.share:g}{'/uneven' * self.is_uneven}"
 
 
 def parse_removal(text: str) -> Removal:
-    """Return the removal of a text like `experts:0.25`.
+    """Return the removal of a text like `experts:0.25` or `widths:0.25/uneven`.
 
     Raises
     ------
     BadInput : an unknown part, or a share that is not between 0 and 1
     """
-    match = re.fullmatch(rf"({'|'.join(PARTS)}):(0?\.\d{{1,9}})", text)
+    match = re.fullmatch(rf"({'|'.join(PARTS)}):(0?\.\d{{1,9}})(/uneven)?", text)
     if match is None or float(match[2]) == 0.0:
         raise BadInput(
             f"remove must be one of {', '.join(PARTS)} and a share between 0 and 1, like heads:0.25, "
             f"got {text!r:.80}"
         )
-    return Removal(match[1], float(match[2]))
+    if match[3] and match[1] not in UNEVEN:
+        raise BadInput(f"remove: only {' and '.join(UNEVEN)} can be uneven, got {text!r:.80}")
+    return Removal(match[1], float(match[2]), match[3] is not None)
 
 
 def parse_removals(texts: Iterable[str]) -> tuple[Removal, ...]:
@@ -63,7 +70,7 @@ def parse_removals(texts: Iterable[str]) -> tuple[Removal, ...]:
 
 
 def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Transformer:
-    """Return the sizes of a transformer after removals.
+    """Return the sizes of a transformer after removals, before layers get sizes of their own.
 
     Parameters
     ----------
@@ -80,6 +87,8 @@ def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Trans
         raise BadInput(f"{name}: remove is of models of text without biases of positions")
     if shape.key_rank:
         raise BadInput(f"{name}: remove is of models without latent attention (MLA)")
+    if shape.layer_sizes:
+        raise BadInput(f"{name}: its layers have sizes of their own: remove parts of the model before that")
     for removal in removals:
         shape = _reduced(name, shape, removal)
     return shape
@@ -103,22 +112,41 @@ def _left(name: str, removal: Removal, count: int, step: int = 1, least: int = 1
     return kept
 
 
-def _reduced(name: str, shape: Transformer, removal: Removal) -> Transformer:
-    """Return the sizes after one removal. Raise BadInput as `without`."""
+def step_of(part: str, shape: Transformer) -> int:
+    """Return the number of parts that are removed together from a layer."""
+    wide = shape.feed_forward if part == "widths" else 0
+    return next((s for s in WIDTH_STEPS if wide % s == 0 and wide >= FEWEST_STEPS * s), 1)
+
+
+def kept_of_layer(name: str, shape: Transformer, removal: Removal) -> int:
+    """Return the number of parts that stay in a layer, on average if layers differ; or of layers.
+
+    Raise BadInput as `without`.
+    """
     if removal.part == "layers":
         if shape.global_every:
             raise BadInput(f"{name}: its layers alternate between windows: no layers are removed from it")
-        return replace(shape, layers=_left(name, removal, shape.layers))
+        return _left(name, removal, shape.layers)
     if removal.part == "heads":
-        groups = key_groups(shape)
-        kept, width = _left(name, removal, groups), shape.width // shape.heads
-        return replace(shape, heads=shape.heads // groups * kept, key_heads=kept, head_width=width)
+        return _left(name, removal, key_groups(shape))
     if removal.part == "experts":
         if not shape.experts:
             raise BadInput(f"{name} has no experts: wanted a mixture of experts, got {removal.text}")
-        return replace(shape, experts=_left(name, removal, shape.experts, least=shape.experts_per_token))
+        return _left(name, removal, shape.experts, least=shape.experts_per_token)
     if shape.experts:
         raise BadInput(f"{name}: widths are of models without experts: remove experts instead")
-    wide = shape.feed_forward
-    step = next((s for s in WIDTH_STEPS if wide % s == 0 and wide >= FEWEST_STEPS * s), 1)
-    return replace(shape, feed_forward=_left(name, removal, wide, step, least=step))
+    step = step_of("widths", shape)
+    return _left(name, removal, shape.feed_forward, step, least=step)
+
+
+def _reduced(name: str, shape: Transformer, removal: Removal) -> Transformer:
+    """Return the sizes after one removal. Raise BadInput as `without`."""
+    kept, width = kept_of_layer(name, shape, removal), shape.width // shape.heads
+    if removal.is_uneven:
+        return replace(shape, head_width=width) if removal.part == "heads" else shape
+    if removal.part == "heads":
+        heads = shape.heads // key_groups(shape) * kept
+        return replace(shape, heads=heads, key_heads=kept, head_width=width)
+    if removal.part == "widths":
+        return replace(shape, feed_forward=kept)
+    return replace(shape, layers=kept) if removal.part == "layers" else replace(shape, experts=kept)

@@ -117,6 +117,14 @@ def _takes(match: re.Match[str]) -> bool:
     )
 
 
+class LayerSizes(NamedTuple):
+    """Sizes of a layer that may differ from those of other layers, see `Transformer`."""
+
+    heads: int
+    key_heads: int
+    feed_forward: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
     """The architecture of a transformer.
@@ -151,6 +159,7 @@ class Transformer:
     head : rows of the last product; 0 for none
     vocabulary : rows of the embedding table; 0 for those of the head
     tied_head : the head multiplies with the embedding table, which is stored once
+    layer_sizes : sizes of each layer where they differ between layers; empty for equal layers
     source : the publication of these numbers
     not_counted : parts of the model that its graph lacks, or has in another form; empty for none
     """
@@ -185,6 +194,7 @@ class Transformer:
     head: int = 0
     vocabulary: int = 0
     tied_head: bool = False
+    layer_sizes: tuple[LayerSizes, ...] = ()
     source: str = ""
     not_counted: str = ""
 
@@ -201,6 +211,8 @@ class Transformer:
     @property
     def weights(self) -> int:
         """Elements of all matrices of the layers, without those of an audio encoder."""
+        if self.layer_sizes:
+            return sum(replace(self.layer_shape(layer), layers=1).weights for layer in range(self.layers))
         attention = self.hidden * (2 * self.width + 2 * self.key_width)
         if self.key_rank:
             content = self.width - self.heads * self.rotary_width
@@ -252,13 +264,24 @@ class Transformer:
             dense_feed_forward=self.dense_feed_forward // gpus,
             head=-(-self.head // gpus),
             vocabulary=-(-self.vocabulary // gpus),
+            layer_sizes=tuple(
+                self.layer_shape(layer).share(gpus).own_sizes for layer in range(len(self.layer_sizes))
+            ),
         )
 
     def layer_shape(self, layer: int) -> "Transformer":
         """Return the sizes of one layer: the first `dense_layers` have one feed-forward part."""
+        if self.layer_sizes:
+            own = replace(self, layer_sizes=(), head_width=self.width // self.heads).layer_shape(layer)
+            return replace(own, **self.layer_sizes[layer]._asdict())
         if layer >= self.dense_layers:
             return self
         return replace(self, experts=0, shared_expert=0, feed_forward=self.dense_feed_forward)
+
+    @property
+    def own_sizes(self) -> LayerSizes:
+        """The sizes that may differ between layers."""
+        return LayerSizes(self.heads, self.key_heads or self.heads, self.feed_forward)
 
     def window_of(self, layer: int) -> int:
         """Return the number of tokens that a layer attends to, 0 for all."""

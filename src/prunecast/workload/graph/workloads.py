@@ -51,7 +51,7 @@ def transformer_graph(
     if runtime == "torch" and (shape.experts or has_decoder_of_sound or shape.window):
         what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
         raise NoTorchForm(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
-    apart = by_matrix or shape.weights <= MOST_APART
+    apart = by_matrix or shape.weights <= MOST_APART or bool(shape.layer_sizes)
     return rewritten(unfused_transformer(name, shape, run, apart=apart), runtime, by_matrix=by_matrix)
 
 
