@@ -71,10 +71,9 @@ def test_refills_count_where_a_block_has_one_item():
     assert launch_amounts(early).items[0, Quantity.SHARED] == 4 * 128
 
 
-def test_what_asks_for_later_steps_stands_apart():
+def test_loads_for_later_steps_count_once_for_each_step_that_exists():
     step = (Instruction(Op.ISSUE, issue=5), Instruction(Op.LOAD_A, 64, issue=7, ahead=3))
     amounts = plan_amounts(hand_plan([256], 64, programs=one_step(*step)))
-    assert amounts.asks[0, Quantity.ISSUE] == 4 * 7
     assert amounts.steps[0, Quantity.ISSUE] == 4 * (7 + 4 * 5)
 
 

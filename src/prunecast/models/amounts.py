@@ -42,7 +42,6 @@ class Amounts:
     Parameters
     ----------
     steps : (kinds, quantities) float64, the k-steps of an item (`fill` and `step`)
-    asks : of `steps`, what acts on later steps
     edges : the same for what stands around them (`begin` and `end`)
     block : (quantities,) once per block (`start` and `finish`)
     step : (quantities,) one full k-step of a full tile in the middle of an item
@@ -55,7 +54,6 @@ class Amounts:
     """
 
     steps: FloatArray
-    asks: FloatArray
     edges: FloatArray
     block: FloatArray
     step: FloatArray
@@ -110,10 +108,10 @@ def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: f
     table = table_of(programs)
     sizes = _sizes_of(plan, kinds, columns)
     block_k, stages = float(plan.shape.block_k), float(plan.resources.stages)
+    # (terms, kinds): how often each term of the programs counts in an item; times (terms, quantities)
     parts = measure_terms(table.places, sizes, block_k, stages, refill_from)
     return Amounts(
         steps=parts.T @ table.of_steps,
-        asks=parts.T @ table.of_asks,
         edges=parts.T @ table.of_edges,
         block=table.of_block,
         step=_full_step(table, plan),

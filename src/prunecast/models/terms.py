@@ -99,8 +99,6 @@ class Table(NamedTuple):
     """(terms, quantities) float64: coefficients, warps counted."""
     of_steps: FloatArray
     """`weights` of `fill` and `step`, else 0."""
-    of_asks: FloatArray
-    """Terms of loads that act on a later step."""
     of_edges: FloatArray
     """`weights` of `begin` and `end`, else 0."""
     of_block: FloatArray
@@ -135,11 +133,9 @@ def _table(terms: tuple[_Term, ...], weights: FloatArray, tensor_warps: float) -
     places = np.array(terms, np.int64).reshape(len(terms), len(_Term._fields))
     in_steps = np.isin(places[:, :1], (ProgramSection.FILL, ProgramSection.STEP))
     in_edges = np.isin(places[:, :1], (ProgramSection.BEGIN, ProgramSection.END))
-    asks = in_steps & (places[:, 2:3] > 0)
     of_steps, of_edges = np.where(in_steps, weights, 0.0), np.where(in_edges, weights, 0.0)
     of_block = (weights - of_steps - of_edges).sum(axis=0)
-    of_asks = np.where(asks, weights, 0.0)
-    return Table(terms, places, weights, of_steps, of_asks, of_edges, of_block, tensor_warps)
+    return Table(terms, places, weights, of_steps, of_edges, of_block, tensor_warps)
 
 
 class _Contribution(NamedTuple):

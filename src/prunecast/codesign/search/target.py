@@ -113,6 +113,11 @@ def _even_round(search: ModelSearch, patterns: str, most_s: float, most_kept: fl
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
+    """Return the round of most importance that meets the targets.
+
+    Each round chooses options by the times of the menus, corrected by `scales` (predicted over menu's seconds
+    of options that earlier rounds chose), predicts the chosen layers, and moves the time that it aims at.
+    """
     scales: Scales = {name: {} for name in search.options}
     large = search.workload.weights > MOST_REFINED_WEIGHTS
     fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)

@@ -2,6 +2,8 @@
 
 These are simple formulas of a config, evaluated before there is a plan; `prunecast.models` estimates the time
 of a plan. `_ConfigCosts` holds all that follows from the config and the GPU, and is computed once for both.
+
+Samples of the engine (`models.block_times`) do not replace them: decision 0022 has the numbers.
 """
 
 from collections.abc import Sequence

@@ -50,7 +50,7 @@ class ModelValidation(Result):
 
     @property
     def speedups(self) -> Beside:
-        """Dense over sparse."""
+        """Dense over sparse: ratios in the fields of times, since they are a row of the same table."""
         return Beside(
             "speedup",
             "best to best",
