@@ -179,18 +179,15 @@ def workload_of(
     """
     convolutions = settings["convolutions"]
     passes = passes_of(weights, settings)
-    if is_onnx(weights) and settings["workload"] is not None:
-        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted tokens or batch, got a workload")
     if settings["workload"] is not None and convolutions.input_size and not is_standard(weights):
         raise BadInput(
             f"input sizes and a workload exclude each other, got {convolutions.input_size[0]} and "
             f"{settings['workload']}: give --batch"
         )
-    stated = {"tokens": settings["tokens"], "batch": convolutions.batch}
     workload = load_workload(
         weights,
         passes,
-        stated={name: size for name, size in stated.items() if size is not None},
+        stated={"tokens": settings["tokens"], "batch": convolutions.batch},
         runtime=settings["runtime"] or usual_runtime(settings, recipe),
         target=settings["target"],
         ignore=settings["ignore"],

@@ -68,7 +68,7 @@ def load_workload(
     source: Source,
     passes: Sequence[Pass],
     *,
-    stated: Mapping[str, int] | None = None,
+    stated: Mapping[str, int | None] | None = None,
     runtime: str | None = "engine",
     target: Sequence[str] = (),
     ignore: Sequence[str] = (),
@@ -85,7 +85,7 @@ def load_workload(
     source : name or `config.json` of a standard model, Hugging Face folder, weight file, or matrices
     passes : forward passes; an ONNX file has one, whose batch and tokens set the sizes that the file leaves
         free
-    stated : `tokens` and `batch` if the user set them; refused if an ONNX file fixes these sizes
+    stated : `tokens` and `batch` as the user set them, or None; refused if an ONNX file fixes these sizes
     runtime : `engine` or `torch`, which launches some matrices as one; None for torch where its launches are
         known
     target, ignore : selectors of layers
@@ -233,7 +233,7 @@ def standard_workload(
 def _of_onnx(
     source: Source,
     passes: Sequence[Pass],
-    stated: Mapping[str, int],
+    stated: Mapping[str, int | None],
     settings: ConvSettings,
     target: Sequence[str],
     ignore: Sequence[str],
@@ -247,7 +247,7 @@ def _of_onnx(
     images = partial(image_sizes, settings) if settings.input_size else None
     model = read_onnx_model(path, batch=run.batch, tokens=run.tokens, images=images)
     for name, size in stated.items():
-        if name not in model.takes:
+        if size is not None and name not in model.takes:
             has = "have" if name == "tokens" else "has"
             raise BadInput(
                 f"{path}: {name} {has} no effect, the file fixes these sizes: leave out --{name} {size}"

@@ -33,13 +33,17 @@ def timed_passes(
 
 
 def check_batch(source: Source, batch: int | None, *, workload: str | None, has_images: bool = False) -> None:
-    """Raise BadInput for a batch that has no effect or contradicts the workload.
+    """Raise BadInput for a workload that the source contradicts, or a batch without effect.
 
     Parameters
     ----------
     has_images : convolutions have input sizes
     """
-    if batch is None or is_onnx(source):
+    if is_onnx(source):
+        if workload is not None:
+            raise BadInput(f"{source}: an .onnx file says its sizes: wanted tokens or batch, got {workload}")
+        return
+    if batch is None:
         return
     if has_model(source) and workload is not None:
         raise BadInput(f"batch and a workload exclude each other, got {batch} and {workload}")

@@ -33,7 +33,6 @@ from prunecast.workload.layers import (
     Source,
     calibration_of,
     has_model,
-    is_onnx,
     is_standard,
     path_of,
 )
@@ -345,14 +344,11 @@ def search_of(
     if tokens is not None and (tokens < 1 or workload is not None):
         raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
     check_batch(weights, batch, workload=workload)
-    if is_onnx(weights) and workload is not None:
-        raise BadInput(f"{weights}: an .onnx file says its sizes: wanted --tokens or --batch, got {workload}")
     runs = timed_passes(weights, tokens=tokens, batch=batch, workload=workload)
-    stated = {"tokens": tokens, "batch": batch}
     loaded = load_workload(
         weights,
         runs,
-        stated={name: size for name, size in stated.items() if size is not None},
+        stated={"tokens": tokens, "batch": batch},
         runtime=runtime,
         target=target,
         ignore=ignore,
