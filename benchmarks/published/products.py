@@ -21,7 +21,7 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import DTYPE_BYTES, KernelPlan, plan_dense
 from prunecast.launch import CacheState
 from prunecast.models import estimate
-from prunecast.patterns import ElementMap
+from prunecast.patterns import ElementMap, element_map_from_columns
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case, use_by_rule
 from prunecast.validation.case_maps import case_plan, map_of
@@ -91,7 +91,7 @@ def even_rows(m: int, k: int, kept: int) -> ElementMap:
 
 def _same_rows(m: int, k: int, columns: npt.NDArray[np.int32], pattern: str) -> ElementMap:
     start = np.arange(m + 1, dtype=np.int32) * np.int32(columns.size)
-    return ElementMap(m=m, k=k, row_start=start, column_index=np.tile(columns, m), pattern=pattern)
+    return element_map_from_columns(start, np.tile(columns, m), k, pattern)
 
 
 class Found(NamedTuple):

@@ -15,7 +15,7 @@ from prunecast.hardware.placement import (
     resident_share,
 )
 from prunecast.launch import launch_context
-from prunecast.patterns import ElementMap
+from prunecast.patterns import ElementMap, element_map_from_columns
 from tests.naive.from_plan import unequal_places
 from tests.naive.records import Item
 
@@ -37,9 +37,7 @@ def test_what_whole_launches_leave_over_lies_together(blocks: int, fit: int, sha
 
 def sparse_map(m: int, k: int) -> ElementMap:
     columns = np.tile(np.arange(0, k, 8), m)
-    return ElementMap(
-        m=m, k=k, row_start=np.arange(m + 1) * (k // 8), column_index=columns, pattern="unstructured"
-    )
+    return element_map_from_columns(np.arange(m + 1) * (k // 8), columns, k, "unstructured")
 
 
 def test_a_launch_context_says_where_the_blocks_of_a_plan_lie() -> None:

@@ -14,7 +14,7 @@ from prunecast.kernels.libraries.cusparse.programs import (
     missed_share,
 )
 from prunecast.models import estimate
-from prunecast.patterns.element_map import ElementMap, element_map_from_mask
+from prunecast.patterns.element_map import ElementMap, element_map_from_columns, element_map_from_mask
 from prunecast.simulator import simulate
 
 COSTS = cusparse_costs(90)
@@ -26,7 +26,7 @@ def elements(kept: list[int]) -> ElementMap:
     """Rows that keep their first so many of 512 columns."""
     columns = np.concatenate([np.arange(count) for count in kept])
     start = np.concatenate([[0], np.cumsum(kept)])
-    return ElementMap(m=len(kept), k=512, row_start=start, column_index=columns, pattern="unstructured")
+    return element_map_from_columns(start, columns, 512, "unstructured")
 
 
 @pytest.mark.parametrize("n", [16, 128, 300])
@@ -177,9 +177,7 @@ def map_of_equal_rows(m: int, k: int, per_row: int) -> ElementMap:
     """Columns drawn at random."""
     rng = np.random.default_rng(7)
     columns = np.concatenate([np.sort(rng.permutation(k)[:per_row]) for _ in range(m)])
-    return ElementMap(
-        m=m, k=k, row_start=np.arange(m + 1) * per_row, column_index=columns, pattern="unstructured"
-    )
+    return element_map_from_columns(np.arange(m + 1) * per_row, columns, k, "unstructured")
 
 
 def test_rows_lengthen_the_chain_of_many_tokens_only():

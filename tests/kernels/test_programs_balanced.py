@@ -14,7 +14,7 @@ from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import estimate
-from prunecast.patterns import ElementMap, parse_pattern
+from prunecast.patterns import ElementMap, element_map_from_columns, parse_pattern
 from prunecast.plan.program import Code, Op
 from prunecast.simulator import simulate
 from tests.toy_gpu import toy_gpu
@@ -306,13 +306,8 @@ def test_words_of_a_record_written_out(dense: list[int], rest: int) -> None:
 def test_segments_are_those_that_need_the_fewest_chunks(data, m: int, k: int) -> None:  # type: ignore[no-untyped-def]
     """Segment s of the columns belongs to lane s mod 32, whose elements of a row come four to a chunk."""
     kept = [sorted(data.draw(st.sets(st.integers(0, k - 1), max_size=40))) for _ in range(m)]
-    elements = ElementMap(
-        m=m,
-        k=k,
-        row_start=np.cumsum([0, *map(len, kept)]),
-        column_index=np.array([c for row in kept for c in row], np.int64),
-        pattern="unstructured",
-    )
+    columns = np.array([c for row in kept for c in row], np.int64)
+    elements = element_map_from_columns(np.cumsum([0, *map(len, kept)]), columns, k, "unstructured")
 
     def chunks(segment: int) -> int:
         lanes = [[c // segment % 32 for c in row] for row in kept]

@@ -1,5 +1,6 @@
 """The two map types: what they refuse and what they derive."""
 
+import hashlib
 from contextlib import nullcontext
 from itertools import pairwise
 
@@ -8,13 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, tile_map
+from prunecast.patterns import (
+    ElementMap,
+    TileMap,
+    element_map,
+    element_map_from_columns,
+    element_map_from_mask,
+    tile_map,
+)
 from prunecast.patterns.tile_map import check_kept_columns
 from tests.patterns.matrices import importances
 
 TILES = {"m": 4, "k": 3, "row_start": [0, 2, 3], "row_index": [3, 0, 1], "column_start": [0, 2, 2]}
 TILES |= {"column_index": [0, 2], "pattern": "p"}
-ELEMENTS = {"m": 2, "k": 3, "row_start": [0, 2, 3], "column_index": [0, 2, 1], "pattern": "p"}
+ELEMENTS = {"row_start": [0, 2, 3], "column_index": [0, 2, 1], "k": 3, "pattern": "p"}
 
 
 def test_tile_map_derives_its_sizes():
@@ -45,7 +53,6 @@ def test_tile_map_refuses_columns_that_describe_no_tiles(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"row_start": [0, 3]}, r"row_start must have M \+ 1 = 3 entries"),
         ({"row_start": [1, 2, 3]}, "row_start must rise from 0 to 3"),
         ({"row_start": [0, 4, 3]}, "row_start must rise from 0 to 3"),
         ({"column_index": [0, -1, 1]}, r"column_index must lie in \[0, 3\), got -1 to 1"),
@@ -54,30 +61,60 @@ def test_tile_map_refuses_columns_that_describe_no_tiles(change, message):
 )
 def test_element_map_refuses_columns_that_describe_no_rows(change, message):
     with pytest.raises(ValueError, match=message):
-        ElementMap(**(ELEMENTS | change))
+        element_map_from_columns(**(ELEMENTS | change))
+
+
+@pytest.mark.parametrize("bits", [np.zeros((2, 2), np.uint8), np.zeros((3, 1), np.uint8), np.zeros((2, 1))])
+def test_element_map_refuses_bits_of_another_shape_or_type(bits):
+    with pytest.raises(ValueError, match=r"kept_bits must be uint8 of shape \(2, 1\)"):
+        ElementMap(m=2, k=3, kept_bits=bits, pattern="p")
 
 
 def test_maps_are_read_only_and_leave_the_caller_s_array_alone():
-    own = np.array([0, 2, 1], dtype=np.int32)
-    elements = ElementMap(**(ELEMENTS | {"column_index": own}))
+    own = np.array([[5], [2]], np.uint8)
+    elements = ElementMap(m=2, k=3, kept_bits=own, pattern="p")
+    assert list(elements.column_index) == ELEMENTS["column_index"]
     assert not elements.column_index.flags.writeable
+    assert not elements.kept_bits.flags.writeable
     assert own.flags.writeable
 
 
-@given(importance=importances())
-def test_element_map_and_mask_say_the_same(importance):
+def naive_fingerprint(mask: np.ndarray) -> str:
+    """The digest of compressed rows, whose records are older than the bits."""
+    start = np.append(0, np.cumsum(mask.sum(axis=1))).astype(np.int32)
+    columns = np.nonzero(mask)[1].astype(np.int32)
+    content = f"{mask.shape[0]}x{mask.shape[1]}".encode() + start.tobytes() + columns.tobytes()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@given(importance=importances(), at_once=st.integers(1, 4))
+def test_element_map_and_mask_say_the_same(importance, at_once):
     mask = importance > 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(element_map, "ROWS_AT_ONCE", at_once)
+        check_element_map(mask)
+
+
+def check_element_map(mask: np.ndarray) -> None:
     elements = element_map_from_mask(mask, "unstructured")
     np.testing.assert_array_equal(elements.mask(), mask)
     assert elements.density == mask.mean()
     assert list(elements.kept_per_row) == list(mask.sum(axis=1))
+    assert list(elements.column_index) == list(np.nonzero(mask)[1])
+    columns = elements.row_start, elements.column_index
+    again = element_map_from_columns(*columns, elements.k, elements.pattern)
+    np.testing.assert_array_equal(again.kept_bits, elements.kept_bits)
+    assert again.fingerprint() == elements.fingerprint() == naive_fingerprint(mask)
 
 
 def test_fingerprints_tell_maps_apart():
     base, moved = TileMap(**TILES), TileMap(**(TILES | {"column_index": [1, 2]}))
     assert base.fingerprint() == TileMap(**TILES).fingerprint() != moved.fingerprint()
-    base, moved = ElementMap(**ELEMENTS), ElementMap(**(ELEMENTS | {"column_index": [0, 2, 0]}))
-    assert base.fingerprint() == ElementMap(**ELEMENTS).fingerprint() != moved.fingerprint()
+    base, again, moved = (
+        element_map_from_columns(**(ELEMENTS | {"column_index": columns}))
+        for columns in ([0, 2, 1], [0, 2, 1], [0, 2, 0])
+    )
+    assert base.fingerprint() == again.fingerprint() != moved.fingerprint()
 
 
 @given(

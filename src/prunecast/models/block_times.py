@@ -53,7 +53,9 @@ class BlockTimes(NamedTuple):
 def block_times(case: Case) -> BlockTimes:
     """Return the times of every kind of item."""
     plan, amounts, example = case.plan, case.amounts, case.amounts.kinds.example
-    parts, owner = plan.work.parts[example], plan.work.owner[example] == 1
+    owner = plan.work.owner[example] == 1
+    # Only owners read the partial sums of the other slices, so slices without them share samples
+    parts = np.where(owner, plan.work.parts[example], 2)
     rows = _rounded_rows(case)
     tokens = np.asarray(np.rint(amounts.tokens), np.int64)
     found = BlockTimes(*np.zeros((6, example.size)))

@@ -1,9 +1,12 @@
 """`ElementMap` (kept elements of A) and `NestedMap` (kept elements inside tiles), and quality of a mask."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import piece_starts
@@ -19,35 +22,56 @@ from prunecast.patterns.tile_map import (
     kept_columns,
 )
 
+BitArray = npt.NDArray[np.uint8]
+ROWS_AT_ONCE = 1024
+"""Rows whose bits are unpacked together, so that temporary arrays are small. Kind: choice."""
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ElementMap:
-    """Kept elements of A (M, K) in compressed rows (CSR), without values.
+    """Kept elements of A (M, K) without values: a bit for each element, and compressed rows (CSR) on request.
+
+    Predictions of 2:4 weights read no columns, and the int32 columns of a matrix need 16 times the bytes of
+    its bits.
 
     Parameters
     ----------
     m, k : shape of A
-    row_start : (M + 1,) int32; kept columns of row i are column_index[row_start[i]:row_start[i + 1]]
-    column_index : (kept,) int32, ascending inside a row
+    kept_bits : (M, ceil(K / 8)) uint8; bit c % 8, from the lowest, of byte c // 8 is 1 if column c is kept.
+        Bits beyond K are 0
     pattern : canonical pattern string that built the map, e.g. `2:4`
+    row_start : (M + 1,) int32; kept columns of row i are column_index[row_start[i]:row_start[i + 1]]
 
     Raises
     ------
-    ValueError : arrays that do not describe such a map
+    ValueError : bits of another shape or type
     """
 
     m: int
     k: int
-    row_start: IntArray
-    column_index: IntArray
+    kept_bits: BitArray
     pattern: str
+    row_start: IntArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("row_start", "column_index"):
-            object.__setattr__(self, name, frozen_int32(getattr(self, name)))
-        if self.row_start.shape != (self.m + 1,):
-            raise ValueError(f"row_start must have M + 1 = {self.m + 1} entries, got {self.row_start.shape}")
-        check_kept_columns("row_start", self.row_start, self.column_index, self.k)
+        wanted = self.m, -(-self.k // 8)
+        if self.kept_bits.shape != wanted or self.kept_bits.dtype != np.uint8:
+            raise ValueError(f"kept_bits must be uint8 of shape {wanted}, got {self.kept_bits.shape}")
+        bits = self.kept_bits.view()
+        bits.flags.writeable = False
+        object.__setattr__(self, "kept_bits", bits)
+        counts = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+        object.__setattr__(self, "row_start", frozen_int32(np.append(0, np.cumsum(counts))))
+
+    @cached_property
+    def column_index(self) -> IntArray:
+        """Kept columns of all rows, (kept,) int32, ascending inside a row. Made when it is first read."""
+        return frozen_int32(np.concatenate(list(self._columns())))
+
+    @property
+    def kept_count(self) -> int:
+        """Return the number of kept elements."""
+        return int(self.row_start[-1])
 
     @property
     def kept_per_row(self) -> IntArray:
@@ -57,28 +81,51 @@ class ElementMap:
     @property
     def density(self) -> float:
         """Return kept elements over M * K."""
-        return self.column_index.size / (self.m * self.k)
+        return self.kept_count / (self.m * self.k)
 
     def mask(self) -> MaskArray:
         """Return the mask (M, K), True for kept elements."""
-        mask = np.zeros((self.m, self.k), dtype=np.bool_)
-        mask[np.repeat(np.arange(self.m), self.kept_per_row), self.column_index] = True
-        return mask
+        return np.unpackbits(self.kept_bits, axis=1, count=self.k, bitorder="little").view(np.bool_)
 
     def fingerprint(self) -> str:
         """Return the first 16 hex digits of the SHA-256 of the shape and the index arrays."""
         digest = hashlib.sha256(f"{self.m}x{self.k}".encode())
         digest.update(self.row_start.tobytes())
-        digest.update(self.column_index.tobytes())
+        for columns in self._columns():
+            digest.update(columns.tobytes())
         return digest.hexdigest()[:16]
+
+    def _columns(self) -> Iterator[IntArray]:
+        """Yield the kept columns of some rows at a time."""
+        for first in range(0, self.m, ROWS_AT_ONCE):
+            bits = self.kept_bits[first : first + ROWS_AT_ONCE]
+            flags = np.unpackbits(bits, axis=1, count=self.k, bitorder="little")
+            yield kept_columns(flags.view(np.bool_))
 
 
 def element_map_from_mask(mask: MaskArray, pattern: str) -> ElementMap:
-    """Compress a bool mask (M, K); the kept columns of each row are in ascending order. Raises BadInput."""
+    """Return the map of a bool mask (M, K). Raises BadInput for other arrays."""
     check_mask(mask, pattern)
     m, k = mask.shape
-    row_start = np.append(0, np.cumsum(np.count_nonzero(mask, axis=1)))
-    return ElementMap(m=m, k=k, row_start=row_start, column_index=kept_columns(mask), pattern=pattern)
+    return ElementMap(m=m, k=k, kept_bits=np.packbits(mask, axis=1, bitorder="little"), pattern=pattern)
+
+
+def element_map_from_columns(
+    row_start: npt.ArrayLike, column_index: npt.ArrayLike, k: int, pattern: str
+) -> ElementMap:
+    """Return the map of compressed rows (CSR): row i keeps column_index[row_start[i]:row_start[i + 1]].
+
+    Raises ValueError unless the columns of every row ascend inside [0, k).
+    """
+    start, columns = frozen_int32(row_start), frozen_int32(column_index)
+    check_kept_columns("row_start", start, columns, k)
+    bits = np.zeros((start.size - 1, -(-k // 8)), np.uint8)
+    for first in range(0, start.size - 1, ROWS_AT_ONCE):
+        ends = start[first : first + ROWS_AT_ONCE + 1]
+        rows = np.zeros((ends.size - 1, k), np.bool_)
+        rows[np.repeat(np.arange(ends.size - 1), np.diff(ends)), columns[ends[0] : ends[-1]]] = True
+        bits[first : first + ROWS_AT_ONCE] = np.packbits(rows, axis=1, bitorder="little")
+    return ElementMap(m=start.size - 1, k=k, kept_bits=bits, pattern=pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -84,8 +84,10 @@ def columns_of_any(tiles: TileMap) -> int:
 
 def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> None:
     """Raise BadInput if a row keeps more than two of four neighbours: columns, or places in a tile's list."""
-    # Without tiles a column is its own position; skip the look-up, which needs 1 to 2 s for 4096 x 4096
-    place = elements.column_index if tiles is None else _checked_places(elements, tiles)
+    if tiles is None:
+        _check_columns(elements)
+        return
+    place = _checked_places(elements, tiles)
     for first in range(0, elements.m, ROWS_AT_ONCE):
         starts = elements.row_start[first : first + ROWS_AT_ONCE + 1]
         group = place[starts[0] : starts[-1]] // 4
@@ -94,14 +96,23 @@ def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> Non
         row_of = np.searchsorted(starts - starts[0], (third - 2, third), side="right") - 1
         same = row_of[0] == row_of[1]
         if same.any():
-            row, wrong = int(row_of[1][same][0]), group[third[same][0]]
-            kept = int(
-                np.count_nonzero(group[starts[row] - starts[0] : starts[row + 1] - starts[0]] == wrong)
-            )
-            raise BadInput(
-                f"2:4: row {first + row} keeps {kept} of the four columns from {4 * int(wrong)}, "
-                "at most 2 fit"
-            )
+            row, wrong = int(row_of[1][same][0]), int(group[third[same][0]])
+            kept = np.count_nonzero(group[starts[row] - starts[0] : starts[row + 1] - starts[0]] == wrong)
+            raise _more_than_two(first + row, int(kept), wrong)
+
+
+def _check_columns(elements: ElementMap) -> None:
+    """Raise BadInput if a row keeps more than two of the four columns that share half a byte of its bits."""
+    for first in range(0, elements.m, ROWS_AT_ONCE):
+        bits = elements.kept_bits[first : first + ROWS_AT_ONCE]
+        of_four = np.stack((np.bitwise_count(bits & 0x0F), np.bitwise_count(bits >> 4)), axis=-1)
+        if of_four.max(initial=0) > 2:
+            row, byte, half = (int(index[0]) for index in np.nonzero(of_four > 2))
+            raise _more_than_two(first + row, int(of_four[row, byte, half]), 2 * byte + half)
+
+
+def _more_than_two(row: int, kept: int, group: int) -> BadInput:
+    return BadInput(f"2:4: row {row} keeps {kept} of the four columns from {4 * group}, at most 2 fit")
 
 
 def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:

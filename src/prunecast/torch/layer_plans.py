@@ -70,9 +70,8 @@ def two_of_four_map(tiles: TileMap) -> NestedMap:
     """Return the tiles with 2:4 inside. No plan depends on which two of four are kept, so the inner map is
     empty.
     """
-    none = np.zeros(0, np.int32)
-    start = np.zeros(tiles.m + 1, np.int32)
-    inner = ElementMap(m=tiles.m, k=tiles.k, row_start=start, column_index=none, pattern=tiles.pattern)
+    none = np.zeros((tiles.m, -(-tiles.k // 8)), np.uint8)
+    inner = ElementMap(m=tiles.m, k=tiles.k, kept_bits=none, pattern=tiles.pattern)
     return NestedMap(tiles=tiles, inner=inner)
 
 

@@ -20,6 +20,8 @@ MOST_REMEMBERED_WEIGHTS = 2**27
 models draw them again."""
 MOST_NORMALS = 2**26
 """Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
+HELD_TOGETHER = 2**23
+"""Normal numbers in one array, about: such arrays return their memory to the system when they are freed."""
 
 
 def heavy_tailed(
@@ -33,13 +35,18 @@ def heavy_tailed(
     rng = np.random.default_rng(seed)
     step = max(SCALED_AT_A_TIME // shape[1], 1)
     drawn = min(shape[0], max(MOST_NORMALS // shape[1] // step, 1) * step)
-    normals = rng.standard_normal((drawn, shape[1]), np.float32)
+    held = max(HELD_TOGETHER // shape[1] // step, 1) * step
+    starts = range(0, drawn, held)
+    parts = [rng.standard_normal((min(held, drawn - start), shape[1]), np.float32) for start in starts]
     of_column = np.exp(0.5 * rng.standard_normal(shape[1], np.float32))
     of_row = np.exp(0.3 * rng.standard_normal((shape[0], 1), np.float32))
     weights = np.empty(shape, dtype)
-    for first in range(0, shape[0], step):
-        rows, start = weights[first : first + step], first % drawn
-        scaled = normals[start : start + len(rows)] * of_column
-        scaled *= of_row[first : first + step]
-        rows[...] = np.abs(scaled, out=scaled)
+    for start in starts:
+        normals = parts.pop(0)  # weights need the memory of the numbers that have been scaled
+        for again in range(start, shape[0], drawn):
+            for place in range(0, len(normals), step):
+                rows = weights[again + place : again + min(place + step, len(normals))]
+                scaled = normals[place : place + len(rows)] * of_column
+                scaled *= of_row[again + place : again + place + len(rows)]
+                rows[...] = np.abs(scaled, out=scaled)
     return weights

@@ -60,7 +60,7 @@ def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int 
     ------
     BadInput : n below 1, or a dtype that the GPU does not compute in; PlanDoesNotFit if no block fits
     """
-    has_tiles, has_rest = parts.tiles.column_index.size > 0, parts.rest.column_index.size > 0
+    has_tiles, has_rest = parts.tiles.column_index.size > 0, parts.rest.kept_count > 0
     tiles = None
     if has_tiles or not has_rest:
         tiles = fastest_plan("stspmm", parts.tiles, n, dtype, gpu, most=most)

@@ -127,11 +127,11 @@ def _balanced_times(
 ) -> ItemTimes:
     """Return the times of items, limited by the shared-memory words of B that each element reads."""
     tokens, blocks = TOKENS if config.window else 1, -(-elements.m // config.rows)
-    kept = elements.column_index.size / max(blocks, 1)
+    kept = elements.kept_count / max(blocks, 1)
     pipe = np.full(blocks, kept * (REST_CLOCKS / 4 if config.window else 1 / LANES))
     steps = -(-elements.k // (config.window * config.splits)) if config.window else 1
     read = elements.k * min(n, tokens) * DTYPE_BYTES[dtype]
-    packed = elements.column_index.size * (DTYPE_BYTES[dtype] + 1.0)
+    packed = elements.kept_count * (DTYPE_BYTES[dtype] + 1.0)
     return ItemTimes(
         alone=pipe + steps * (gpu.sync_latency_cycles + gpu.barrier_latency_cycles) + gpu.dram_latency_cycles,
         pipe=pipe,

@@ -144,15 +144,9 @@ def _sampled(elements: ElementMap) -> ElementMap:
     if groups <= _SAMPLE_GROUPS:
         return elements
     first = np.arange(_SAMPLE_GROUPS) * groups // _SAMPLE_GROUPS * GROUP_ROWS
-    start, columns = elements.row_start, elements.column_index
-    counts = np.concatenate([np.diff(start[f : f + GROUP_ROWS + 1]) for f in first])
-    return ElementMap(
-        m=counts.size,
-        k=elements.k,
-        row_start=np.append(0, np.cumsum(counts)),
-        column_index=np.concatenate([columns[start[f] : start[f + GROUP_ROWS]] for f in first]),
-        pattern=elements.pattern,
-    )
+    bits = elements.kept_bits
+    sampled = np.concatenate([bits[f : f + GROUP_ROWS] for f in first])
+    return ElementMap(m=len(sampled), k=elements.k, kept_bits=sampled, pattern=elements.pattern)
 
 
 @lru_cache(maxsize=8)

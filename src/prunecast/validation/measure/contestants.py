@@ -145,7 +145,7 @@ def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
     elements = kept if isinstance(kept, ElementMap) else _elements(kept)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     values = rounded(cp.asarray(inputs.weights[row, elements.column_index]), inputs.dtype)
-    sets = inputs.sets((DTYPE_BYTES[inputs.dtype] + INDEX_BYTES) * elements.column_index.size)
+    sets = inputs.sets((DTYPE_BYTES[inputs.dtype] + INDEX_BYTES) * elements.kept_count)
     own_sets = min(sets, 24)
     products = [
         CsrProduct(stream, elements, values if i == 0 else values.copy(), inputs.n, inputs.dtype)

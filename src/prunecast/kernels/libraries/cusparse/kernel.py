@@ -104,7 +104,7 @@ def plan_csr(
     order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
     rows = whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n)
     sms = resident * gpu.sm_count
-    count = max(-(-elements.column_index.size // config.elements), 1)
+    count = max(-(-elements.kept_count // config.elements), 1)
     together = occupancy(config.resources, gpu).blocks_per_sm
     per_deal = max(count * -(-n // shape.block_n) // (WAVES_APART * together * sms), 1)
     blocks = -(-count // per_deal)
@@ -167,7 +167,7 @@ def _programs(
     if n == 1:
         return one_token_programs(element_bytes, costs, np.diff(elements.row_start).astype(np.int64))
     # Fraction of reads of rows of B that miss L1, rounded so that programs are cached
-    of_sm = max(elements.column_index.size / gpu.sm_count, config.elements)
+    of_sm = max(elements.kept_count / gpu.sm_count, config.elements)
     row_bytes = min(n, config.tokens) * element_bytes
     missed = round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
     slots = _mean_slots(n, config, costs) + costs["missed_slots"] * missed + odd_slots(n, costs)
@@ -191,7 +191,7 @@ def _wait_cycles(
     """
     costs, count, ranges = (
         cusparse_costs(gpu.compute_capability),
-        elements.column_index.size,
+        elements.kept_count,
         -(-n // config.tokens),
     )
     ctas = max(-(-count // config.elements), 1) * ranges / gpu.sm_count
