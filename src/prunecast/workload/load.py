@@ -1,9 +1,13 @@
 """`load_workload`: the layers of a standard model, a file or matrices, and the passes that run them."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvShape
@@ -211,18 +215,23 @@ def standard_workload(
     dtype: str = "fp16",
     seed: int = 0,
 ) -> Workload:
-    """Return the products of graphs, one graph for each pass, with heavy-tailed random weights."""
+    """Return the products of graphs, one graph for each pass, with heavy-tailed random weights.
+
+    In a large model, products whose names differ only in numbers, such as those of its layers, share a draw.
+    """
     every = {name: product for graph in graphs for name, product in graph.products.items()}
     selected = select_names(every, target, ignore)
     chosen = {name: every[name] for name in selected if target or is_pruned(name)}
     are_few = sum(product.m * product.k for product in chosen.values()) <= MOST_REMEMBERED_WEIGHTS
     layers = {}
+    draws: dict[tuple[str, int, int], Callable[[], npt.NDArray[Any]]] = {}
     for place, (name, product) in enumerate(chosen.items()):
-        load = partial(heavy_tailed, (product.m, product.k), (seed, place))
+        draw = partial(heavy_tailed, (product.m, product.k), (seed, place))
+        role = re.sub(r"\d+", "", name), product.m, product.k
         layers[name] = Layer(
             name=name,
             shape=(product.m, product.k),
-            load=cache(load) if are_few else load,
+            load=cache(draw) if are_few else draws.setdefault(role, draw),
             dtype=dtype,
             note=RANDOM,
         )

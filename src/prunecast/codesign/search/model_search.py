@@ -20,6 +20,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, KernelPlan
 from prunecast.models import packed_bytes
 from prunecast.patterns import Pattern, TileSums, parse_pattern
+from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.engines import Engine, Outcome, Progress, silent
 from prunecast.workload.expert_launches import layer_plan, share_of
@@ -40,6 +41,7 @@ MOST_GUIDED_LAYERS = 48
 SLOW = ("guided", "shuffled", "dense-block")
 OFF_GRID = ("2:4", "tvw")
 """Families that no kernel runs on convolutions in torch."""
+_Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 
 
@@ -51,6 +53,15 @@ class Tried(NamedTuple):
     kept: int
     weight_bytes: float
     """Bytes of the weights of all copies as the kernels read them, in each form that a pass needs."""
+
+
+class MemberShares(NamedTuple):
+    """One of several matrices in one launch, after pruning."""
+
+    removed: float
+    """Share of its weights removed."""
+    retained_importance: float
+    """Share of its importance."""
 
 
 class _PassLaunches(NamedTuple):
@@ -108,6 +119,9 @@ class ModelSearch:
     origin: Origin = field(default_factory=Origin)
     options: dict[str, Options] = field(default_factory=dict)
     _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
+    _first: dict[str, str] = field(default_factory=dict)
+    """Layer -> the first layer with the same weights and passes, whose options and results it shares."""
+    _of_members: dict[tuple[str, Option], tuple[MemberShares, ...]] = field(default_factory=dict)
     _fixed: dict[str, float] = field(default_factory=dict)
     saved_by_dense: dict[str, float] = field(default_factory=dict)
     _sums: dict[str, TileSums] = field(default_factory=dict)
@@ -135,6 +149,7 @@ class ModelSearch:
         first: dict[tuple[int, int], str] = {}
         for name, layer in self.workload.layers.items():
             first.setdefault(layer.shape, name)
+        self._first.update(self._first_alike())
         self._grids.update(grids_of(self.workload))
         self._experts.update(experts_of(self.workload))
         times = OptionTimes(
@@ -161,8 +176,10 @@ class ModelSearch:
 
         # The first layer of a shape fills the cache of times, so that no two threads compute them.
         made = self._for_all("menus by shape", make, first.values())
-        made |= self._for_all("menus", make, (name for name in self.workload.layers if name not in made))
-        self.options.update({name: made[name] for name in self.workload.layers})
+        others = [name for name in dict.fromkeys(self._first.values()) if name not in made]
+        made |= self._for_all("menus", make, others)
+        made = {name: made[self._first[name]] for name in self.workload.layers}
+        self.options.update(made)
         self._two_of_four.update(
             ((name, o.kernel), Tried(o.seconds, o.importance, o.kept, self._two_of_four_bytes(name)))
             for name, options in made.items()
@@ -171,6 +188,20 @@ class ModelSearch:
         )
         self._fixed.update(self._dense(times))
         self.saved_by_dense.update(self._whole.savings_of_dense(self._fixed, frozenset(self.options)))
+
+    def _first_alike(self) -> dict[str, str]:
+        """Return layer -> the first with the same weights and passes.
+
+        Only layers of large standard models share weights; those of files are loaded one by one.
+        """
+        first: dict[tuple[object, ...], str] = {}
+        found = {}
+        for name, layer in self.workload.layers.items():
+            loads = tuple(id(each.load) for each in layer.members or (layer,))
+            runs = tuple(self._weight(run, name) for run, _ in self._passes_of(name))
+            passes = (layer.tokens, runs, layer.count, layer.convolution)
+            found[name] = first.setdefault((loads, passes, self.caps.get(name)), name)
+        return found
 
     def _families_of(self, name: str, n: int, families: Sequence[str]) -> Sequence[str]:
         """Return the families that a layer can have. In torch, convolutions are tiles or dense."""
@@ -210,11 +241,24 @@ class ModelSearch:
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
         """Prune, plan and predict the chosen options."""
-        chosen = {name: self.options[name][place] for name, place in choice.items()}
-        missing = [name for name, option in chosen.items() if (name, option) not in self._tried]
-        found = self._for_all("pruning", lambda name: self._try(name, chosen[name]), missing)
-        self._tried.update({(name, chosen[name]): tried for name, tried in found.items()})
-        return {name: self._tried[name, option] for name, option in chosen.items()}
+        chosen = {name: (self._first[name], self.options[name][place]) for name, place in choice.items()}
+        missing = dict.fromkeys(wanted for wanted in chosen.values() if wanted not in self._tried)
+        self._tried.update(self._for_all("pruning", lambda wanted: self._try(*wanted), missing))
+        return {name: self._tried[wanted] for name, wanted in chosen.items()}
+
+    def shares_of_members(self, name: str, option: Option) -> tuple[MemberShares, ...]:
+        """Return the shares of each of several matrices that are launched as one."""
+        key = self._first[name], option
+        if key not in self._of_members:
+            members = self.workload.layers[name].members
+            ends = np.cumsum([each.shape[0] for each in members])[:-1]
+            masks = np.split(self.mask(name, option.pattern, option.sparsity, option.kernel), ends)
+            scores = np.split(self.workload.importance(name), ends)
+            self._of_members[key] = tuple(
+                MemberShares(1.0 - float(mask.mean()), retained_sum(own, mask) / float(own.sum()))
+                for mask, own in zip(masks, scores, strict=True)
+            )
+        return self._of_members[key]
 
     def mask(self, name: str, pattern: str, sparsity: float | None, kernel: str) -> MaskArray:
         """Return the mask of a layer under a pattern of its options."""
@@ -377,13 +421,13 @@ class ModelSearch:
         return KeptLayer.of_mask(pattern, self.workload.importance(name), mask)
 
     def _for_all(
-        self, stage: str, work: Callable[[str], _Result], names: Iterable[str]
-    ) -> dict[str, _Result]:
-        """Run `work` for every layer, with one thread per processor."""
-        todo = list(names)
-        done: dict[str, _Result] = {}
+        self, stage: str, work: Callable[[_Key], _Result], keys: Iterable[_Key]
+    ) -> dict[_Key, _Result]:
+        """Run `work` for every key, with one thread per processor."""
+        todo = list(keys)
+        done: dict[_Key, _Result] = {}
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for name, result in zip(todo, pool.map(work, todo), strict=True):
-                done[name] = result
+            for key, result in zip(todo, pool.map(work, todo), strict=True):
+                done[key] = result
                 self.progress(stage, len(done), len(todo))
         return done

@@ -29,7 +29,6 @@ from prunecast.codesign.search.options import Option, RunAs
 from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, FrontPoint, TargetResult, Targets
 from prunecast.codesign.search.yardsticks import SHARES, even_choice
 from prunecast.errors import BadInput
-from prunecast.patterns.element_map import retained_sum
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
 """Shares below the target within which a result ends the rounds, for small and for large models."""
@@ -265,14 +264,9 @@ def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMemb
     members = search.workload.layers[name].members
     if option.pattern == "dense" or not members:
         return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
-    mask = search.mask(name, option.pattern, option.sparsity, option.kernel)
-    ends = np.cumsum([each.shape[0] for each in members])[:-1]
-    parts = zip(members, np.split(mask, ends), np.split(search.workload.importance(name), ends), strict=True)
+    shares = search.shares_of_members(name, option)
     return tuple(
-        ChosenMember(
-            each.name, each.shape[0], 1.0 - float(own.mean()), retained_sum(scores, own) / float(scores.sum())
-        )
-        for each, own, scores in parts
+        ChosenMember(each.name, each.shape[0], *own) for each, own in zip(members, shares, strict=True)
     )
 
 
