@@ -134,8 +134,13 @@ def test_tables_are_figures_and_html(tmp_path):
     layers = {name: rng.standard_normal((64, 64)).astype(np.float16) for name in ("<b>a$^2$", "b")}
     table = prunecast.predict(layers, gpu="h200-sxm", tokens=64, engine="model", crossovers=False)
     axes = table.plot().axes[0]
-    assert len(axes.patches) == len({row.kernel for row in table}) * 2
-    assert [label.get_text() for label in axes.get_xticklabels()] == list(layers)
+    sparse = [row for row in table if row.kernel != "dense"]
+    drawn = sorted(bar.get_width() for bar in axes.patches if not np.isnan(bar.get_width()))
+    assert drawn == sorted(row.speedup_over_dense for row in sparse)
+    names = [label.get_text().splitlines()[0] for label in axes.get_yticklabels()]
+    assert names == list(layers)
+    width, _ = table.plot().get_size_inches() * 100
+    assert width == 800
     table.plot().savefig(tmp_path / "t.png")
     settings = {"tokens": 64, "engine": "model", "kernels": ["stspmm"]}
     compared = prunecast.compare_gpus(layers, gpus=["h200-sxm", "a100-sxm4-80gb"], **settings)
@@ -143,6 +148,12 @@ def test_tables_are_figures_and_html(tmp_path):
     assert compared._repr_html_().count("<tr>") == 1 + len(compared.gpus)
     assert len(str(compared).splitlines()) == 1 + len(compared.gpus)
     assert table.plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_table_of_dense_layers_is_drawn_as_times():
+    table = prunecast.predict(np.ones((64, 64), np.float16), gpu="h200-sxm", kernels="dense", engine="model")
+    (bar,) = table.plot().axes[0].patches
+    assert bar.get_height() == pytest.approx(table[0].latency_us)
 
 
 @pytest.mark.parametrize(("slow", "scale"), [(40.0, "linear"), (4000.0, "log")])

@@ -13,7 +13,7 @@ from prunecast.codesign.whole_model import WholeModel
 from prunecast.files import write_text_aside
 from prunecast.hardware import MemoryPass
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvShape
-from prunecast.text import Cells, table_text
+from prunecast.text import Cells, shortened, table_text
 from prunecast.workload.layers import Skipped
 
 if TYPE_CHECKING:
@@ -164,14 +164,24 @@ class PredictionTable(Sequence[Prediction], Result):
         return tuple(f"{where}, {phase.words}: {phase.verdict(self.removed)}" for phase in self.whole.phases)
 
     def plot(self) -> "Figure":
-        """Draw the time of each layer with each kernel, as a new Matplotlib figure."""
-        from prunecast.codesign.pictures.comparisons import draw_bars
+        """Draw the speedup over dense of each layer with each sparse kernel, as a new Matplotlib figure.
 
-        kernels = list(dict.fromkeys(row.kernel for row in self))
-        times = {(row.layer, row.kernel): row.latency_us for row in self}
-        names = list(dict.fromkeys(row.layer for row in self))
-        rows = [[times.get((name, kernel)) for kernel in kernels] for name in names]
-        return draw_bars(names, kernels, rows, self.provenance.gpu)
+        A table of dense layers only is drawn as their times.
+        """
+        from prunecast.codesign.pictures.comparisons import NAME_WIDTH, draw_bars, draw_speedups
+
+        first = {row.layer: row for row in self.predictions}
+        kernels = list(dict.fromkeys(row.kernel for row in self if KERNELS[row.kernel].prunes))
+        if not kernels:
+            return draw_bars(
+                list(first), ["dense"], [[row.latency_us] for row in first.values()], self.provenance.gpu
+            )
+        speedups = {(row.layer, row.kernel): row.speedup_over_dense for row in self}
+        rows = [[speedups.get((name, kernel)) for kernel in kernels] for name in first]
+        texts = [
+            f"{shortened(name, NAME_WIDTH)}\n{row.m} x {row.k}, N {row.n}" for name, row in first.items()
+        ]
+        return draw_speedups(texts, kernels, rows, f"Speedup over dense on {self.provenance.gpu}")
 
     def save(self, path: str | Path) -> None:
         """Write the JSON object, which `compare` reads."""

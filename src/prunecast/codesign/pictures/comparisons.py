@@ -12,6 +12,10 @@ from prunecast.codesign.pictures.palette import SCREEN
 
 WIDE = 10
 """Ratio of the longest to the shortest time of a figure above which its axis is logarithmic."""
+PIXELS_WIDE = 800
+"""Width of a picture of speedups in a notebook and in a file of 100 dots per inch."""
+NAME_WIDTH = 28
+"""Most characters of the name of a layer beside its bars."""
 MOST_GROUPS = 24
 """Most layers of a figure; the title gives the number of those drawn."""
 
@@ -38,6 +42,37 @@ def draw_bars(
     times = [time for row in microseconds[:shown] for time in row if time]
     if times and max(times) > WIDE * min(times):
         log_axis(axes, "y", min(times) / 2, 2 * max(times))
+    axes.figure.legend(loc="outside lower center", frameon=False, ncols=4)
+    return axes.figure  # type: ignore[return-value]
+
+
+def draw_speedups(
+    layers: Sequence[str], kernels: Sequence[str], speedups: Sequence[Sequence[float | None]], title: str
+) -> Figure:
+    """Draw the speedup over dense of each layer with each kernel, as bars from left to right.
+
+    The axis is linear, so that the bar of a slow kernel is short and leaves the others their length.
+
+    Parameters
+    ----------
+    layers : texts, of one or two lines
+    speedups : dense time over time, layer by layer, one for each kernel; None leaves one out
+    """
+    shown = min(len(layers), MOST_GROUPS)
+    axes = new_axes(PIXELS_WIDE / 100, 1.3 + shown * max(0.45, 0.2 * len(kernels) + 0.1))
+    height = 0.85 / len(kernels)
+    for place, name in enumerate(kernels):
+        widths = np.array([row[place] for row in speedups[:shown]], dtype=np.float64)  # None is NaN
+        across = np.arange(shown) + height * (place - (len(kernels) - 1) / 2)
+        bars = axes.barh(across, widths, height, label=name, color=_colour(name, place))
+        texts = ["" if np.isnan(width) else f"{width:.2f}x" for width in widths]
+        axes.bar_label(bars, texts, padding=3, fontsize="small")
+    axes.axvline(1.0, color=SCREEN.ink, lw=1)
+    axes.set_yticks(np.arange(shown), layers[:shown], parse_math=False)
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.set_xlabel("dense time / time")
+    axes.set_title(title + (f", {shown} of {len(layers)} layers" if shown < len(layers) else ""), loc="left")
     axes.figure.legend(loc="outside lower center", frameon=False, ncols=4)
     return axes.figure  # type: ignore[return-value]
 
