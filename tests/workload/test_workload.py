@@ -11,7 +11,7 @@ from prunecast.codesign.search.prune_model import search_of
 from prunecast.errors import BadInput
 from prunecast.workload import random_weights
 from prunecast.workload.conv_settings import ConvSettings
-from prunecast.workload.graph import load_pass, parse_workload
+from prunecast.workload.graph import Pass, load_pass, parse_workload
 from prunecast.workload.load import load_workload
 from prunecast.workload.table_rows import rows_of
 from tests import onnx_files
@@ -142,7 +142,9 @@ def test_bad_workloads(source, said, words):
 
 
 @pytest.mark.parametrize(("normals", "drawn"), [(2**26, 300), (7000, 40)])
-def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals, drawn):
+@pytest.mark.parametrize("held", [2**23, 4000])
+def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals, drawn, held):
+    monkeypatch.setattr(random_weights, "HELD_TOGETHER", held)
     monkeypatch.setattr(random_weights, "MOST_NORMALS", normals)
     monkeypatch.setattr(random_weights, "SCALED_AT_A_TIME", 3500)
     rng = np.random.default_rng((4, 2))
@@ -153,6 +155,14 @@ def test_drawn_weights_are_normals_scaled_by_row_and_column(monkeypatch, normals
     np.testing.assert_array_equal(random_weights.heavy_tailed((300, 175), (4, 2)), want)
     half = random_weights.heavy_tailed((300, 175), (4, 2), np.float16)
     np.testing.assert_array_equal(half, want.astype(np.float16))
+
+
+@pytest.mark.parametrize(("name", "shares"), [("llama-2-7b", True), ("bert-base", False)])
+def test_layers_of_one_role_of_a_large_model_share_a_draw(name, shares):
+    layers = load_workload(name, [Pass(1, 64)]).layers
+    loads = [layers[f"layer.{place}.down"].load for place in (0, 1)]
+    assert (loads[0] is loads[1]) == shares
+    assert layers["layer.0.down"].load is not layers["layer.0.output"].load
 
 
 @pytest.mark.parametrize("batch", [None, 1, 3])

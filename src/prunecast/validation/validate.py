@@ -116,14 +116,11 @@ class Validation(Result):
 
     def plot(self) -> "Figure":
         """Draw predicted over measured times of the rows that count, as a new Matplotlib figure."""
-        from prunecast.axes import new_axes
         from prunecast.validation.scatter import draw_scatter
 
-        axes = new_axes(7.2, 6.0)
-        if not draw_scatter(self.rows, self.gpu.title, self.engines, axes):
+        figure = draw_scatter(self.rows, self.gpu.title, self.engines)
+        if figure is None:
             raise BadInput("no row of the records counts")
-        figure = axes.get_figure(root=True)
-        assert figure is not None
         return figure
 
     def __str__(self) -> str:

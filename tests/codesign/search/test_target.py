@@ -50,6 +50,18 @@ def search() -> ModelSearch:
     return prepared(two_layers())
 
 
+def test_layers_that_share_weights_have_the_results_of_layers_that_repeat_them() -> None:
+    workload = two_layers()
+    wide = workload.layers["wide"]
+    results = []
+    for load in (wide.load, lambda: wide.weights):
+        again = replace(wide, name="again", load=load)
+        search = prepared(replace(workload, layers={**workload.layers, "again": again}))
+        assert (search.options["again"] is search.options["wide"]) == (load is wide.load)
+        results.append(prune_to_targets(search, Targets(latency_share=0.7)).document())
+    assert results[0] == results[1]
+
+
 def test_the_latency_is_met_and_nearly_used_up(search: ModelSearch) -> None:
     result = prune_to_targets(search, Targets(latency_share=0.7))
     assert 0.98 * 0.7 <= result.seconds / result.dense_seconds <= 0.7

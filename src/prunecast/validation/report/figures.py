@@ -51,13 +51,12 @@ _ORDER = {b.label: place for bins in (_SPARSITY, _IMBALANCE, _SIZE, _TOKENS) for
 
 def write_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str], path: Path) -> bool:
     """Write a PNG of the rows that count; return False, and write no file, if none do."""
-    from prunecast.axes import new_axes, write_figure
+    from prunecast.axes import write_figure
 
-    axes = new_axes(3.6, 3.4)
-    is_drawn = draw_scatter(rows, title, engines, axes)
-    if is_drawn:
-        write_figure(axes, path)
-    return is_drawn
+    figure = draw_scatter(rows, title, engines)
+    if figure is not None:
+        write_figure(figure.axes[0], path)
+    return figure is not None
 
 
 class _Group(NamedTuple):
