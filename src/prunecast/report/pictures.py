@@ -22,7 +22,7 @@ from prunecast.codesign.pictures.comparisons import Series, draw_agreement
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import MOST_TILES, draw_heat
-from prunecast.report.study import Curve, CurvePoint
+from prunecast.report.study import Curve
 
 _SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}
 PAGE = Palette(ink="#010101", faint="#020202", series=_SERIES)
@@ -162,16 +162,12 @@ def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
     points = [point for curve in curves for point in curve.points]
     front = pareto_front([(point.seconds, point.retained) for point in points])
     axes.plot([1e6 * s for s, _ in front], [100 * r for _, r in front], "-", color=PAGE.ink, lw=1, zorder=0)
-    log_axis(axes, "x", *_time_range(points))
+    times_us = [1e6 * point.seconds for point in points]
+    log_axis(axes, "x", min(times_us) / 1.15, 1.15 * max(times_us))
     axes.set(xlabel="time, us", ylabel="retained importance, %", ylim=(0, 105))
     axes.grid(visible=True)
     axes.figure.legend(loc="outside lower center", ncols=3)
     return svg_text(axes, "Retained importance over time", salt=salt)
-
-
-def _time_range(points: Sequence[CurvePoint]) -> tuple[float, float]:
-    times_us = [1e6 * point.seconds for point in points]
-    return min(times_us) / 1.15, 1.15 * max(times_us)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -70,19 +70,15 @@ def _of_partition(rows: IntColumns, sm: int, partition: int) -> Iterator[Slices]
 
 
 def _of_slot(rows: IntColumns, sm: int, slot: int) -> Iterator[Slices]:
-    leader = _leader(rows)
+    # Items are those of the first warp that multiplies, or of the first of all
+    multiplying = rows[rows[:, e.E_KIND] == TENSOR, e.E_WARP]
+    leader = int((multiplying if multiplying.size else rows[:, e.E_WARP]).min())
     track = Track(sm, "block", slot, 0)
     yield _blocks(track, rows)
     active = rows[np.isin(rows[:, e.E_KIND], (STALL, ISSUE))]
     yield _items(track, active[active[:, e.E_WARP] == leader])
     for warp in np.unique(active[:, e.E_WARP]).tolist():
         yield from _of_warp(active[active[:, e.E_WARP] == warp], Track(sm, "warp", slot, warp))
-
-
-def _leader(rows: IntColumns) -> int:
-    """Return the first warp that multiplies, or the first of all."""
-    multiplying = rows[rows[:, e.E_KIND] == TENSOR, e.E_WARP]
-    return int((multiplying if multiplying.size else rows[:, e.E_WARP]).min())
 
 
 def _blocks(track: Track, rows: IntColumns) -> Slices:

@@ -10,7 +10,6 @@ processes the cluster's list with its own token range.
 """
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.config import TOKEN_FORM, TileConfig
 from prunecast.kernels.tile.item_cost import item_cost
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
-from prunecast.patterns.tile_map import IntArray, TileMap
+from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.assignment import (
     Assigned,
     ItemCost,
@@ -174,7 +173,10 @@ def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assi
     work = assigned.work
     if np.any(work.token_stop - work.token_start <= (cluster - 1) * block_n):
         raise BadInput(f"clusters of {cluster} blocks of {block_n} tokens need tokens for every block")
-    source, rank = _order(work.block_start, cluster)
+    # Every block of a cluster processes the cluster's list
+    lists = [np.arange(a, b) for a, b in pairwise(work.block_start)]
+    source = np.concatenate([own for own in lists for _ in range(cluster)])
+    rank = np.concatenate([np.full(own.size, r) for own in lists for r in range(cluster)])
     start = work.token_start[source] + rank * block_n
     columns = WorkList(work.block_start, *(column[source] for column in work[1:]))
     lengths = np.repeat(np.diff(work.block_start), cluster)
@@ -185,18 +187,3 @@ def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assi
         group=np.where(columns.group < 0, -1, columns.group * cluster + rank),
     )
     return Assigned(spread, assigned.schedule, assigned.blocks * cluster)
-
-
-class _Order(NamedTuple):
-    source: IntArray
-    """(items of all blocks,): index of the cluster's item."""
-    rank: IntArray
-    """(items of all blocks,): rank of the block in its cluster."""
-
-
-def _order(start: IntArray, cluster: int) -> _Order:
-    """Return every cluster's list, repeated for each of its blocks."""
-    lists = [np.arange(a, b) for a, b in pairwise(start)]
-    source = [own for own in lists for _ in range(cluster)]
-    rank = [np.full(own.size, r) for own in lists for r in range(cluster)]
-    return _Order(np.concatenate(source), np.concatenate(rank))

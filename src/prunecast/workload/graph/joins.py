@@ -78,12 +78,10 @@ def together(model: ModelGraph, groups: Sequence[Sequence[str]], *, own_tiles: b
 
     x -> q, x -> k, x -> v  becomes  x -> q+k+v
     """
-    into = {name: joint_name(group) for group in groups for name in group}
-    return model.merged(into, {joint_name(group): _joint(model, group, own_tiles) for group in groups})
-
-
-def _joint(model: ModelGraph, group: Sequence[str], own_tiles: bool) -> Operation:
-    members = tuple(Member(name, model[name].m) for name in group) if own_tiles else ()
-    first = model[group[0]]
-    rows = sum(model[name].m for name in group)
-    return linear(joint_name(group), rows, first.k, first.n, members=members)
+    joint: dict[str, Operation] = {}
+    for group in groups:
+        members = tuple(Member(name, model[name].m) for name in group)
+        first, name = model[group[0]], joint_name(group)
+        rows = sum(member.m for member in members)
+        joint[name] = linear(name, rows, first.k, first.n, members=members if own_tiles else ())
+    return model.merged({name: joint_name(group) for group in groups for name in group}, joint)

@@ -74,7 +74,12 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
         _, (feature_side, _) = nx.minimum_cut(cut, _FEATURES, _TOKENS)
     reads = {name: _layout(node, feature_side) for name, node in reading.items()}
     writes = {name: _layout(name, feature_side) for name in reading}
-    return LayoutChoice(reads, writes, _transposes(model, reads, writes))
+    transposes = (
+        Transpose(source, target, elements)
+        for source, target, elements in model.graph.edges(data="elements")
+        if writes[source] != reads[target]
+    )
+    return LayoutChoice(reads, writes, tuple(transposes))
 
 
 def transposed_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
@@ -98,13 +103,3 @@ def transposed_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) ->
 
 def _layout(node: object, feature_side: set[object]) -> str:
     return "features" if node in feature_side else "tokens"
-
-
-def _transposes(
-    model: ModelGraph, reads: Mapping[str, str], writes: Mapping[str, str]
-) -> tuple[Transpose, ...]:
-    return tuple(
-        Transpose(source, target, elements)
-        for source, target, elements in model.graph.edges(data="elements")
-        if writes[source] != reads[target]
-    )
