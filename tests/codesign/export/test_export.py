@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from prunecast.cli import main
-from prunecast.codesign import predict
+from prunecast.codesign import predict, prune
 from prunecast.codesign.export import PassPredictor, export
 from prunecast.errors import BadInput
+from prunecast.workload.layers import Removed
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -156,6 +157,116 @@ def test_layers_of_a_bundle_add_up_to_the_pass(models, predictors, name, tmp_pat
     assert 0.0 not in pure
 
 
+def line(points, at):
+    """Return a value on the line through the two points beside `at`, or through the first or last two."""
+    known = sorted(points)
+    if len(known) == 1 or at <= known[0]:
+        return points[known[0]]
+    after = next((place for place, one in enumerate(known) if one > at), len(known) - 1)
+    low, high = known[after - 1], known[after]
+    return points[low] + (at - low) / (high - low) * (points[high] - points[low])
+
+
+class Simulator:
+    """Seconds of a pass, looked up as LLMServingSim 2.0 does (`serving/core/trace_generator.py`).
+
+    All axes are interpolated on lines. A batch has the sum of its new prompt tokens, the sum of their cached
+    ones, its number of decodes and their mean context. Experts are looked up by active experts, then tokens.
+    """
+
+    PASS = ("embedding", "final_layernorm")
+    LAYER = ("layernorm", "layernorm", "qkv_proj", "rotary_emb", "o_proj")
+    FEED_FORWARD = ("gate_up_proj", "act_fn", "down_proj")
+
+    def __init__(self, folder, layers):
+        self.tables, self.layers = read_bundle(folder), layers
+
+    def of(self, table, layer, key, at):
+        return line({r[key]: r["time_us"] for r in self.tables[table] if r["layer"] == layer}, at)
+
+    def attention(self, chunk, history, decodes, context):
+        rows = self.tables["attention"]
+        axes = ("prefill_chunk", "n_decode", "kv_prefill", "kv_decode")
+        nested = {}
+        for row in rows:
+            one, two, three, four = (row[axis] for axis in axes)
+            nested.setdefault(one, {}).setdefault(two, {}).setdefault(three, {})[four] = row["time_us"]
+
+        def at(values, queries):
+            if not queries:
+                return values
+            return line({key: at(own, queries[1:]) for key, own in values.items()}, queries[0])
+
+        return at(nested, (chunk, decodes, history, context))
+
+    def seconds(self, prefills, decodes, active=0):
+        tokens = sum(new for new, _ in prefills) + len(decodes)
+        history = sum(cached for _, cached in prefills)
+        mean = sum(decodes) // len(decodes) if decodes else 0
+        layer = self.attention(tokens - len(decodes), history, len(decodes), mean)
+        feed_forward = () if active else self.FEED_FORWARD
+        layer += sum(self.of("dense", one, "tokens", tokens) for one in (*self.LAYER, *feed_forward))
+        if active:
+            known = {}
+            for row in self.tables["moe"]:
+                known.setdefault(row["activated_experts"], {})[row["tokens"]] = row["time_us"]
+            layer += line({experts: line(own, tokens) for experts, own in known.items()}, active)
+        sequences = len(prefills) + len(decodes)
+        found = self.layers * layer + self.of("dense", "embedding", "tokens", tokens)
+        return 1e-6 * (found + self.of("per_sequence", "lm_head", "sequences", sequences))
+
+
+@pytest.mark.parametrize(
+    ("batch", "most"),
+    [
+        (([(2048, 0)], []), 0.002),
+        (([(700, 0)], []), 0.03),
+        (([(300, 3000)], [100, 2000, 900]), 0.03),
+        # 96 tiles of queries take as long as 128: not on the line from 64 to 128
+        (([(1536, 5000)], [700] * 24), 0.1),
+        (([], [1500]), 0.03),
+        (([], [3000] * 12), 0.03),
+        (([], [500, 9000, 2000, 100]), 0.03),
+    ],
+)
+@pytest.mark.parametrize("name", ["llama", "experts"])
+def test_a_bundle_read_as_the_simulator_does_has_the_times_of_the_predictor(
+    bundles, predictors, name, batch, most
+):
+    active = min(4, 2 * sum(new for new, _ in batch[0]) + 2 * len(batch[1])) if name == "experts" else 0
+    found = bundles[name].seconds(*batch, active)
+    assert found == pytest.approx(predictors[name].seconds(*batch), rel=most)
+
+
+@pytest.fixture(scope="module")
+def bundles(models, tmp_path_factory):
+    found = {}
+    for name, model in models.items():
+        folder = tmp_path_factory.mktemp("bundles") / name
+        export(model, format="llmservingsim", out=folder, **SETTINGS)
+        found[name] = Simulator(folder, 4)
+    return found
+
+
+CATALOG = {
+    "llama": "embedding layernorm qkv_proj rotary_emb o_proj gate_up_proj act_fn down_proj final_layernorm",
+    "experts": "embedding layernorm qkv_proj rotary_emb o_proj final_layernorm",
+}
+"""Layers of `profiler/models/llama.yaml` and `mixtral.yaml` that are looked up by tokens."""
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_a_bundle_has_every_layer_of_the_catalogs_and_what_the_loader_reads(bundles, name):
+    tables = bundles[name].tables
+    assert set(CATALOG[name].split()) <= {row["layer"] for row in tables["dense"]}
+    assert {row["layer"] for row in tables["per_sequence"]} == {"lm_head", "sampler"}
+    assert {row["layer"] for row in tables["attention"]} == {"attention"}
+    assert ("moe" in tables) == (name == "experts")
+    pairs = {(row["prefill_chunk"], row["n_decode"]) for row in tables["attention"]}
+    chunks, decodes = ({pair[place] for pair in pairs} for place in (0, 1))
+    assert pairs == {(a, b) for a in chunks for b in decodes} - {(0.0, 0.0)}
+
+
 def test_a_pruned_model_is_exported_with_the_sizes_of_the_dense_one(models, tmp_path):
     rows = {}
     for name, more in {"dense": {}, "pruned": {"pattern": "tile-wise:128", "sparsity": 0.75}}.items():
@@ -166,6 +277,49 @@ def test_a_pruned_model_is_exported_with_the_sizes_of_the_dense_one(models, tmp_
     assert rows["dense"].keys() == rows["pruned"].keys()
     large = (16384, 4096, 1024)
     assert rows["pruned"][large] < 0.6 * rows["dense"][large]
+
+
+def test_a_pruned_folder_has_the_sizes_of_its_configuration_and_the_times_of_its_recipe(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {**LLAMA, "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+    model.save_pretrained(tmp_path / "source")
+    prune(tmp_path / "source", pattern="2:4", out=tmp_path / "pruned")
+    times = export(tmp_path / "pruned", format="aiconfigurator", out=tmp_path / "out", **SETTINGS)
+    assert times.is_pruned
+    gemm = read_systems(tmp_path / "out")["gemm_perf"]
+    assert {(row["n"], row["k"]) for row in gemm} == {
+        *((1024, 512), (512, 512), (4096, 512), (512, 2048)),
+    }
+    table = predict(tmp_path / "pruned", workload="prefill:4096", runtime="engine", **SETTINGS)
+    assert times.seconds([(4096, 0)], []) == pytest.approx(table.whole.best.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("parts", [["heads:0.5", "widths:0.5"], ["layers:0.5"]])
+def test_a_model_without_some_parts_is_exported_with_its_own_sizes(models, parts, tmp_path):
+    removed = Removed(weights=models["llama"], parts=parts)
+    predictor = PassPredictor(removed, **SETTINGS)
+    export(removed, format="aiconfigurator", out=tmp_path / "out", **SETTINGS)
+    sizes = {(row["n"], row["k"]) for row in read_systems(tmp_path / "out")["gemm_perf"]}
+    after = removed.sizes()
+    joined = after.width + 2 * after.key_width
+    wanted = {(joined, 1024), (1024, after.width), (2 * after.feed_forward, 1024), (1024, after.feed_forward)}
+    assert sizes == {*wanted, (8192, 1024)}
+    assert predictor.times.layers == after.layers
+    assert predictor.seconds([2048]) < PassPredictor(models["llama"], **SETTINGS).seconds([2048])
+
+
+def test_layers_of_their_own_sizes_are_exported_where_one_size_is_not_needed(tmp_path):
+    own = {"1": {"intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 1}}
+    uneven = config(tmp_path / "uneven", {**LLAMA, "per_layer_config": own})
+    times = export(uneven, format="llmservingsim", out=tmp_path / "bundle", **SETTINGS)
+    assert times.uneven == {"query", "key", "value", "output", "gate", "up", "down"}
+    batch = ([(2048, 0)], [])
+    found = Simulator(tmp_path / "bundle", 4).seconds(*batch)
+    assert found == pytest.approx(seconds(uneven, "prefill:2048"), rel=0.002)
+    with pytest.raises(BadInput, match="differ between layers, and AIConfigurator reads one size"):
+        export(uneven, format="aiconfigurator", out=tmp_path / "systems", **SETTINGS)
+    assert not (tmp_path / "systems").exists()
 
 
 def test_a_folder_that_is_not_empty_is_refused_before_the_work(models, tmp_path, capsys):

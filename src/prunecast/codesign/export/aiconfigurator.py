@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from prunecast.codesign.export.serving_times import SEQUENCES, ServingTimes
+from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.kernels.libraries.attention.shape import Attention
@@ -85,7 +86,12 @@ def tensor_rate(gpu: GpuSpec, fma_per_clk: float) -> float:
 
 
 def tables(times: ServingTimes) -> list[PerfTable]:
-    """Return the tables of a model."""
+    """Return the tables of a model. Raise BadInput for layers of different sizes."""
+    if times.uneven:
+        raise BadInput(
+            f"{times.model}: sizes of {min(times.uneven)} differ between layers, and AIConfigurator reads "
+            "one size for all: wanted --format llmservingsim, or parts removed without /uneven"
+        )
     found = [
         PerfTable("gemm", "gemm", list(_products(times))),
         PerfTable("attention", "context_attention", list(_prompts(times))),

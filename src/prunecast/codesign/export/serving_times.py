@@ -61,10 +61,11 @@ class ServingTimes:
     layers : number of layers
     columns : tokens of the passes, ascending, (passes,)
     parts : part of a layer, such as `query` or `norm1` -> mean seconds of one layer in each pass, (passes,).
-        Transposes count with the operation whose output they transpose
+        Transposes count with the operation whose output they transpose, those of attention with `output`
     outside : operation outside of layers -> seconds in each pass, (passes,); without the head
     head_s : seconds of the last product by the number of sequences `SEQUENCES`
     products : product of a layer, or `head` -> its sizes
+    uneven : products whose sizes differ between layers; `products` has those of the last one
     experts : sizes of a layer of experts, for the tokens of the first pass; None without experts
     active_experts : experts with a token in each pass, (passes,)
     attention : calls of attention of a pass with their numbers of layers; sequences and tokens vary
@@ -80,6 +81,7 @@ class ServingTimes:
     outside: Mapping[str, FloatArray]
     head_s: FloatArray
     products: Mapping[str, ProductSize]
+    uneven: frozenset[str]
     experts: ExpertLayer | None
     active_experts: FloatArray
     attention: Mapping[Attention, int]
@@ -231,16 +233,22 @@ def _tables(
     parts: dict[str, FloatArray] = {}
     outside: dict[str, FloatArray] = {}
     products: dict[str, ProductSize] = {}
+    uneven: set[str] = set()
     for place, (graph, time) in enumerate(zip(graphs, times, strict=True)):
         for o in graph:
             part = part_of(o.name)
-            if o.attention is not None or part == "head" or o.kind in COLLECTIVES:
+            if part == "head" or o.kind in COLLECTIVES:
                 continue
-            in_layer = part != o.name
-            own_s = time.seconds_of[o.name] + time.turning_seconds.get(o.name, 0.0)
+            in_layer, own_s = part != o.name, time.turning_seconds.get(o.name, 0.0)
+            if o.attention is None:
+                own_s += time.seconds_of[o.name]
+            else:
+                part = "output"
             table = parts if in_layer else outside
             table.setdefault(part, np.zeros(len(graphs)))[place] += own_s / (layers if in_layer else 1)
             if o.kind == "gemm":
+                if products.setdefault(part, ProductSize(o.m, o.k)) != (o.m, o.k):
+                    uneven.add(part)
                 products[part] = ProductSize(o.m, o.k)
     head = next((o for o in first.products.values() if part_of(o.name) == "head"), None)
     head_s = [0.0 if head is None else time.seconds_of[head.name] for time in times[: len(SEQUENCES)]]
@@ -255,6 +263,7 @@ def _tables(
         "outside": outside,
         "head_s": np.array(head_s),
         "products": products,
+        "uneven": frozenset(uneven),
         "experts": sizes[0],
         "active_experts": np.array(active),
         "attention": dict(calls),
