@@ -90,6 +90,18 @@ def test_a_dense_copy_loads_the_state_and_the_other_way_round():
     assert torch.equal(other.dense_weight(), 2 * sparse.dense_weight())
 
 
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_tensor_of_another_shape_is_named(name):
+    sparse = layer()
+    state = sparse.state_dict()
+    with pytest.raises(RuntimeError, match=f"size mismatch for {name}"):
+        sparse.load_state_dict({**state, name: state[name][:-1]})
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        sparse.load_state_dict({**state, "scale": state[name]})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        sparse.load_state_dict({own: tensor for own, tensor in state.items() if own != name})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

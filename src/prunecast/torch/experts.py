@@ -23,7 +23,7 @@ from prunecast.torch.epilogue import ACTIVATIONS, ExpertsCall, activation_of
 from prunecast.torch.find import Found
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.packed import PackedProduct, ProductRows
-from prunecast.torch.sparse_linear import SparseLayer
+from prunecast.torch.sparse_linear import DenseTensor, SparseLayer, load_tensors
 from prunecast.torch.weight_layouts import unpack
 
 PARTS = ("gate_up_proj", "down_proj")
@@ -117,7 +117,7 @@ class ExpertMatrix(SparseLayer):
 
     def load(self, weight: torch.Tensor) -> None:
         """Replace the values by those of a dense parameter. BadInput : values outside of the tiles."""
-        self.product.set_weight(weight.detach().flatten(0, 1), self.rows)
+        self.product.set_weight(weight.flatten(0, 1), self.rows)
 
     def _load_from_state_dict(self, *_: Any) -> None:
         """Load nothing: torch gives a module no tensor that has the module's own name."""
@@ -162,30 +162,10 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         y: torch.Tensor = torch.ops.prunecast.experts.default(*self._call(x, top_k_index, top_k_weights))
         return y.to(hidden_states.dtype)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        for name in PARTS:
-            part: ExpertMatrix = getattr(self, name)
-            weight = state_dict.get(prefix + name)
-            if weight is None:
-                missing_keys.append(prefix + name)
-            elif tuple(weight.shape) != part.weight_shape:
-                sizes = f"{tuple(weight.shape)}, wanted {part.weight_shape}"
-                error_msgs.append(f"size mismatch for {prefix}{name}: {sizes}")
-            else:
-                part.load(weight)
-        wanted = {prefix + name for name in PARTS}
-        unexpected_keys += [
-            key for key in state_dict if key.startswith(prefix) and key not in wanted
-        ] * strict
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
+        parts: list[ExpertMatrix] = [getattr(self, name) for name in PARTS]
+        tensors = {n: DenseTensor(own.weight_shape, own.load) for n, own in zip(PARTS, parts, strict=True)}
+        load_tensors(tensors, state_dict, prefix, *given)
 
 
 def _experts_on_cpu(*given: Any) -> torch.Tensor:

@@ -5,7 +5,8 @@ and without this package. `fuse_dense` joins layers that stay dense in the same 
 """
 
 import math
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -104,32 +105,54 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         if self.has_bias:
             destination[prefix + "bias"] = self.bias
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        wanted = ("weight", "bias") if self.has_bias else ("weight",)
-        missing_keys += [prefix + name for name in wanted if prefix + name not in state_dict]
-        weight, bias = state_dict.get(prefix + "weight"), state_dict.get(prefix + "bias")
-        if weight is not None:
-            shape = tuple(weight.shape)
-            if shape != self.weight_shape:
-                error_msgs.append(f"size mismatch for {prefix}weight: {shape}, wanted {self.weight_shape}")
-            else:
-                matrix = weight.t() if self.transposed else weight.flatten(1)
-                self.product.set_weight(matrix.detach(), self.rows)
-        if bias is not None and self.has_bias:
-            own = self.rows.of(self.product.fp32_bias)
-            own.copy_(bias.detach().reshape(own.shape))
-        unexpected_keys += [
-            key for key in state_dict if key.startswith(prefix) and key.removeprefix(prefix) not in wanted
-        ] * strict
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
+        tensors = {"weight": DenseTensor(self.weight_shape, self._set_weight)}
+        if self.has_bias:
+            tensors["bias"] = DenseTensor((self.rows.size,), self._set_bias)
+        load_tensors(tensors, state_dict, prefix, *given)
+
+    def _set_weight(self, weight: torch.Tensor) -> None:
+        self.product.set_weight(weight.t() if self.transposed else weight.flatten(1), self.rows)
+
+    def _set_bias(self, bias: torch.Tensor) -> None:
+        own = self.rows.of(self.product.fp32_bias)
+        own.copy_(bias.reshape(own.shape))
+
+
+class DenseTensor(NamedTuple):
+    """A tensor of a state dict, which a module keeps in another form."""
+
+    shape: tuple[int, ...]
+    load: Callable[[torch.Tensor], object]
+    """Replaces the module's values by those of the tensor."""
+
+
+def load_tensors(
+    tensors: Mapping[str, DenseTensor],
+    state_dict: Mapping[str, torch.Tensor],
+    prefix: str,
+    metadata: Mapping[str, Any],
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    errors: list[str],
+) -> None:
+    """Load the tensors of a module, as `torch.nn.Module._load_from_state_dict` does those of plain ones.
+
+    Parameters
+    ----------
+    tensors : name in the module -> its tensor
+    """
+    for name, (shape, load) in tensors.items():
+        new = state_dict.get(prefix + name)
+        if new is None:
+            missing.append(prefix + name)
+        elif tuple(new.shape) != shape:
+            errors.append(f"size mismatch for {prefix}{name}: {tuple(new.shape)}, wanted {shape}")
+        else:
+            load(new.detach())
+    others = (key for key in state_dict if key.startswith(prefix) and key.removeprefix(prefix) not in tensors)
+    unexpected += [*others] * strict
 
 
 def tiles_of_weight(
@@ -302,23 +325,16 @@ class DensePart(nn.Module):  # type: ignore[misc]
         """Return its features of y for x."""
         return self.product.part(x, self.first, self.last)
 
-    def _named(self, prefix: str) -> dict[str, torch.Tensor]:
+    def _named(self) -> dict[str, torch.Tensor]:
         named = {"weight": self.weight, "bias": self.bias}
-        return {prefix + name: tensor for name, tensor in named.items() if tensor is not None}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        destination.update({name: each.contiguous() for name, each in self._named(prefix).items()})
+        destination.update({prefix + name: each.contiguous() for name, each in self._named().items()})
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
-        _, _, missing, _, wrong = given
-        for name, own in self._named(prefix).items():
-            new = state_dict.get(name)
-            if new is None:
-                missing.append(name)
-            elif new.shape != own.shape:
-                wrong.append(f"size mismatch for {name}: {tuple(new.shape)}, wanted {tuple(own.shape)}")
-            else:
-                own.copy_(new)
+        own = {name: DenseTensor(tuple(each.shape), each.copy_) for name, each in self._named().items()}
+        load_tensors(own, state_dict, prefix, *given)
 
 
 @checked
