@@ -12,7 +12,7 @@ import argparse
 import copy
 import sys
 from collections.abc import Mapping
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +43,15 @@ def calibrate(asked: argparse.Namespace, device: str) -> None:
     model = load_encoder(asked.inputs / "model").to(device).eval()
     source = batches(read_texts(asked.inputs, device), asked.sizes, 0)
     with torch.no_grad():
-        known = [(batch, states(model, torch.cat(batch))) for batch in islice(source, CALIBRATED_BATCHES)]
+        known = [(batch, states(model, torch.cat(batch))) for batch in islice(source, asked.batches)]
+    linear, tried = sum(isinstance(each, nn.Linear) for each in model.modules()), count()
 
     def run() -> None:
         for batch, _ in known:
             states(model, torch.cat(batch))
 
     def apart() -> float:
+        print(f"loss of {linear} layers, pruned one at a time: {next(tried)}", file=sys.stderr)
         return sum(float(loss(states(model, torch.cat(batch)), dense, batch)) for batch, dense in known)
 
     found = input_squares(model, run, asked.out, loss=apart)
@@ -156,6 +158,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--texts", type=int, default=Sizes.pairs, help="pairs in a batch, and texts alone")
+    parser.add_argument("--batches", type=int, default=CALIBRATED_BATCHES, help="batches of calibrate")
     parser.add_argument("--gpu", default="h200-sxm")
     asked = parser.parse_args()
     asked.sizes = Sizes(pairs=asked.texts, others=asked.texts)

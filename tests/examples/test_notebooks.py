@@ -39,6 +39,8 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.Mon
             exec(compile(tree, notebook.name, "exec"), names)
             if isinstance(last, ast.Expr):
                 shown.append(eval(compile(ast.Expression(last.value), notebook.name, "eval"), names))
+            if ".plot" in "".join(cell["source"]):
+                assert isinstance(shown[-1], Figure), "a figure is shown if it is the value of the last line"
     figures = [each for each in shown if isinstance(each, Figure)]
     assert figures
     assert all(figure.axes for figure in figures)
