@@ -119,7 +119,7 @@ def test_nothing_comes_from_elsewhere(page):
 
 def test_names_are_text(page):
     assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page.replace("<wbr>", "")
     assert "\x1b" not in page
     assert outline(page).tags.count("script") == 1
 
