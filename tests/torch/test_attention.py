@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from prunecast.errors import BadInput  # noqa: E402
-from prunecast.torch import attention_kernels, prepare_attention  # noqa: E402
+from prunecast.torch import attention_kernels, masked_attention, prepare_attention  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -89,7 +89,8 @@ def test_masks_are_read_only_where_they_are_needed(name, padding, mask, kernels)
     assert {kernel.partition(", ")[2] for kernel in found.kernels.values()} == kernels
     assert len(found.kernels) == 2 or name == "modernbert"
     assert all("attention" in module.lower() or "attn" in module for module in found.kernels)
-    assert f"attention prunecast_{padding}: " in str(found)
+    pairs = "_pairs" if name == "t5" else ""
+    assert f"attention prunecast_{padding}{pairs}: " in str(found)
 
 
 def masks_of(model, given):
@@ -187,3 +188,64 @@ def test_kernels_of_any_module_are_found():
     found = attention_kernels(model, {"query": x, "key": x, "value": x, "need_weights": False})
     assert set(found) == {""}
     assert "no mask" in found[""]
+
+
+def attended_by_torch(query, key, value, mask, scale):
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask[:, None, None, :], scale=scale
+    ).transpose(1, 2)
+
+
+@pytest.fixture
+def own_calls(monkeypatch):
+    """Calls with masks of keys, which are used on a CPU too. The operator calls torch's attention there."""
+    calls, attend = [], masked_attention.attend
+
+    def counted(*given):
+        calls.append(given)
+        return attend(*given)
+
+    monkeypatch.setattr(masked_attention, "attend", counted)
+    monkeypatch.setattr(masked_attention, "runs_on", lambda device, dtype: True)
+    monkeypatch.setattr(masked_attention, "WIDTHS", (16,))
+    return calls
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("padding", "mask"), [("right", RIGHT), ("any", RIGHT), ("any", LEFT)])
+def test_masks_of_keys_give_the_same_states(name, padding, mask, own_calls):
+    plain, prepared = made(name), made(name)
+    prepare_attention(prepared, padding=padding)
+    real = mask.bool()
+    wanted = states(plain, mask)[real]
+    assert torch.allclose(states(prepared, mask)[real], wanted, rtol=1e-4, atol=1e-4)
+    assert len(own_calls) == {"bert": 2, "roberta": 2, "modernbert": 1}.get(name, 0)
+
+
+def test_dropout_and_gradients_are_left_to_torch(own_calls):
+    model = made("bert")
+    prepare_attention(model, padding="right")
+    model(input_ids=IDS, attention_mask=RIGHT).last_hidden_state.sum().backward()
+    with torch.no_grad():
+        model.train()(input_ids=IDS, attention_mask=RIGHT)
+    assert not own_calls
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_operator_gives_zeros_where_no_key_counts(heads, columns):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, each, 8, 16) for each in (4, heads, heads))
+    mask = torch.tensor([[True] * 8, [True] * 3 + [False] * 5, [False] * 8])
+    y = torch.ops.prunecast.attention.default(query, key, value, mask, 0.3, columns)
+    fake = torch.library.opcheck(
+        torch.ops.prunecast.attention.default,
+        (query, key, value, mask, 0.3, columns),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+    assert set(fake.values()) == {"SUCCESS"}
+    y = y.view(4, 16, 3, 8).permute(2, 3, 0, 1) if columns else y
+    assert y.shape == (3, 8, 4, 16)
+    assert not y[2].any()
+    keys, values = (each.repeat_interleave(4 // heads, 1) for each in (key, value))
+    assert torch.allclose(y[:2], attended_by_torch(query, keys, values, mask, 0.3)[:2], atol=1e-5)

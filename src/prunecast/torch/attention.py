@@ -17,8 +17,14 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
+from prunecast.torch import masked_attention
 
 PADDINGS = ("none", "right", "any")
+MOST_KEYS_WITHOUT_MASK = 128
+"""Keys up to which encoders without a mask run the kernel of this package.
+
+Kind: measured, H200: BERT-base with 32 x 128 tokens takes 1648 us instead of 1660, with 75 % removed 892
+instead of 941; 16 sequences of 256 keys take 20 us instead of 18 with cuDNN."""
 _HOOK = "_prunecast_gives_mask"
 """Attribute of a model with the handle of its hook."""
 _KERNELS = {0: "fp32 products", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
@@ -45,7 +51,8 @@ def prepare_attention(
 ) -> PreparedAttention:
     """Let a model of transformers run fused attention kernels, without the masks that its inputs do not need.
 
-    For dense and sparse models, before torch.compile and before graphs are captured.
+    For dense and sparse models, before torch.compile and before graphs are captured. On a GPU, encoders whose
+    keys have a mask run a kernel of this package that reads only the mask of each sequence.
 
     Parameters
     ----------
@@ -60,10 +67,13 @@ def prepare_attention(
     BadInput : a model whose attention cannot be exchanged, or an unknown padding
     """
     check_choice("padding", padding, PADDINGS)
-    name, kind = f"prunecast_{padding}", type(model).__name__
+    kind = type(model).__name__
+    # Models with flash attention pass masks (sequences, keys) on as they are
+    reads_keys = bool(getattr(model, "_supports_flash_attn", False))
+    name = f"prunecast_{padding}" if reads_keys else f"prunecast_{padding}_pairs"
     if not hasattr(model, "set_attn_implementation"):
         raise BadInput(f"attention is prepared for models of transformers, got {kind}")
-    _register(name, padding)
+    _register(name, padding, reads_keys=reads_keys)
     text = getattr(model.config, "get_text_config", lambda: model.config)()
     if getattr(text, "attn_logit_softcapping", None) is not None:
         raise BadInput(f"{kind} caps attention scores, which no fused kernel of torch does")
@@ -101,17 +111,21 @@ def attention_kernels(model: nn.Module, example: Mapping[str, Any]) -> dict[str,
         found[running[-1]] = f"{kernel}, {reads}"
         return attend(*given, **options)
 
-    attend = nn.functional.scaled_dot_product_attention
+    def recorded_attend(query: Any, key: Any, value: Any, mask: Any, scale: Any) -> Any:
+        found[running[-1]] = f"prunecast, {'no mask' if mask is None else 'mask of keys'}"
+        return own_attend(query, key, value, mask, scale)
+
+    attend, own_attend = nn.functional.scaled_dot_product_attention, masked_attention.attend
     hooks = (
         register_module_forward_pre_hook(lambda module, _: running.append(names.get(id(module), ""))),
         register_module_forward_hook(lambda *_: running.pop() and None),
     )
-    nn.functional.scaled_dot_product_attention = recorded
+    nn.functional.scaled_dot_product_attention, masked_attention.attend = recorded, recorded_attend
     try:
         with torch.no_grad():
             model(**example)
     finally:
-        nn.functional.scaled_dot_product_attention = attend
+        nn.functional.scaled_dot_product_attention, masked_attention.attend = attend, own_attend
         for hook in hooks:
             hook.remove()
     return found
@@ -131,8 +145,11 @@ def _give_mask(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> An
     return args, {**given, "attention_mask": x.new_ones(x.shape)}
 
 
-def _register(name: str, padding: str) -> None:
-    """Register attention and its mask in transformers under such a name."""
+def _register(name: str, padding: str, *, reads_keys: bool) -> None:
+    """Register attention and its mask in transformers under such a name.
+
+    With `reads_keys`, the mask of an encoder is that of the keys, (sequences, keys), where a kernel reads it.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
@@ -142,6 +159,8 @@ def _register(name: str, padding: str) -> None:
         read = _mask_to_read(padding, given)
         if read is None and _needs_none(given):
             return None
+        if reads_keys and read is not None and _masks_keys(given):
+            return read.bool()
         made: torch.Tensor | None = sdpa_mask(**{**given, "attention_mask": read})
         return made
 
@@ -154,6 +173,11 @@ def _register(name: str, padding: str) -> None:
         **options: Any,
     ) -> Any:
         """Call the attention of transformers with masks and biases that fused kernels accept."""
+        if _runs_own_kernel(module, (query, key, value), attention_mask, options):
+            scale = options.get("scaling")
+            return masked_attention.attend(query, key, value, attention_mask, scale), None
+        if attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = attention_mask[:, None, None, :].expand(-1, 1, query.shape[2], -1)
         bias = options.get("position_bias")
         if bias is not None and bias.stride(-1) != 1:
             options["position_bias"] = bias.contiguous()
@@ -191,3 +215,35 @@ def _needs_none(given: Mapping[str, Any]) -> bool:
     if given.get("allow_is_bidirectional_skip", False):
         return True
     return bool(given.get("allow_is_causal_skip", True)) and queries == keys
+
+
+def _runs_own_kernel(
+    module: nn.Module,
+    operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    mask: torch.Tensor | None,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether the kernel of this package computes attention: with a mask (sequences, keys), or of few
+    keys without a mask.
+    """
+    query, key, value = operands
+    if options.get("dropout") or any(
+        options.get(name) is not None for name in ("position_bias", "softcap", "cache")
+    ):
+        return False
+    if mask is None:
+        stated = options.get("is_causal")
+        is_causal = getattr(module, "is_causal", True) if stated is None else stated
+        if is_causal or key.shape[2] > MOST_KEYS_WITHOUT_MASK:
+            return False
+    elif mask.shape != (query.shape[0], key.shape[2]):
+        return False
+    return masked_attention.supports(query, key, value)
+
+
+def _masks_keys(given: Mapping[str, Any]) -> bool:
+    """Return whether the mask of a layer is the padding of its keys, on a device with a kernel for it."""
+    read, local = given["attention_mask"], given.get("local_size")
+    is_whole = read.dim() == 2 and read.shape[1] == given["kv_length"] and local is None
+    is_bidirectional = bool(given.get("allow_is_bidirectional_skip", False))
+    return is_whole and is_bidirectional and masked_attention.runs_on(read.device, given.get("dtype"))

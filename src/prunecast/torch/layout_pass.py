@@ -2,6 +2,7 @@
 
     attention(clone(heads of linear(x)))  ->  attention(heads of linear(x))
     clone(residual) where it is read first    ->  all later sums are token-major
+    columns(attention(..))                ->  attention(..) that writes columns
 
 Fused attention kernels read queries, keys and values where the product wrote them. Whisper and others copy
 them, and its attention then also returns another order, which is copied back. A factor of queries that is a
@@ -10,6 +11,8 @@ power of two becomes the scale of attention, which rounds nothing.
 An encoder that begins with a convolution has a feature-major residual stream: products write token-major, so
 that every norm reads with large strides and no sum can be an epilogue. One copy at the begin makes it
 token-major.
+
+The attention of this package writes what the sparse product after it reads.
 
 Graphs without sparse products are not changed.
 """
@@ -22,6 +25,8 @@ import torch
 from torch._dynamo.utils import detect_fake_mode
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
+
+import prunecast.torch.masked_attention  # noqa: F401  # defines an operator
 
 _aten = torch.ops.aten
 VIEWS = (_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default)
@@ -47,6 +52,7 @@ def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]]) -> None:
     products = (torch.ops.prunecast.linear.default, torch.ops.prunecast.fp8_linear.default)
     if not any(graph.find_nodes(op="call_function", target=target) for target in products):
         return
+    _attend_in_columns(graph)
     changed = [attention for target in _ATTENTION for attention in _read_in_place(graph, target)]
     for product, residual in sums:
         if not residual.meta["val"].is_contiguous() and product.meta["val"].is_contiguous():
@@ -54,6 +60,26 @@ def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]]) -> None:
             break  # sums after this one follow its order
     if changed:
         _drop_copies(graph, _renewed(graph, changed))
+
+
+def _attend_in_columns(graph: Graph) -> None:
+    """Let attention write columns if they are all that is read of it."""
+    own = torch.ops.prunecast.attention.default
+    for columns in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
+        flat, tokens = columns.args
+        y = flat
+        while y.target in VIEWS and len(y.users) == 1:
+            y = y.args[0]
+        if y.target is not own or len(y.users) != 1:
+            continue
+        sequences, queries, heads, width = y.meta["val"].shape
+        is_whole = flat.meta["val"].shape == (sequences * queries, heads * width)
+        if isinstance(queries, int) and queries % 8 == 0 and is_whole and tokens == sequences * queries:
+            with graph.inserting_before(columns):
+                made = graph.call_function(own, (*y.args[:-1], True))
+            made.meta["val"] = columns.meta["val"]
+            columns.replace_all_uses_with(made)
+            graph.erase_node(columns)
 
 
 def _read_in_place(graph: Graph, target: Any) -> list[Node]:

@@ -222,6 +222,7 @@ class Blocks:
             is_causal=shape.causal,
             window=window,
             has_mask=(run.padded or shape.position_bias) and not shape.causal,
+            masks_keys=run.padded and not shape.position_bias and not shape.causal,
         )
 
     def _mixing(

@@ -44,6 +44,8 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
             continue
         if maker.name in planes and reader.convolution is not None:
             continue
+        if maker.attention is not None and maker.attention.writes_columns:
+            continue
         readers = found[maker.name].readers if maker.name in found else frozenset[str]()
         found[maker.name] = _Transposed(transpose_for(maker, reader), readers | {name})
     return _with_transposes(model, found)

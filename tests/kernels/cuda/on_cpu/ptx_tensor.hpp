@@ -110,24 +110,33 @@ struct Read {
   u32 words[4];
 };
 
-// Lanes 8 m to 8 m + 7 give the addresses of the rows of matrix m; a lane gets row 2 q, 2 q + 1 of column g.
-inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(u32& a, u32& b, u32& c, u32& d, u32 from) {
-  Read mine{from, {}};
-  shared_to_read(from, 16);
-  machine::meet_warp(~0u, "ldmatrix.trans", &mine, [](void** parts) {
-    for (int m = 0; m < 4; ++m) {
-      const u16* rows[8];
-      for (int row = 0; row < 8; ++row) {
-        rows[row] = static_cast<const u16*>(machine::shared_at(static_cast<Read*>(parts[8 * m + row])->from, 16));
-      }
-      for (int lane = 0; lane < 32; ++lane) {
-        const int g = lane / 4, q = lane % 4;
-        static_cast<Read*>(parts[lane])->words[m] = static_cast<u32>(rows[2 * q + 1][g]) << 16 | rows[2 * q][g];
-      }
+// Lanes 8 m to 8 m + 7 give the addresses of the rows of matrix m; a lane gets elements 2 q, 2 q + 1 of row g, or of
+// column g if it is transposed.
+template <bool TRANSPOSED>
+void read_together(void** parts) {
+  for (int m = 0; m < 4; ++m) {
+    const u16* rows[8];
+    for (int row = 0; row < 8; ++row) {
+      rows[row] = static_cast<const u16*>(machine::shared_at(static_cast<Read*>(parts[8 * m + row])->from, 16));
     }
-  });
-  a = mine.words[0], b = mine.words[1], c = mine.words[2], d = mine.words[3];
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane / 4, q = lane % 4 * 2;
+      const u32 low = TRANSPOSED ? rows[q][g] : rows[g][q], high = TRANSPOSED ? rows[q + 1][g] : rows[g][q + 1];
+      static_cast<Read*>(parts[lane])->words[m] = high << 16 | low;
+    }
+  }
 }
+
+#define READS_MATRICES(NAME, TRANSPOSED)                                      \
+  inline void NAME(u32& a, u32& b, u32& c, u32& d, u32 from) {                \
+    Read mine{from, {}};                                                      \
+    shared_to_read(from, 16);                                                 \
+    machine::meet_warp(~0u, #NAME, &mine, read_together<TRANSPOSED>);         \
+    a = mine.words[0], b = mine.words[1], c = mine.words[2], d = mine.words[3]; \
+  }
+
+READS_MATRICES(ldmatrix_sync_aligned_m8n8_x4_shared_b16, false)
+READS_MATRICES(ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16, true)
 
 struct Stored {
   u32 to;

@@ -21,12 +21,12 @@ def kernel_for(shape: Attention, gpu: GpuSpec, runtime: str) -> str:
     ------
     BadInput : no kernel supports the head width
     """
-    masked = "yes" if shape.has_mask else "no"
+    masks = ("keys", "yes") if shape.reads_mask_of_keys else ("yes",) if shape.has_mask else ("no",)
     refused = f"attention: {runtime} has no kernel on {gpu.name}"
     for row in rows_for("attention_choices", gpu.compute_capability):
         if row["runtime"] != runtime or shape.phase not in row["phases"].split():
             continue
-        if row["mask"] not in ("any", masked):
+        if row["mask"] not in ("any", *masks):
             continue
         for kernel in row["kernels"].split("|"):
             if kernel == MATH:

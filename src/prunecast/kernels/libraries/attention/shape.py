@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.kernels.device.attention.attention import MOST_KEYS, WIDTHS
 
 
 class Attention(NamedTuple):
@@ -24,6 +25,8 @@ class Attention(NamedTuple):
     """Number of preceding tokens that a token attends to; 0 for all."""
     has_mask: bool = False
     """An attention mask is passed as a tensor."""
+    masks_keys: bool = False
+    """The mask is the padding of the keys of each sequence, the same for all queries and heads."""
 
     @property
     def width(self) -> int:
@@ -34,6 +37,17 @@ class Attention(NamedTuple):
     def cached(self) -> int:
         """Tokens of each sequence that are already in the cache; 0 if keys are those of another sequence."""
         return max(self.keys - self.queries, 0) if self.is_causal else 0
+
+    @property
+    def reads_mask_of_keys(self) -> bool:
+        """True if models of torch run the kernel for masks of keys after `prepare_attention`."""
+        is_encoder = self.masks_keys and not self.is_causal and not self.window
+        return is_encoder and self.head_width in WIDTHS and self.keys <= MOST_KEYS
+
+    @property
+    def writes_columns(self) -> bool:
+        """True if that kernel may write (features, tokens), as a sparse product reads X."""
+        return self.reads_mask_of_keys and self.queries % 8 == 0
 
     @property
     def phase(self) -> str:

@@ -1,0 +1,176 @@
+"""Attention with a mask of keys, between device addresses.
+
+cuDNN's attention needs 18.5 us for 32 sequences of 128 tokens with 12 heads and a mask tensor, this kernel
+11.4 (own measurement, H200, 2026-11-28): cuDNN reads a bias for every pair of tokens.
+"""
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
+from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
+
+WIDTHS = (64, 128)
+"""Features of a head that the kernel supports. Kind: CUDA source, `attend.cu`."""
+QUERIES, SLOTS, THREADS, MOST_KEYS = 64, 3, 128, 2048
+"""Queries of a block, slots of keys and values, threads, most keys of a sequence. Kind: CUDA source,
+`attend.cu`."""
+SHORT_KEYS, SHORT_BLOCK, LONG_BLOCK = 256, 32, 64
+"""Keys of a sequence up to which a block has `SHORT_BLOCK` keys, and keys of blocks of longer sequences.
+
+Kind: choice, of two forms. H200, heads of 64, 2026-11-28: 32 sequences of 128 keys need 10.3 us with blocks
+of 32 keys and 11.3 with 64, in passes of BERT-base; 16 of 256 keys 20.5 and 19.4, 16 of 512 43.9 and 41.8, 4
+of 1024 61.4 and 47.2. Blocks of 64 keys had two slots then; with three they have run on no GPU."""
+LEAST_CAPABILITY = 80
+"""Compute capability from which the instructions of the kernel exist. Kind: definition, PTX ISA."""
+_ALIGN_BYTES, _ELEMENT_BYTES = 16, 2
+"""Alignment of rows, and bytes of an element. Kind: CUDA source, `attend.cu`."""
+_HEAD_ROWS = [
+    ("from", "u8"),
+    ("sequence_bytes", "i8"),
+    ("head_bytes", "i8"),
+    ("row_bytes", "i4"),
+    ("unused", "i4"),
+]
+ATTENTION_ARGS = np.dtype(
+    [
+        *((name, _HEAD_ROWS) for name in ("queries_of", "keys_of", "values_of")),
+        *((name, "u8") for name in ("out", "mask")),
+        *((name, "i8") for name in ("mask_row_bytes", "out_row_bytes")),
+        *((name, "i4") for name in ("heads", "heads_per_key_head", "queries", "keys", "query_blocks")),
+        ("scale", "f4"),
+    ]
+)
+"""Layout of `AttentionArgs`."""
+
+
+class HeadRows(NamedTuple):
+    """Queries, keys or values: rows of a head of a sequence, each contiguous."""
+
+    pointer: int
+    sequence_bytes: int
+    head_bytes: int
+    row_bytes: int
+
+    @property
+    def aligned(self) -> bool:
+        """True if all rows begin at multiples of 16 bytes, less than 2 GiB apart."""
+        return not any(each % _ALIGN_BYTES for each in self) and self.row_bytes < 1 << 31
+
+
+class AttentionForm(NamedTuple):
+    """One compiled form of the kernel."""
+
+    width: int
+    """Features of a head."""
+    is_bf16: bool
+    is_masked: bool
+    """Whether there is a mask; else all keys count."""
+    columns: bool
+    """Whether the result is (heads, width, tokens) instead of (tokens, heads, width)."""
+    block: int = SHORT_BLOCK
+    """Keys of a block."""
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """Preprocessor macros of the kernel."""
+        own = {"WIDTH": self.width, "MASKED": int(self.is_masked), "COLUMNS": int(self.columns)}
+        own |= {"KEYS": self.block, "HOST_SHARED_BYTES": self.shared_bytes}
+        return own | ({"BF16": 1} if self.is_bf16 else {})
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block: queries, slots of keys and values, bits of the mask."""
+        rows = QUERIES + SLOTS * 2 * self.block
+        return rows * self.width * _ELEMENT_BYTES + MOST_KEYS // 8
+
+
+class AttentionSizes(NamedTuple):
+    """Sizes of a call."""
+
+    sequences: int
+    heads: int
+    key_heads: int
+    """Heads of keys and values; each belongs to `heads / key_heads` neighbouring heads of queries."""
+    queries: int
+    keys: int
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks of the launch."""
+        return self.sequences * self.heads * -(-self.queries // QUERIES)
+
+
+def may_attend(form: AttentionForm, sizes: AttentionSizes, *rows: HeadRows) -> bool:
+    """Return True if the kernel supports a head's width, the number of keys, and such rows."""
+    fits = form.width in WIDTHS and 0 < sizes.keys <= MOST_KEYS and sizes.heads % sizes.key_heads == 0
+    return fits and all(each.aligned for each in rows) and not (form.columns and sizes.queries % 8)
+
+
+def attention_args(
+    form: AttentionForm, sizes: AttentionSizes, scale: float, *rows: HeadRows
+) -> npt.NDArray[np.void]:
+    """Return the argument record of the kernel, without the addresses of the result and the mask.
+
+    Parameters
+    ----------
+    scale : factor of the scores, positive
+    rows : queries, keys and values
+    """
+    args = np.zeros(1, ATTENTION_ARGS)
+    for name, each in zip(("queries_of", "keys_of", "values_of"), rows, strict=True):
+        args[name] = (*each, 0)
+    args["mask_row_bytes"], args["scale"] = sizes.keys, scale * math.log2(math.e)
+    features = sizes.heads * form.width
+    args["out_row_bytes"] = _ELEMENT_BYTES * (sizes.sequences * sizes.queries if form.columns else features)
+    args["heads"], args["heads_per_key_head"] = sizes.heads, sizes.heads // sizes.key_heads
+    args["queries"], args["keys"] = sizes.queries, sizes.keys
+    args["query_blocks"] = -(-sizes.queries // QUERIES)
+    return args
+
+
+def attention_launch(
+    args: npt.NDArray[np.void], form: AttentionForm, sizes: AttentionSizes, device: int
+) -> PreparedLaunch:
+    """Return a launch with such arguments, which the caller must keep alive."""
+    cubin = build_attention(arch_of(device), form).cubin
+    return PreparedLaunch(
+        load_function(cubin, "attend", form.shared_bytes, device),
+        [args.ctypes.data],
+        blocks=sizes.blocks,
+        threads=THREADS,
+        shared_bytes=form.shared_bytes,
+        overlap=capability_of(device) >= 90,
+    )
+
+
+@cache
+def build_attention(arch: str, form: AttentionForm) -> CompiledKernel:
+    """Compile the kernel for an architecture such as `sm_90`."""
+    return compile_cubin(SOURCES / "attention" / "attend.cu", arch, form.defines)
+
+
+def attended(
+    queries: npt.NDArray[np.floating[Any]],
+    keys: npt.NDArray[np.floating[Any]],
+    values: npt.NDArray[np.floating[Any]],
+    mask: npt.NDArray[np.bool_],
+    scale: float,
+) -> npt.NDArray[np.float64]:
+    """Return (sequences, queries, heads, width), computed in float64, of arrays (sequences, heads, tokens,
+    width) and a mask (sequences, keys).
+    """
+    group = queries.shape[1] // keys.shape[1]
+    q, k, v = (
+        each.astype(np.float64) for each in (queries, np.repeat(keys, group, 1), np.repeat(values, group, 1))
+    )
+    scores = np.where(mask[:, None, None, :], scale * q @ k.swapaxes(2, 3), -np.inf)
+    largest = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(largest), largest, 0.0))
+    sums = weights.sum(-1, keepdims=True)
+    y: npt.NDArray[np.float64] = weights @ v / np.where(sums > 0, sums, 1.0)
+    return y.swapaxes(1, 2)
