@@ -106,17 +106,17 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
             destination[prefix + "bias"] = self.bias
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
-        tensors = {"weight": DenseTensor(self.weight_shape, self._set_weight)}
+        def load_weight(weight: torch.Tensor) -> None:
+            self.product.set_weight(weight.t() if self.transposed else weight.flatten(1), self.rows)
+
+        def load_bias(bias: torch.Tensor) -> None:
+            own = self.rows.of(self.product.fp32_bias)
+            own.copy_(bias.reshape(own.shape))
+
+        tensors = {"weight": DenseTensor(self.weight_shape, load_weight)}
         if self.has_bias:
-            tensors["bias"] = DenseTensor((self.rows.size,), self._set_bias)
+            tensors["bias"] = DenseTensor((self.rows.size,), load_bias)
         load_tensors(tensors, state_dict, prefix, *given)
-
-    def _set_weight(self, weight: torch.Tensor) -> None:
-        self.product.set_weight(weight.t() if self.transposed else weight.flatten(1), self.rows)
-
-    def _set_bias(self, bias: torch.Tensor) -> None:
-        own = self.rows.of(self.product.fp32_bias)
-        own.copy_(bias.reshape(own.shape))
 
 
 class DenseTensor(NamedTuple):
