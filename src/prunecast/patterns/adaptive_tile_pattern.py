@@ -28,7 +28,10 @@ from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_sums import TileSums, count_range
 from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_of_groups
 
-GRAMMAR = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,3})-(\d{1,9}|inf))?)?(:shuffled)?(:rms)?(:guided)?")
+GRAMMAR = re.compile(
+    r"(?P<height>\d{1,9})(?:x(?P<quantum>\d{1,9})(?:x(?P<low>\d{1,3})-(?P<high>\d{1,9}|inf))?)?"
+    r"(?P<shuffled>:shuffled)?(?P<rms>:rms)?(?P<guided>:guided)?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +74,13 @@ class AdaptiveTilePattern(GuidedPattern):
                 f"from 1 and an interval in percent, got {argument!r}"
             )
         low, high = LOW, HIGH
-        if match[3]:
-            low, high = int(match[3]), UNBOUNDED if match[4] == "inf" else int(match[4])
+        if match["low"]:
+            low, high = int(match["low"]), UNBOUNDED if match["high"] == "inf" else int(match["high"])
         if not low <= 100 <= high:
             raise BadInput(
-                f"pattern {cls.family}: wanted an interval around 100 %, got {match[3]}-{match[4]}"
+                f"pattern {cls.family}: wanted an interval around 100 %, got {match['low']}-{match['high']}"
             )
-        if match[7] and (match[3] or match[6] or cls.rows_first):
+        if match["guided"] and (match["low"] or match["rms"] or cls.rows_first):
             raise BadInput(
                 f"guided counts follow time alone: wanted atp:HEIGHTxQUANTUM:guided, got {argument!r}"
             )
@@ -86,10 +89,10 @@ class AdaptiveTilePattern(GuidedPattern):
             quantum=sizes[1] if len(sizes) > 1 else QUANTUM,
             low=low,
             high=min(high, UNBOUNDED),
-            shuffled=bool(match[5]),
-            score="rms" if match[6] else "mean",
-            flexible=match[3] is None,
-            guided=bool(match[7]),
+            shuffled=bool(match["shuffled"]),
+            score="rms" if match["rms"] else "mean",
+            flexible=match["low"] is None,
+            guided=bool(match["guided"]),
         )
 
     @property

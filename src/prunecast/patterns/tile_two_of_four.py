@@ -156,14 +156,10 @@ def _groups(rows: MaskArray, kept: CountArray) -> list[int]:
                 step = _Path(path.added + missing, first, borrowed)
                 if borrow not in reached[stop] or step.added < reached[stop][borrow].added:
                     reached[stop][borrow] = step
-    return _walk_back(reached)
-
-
-def _walk_back(reached: list[dict[int, _Path]]) -> list[int]:
+    # Walk back from the end, where nothing is borrowed
     starts: list[int] = []
-    place = len(reached) - 1
-    path = reached[place].get(0)
-    while path is not None and path.first >= 0:
-        starts.append(path.first)
-        path = reached[path.first][path.borrowed]
+    last = reached[-1].get(0)
+    while last is not None and last.first >= 0:
+        starts.append(last.first)
+        last = reached[last.first][last.borrowed]
     return starts[::-1] or [0]

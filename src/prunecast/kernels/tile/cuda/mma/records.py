@@ -82,7 +82,8 @@ class _Walked(NamedTuple):
     steps: IntArray
     token: IntArray
     rows: IntArray
-    what: IntArray
+    action: IntArray
+    """Flag and place of a k-slice in the last word of its steps, see `mma_args.cuh`; 0 for whole items."""
 
 
 def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
@@ -98,13 +99,16 @@ def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
     tokens = np.arange(0, plan.n, block_n, dtype=np.int32)
     alone = np.repeat(packed.rows.shape[0] + np.arange(lists.shape[0]), tokens.size)
     none = np.zeros(alone.size, np.int64)
+    # Owners add the sums of all slices; `splits` has the slices at their places
+    place: npt.NDArray[np.int64] = np.cumsum(items.is_part) - items.is_part
+    action = np.where(items.is_owner, OWNER, PART) | place << PLACE_SHIFT
     null = packed.null_stage  # multiplied by items without columns
     walked = _Walked(
         stage=np.concatenate((np.where(items.steps > 0, items.first, null), none + null)),
         steps=np.concatenate((np.maximum(items.steps, 1), none + 1)),
         token=np.concatenate((items.token, np.tile(tokens, lists.shape[0]))),
         rows=np.concatenate((items.tile, alone)),
-        what=np.concatenate((_what(items), none)),
+        action=np.concatenate((np.where(items.is_part, action, 0), none)),
     )
     start = plan.work.block_start
     first_item = np.concatenate((start, start[-1] + 1 + np.arange(alone.size)))
@@ -119,18 +123,12 @@ def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
     )
 
 
-def _what(items: ItemColumns) -> npt.NDArray[np.int64]:
-    place: npt.NDArray[np.int64] = np.cumsum(items.is_part) - items.is_part
-    action = np.where(items.is_owner, OWNER, PART) | place << PLACE_SHIFT
-    return np.where(items.is_part, action, 0)
-
-
 def _steps(items: _Walked) -> IntArray:
     item = np.repeat(np.arange(items.steps.size), items.steps)
     step = np.arange(item.size) - (np.cumsum(items.steps) - items.steps)[item]
     ends = np.where(step == 0, FIRST_STEP, 0) | np.where(step == items.steps[item] - 1, LAST_STEP, 0)
     # Adding the step is safe for the null stage: items of the null stage have a single step
-    fields = (items.stage[item] + step, items.token[item], items.rows[item], items.what[item] | ends)
+    fields = (items.stage[item] + step, items.token[item], items.rows[item], items.action[item] | ends)
     return _int32(np.stack(fields, axis=1))
 
 
