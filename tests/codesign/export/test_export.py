@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -274,6 +275,17 @@ def test_a_pruned_model_is_exported_with_the_sizes_of_the_dense_one(models, tmp_
         assert times.is_pruned == (name == "pruned")
         gemm = read_systems(tmp_path / name)["gemm_perf"]
         rows[name] = {(row["m"], row["n"], row["k"]): row["latency"] for row in gemm}
+        # AIConfigurator lets no product be faster than these peaks
+        system = (tmp_path / name / "h100_sxm.yaml").read_text()
+        flops, rate = (
+            float(re.search(rf"{key}: (.+)", system)[1]) for key in ("bfloat16_tc_flops", "mem_bw")
+        )
+        peak_ms = {
+            (m, n, k): 1e3 * max(2 * m * n * k / flops, 2 * (m * n + n * k + m * k) / rate)
+            for m, n, k in rows[name]
+        }
+        above = [size for size, own in rows[name].items() if own < 0.999 * peak_ms[size]]
+        assert above == [] if name == "pruned" else len(above) < 0.1 * len(peak_ms)
     assert rows["dense"].keys() == rows["pruned"].keys()
     large = (16384, 4096, 1024)
     assert rows["pruned"][large] < 0.6 * rows["dense"][large]
@@ -357,14 +369,18 @@ def test_what_cannot_be_exported_is_one_line(models, model, given, complaint, tm
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["llama", "experts"])
-def test_aiconfigurator_itself_estimates_from_the_folder(models, predictors, name, tmp_path):
+PRUNED = {"pattern": "tile-wise:128", "sparsity": 0.75}
+
+
+@pytest.mark.parametrize(("name", "more"), [("llama", {}), ("experts", {}), ("llama", PRUNED)])
+def test_aiconfigurator_itself_estimates_from_the_folder(models, name, more, tmp_path):
     """Needs `aiconfigurator`, which is not among the locked packages."""
     pytest.importorskip("aiconfigurator")
-    export(models[name], format="aiconfigurator", out=tmp_path / "out", **SETTINGS)
+    export(models[name], format="aiconfigurator", out=tmp_path / "out", **SETTINGS, **more)
+    predictor = PassPredictor(models[name], **SETTINGS, **more)
     wanted = {
-        "static_ctx": predictors[name].seconds(prefills=[2048] * 4),
-        "static_gen": predictors[name].seconds(decodes=[2049] * 4),
+        "static_ctx": predictor.seconds(prefills=[2048] * 4),
+        "static_gen": predictor.seconds(decodes=[2049] * 4),
     }
     for mode, own in wanted.items():
         call = [sys.executable, "-m", "aiconfigurator.main", "cli", "estimate", "--estimate-mode", mode]

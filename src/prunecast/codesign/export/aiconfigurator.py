@@ -48,7 +48,31 @@ def system_name(gpu: GpuSpec) -> str:
     return gpu.name.replace("-", "_")
 
 
-def system_yaml(gpu: GpuSpec) -> dict[str, Any]:
+class Peaks(NamedTuple):
+    """Rates of a GPU below which AIConfigurator lets no product be."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+
+def peaks(times: ServingTimes) -> Peaks:
+    """Return the rates of the tensor cores and of DRAM, for a pruned model those that its times imply.
+
+    A product gets at least the time of its dense operations and bytes at these rates, which a pruned one with
+    the sizes of the dense product may undercut.
+    """
+    gpu = times.gpu
+    found = Peaks(tensor_rate(gpu, gpu.tensor_bf16_fma_per_clk_per_sm), float(gpu.dram_peak_bytes_per_s))
+    for row in _products(times) if times.is_pruned else ():
+        m, n, k, seconds = row["m"], row["n"], row["k"], row["latency"] / MS
+        moved = ELEMENT_BYTES * (m * n + n * k + m * k)
+        found = Peaks(
+            max(found.flops_per_s, 2.0 * m * n * k / seconds), max(found.bytes_per_s, moved / seconds)
+        )
+    return found
+
+
+def system_yaml(gpu: GpuSpec, peak: Peaks) -> dict[str, Any]:
     """Return the description of a GPU and its node.
 
     The moving of tensors between products is priced from it: DRAM's peak rate times the share that a copy
@@ -58,11 +82,11 @@ def system_yaml(gpu: GpuSpec) -> dict[str, Any]:
     return {
         "data_dir": f"data/{system_name(gpu)}",
         "gpu": {
-            "mem_bw": float(gpu.dram_peak_bytes_per_s),
-            "mem_bw_empirical_scaling_factor": gpu.dram_copy_bytes_per_s / gpu.dram_peak_bytes_per_s,
+            "mem_bw": peak.bytes_per_s,
+            "mem_bw_empirical_scaling_factor": gpu.dram_copy_bytes_per_s / peak.bytes_per_s,
             "mem_empirical_constant_latency": float(gpu.graph_launch_s),
             "mem_capacity": int(gpu.dram_bytes),
-            "bfloat16_tc_flops": tensor_rate(gpu, gpu.tensor_bf16_fma_per_clk_per_sm),
+            "bfloat16_tc_flops": peak.flops_per_s,
             "int8_tc_flops": tensor_rate(gpu, gpu.tensor_int8_fma_per_clk_per_sm or 0),
             "fp8_tc_flops": tensor_rate(gpu, gpu.tensor_fp8_fma_per_clk_per_sm or 0),
             "power": float(gpu.power_limit_w),
@@ -108,7 +132,7 @@ def documents(times: ServingTimes) -> dict[str, Any]:
     """Return path in the folder -> content of each YAML file."""
     system = system_name(times.gpu)
     found: dict[str, Any] = {
-        f"{system}.yaml": system_yaml(times.gpu),
+        f"{system}.yaml": system_yaml(times.gpu, peaks(times)),
         "query_versions.yaml": {
             "schema_version": 1,
             "defaults": {BACKEND: {"current": VERSION, "previous": None}},
