@@ -17,6 +17,7 @@ pytestmark = [
 
 SIZES = {"vocab_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
 SIZES |= {"intermediate_size": 128, "max_position_embeddings": 64}
+BART = {"layers": 2, "attention_heads": 4, "ffn_dim": 128}
 T5 = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
 MODELS = {
     "bert": ("BertModel", "BertConfig", SIZES),
@@ -249,3 +250,23 @@ def test_the_operator_gives_zeros_where_no_key_counts(heads, columns):
     assert not y[2].any()
     keys, values = (each.repeat_interleave(4 // heads, 1) for each in (key, value))
     assert torch.allclose(y[:2], attended_by_torch(query, keys, values, mask, 0.3)[:2], atol=1e-5)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_decoders_attend_to_the_keys_that_count(beams, own_calls):
+    """Cross-attention has other queries than keys, and generates with a cache."""
+    torch.manual_seed(0)
+    sizes = {f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in BART.items()}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None}
+    config = transformers.BartConfig(vocab_size=96, d_model=64, max_position_embeddings=64, **sizes, **ends)
+    plain = transformers.BartForConditionalGeneration(config).eval()
+    prepared = copy.deepcopy(plain)
+    prepare_attention(prepared, padding="right")
+    given = {"decoder_input_ids": IDS[:, :5], "attention_mask": RIGHT}
+    with torch.no_grad():
+        wanted, whole = (plain(IDS, **{**given, "attention_mask": mask}).logits for mask in (RIGHT, ONES))
+        assert torch.allclose(prepared(IDS, **given).logits, wanted, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(whole, wanted, atol=1e-3), "the mask matters"
+    assert len(own_calls) == 4
+    options = {"attention_mask": RIGHT, "max_new_tokens": 6, "num_beams": beams, "do_sample": False}
+    assert torch.equal(prepared.generate(IDS, **options), plain.generate(IDS, **options))

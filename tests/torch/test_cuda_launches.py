@@ -12,6 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
 from prunecast.kernels.device import operator as device_operator
+from prunecast.kernels.device.attention import attention as device_attention
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.compile_inputs import CompileInputs
 from prunecast.kernels.device.experts import experts as device_experts
@@ -28,7 +29,7 @@ from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, ru
 
 torch = pytest.importorskip("torch")
 
-from prunecast.torch import ops  # noqa: E402
+from prunecast.torch import masked_attention, ops  # noqa: E402
 from prunecast.torch.cuda import direct, launches, transpose  # noqa: E402
 from prunecast.torch.cuda import experts as expert_launches  # noqa: E402
 from prunecast.torch.cuda.experts import run_experts  # noqa: E402
@@ -58,6 +59,7 @@ ARGUMENTS = {
     "list_items": device_experts.LIST_ARGS,
     "gate_rows": device_experts.GATE_ARGS,
     "sum_experts": device_experts.SUM_ARGS,
+    "attend": device_attention.ATTENTION_ARGS,
 }
 TENSOR_MAP = np.dtype(("u8", 16))
 UINT16, FLOAT16, BFLOAT16 = 1, 6, 9
@@ -180,7 +182,7 @@ def emulated(monkeypatch, tmp_path_factory):
         made.loaded.append(cubin._replace(entry=entry))
         return len(made.loaded)
 
-    for module in (device_operator, device_transpose, device_experts):
+    for module in (device_operator, device_transpose, device_experts, device_attention):
         monkeypatch.setattr(module, "load_function", load)
         monkeypatch.setattr(module, "capability_of", lambda _: made.capability)
         monkeypatch.setattr(module, "arch_of", lambda _: "")
@@ -200,6 +202,10 @@ def emulated(monkeypatch, tmp_path_factory):
         device_transpose,
         "build_transpose",
         lambda _, changes=(): Built(Loaded("transpose_rows", source, dict(changes), 1)),
+    )
+    attend = DEVICE / "attention" / "attend.cu"
+    monkeypatch.setattr(
+        device_attention, "build_attention", lambda _, form: Built(Loaded("attend", attend, form.defines, 1))
     )
     monkeypatch.setattr(
         device_experts,
@@ -697,3 +703,24 @@ def test_experts_give_what_they_give_on_a_cpu(pattern, tokens, dtype, shares, em
         "sum_experts",
     ]
     assert emulated.launched == 2 * once
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_attention_with_a_mask_of_keys(columns, emulated, monkeypatch):
+    """Queries, keys and values are parts of what one product wrote, 16 bytes aligned."""
+    torch.manual_seed(0)
+    qkv = torch.randn(2, 72, 3, 2, 64).half().permute(2, 0, 3, 1, 4)
+    mask = torch.arange(72) < torch.tensor([[72], [30]])
+    wanted = masked_attention._attend_by_torch(*qkv.float(), mask, 0.125, columns)
+    emulated.tensors = [qkv, mask]
+    record_new_tensors(emulated)
+    on_gpu(monkeypatch)
+    monkeypatch.setattr(masked_attention, "_CALLS", {})
+    monkeypatch.setattr(masked_attention, "runs_on", lambda device, dtype: dtype == torch.float16)
+    for _ in range(2):  # the second call finds the launch prepared
+        y = masked_attention._attend_on_cuda(*qkv, mask, 0.125, columns)
+        assert torch.allclose(y.float(), wanted, atol=2e-3)
+    assert emulated.launched == ["attend", "attend"]
+    off = torch.cat([qkv.flatten()[:1], qkv.flatten()])[1:].view(qkv.shape)
+    masked_attention._attend_on_cuda(*off, mask, 0.125, columns)
+    assert len(emulated.launched) == 2, "rows that are not aligned are left to torch"

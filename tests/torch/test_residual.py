@@ -11,7 +11,7 @@ from torch._inductor import config  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.utils import run_and_get_code  # noqa: E402
 
-from prunecast.torch import ops, residual, sparsify  # noqa: E402
+from prunecast.torch import masked_attention, ops, residual, sparsify  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -369,3 +369,49 @@ def test_a_small_x_is_not_normalised_by_the_transpose():
     sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
     *_, counts = compiled(model, torch.randn(60, K).half())
     assert counts == {"apart": 1, "normed": 0}
+
+
+class MaskedAttending(nn.Module):
+    """Attention of this package and the product that reads it; `between` is done to its result."""
+
+    def __init__(self, between):
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.out, self.between = nn.Linear(K, 3 * K), nn.Linear(K, K), between
+
+    def forward(self, x, mask):
+        sequences, tokens, _ = x.shape
+        heads = self.qkv(x).view(sequences, tokens, 3, K // 64, 64).permute(2, 0, 3, 1, 4)
+        y = masked_attention.attend(*heads, mask, None)
+        return self.out(self.between(y.reshape(sequences, tokens, K).contiguous()))
+
+
+ATTENDING = {
+    "the product reads it": (lambda y: y, 16, True),
+    "something else reads it too": (lambda y: y + y.sum(), 16, False),
+    "tokens that are no multiple of eight": (lambda y: y, 12, False),
+}
+
+
+@pytest.mark.usefixtures("_transposed_apart")
+@pytest.mark.parametrize("case", ATTENDING)
+@torch.no_grad()
+def test_attention_writes_columns_if_only_a_product_reads_them(case):
+    between, tokens, wanted = ATTENDING[case]
+    model, flags = MaskedAttending(between).half().eval(), []
+    sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
+    x, mask = torch.randn(2, tokens, K).half(), torch.arange(tokens) < torch.tensor([[tokens], [5]])
+
+    def through(made, _):
+        residual.AddInEpilogue()(made.graph)
+        made.graph.lint()
+        found = torch.ops.prunecast.attention.default
+        flags.extend(node.args[-1] for node in made.graph.find_nodes(op="call_function", target=found))
+        made.recompile()
+        return make_boxed_func(made)
+
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=through, decompositions=select_decomp_table())
+    y = torch.compile(model, fullgraph=True, backend=backend)(x, mask)
+    assert flags == [wanted]
+    assert torch.allclose(y, model(x, mask), rtol=1e-2, atol=1e-3)
