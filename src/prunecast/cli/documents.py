@@ -332,12 +332,8 @@ class PruneToTimeJson(HeaderJson):
     front: list[FrontPointJson]
 
 
-class PlainJson(TypedDict):
+class PlainJson(FrontPointJson):
     """The result of the search without a study."""
-
-    seconds: float
-    retained_importance: float
-    sparsity: float
 
 
 class TrialJson(TypedDict):

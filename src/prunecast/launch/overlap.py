@@ -145,19 +145,15 @@ def early_starts(context: LaunchContext) -> float:
     if not context.pdl or not _leaves_sms(blocks, gpu):
         return 0.0
     prologue = max(prologue_under_preceding_cycles(context), 1.0)
-    in_time = _groups_of_starts(blocks, gpu) * gpu.dram_latency_cycles / prologue
-    return (gpu.sm_count - blocks) * (1.0 + in_time)
+    free = gpu.sm_count - blocks
+    groups = -(-blocks // free)
+    return free * (1.0 + groups * gpu.dram_latency_cycles / prologue)
 
 
 def _set_up_cycles(program: WarpProgram) -> int:
     """Return the cycles of issue before a warp's first step, without waiting for data."""
     code = (*program.start, *program.begin)
     return sum(instruction.amount for instruction in code if instruction.op is Op.ISSUE)
-
-
-def _groups_of_starts(blocks: int, gpu: GpuSpec) -> int:
-    """Return the number of groups in which blocks start: blocks over free SMs, rounded up."""
-    return -(-blocks // (gpu.sm_count - blocks))
 
 
 def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
