@@ -40,6 +40,7 @@ from prunecast.torch.packed import PackedProduct
 from prunecast.validation.torch_models.timing import captured, times_us, traced
 
 HEIGHT, SPARSITY, DTYPE, ELEMENT_BYTES = 128, 0.75, torch.bfloat16, 2
+TRACED = ("sparse graph", "dense short graph", "dense short compiled graph")
 MOST_ERROR = 1.2e-2
 """Error of an expert's output over its size: gate, up, unit and output are rounded to bf16."""
 EXPERT_MODULES = {
@@ -250,9 +251,9 @@ def measure(case: Case, gpu: GpuSpec, rounds: int, *, compiles: bool) -> dict[st
             print(traceback.format_exc()[-800:], flush=True)
     row["us"] = times_us(variants, rounds)
     if DEVICE == "cuda":
-        for name in ("sparse graph", "dense short graph"):
+        for name in TRACED:
             if name in variants:
-                row[f"trace {name}"] = [list(kernel) for kernel in traced(variants[name]).kernels]
+                row[f"trace {name}"] = traced(variants[name]).record()
     row["predicted_us"] = predicted_us(case, gpu)
     row["seconds"] = time.monotonic() - began
     return row
@@ -298,9 +299,9 @@ def show(rows: list[dict[str, Any]]) -> None:
             "    "
             + ", ".join(f"{name} {us:.0f}" for name, us in sorted(row["us"].items(), key=lambda e: e[1]))
         )
-        for name in ("trace sparse graph", "trace dense short graph"):
-            for kernel, launches, us in row.get(name, [])[:9]:
-                print(f"        {name[6:12]} {us:8.1f} us {launches:g} x {kernel[:90]}")
+        for name in TRACED:
+            for kernel, launches, us in row.get(f"trace {name}", {}).get("kernels", [])[:12]:
+                print(f"        {name} {us:8.1f} us {launches:g} x {kernel}")
         for name, why in row["refused"].items():
             print(f"    {name}: {why[:200]}")
 

@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +35,12 @@ from prunecast.simulator import simulate
 from prunecast.torch import fuse_dense, prepare_attention, sparsify
 from prunecast.torch.cuda.fp8 import launch
 from prunecast.torch.epilogue import PLAIN, Epilogue, Fp8Call, activated
-from prunecast.torch.fp8 import Fp8Product, quantise, quantised
+from prunecast.torch.fp8 import Fp8Product
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.packed import PackedProduct
+from prunecast.torch.quantise import quantise, quantised
 from prunecast.torch.sparse_linear import DensePart
-from prunecast.validation.torch_models.timing import captured, error, times_us
+from prunecast.validation.torch_models.timing import captured, error, times_us, traced
 
 GPU = "h200-sxm"
 HEIGHT, PATTERN, FP16_PATTERN = TOKEN_FORM[0], f"block:{TOKEN_FORM[0]}x{RUN}", "tile-wise:128"
@@ -359,9 +360,16 @@ def measure_product(product: Product, rounds: int) -> dict[str, Any]:
 
 @torch.no_grad()
 def measure_llama(
-    blocks: int, rounds: int, *, tiny: bool, document: dict[str, Any], save: Callable[[], None]
+    blocks: int,
+    rounds: int,
+    *,
+    tiny: bool,
+    document: dict[str, Any],
+    save: Callable[[], None],
+    only: Sequence[str] = (),
+    forms: Sequence[str] = ("graph", "compiled"),
 ) -> None:
-    """Add times of a pass of Llama-7B's blocks in us, by kind and form."""
+    """Add times of a pass of Llama-7B's blocks in us, by kind and form; all kinds, or some."""
     import transformers as hf
 
     case = Case("Llama-7B", hf.LlamaModel, llama(blocks), 1, 2048)
@@ -395,10 +403,12 @@ def measure_llama(
     variants: dict[str, Callable[[], torch.Tensor]] = {}
     models: dict[str, nn.Module] = {}
     for kind, make in kinds.items():
+        if only and kind not in only:
+            continue
         start = time.monotonic()
         models[kind] = model = make()
         packed = time.monotonic() - start
-        for form in ("graph", "compiled"):
+        for form in forms:
             if form == "graph" and kind.startswith("dense"):
                 continue
             try:
@@ -418,6 +428,10 @@ def measure_llama(
         print(kind, own["seconds"][kind], own["us"], flush=True)
         save()
     own["us"].update(times_us(variants, rounds))
+    if DEVICE == "cuda":
+        own["trace"] = {
+            name: traced(variants[name]).record() for name in variants if name.endswith("compiled")
+        }
     if "fp8 tiles graph" in variants:
         own["error"]["compiled against graph"] = error(
             variants["fp8 tiles compiled"]().clone(), variants["fp8 tiles graph"]().clone()
@@ -452,6 +466,10 @@ def show(document: dict[str, Any], *, predicts: bool = True) -> None:
         print(" | ".join(f"{name} {t:.0f}" for name, t in us.items()))
         best = {kind: min((t for name, t in us.items() if name.startswith(kind)), default=0.0) for kind in
                 ("dense fp8", "dense bf16", "bf16 tiles", "fp8 tiles")}  # fmt: skip
+        for name, trace in document["llama"].get("trace", {}).items():
+            print(f"{name}: {trace['busy_us']:.0f} us busy of {trace['span_us']:.0f}")
+            for kernel, launches, us in trace["kernels"][:24]:
+                print(f"    {us:8.1f} us {launches:g} x {kernel}")
         for kind in ("dense fp8", "dense bf16", "bf16 tiles"):
             if best[kind] and best["fp8 tiles"]:
                 print(f"fp8 tiles {best[kind] / best['fp8 tiles']:.2f} times as fast as {kind}")

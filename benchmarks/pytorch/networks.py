@@ -32,8 +32,6 @@ from prunecast.validation.torch_models.timing import Forward, captured, times_us
 SHOWN = ("resnet50:32", "resnet50:128", "vgg16:32", "resnet18:32")
 SHOWN = (*SHOWN, "unet:8", "convnext_tiny:32", "mobilenet_v3_large:32")
 SPARSITY, TURNS, PASSES, REST_S = 0.75, 12, 3, 0.03
-NAME = 100
-"""Characters of a kernel's name that a record keeps."""
 Make = Callable[[], nn.Module]
 
 
@@ -217,9 +215,7 @@ def measure(
         traces = {kind: traced(variants[name]) for kind, name in fastest.items()}
         row["traced"] = fastest
         row["busy_us"] = {kind: trace.busy_us for kind, trace in traces.items()}
-        row["ends"] = {
-            kind: [[n[:NAME], *times] for n, *times in trace.ends] for kind, trace in traces.items()
-        }
+        row["ends"] = {kind: trace.record()["ends"] for kind, trace in traces.items()}
     return row
 
 

@@ -13,7 +13,8 @@ from prunecast.kernels.device.quantise.quantise import quantised as quantised_by
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.torch import sparsify
 from prunecast.torch.epilogue import Epilogue, activated
-from prunecast.torch.fp8 import Fp8Product, fits_fp8, quantise, quantised
+from prunecast.torch.fp8 import Fp8Product, fits_fp8
+from prunecast.torch.quantise import quantise, quantised
 from prunecast.torch.weight_layouts import layout_of
 
 PATTERN = "block:256x32"

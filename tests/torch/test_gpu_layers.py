@@ -167,3 +167,30 @@ def test_experts_are_those_with_their_zeros(dtype):
             chosen.copy_((chosen + 1) % 6)
             graph.replay()
             assert_near(y, dense(x.double(), chosen, shares.double()), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("heads", "width", "periods"), [(3, 64, 37), (64, 128, 8)])
+def test_heads_are_rotated_in_place_as_on_a_cpu(heads, width, periods, dtype):
+    import prunecast.torch.rotary  # noqa: F401  # defines the operator
+
+    y = torch.randn(296, heads * width + 64, device="cuda").to(dtype)
+    cos, sin = torch.randn(2, periods, width, device="cuda").to(dtype)
+    wanted = y.cpu().double()
+    torch.ops.prunecast.rotate_heads_(wanted, cos.cpu().double(), sin.cpu().double(), heads)
+    torch.ops.prunecast.rotate_heads_(y, cos, sin, heads)
+    assert_near(y.cpu(), wanted, dtype)
+    assert torch.equal(y[:, heads * width :].cpu().double(), wanted[:, heads * width :])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("features", [64, 4096, 11008])
+def test_rms_norms_are_quantised_as_on_a_cpu(features, dtype):
+    from prunecast.torch.quantise import norm_quantised
+
+    x, weight = (torch.randn(*size, features, device="cuda").to(dtype) for size in ((35,), ()))
+    bits, scales = torch.ops.prunecast.norm_quantise(x, weight, 1e-6)
+    wanted, right = norm_quantised(x.cpu(), weight.cpu(), 1e-6)
+    assert torch.allclose(scales.cpu(), right, rtol=1e-5)
+    # Numbers at a limit of e4m3 may go to the other side
+    assert (bits.cpu().float() != wanted.float()).float().mean() < 1e-3

@@ -11,7 +11,7 @@ from torch._inductor import config  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.utils import run_and_get_code  # noqa: E402
 
-from prunecast.torch import masked_attention, ops, residual, sparsify  # noqa: E402
+from prunecast.torch import masked_attention, norm, ops, residual, sparsify  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -134,7 +134,9 @@ def test_attention_reads_what_the_product_wrote_and_sums_are_token_major(factor,
     model, graphs = Attending(factor).half().eval(), []
     sparsify(model, "tile-wise:64", sparsity=0.6, gpu="h200-sxm", max_tokens=512, quiet=True)
     lay_out = residual.lay_out
-    monkeypatch.setattr(residual, "lay_out", lambda graph, sums: (lay_out(graph, sums), graphs.append(graph)))
+    monkeypatch.setattr(
+        residual, "lay_out", lambda graph, *given: (lay_out(graph, *given), graphs.append(graph))
+    )
     eager, found, counts = changed(model, torch.randn(2, K, 36).half())
     assert counts == [2]
     (graph,) = graphs
@@ -265,6 +267,61 @@ def test_one_kernel_quantises_what_a_product_wrote(case):
         assert torch.equal(y, model(x))
 
 
+class NormedFp8(nn.Module):
+    """RMS norm, a product in fp8, attention of its parts, another product."""
+
+    def __init__(self, norm, reads_norm):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.wide, self.out, self.reads_norm = norm, nn.Linear(K, 768), nn.Linear(K, K), reads_norm
+        with torch.no_grad():
+            for parameter in norm.parameters():
+                parameter.normal_()
+
+    def forward(self, x):
+        normed = self.norm(x.sin())
+        heads = self.wide(normed).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(*heads)
+        y = self.out(mixed.transpose(1, 2).flatten(2))
+        return (y, normed) if self.reads_norm else (y, y)
+
+
+@pytest.mark.parametrize(
+    ("name", "reads_norm", "wanted"),
+    [
+        ("rms norm of Llama", False, 1),
+        ("rms norm of torch", False, 1),
+        ("rms norm of Llama", True, 0),
+        ("layer norm", False, 0),
+    ],
+)
+@torch.no_grad()
+def test_one_kernel_quantises_an_rms_norm_that_nothing_else_reads(name, reads_norm, wanted):
+    model, found = NormedFp8(norms()[name], reads_norm).bfloat16().eval(), []
+    sparsify(
+        model, "block:256x32", sparsity=0.5, gpu="h200-sxm", max_tokens=512, dtype="fp8", few_tokens=False,
+        quiet=True,
+    )  # fmt: skip
+
+    def through(made, _):
+        residual.AddInEpilogue()(made.graph)
+        made.graph.lint()
+        found.extend(str(node.target) for node in made.graph.nodes)
+        made.recompile()
+        return make_boxed_func(made)
+
+    torch._dynamo.reset()
+    x, tables = torch.randn(2, 35, K).bfloat16(), select_decomp_table()
+    backend = aot_autograd(fw_compiler=through, decompositions=tables)
+    y, _ = torch.compile(model, fullgraph=True, backend=backend)(x)
+    assert found.count("prunecast.norm_quantise.default") == wanted
+    # What attention wrote is quantised by a kernel too
+    assert found.count("prunecast.quantise.default") == 1
+    eager, _ = model(x)
+    # Eager rounds the norm to bf16 before it quantises: numbers near a limit of e4m3 go to the other side
+    assert (y - eager).norm() <= 2.0**-5 * eager.norm()
+
+
 def test_a_pass_of_the_user_stays():
     def mine(graph):
         return None
@@ -328,7 +385,7 @@ def compiled(model, x):
 
 @pytest.fixture
 def _transposed_apart(monkeypatch):
-    for module in (ops, residual):
+    for module in (ops, norm):
         monkeypatch.setattr(module, "SEPARATE_TRANSPOSE_ELEMENTS", 0)
 
 

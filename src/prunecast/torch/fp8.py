@@ -1,10 +1,4 @@
-"""`Fp8Product`: the pruned weights of one launch in fp8, and the operators `quantise`, `fp8_linear` and
-`fp8_linear_add_`.
-
-    quantise(x) -> (x in e4m3, scales)
-
-x (tokens, K) becomes e4m3 numbers with a scale per token, the largest size of the token over 448. Traced
-graphs express it in plain torch, so that torch.compile fuses it with the kernel that computes x.
+"""`Fp8Product`: the pruned weights of one launch in fp8; the operators `fp8_linear` and `fp8_linear_add_`.
 
     fp8_linear(x, scales, image, row_scales, tiles, bias, rows, activation, glu, dtype, gpu, plan) -> y
 
@@ -14,7 +8,7 @@ activation or gated unit. On a CPU it multiplies dequantised values in fp32.
     fp8_linear_add_(y, x, scales, image, row_scales, tiles, bias, rows, gpu, plan)
 
 adds that product to y, in place, in the epilogue. The product is rounded, then the sum. `residual.py` inserts
-it into graphs, and `quantise` where x is what another fp8 product wrote.
+it into graphs. `quantise.py` computes x in e4m3 and its scales.
 """
 
 from typing import Any
@@ -23,7 +17,6 @@ import torch
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels.device.quantise.quantise import LARGEST
 from prunecast.kernels.tile.config import RUN, TOKEN_FORM
 from prunecast.kernels.tile.cuda.fp8 import ALIGN_BYTES
 from prunecast.kernels.tile.cuda.work_image import FP8_STAGE_COLUMNS
@@ -33,13 +26,13 @@ from prunecast.plan.tile_rows import keeps_runs
 from prunecast.torch.epilogue import PLAIN, Epilogue, Fp8Call, activated, check_sum
 from prunecast.torch.layer_table import known_layer, register_layer
 from prunecast.torch.packed import PackedProduct, ProductRows
+from prunecast.torch.quantise import quantise, quantised
 from prunecast.torch.weight_layouts import FP8, Layout, covering, pack, tiles_to_tensor, unpack
 
 LAYOUT = Layout(FP8, TOKEN_FORM[0], FP8_STAGE_COLUMNS)
 """Layout of packed weights in fp8."""
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
-_LIBRARY.define("quantise(Tensor x) -> (Tensor, Tensor)")
 _LIBRARY.define(
     "fp8_linear(Tensor x, Tensor scales, Tensor image, Tensor row_scales, Tensor tiles, Tensor? bias, "
     "int rows, str activation, bool glu, ScalarType dtype, str gpu, int plan) -> Tensor",
@@ -50,30 +43,6 @@ _LIBRARY.define(
     "Tensor? bias, int rows, str gpu, int plan) -> ()",
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
-
-
-def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return x (rows, K) in e4m3 with the scale of each row, computed by torch."""
-    values = x.float()
-    size = values.abs().amax(-1, keepdim=True)
-    # Python's number over a tensor would be a product with the reciprocal, rounded twice
-    inverse = torch.where(size > 0, torch.full_like(size, LARGEST) / size, 1.0)
-    scales = torch.where(size > 0, size * (1.0 / LARGEST), 1.0)
-    return (values * inverse).to(torch.float8_e4m3fn), scales[:, 0]
-
-
-def quantise(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return x (tokens, K) in e4m3 with the scale of each token, in one pass over memory."""
-    if torch.compiler.is_compiling() or not x.is_cuda:
-        return quantised(x)
-    found: tuple[torch.Tensor, torch.Tensor] = torch.ops.prunecast.quantise.default(x)
-    return found
-
-
-def _quantise_on_cuda(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    from prunecast.torch.cuda.fp8 import quantise_rows
-
-    return quantise_rows(x) or quantised(x)
 
 
 def _fp8_linear_on_cpu(*given: Any) -> torch.Tensor:
@@ -123,13 +92,10 @@ def _add_fp8_linear(
         y.add_(_fp8_linear_on_cpu(*call).view_as(y))
 
 
-_LIBRARY.impl("quantise", quantised, "CPU")
-_LIBRARY.impl("quantise", _quantise_on_cuda, "CUDA")
 _LIBRARY.impl("fp8_linear", _fp8_linear_on_cpu, "CPU")
 _LIBRARY.impl("fp8_linear", _fp8_linear_on_cuda, "CUDA")
 _LIBRARY.impl("fp8_linear_add_", _add_fp8_linear, "CPU")
 _LIBRARY.impl("fp8_linear_add_", _add_fp8_linear, "CUDA")
-torch.library.register_fake("prunecast::quantise", quantised, lib=_LIBRARY)
 torch.library.register_fake("prunecast::fp8_linear", lambda *given: Fp8Call(*given).new_y(), lib=_LIBRARY)
 torch.library.register_fake("prunecast::fp8_linear_add_", lambda *_: None, lib=_LIBRARY)
 

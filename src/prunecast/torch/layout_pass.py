@@ -30,8 +30,8 @@ import prunecast.torch.masked_attention  # noqa: F401  # defines an operator
 
 _aten = torch.ops.aten
 VIEWS = (_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default)
-_LOOKS = (*VIEWS, _aten.permute.default, _aten.slice.Tensor, _aten.transpose.int)
-_ATTENTION = tuple(
+LOOKS = (*VIEWS, _aten.permute.default, _aten.slice.Tensor, _aten.transpose.int)
+ATTENTION = tuple(
     getattr(_aten, name).default
     for name in (
         "_scaled_dot_product_cudnn_attention",
@@ -42,18 +42,19 @@ _ATTENTION = tuple(
 )
 
 
-def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]]) -> None:
+def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]], changed: Iterable[Node] = ()) -> None:
     """Change the graph in place.
 
     Parameters
     ----------
     sums : sparse products whose result is added to a residual, and the residual
+    changed : nodes of which an operand has other strides than when they were traced
     """
     products = (torch.ops.prunecast.linear.default, torch.ops.prunecast.fp8_linear.default)
     if not any(graph.find_nodes(op="call_function", target=target) for target in products):
         return
     _attend_in_columns(graph)
-    changed = [attention for target in _ATTENTION for attention in _read_in_place(graph, target)]
+    changed = [*changed, *(each for target in ATTENTION for each in _read_in_place(graph, target))]
     for product, residual in sums:
         if not residual.meta["val"].is_contiguous() and product.meta["val"].is_contiguous():
             changed.append(_token_major(graph, residual))
@@ -109,7 +110,7 @@ def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
     view and 1.
     """
     looks, node = [], view
-    while isinstance(node, Node) and node.target in _LOOKS:
+    while isinstance(node, Node) and node.target in LOOKS:
         looks.append(node)
         node = node.args[0]
     if not looks or node.target is not _aten.mul.Tensor or not isinstance(node.args[1], float):
@@ -120,7 +121,7 @@ def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
     with graph.inserting_before(view):
         for look in reversed(looks):
             made = graph.call_function(look.target, (source, *look.args[1:]), look.kwargs)
-            _fake_run(made)
+            fake_run(made)
             source = made
     return source, factor
 
@@ -151,13 +152,13 @@ def _renewed(graph: Graph, changed: list[Node]) -> set[Node]:
         if node.op != "call_function" or not (node in stale or stale.intersection(node.all_input_nodes)):
             continue
         before = _strides(node)
-        _fake_run(node)
+        fake_run(node)
         if _strides(node) != before:
             stale.add(node)
     return stale
 
 
-def _fake_run(node: Node) -> None:
+def fake_run(node: Node) -> None:
     """Set the value of a node by running it on values without data."""
     values = map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     mode = detect_fake_mode(values)

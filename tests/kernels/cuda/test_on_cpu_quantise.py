@@ -7,6 +7,7 @@ from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.quantise.quantise import (
     CHUNK_FEATURES,
+    NORM_ARGS,
     QUANTISE_ARGS,
     SHARED_BYTES,
     THREADS,
@@ -42,6 +43,41 @@ def test_bits_and_scales_are_those_of_numpy(tokens, features, row, dtype, cubins
     assert np.isnan(scales[tokens])
 
 
+@pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(("tokens", "features"), [(3, 16), (2, 2064)])
+def test_rms_norms_are_quantised_as_if_written_in_fp32(tokens, features, dtype, cubins):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    number, rng = np.dtype(np.float16 if dtype == "fp16" else ml_dtypes.bfloat16), np.random.default_rng(0)
+    x = aligned(rng.standard_normal((tokens, features)) * np.logspace(-2, 2, tokens)[:, None], number)
+    weight = aligned(rng.standard_normal((1, features)), number)
+    y, scales = np.full((tokens + 1, features), 0xAB, np.uint8), np.full(tokens + 1, np.nan, np.float32)
+    args = np.zeros(1, NORM_ARGS)
+    args["x"], args["y"], args["scales"] = x.ctypes.data, y.ctypes.data, scales.ctypes.data
+    args["x_row_bytes"], args["features"] = 2 * features, features
+    args["weight"], args["epsilon"] = weight.ctypes.data, 1e-3
+    chunks = -(-features // CHUNK_FEATURES)
+    defines = {"CHUNKS": chunks, "NORMED": 1, **({"BF16": 1} if dtype == "bf16" else {})}
+    kernel = build_on_cpu(SOURCES / "quantise" / "quantise_rows.cu", "quantise_rows", defines, cubins)
+    run_on_cpu(kernel, Grid(tokens, THREADS, SHARED_BYTES), [args], [x, weight, y, scales])
+    given = x.astype(np.float64)
+    wanted = given / np.sqrt((given**2).mean(axis=1, keepdims=True) + 1e-3) * weight.astype(np.float64)
+    assert np.allclose(scales[:tokens], np.abs(wanted).max(axis=1) / 448.0, rtol=1e-6)
+    found = y[:tokens].view(ml_dtypes.float8_e4m3fn).astype(np.float64) * scales[:tokens, None]
+    half_step = np.abs(wanted) / 16 + scales[:tokens, None] * 2.0**-10
+    assert (np.abs(found - wanted) <= (1.0 + 1e-5) * half_step).all()
+    assert (y[tokens] == 0xAB).all()
+    assert np.isnan(scales[tokens])
+
+
+def aligned(values, number):
+    """Return the values in the format, at a multiple of 16 bytes."""
+    store = np.zeros(values.size + 8, number)
+    found = store[-store.ctypes.data % 16 // 2 :][: values.size].reshape(values.shape)
+    found[...] = values
+    return found
+
+
 def test_numbers_are_within_half_a_step_of_their_scale():
     x = np.random.default_rng(1).standard_normal((4, 512))
     bits, scales = quantised(x)
@@ -60,7 +96,8 @@ def test_other_rows_are_not_given_to_the_kernel():
 
 
 @pytest.mark.compile
+@pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize("features", [768, 4096, 11008, 32768])
-def test_it_compiles_without_spills(features):
+def test_it_compiles_without_spills(features, normed):
     pytest.importorskip("cuda.bindings.nvrtc")
-    assert build_quantise("sm_90", features, "bf16").spill_bytes == 0
+    assert build_quantise("sm_90", features, "bf16", normed=normed).spill_bytes == 0

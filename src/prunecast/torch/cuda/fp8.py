@@ -1,35 +1,17 @@
-"""Launches of fp8 products and of the pass that quantises x, cached for each planned number of tokens."""
+"""Launches of fp8 products, cached for each planned number of tokens."""
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
-from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.operator import Call
-from prunecast.kernels.device.quantise.quantise import QUANTISE_ARGS, may_quantise, quantise_launch
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
 from prunecast.plan.misaligned import planned_tokens
 from prunecast.torch.cuda.launches import is_capturing, stream_of
 from prunecast.torch.epilogue import Epilogue, Fp8Call, changes_of
 from prunecast.torch.layer_table import DTYPES, check_gpu, known_layer
-
-
-def quantise_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return x (tokens, K) in e4m3 and the scale of each token; None if the kernel cannot read x."""
-    x = x if x.stride(1) == 1 else x.contiguous()
-    (tokens, features), row_bytes = x.shape, x.stride(0) * x.element_size()
-    if x.element_size() != 2 or not may_quantise(Place(x.data_ptr(), row_bytes), features):
-        return None
-    y = x.new_empty((tokens, features), dtype=torch.float8_e4m3fn)
-    scales = x.new_empty((tokens,), dtype=torch.float32)
-    args = np.array([(x.data_ptr(), y.data_ptr(), scales.data_ptr(), row_bytes, features)], QUANTISE_ARGS)
-    index = x.device.index
-    with torch.cuda.device(index):
-        quantise_launch(args, tokens, index, DTYPES[x.dtype])(stream_of(index))
-    return y, scales
 
 
 class _Fp8Key(NamedTuple):

@@ -6,7 +6,7 @@ Without a GPU passes run on the CPU and are timed by its clock: benchmarks are t
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,8 @@ from prunecast.validation.measure.timer import Contestant, EventStream, Timer
 
 Forward = Callable[[], torch.Tensor]
 REST_S = 0.005
+RECORDED_NAME = 100
+"""Characters of a kernel's name in a record."""
 BUSY_CYCLES = 400_000
 """What the GPU does first where a graph is timed, about 200 us: launching a graph takes the host as long."""
 
@@ -114,6 +116,13 @@ class Trace(NamedTuple):
     ends: tuple[tuple[str, float, float], ...] = ()
     """Kernels in the order of their ends: name, us from the end before to its own end, us from its begin to
     its end, medians over the passes. Empty if passes differ."""
+
+    def record(self) -> dict[str, Any]:
+        """Return times and kernels for a record, names shortened to `RECORDED_NAME` characters."""
+        kernels, ends = (
+            [[name[:RECORDED_NAME], *rest] for name, *rest in each] for each in (self.kernels, self.ends)
+        )
+        return {"busy_us": self.busy_us, "span_us": self.span_us, "kernels": kernels, "ends": ends}
 
 
 class _Event(NamedTuple):

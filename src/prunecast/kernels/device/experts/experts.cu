@@ -57,6 +57,7 @@ struct GateArgs {
   i64 row_bytes;
   int rows;            // of a unit
   int across;          // blocks along the columns
+  int lanes;           // threads of a block along the columns, 8 each
 };
 
 struct SumArgs {
@@ -239,13 +240,14 @@ __device__ inline u32 gated_pair(u32 gate, u32 up) {
 
 constexpr int GATE_ROWS = 4;  // of a thread, 16 bytes each
 
-// A block for each GATE_ROWS rows and 8 * THREADS columns.
+// A block for each 8 * lanes columns and, of each THREADS / lanes groups of its threads, GATE_ROWS rows.
 extern "C" __global__ void __launch_bounds__(THREADS) gate_rows(GateArgs args) {
-  const int first_row = blockIdx.x / args.across * GATE_ROWS;
-  const int column = (blockIdx.x % args.across * THREADS + threadIdx.x) * 8;
+  const int groups = THREADS / args.lanes, group = threadIdx.x / args.lanes;
+  const int first_row = (blockIdx.x / args.across * groups + group) * GATE_ROWS;
+  const int column = (blockIdx.x % args.across * args.lanes + threadIdx.x % args.lanes) * 8;
   wait_for_last_launch();
   let_next_launch_start();  // which may then read its items, see `tile_args.cuh`
-  if (column >= *args.columns) return;
+  if (column >= *args.columns || group >= groups) return;
   uint4 gate[GATE_ROWS], up[GATE_ROWS];
 #pragma unroll
   for (int i = 0; i < GATE_ROWS; ++i) {

@@ -50,7 +50,7 @@ _ITEM_ARGS = _layout(
 )
 LIST_ARGS = np.dtype([("of", _ITEM_ARGS, (2,)), ("second", "i4")], align=True)
 """Layout of `ListArgs`, of two products. Kind: CUDA source, `experts.cu`."""
-GATE_ARGS = _layout("c columns", "rows across", "row_bytes")
+GATE_ARGS = _layout("c columns", "rows across lanes", "row_bytes")
 SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out_row_bytes")
 """Layouts of the arguments. Kind: CUDA source, `experts.cu`."""
 
@@ -205,10 +205,18 @@ def gate_rows(
     c : pointer to (2 * rows, most), gate above up
     columns : pointer to the number of columns that are used
     """
-    across = -(-most // (_CHUNK * PASS_THREADS))
-    sizes = {"c": c, "columns": columns, "row_bytes": row_bytes, "rows": rows, "across": across}
+    lanes = min(-(-most // _CHUNK), PASS_THREADS)
+    across, block_rows = -(-most // (_CHUNK * lanes)), _GATE_ROWS * (PASS_THREADS // lanes)
+    sizes = {
+        "c": c,
+        "columns": columns,
+        "row_bytes": row_bytes,
+        "rows": rows,
+        "across": across,
+        "lanes": lanes,
+    }
     changes = tuple(end_defines(activation, bias=False, dtype=dtype).items())
-    blocks = across * -(-rows // _GATE_ROWS)
+    blocks = across * -(-rows // block_rows)
     return ExpertLaunch("gate_rows", _filled(GATE_ARGS, sizes), blocks, PASS_THREADS, changes)
 
 

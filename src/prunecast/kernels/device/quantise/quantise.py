@@ -1,4 +1,4 @@
-"""Quantise X (tokens, features) to e4m3 with a scale per token, between device addresses."""
+"""Quantise X (tokens, features) or its RMS norm to e4m3 with a scale per token, between device addresses."""
 
 from functools import cache
 from typing import Any
@@ -11,11 +11,13 @@ from prunecast.kernels.device.launch import Place, PreparedLaunch, arch_of, load
 
 LARGEST = 448.0
 """Largest finite number of e4m3. Kind: definition, OCP 8-bit floating point specification 1.0."""
-THREADS, SHARED_BYTES, CHUNK_FEATURES, MOST_CHUNKS = 256, 32, 2048, 16
+THREADS, SHARED_BYTES, CHUNK_FEATURES, MOST_CHUNKS = 256, 64, 2048, 16
 """Threads, shared memory, features that a block reads at once, and most of these reads. Kind: CUDA source,
 `quantise_rows.cu`, the last one is a choice, 64 registers."""
 QUANTISE_ARGS = np.dtype([(name, "u8") for name in ("x", "y", "scales", "x_row_bytes", "features")])
 """Layout of `QuantiseArgs`."""
+NORM_ARGS = np.dtype([*QUANTISE_ARGS.descr, ("weight", "u8"), ("epsilon", "f8")])
+"""Layout of `QuantiseArgs` where X is normalised first."""
 
 
 def quantised(values: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
@@ -41,8 +43,9 @@ def may_quantise(x: Place, features: int) -> bool:
 
 
 def quantise_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype: str) -> PreparedLaunch:
-    """Return a launch with the arguments `QUANTISE_ARGS`, which the caller must keep alive."""
-    cubin = build_quantise(arch_of(device), int(args["features"][0]), dtype).cubin
+    """Return a launch with the arguments `QUANTISE_ARGS` or `NORM_ARGS`, which the caller must keep alive."""
+    features, normed = int(args["features"][0]), args.dtype == NORM_ARGS
+    cubin = build_quantise(arch_of(device), features, dtype, normed=normed).cubin
     return PreparedLaunch(
         load_function(cubin, "quantise_rows", SHARED_BYTES, device),
         [args.ctypes.data],
@@ -53,12 +56,16 @@ def quantise_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype:
     )
 
 
-def build_quantise(arch: str, features: int, dtype: str) -> CompiledKernel:
-    """Compile the kernel for X of `fp16` or `bf16` with at most so many features."""
-    return _built(arch, -(-features // CHUNK_FEATURES), dtype)
+def build_quantise(arch: str, features: int, dtype: str, *, normed: bool = False) -> CompiledKernel:
+    """Compile the kernel for X of `fp16` or `bf16` with at most so many features; `normed` to normalise X."""
+    return _built(arch, -(-features // CHUNK_FEATURES), dtype, normed)
 
 
 @cache
-def _built(arch: str, chunks: int, dtype: str) -> CompiledKernel:
-    defines = {"CHUNKS": chunks, **({"BF16": 1} if dtype == "bf16" else {})}
+def _built(arch: str, chunks: int, dtype: str, normed: bool) -> CompiledKernel:
+    defines = {
+        "CHUNKS": chunks,
+        **({"BF16": 1} if dtype == "bf16" else {}),
+        **({"NORMED": 1} if normed else {}),
+    }
     return compile_cubin(SOURCES / "quantise" / "quantise_rows.cu", arch, defines)

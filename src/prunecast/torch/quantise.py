@@ -1,0 +1,66 @@
+"""The operators `quantise` and `norm_quantise`.
+
+    quantise(x) -> (x in e4m3, scales)
+
+x (tokens, K) becomes e4m3 numbers with a scale per token, the largest size of the token over 448. Traced
+graphs express it in plain torch, so that torch.compile can fuse it with the kernel that computes x.
+
+    norm_quantise(x, weight, epsilon) -> (norm of x in e4m3, scales)
+
+does so for x / sqrt(mean(x^2) + epsilon) * weight, without rounding it to 16 bits before, as torch.compile
+does where it fuses both.
+"""
+
+import torch
+
+from prunecast.kernels.device.quantise.quantise import LARGEST
+
+_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
+_LIBRARY.define("quantise(Tensor x) -> (Tensor, Tensor)")
+_LIBRARY.define("norm_quantise(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)")
+Quantised = tuple[torch.Tensor, torch.Tensor]
+
+
+def quantised(x: torch.Tensor) -> Quantised:
+    """Return x (rows, K) in e4m3 with the scale of each row, computed by torch."""
+    values = x.float()
+    size = values.abs().amax(-1, keepdim=True)
+    # Python's number over a tensor would be a product with the reciprocal, rounded twice
+    inverse = torch.where(size > 0, torch.full_like(size, LARGEST) / size, 1.0)
+    scales = torch.where(size > 0, size * (1.0 / LARGEST), 1.0)
+    return (values * inverse).to(torch.float8_e4m3fn), scales[:, 0]
+
+
+def quantise(x: torch.Tensor) -> Quantised:
+    """Return x (tokens, K) in e4m3 with the scale of each token, in one pass over memory."""
+    if torch.compiler.is_compiling() or not x.is_cuda:
+        return quantised(x)
+    found: Quantised = torch.ops.prunecast.quantise.default(x)
+    return found
+
+
+def norm_quantised(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> Quantised:
+    """Return the RMS norm of x (rows, K) in e4m3 with the scale of each row, computed by torch."""
+    values = x.float()
+    scale = torch.rsqrt(values.square().mean(-1, keepdim=True) + epsilon)
+    return quantised(values * scale * weight.float())
+
+
+def _on_cuda(x: torch.Tensor) -> Quantised:
+    from prunecast.torch.cuda.quantise import quantise_rows
+
+    return quantise_rows(x) or quantised(x)
+
+
+def _norm_on_cuda(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> Quantised:
+    from prunecast.torch.cuda.quantise import quantise_rows
+
+    return quantise_rows(x, (weight, epsilon)) or norm_quantised(x, weight, epsilon)
+
+
+_LIBRARY.impl("quantise", quantised, "CPU")
+_LIBRARY.impl("quantise", _on_cuda, "CUDA")
+_LIBRARY.impl("norm_quantise", norm_quantised, "CPU")
+_LIBRARY.impl("norm_quantise", _norm_on_cuda, "CUDA")
+torch.library.register_fake("prunecast::quantise", quantised, lib=_LIBRARY)
+torch.library.register_fake("prunecast::norm_quantise", norm_quantised, lib=_LIBRARY)

@@ -1,0 +1,110 @@
+"""The part of the torch.compile pass that lets one kernel quantise x of fp8 products.
+
+    quantised(y)             ->  quantise(y)
+    quantised(rms norm of y) ->  norm_quantise(y, weight, epsilon)
+
+torch.compile reads y for each reduction of a token and again to round. Where y is what a product or attention
+wrote, or its RMS norm has no other reader, one kernel of `kernels/device/quantise` reads it once.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, Node
+
+import prunecast.torch.quantise  # noqa: F401  # defines operators
+from prunecast.torch.norm import norm_of
+
+_aten = torch.ops.aten
+_CONVERT = torch.ops.prims.convert_element_type.default
+
+
+class _RmsNorm(NamedTuple):
+    """x / sqrt(mean(x^2) + epsilon) * weight, by nodes."""
+
+    x: Node
+    weight: Node
+    epsilon: float
+
+
+def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[Node], bool]) -> None:
+    """Let one kernel quantise x if torch does and x, or that of which it is a norm, is in memory.
+
+    Parameters
+    ----------
+    bits, scales : x in e4m3 and its scales, operands of an fp8 product
+    writers : True for nodes whose result is in memory, contiguous
+    """
+    x = _quantised_by_torch(bits, scales)
+    if x is None:
+        return
+    norm = _rms_norm_of(x)
+    if norm is not None:
+        target, width = torch.ops.prunecast.norm_quantise.default, norm.x.meta["val"].shape[-1]
+        with graph.inserting_before(x.next):
+            flat = graph.call_function(_aten.reshape.default, (norm.x, [-1, width]))
+        flat.meta["val"] = norm.x.meta["val"].reshape(-1, width)
+        given: tuple[Any, ...] = (flat, norm.weight, norm.epsilon)
+        after = flat
+    elif writers(x):
+        target, given, after = torch.ops.prunecast.quantise.default, (x,), x
+    else:
+        return
+    with graph.inserting_before(after.next):
+        both = graph.call_function(target, given)
+        both.meta["val"] = tuple(each.meta["val"] for each in (bits, scales))
+        for place, each in enumerate((bits, scales)):
+            made = graph.call_function(operator.getitem, (both, place))
+            made.meta["val"] = each.meta["val"]
+            each.replace_all_uses_with(made)
+
+
+def _rms_norm_of(x: Node) -> _RmsNorm | None:
+    """Return the RMS norm that x (tokens, K) is, if nothing but the quantising reads it."""
+    y: Any = x
+    while (
+        isinstance(y, Node) and y.target in (_aten.view.default, _aten.reshape.default) and len(y.users) == 1
+    ):
+        y = y.args[0]
+    if not isinstance(y, Node) or len(y.users) != 1 or y is x:
+        return None
+    norm = norm_of(y)
+    if norm is None or norm.shift is not None or norm.bias is not None or norm.weight is None:
+        return None
+    total = _operand(norm.scale, _aten.rsqrt.default)
+    mean = _operand(total, _aten.add.Tensor) or _operand(total, _aten.add.Scalar)
+    square = _operand(mean, _aten.mean.dim)
+    values = _operand(square, _aten.pow.Tensor_Scalar)
+    if values is None or values.target is not _CONVERT or values.args[0] is not norm.x:
+        return None
+    epsilon = total.args[1] if total is not None else None
+    last = [norm.x.meta["val"].dim() - 1]
+    is_mean = mean is not None and mean.args[1:] in (([-1], True), (last, True))
+    is_square = square is not None and square.args[1] == 2
+    if not (is_mean and is_square and isinstance(epsilon, float) and norm.x.meta["val"].is_contiguous()):
+        return None
+    return _RmsNorm(norm.x, norm.weight, epsilon)
+
+
+def _quantised_by_torch(bits: Node, scales: Node) -> Node | None:
+    """Return x in 16 bits if these are x in e4m3 and its scales, as `quantised` computes them."""
+    product = _operand(bits, _CONVERT)
+    values, maximum = _operand(product, _aten.mul.Tensor), _operand(scales, _aten.select.int)
+    for target, place in (
+        (_aten.where.self, 1),
+        (_aten.mul.Tensor, 0),
+        (_aten.amax.default, 0),
+        (_aten.abs.default, 0),
+    ):
+        maximum = _operand(maximum, target, place)
+    return _operand(values, _CONVERT) if values is not None and maximum is values else None
+
+
+def _operand(node: Node | None, target: Any, place: int = 0) -> Node | None:
+    """Return an operand of a node if it has this target, else None."""
+    if node is None or node.target is not target or not isinstance(node.args[place], Node):
+        return None
+    found: Node = node.args[place]
+    return found

@@ -1,0 +1,226 @@
+"""Rotary embedding in place: the operator `rotate_heads_`, and the part of the torch.compile pass for it.
+
+    heads * cos + cat(-second half, first half) * sin    ->  rotate_heads_(y, cos, sin, number of heads)
+
+for heads that are views of what a sparse product wrote. torch.compile copies the heads to do so, and
+computes cos and sin of each angle again for every head. The operator overwrites queries and keys in the
+result of their joint product, which attention then reads where it is. Sums are fp32 and rounded once, as
+those of torch.compile.
+"""
+
+import operator
+from typing import Any, NamedTuple
+
+import torch
+from torch._higher_order_ops.auto_functionalize import auto_functionalized
+from torch._inductor.pattern_matcher import stable_topological_sort
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+import prunecast.torch.fp8
+import prunecast.torch.ops  # noqa: F401  # both define operators
+from prunecast.torch.layout_pass import LOOKS, VIEWS, fake_run
+from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
+
+_aten = torch.ops.aten
+_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
+_LIBRARY.define("rotate_heads_(Tensor(a!) y, Tensor cos, Tensor sin, int heads) -> ()")
+
+
+def _rotate_heads(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int) -> None:
+    """Rotate the first heads of y (tokens, features) in place; cos and sin are (periods, width)."""
+    cos, sin = cos.contiguous(), sin.contiguous()
+    if y.is_cuda:
+        from prunecast.torch.cuda.rotary import rotate_rows
+
+        if rotate_rows(y, cos, sin, heads):
+            return
+    (periods, width), tokens = cos.shape, len(y)
+    own = y[:, : heads * width].unflatten(-1, (heads, width))
+    first, second = own.float().chunk(2, -1)
+    angles = [each.float().repeat(-(-tokens // periods), 1)[:tokens, None] for each in (cos, sin)]
+    own.copy_(torch.cat([first, second], -1) * angles[0] + torch.cat([-second, first], -1) * angles[1])
+
+
+_LIBRARY.impl("rotate_heads_", _rotate_heads, "CPU")
+_LIBRARY.impl("rotate_heads_", _rotate_heads, "CUDA")
+torch.library.register_fake("prunecast::rotate_heads_", lambda *_: None, lib=_LIBRARY)
+_ROTATE = torch.ops.prunecast.rotate_heads_.default
+
+
+class _Rotation(NamedTuple):
+    """Heads in the result of a product that are rotated, by nodes."""
+
+    total: Node
+    """The sum, (batch, heads, tokens, width)."""
+    heads: Node
+    """The heads before, a view of the result of the product."""
+    product: Node
+    first: int
+    """Feature of the product's result at which the heads begin."""
+    cos: Node
+    sin: Node
+    """(1 or batch, tokens, width)."""
+
+    @property
+    def last(self) -> int:
+        """Feature after the last one."""
+        _, heads, _, width = self.heads.meta["val"].shape
+        return self.first + int(heads) * int(width)
+
+
+def rotate_in_place(graph: Graph) -> list[Node]:
+    """Let one launch rotate the heads of each large product; return the nodes that now read views of it."""
+    of_product: dict[Node, list[_Rotation]] = {}
+    for total in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
+        rotation = _rotation_of(total)
+        if rotation is not None:
+            of_product.setdefault(rotation.product, []).append(rotation)
+    changed: list[Node] = []
+    for product, rotations in of_product.items():
+        rotations.sort(key=lambda each: each.first)
+        if _may_overwrite(product, rotations):
+            changed += _replace(graph, product, rotations)
+    if changed:
+        stable_topological_sort(graph)
+        _renew_views(graph)
+    return changed
+
+
+def _rotation_of(total: Node) -> _Rotation | None:
+    """Return the rotation that a sum completes, as transformers writes it, else None."""
+    if len(total.args) != 2 or total.kwargs:
+        return None
+    straight, crossed = total.args
+    if not all(isinstance(each, Node) and each.target is _aten.mul.Tensor for each in total.args):
+        return None
+    (heads, cos), (halves, sin) = straight.args, crossed.args
+    angles = [angle for angle in (_angles(each) for each in (cos, sin)) if angle is not None]
+    if len(angles) != 2 or not isinstance(heads, Node) or not _is_turned(halves, heads):
+        return None
+    source = _heads_of_product(heads)
+    if source is None or any(each.meta["val"].dtype != source[0].meta["val"].dtype for each in angles):
+        return None
+    return _Rotation(total, heads, *source, *angles)
+
+
+def _angles(node: Any) -> Node | None:
+    """Return cos or sin (1 or batch, tokens, width) of one that has a dimension for the heads."""
+    if not isinstance(node, Node) or node.target is not _aten.unsqueeze.default or node.args[1] != 1:
+        return None
+    found: Node = node.args[0]
+    return found if found.meta["val"].dim() == 3 else None
+
+
+def _is_turned(halves: Any, heads: Node) -> bool:
+    """Return whether these are the second half of the heads, negative, and the first half."""
+    if not isinstance(halves, Node) or halves.target is not _aten.cat.default or halves.args[1:] != (-1,):
+        return False
+    parts, width = halves.args[0], int(heads.meta["val"].shape[-1])
+    if len(parts) != 2 or parts[0].target is not _aten.neg.default or len(heads.users) != 3:
+        return False
+    ranges = [_slice_of(each, heads, 3) for each in (parts[0].args[0], parts[1])]
+    return ranges == [(width // 2, width), (0, width // 2)] and width % 2 == 0
+
+
+def _slice_of(node: Node, source: Node, dim: int) -> tuple[int, int] | None:
+    """Return the range of a slice of `source` along a dimension, None if it is none."""
+    if node.target is not _aten.slice.Tensor or node.args[0] is not source or len(node.args) > 4:
+        return None
+    rank = source.meta["val"].dim()
+    if node.args[1] % rank != dim:
+        return None
+    size = int(source.meta["val"].shape[dim])
+    bounds: list[Any] = [*node.args[2:], None, None]
+    first, last = bounds[:2]
+    return int(first or 0), size if last is None else min(int(last), size)
+
+
+def _heads_of_product(heads: Node) -> tuple[Node, int] | None:
+    """Return the sparse product of which the heads are a view, and their first feature."""
+    if heads.target is not _aten.permute.default or list(heads.args[1]) != [0, 2, 1, 3]:
+        return None
+    parts = heads.args[0]
+    if not isinstance(parts, Node) or parts.target not in VIEWS or len(parts.users) != 1:
+        return None
+    source, first = parts.args[0], 0
+    if source.target is _aten.slice.Tensor:
+        whole = source.args[0]
+        bounds = _slice_of(source, whole, whole.meta["val"].dim() - 1)
+        if bounds is None or len(source.users) != 1:
+            return None
+        source, first = whole, bounds[0]
+    if source.meta["val"].dim() != 3 or parts.meta["val"].shape[:2] != source.meta["val"].shape[:2]:
+        return None
+    while source.target in VIEWS:
+        source = source.args[0]
+    is_product = source.target in (
+        torch.ops.prunecast.linear.default,
+        torch.ops.prunecast.fp8_linear.default,
+    )
+    return (source, first) if is_product else None
+
+
+def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
+    """Return whether the heads are the first features of a large product, and nothing else reads them."""
+    y = product.meta["val"]
+    one, last = rotations[0], 0
+    for each in rotations:
+        if each.first != last or (each.cos, each.sin) != (one.cos, one.sin):
+            return False
+        last = each.last
+    if not (
+        y.dim() == 2 and y.is_contiguous() and statically_known_true(y.numel() >= RESIDUAL_EPILOGUE_ELEMENTS)
+    ):
+        return False
+    tokens, periods = y.shape[0], one.cos.meta["val"].shape
+    if not statically_known_true(periods[0] * periods[1] == tokens) and periods[0] != 1:
+        return False
+    own = {each.heads.args[0] for each in rotations}
+    return all(_reads_after(user, own, last) for user in product.users)
+
+
+def _reads_after(user: Node, own: set[Node], last: int) -> bool:
+    """Return whether a reader of the product reads only what is rotated, or features after it."""
+    if user in own:
+        return True
+    if user.target in VIEWS and user.meta["val"].dim() == 3:
+        return all(_reads_after(each, own, last) for each in user.users)
+    if user.target is not _aten.slice.Tensor:
+        return False
+    source = user.args[0]
+    bounds = _slice_of(user, source, source.meta["val"].dim() - 1)
+    return bounds is not None and (bounds[0] >= last or set(user.users) <= own)
+
+
+def _renew_views(graph: Graph) -> None:
+    """Let the values of views share the storage of what was rotated."""
+    renewed: set[Node] = set()
+    for node in graph.nodes:
+        if node.target is operator.getitem and node.args[0].args[0] is _ROTATE:
+            renewed.add(node)
+        elif node.target in LOOKS and node.args[0] in renewed:
+            renewed.add(node)
+            fake_run(node)
+
+
+def _replace(graph: Graph, product: Node, rotations: list[_Rotation]) -> list[Node]:
+    """Rotate in place; return the readers of the heads."""
+    one, width = rotations[0], rotations[0].heads.meta["val"].shape[-1]
+    with graph.inserting_after(product):
+        angles = [
+            graph.call_function(_aten.reshape.default, (each, [-1, width])) for each in (one.cos, one.sin)
+        ]
+        given = {"y": product, "cos": angles[0], "sin": angles[1], "heads": rotations[-1].last // int(width)}
+        both = graph.call_function(auto_functionalized, (_ROTATE,), given)
+        after = graph.call_function(operator.getitem, (both, 1))
+    for made, each in zip(angles, (one.cos, one.sin), strict=True):
+        made.meta["val"] = each.meta["val"].reshape(-1, width)
+    # A storage of its own: Inductor copies y first if views of its storage are read later
+    after.meta["val"] = product.meta["val"].clone()
+    both.meta["val"] = (None, after.meta["val"])
+    product.replace_all_uses_with(after, delete_user_cb=lambda user: user is not both)
+    readers = [user for each in rotations for user in each.total.users]
+    for each in rotations:
+        each.total.replace_all_uses_with(each.heads)
+    return readers
