@@ -30,7 +30,6 @@ from torch import nn
 
 from benchmarks.pytorch.cases import DEVICE
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.torch import sparsify
@@ -38,8 +37,10 @@ from prunecast.torch.experts import PARTS, ExpertMatrix, SparseExperts
 from prunecast.torch.layer_plans import ExpertTokens, expert_layouts, expert_plans
 from prunecast.torch.packed import PackedProduct
 from prunecast.validation.torch_models.timing import captured, times_us, traced
+from prunecast.workload.graph.model_graph import Operation
+from prunecast.workload.graph.runtimes import torch_seconds
 
-HEIGHT, SPARSITY, DTYPE, ELEMENT_BYTES = 128, 0.75, torch.bfloat16, 2
+HEIGHT, SPARSITY, DTYPE = 128, 0.75, torch.bfloat16
 TRACED = ("sparse graph", "dense short graph", "dense short compiled graph")
 MOST_ERROR = 1.2e-2
 """Error of an expert's output over its size: gate, up, unit and output are rounded to bf16."""
@@ -264,17 +265,16 @@ def predicted_us(case: Case, gpu: GpuSpec) -> dict[str, float]:
     maps = [drawn_tiles(case.experts, m, k) for m, k in case.shapes]
     layouts = [expert_layouts(tiles, "bf16", gpu, case.sizes, few_tokens=True) for tiles in maps]
     plans = [plan for plan, _ in expert_plans(maps, case.sizes, "bf16", gpu, layouts)]
-    columns, places = plans[0].n, case.tokens * case.per_token
-    elements = {
-        "gather": columns * case.hidden + places * case.hidden,
-        "gate": 3 * columns * case.width,
-        "sum": (places + case.tokens) * case.hidden,
+    places = case.tokens * case.per_token
+    moved = {
+        "expert sort": (places * case.hidden, places * case.hidden),
+        "expert unit": (2 * places * case.width, places * case.width),
+        "expert sum": (places * case.hidden, case.tokens * case.hidden),
     }
     found = {name: estimate(plan, gpu).seconds for name, plan in zip(PARTS, plans, strict=True)}
-    for name, count in elements.items():
-        moved = MemoryPass(float(ELEMENT_BYTES * count), start_s=gpu.graph_launch_s)
-        found[name] = moved.seconds(gpu)
-    found["route and list"] = 3 * gpu.graph_launch_s
+    for kind, (read, written) in moved.items():
+        around = Operation(name=kind, kind=kind, elements_in=read, elements_out=written)
+        found[kind] = torch_seconds(around, gpu, gpu.graph_launch_s)
     us = {name: 1e6 * seconds for name, seconds in found.items()}
     return {**us, "all": sum(us.values())}
 

@@ -27,9 +27,6 @@ from prunecast.workload.pruned_maps import Guide, MapMaker, sparsity_for
 from prunecast.workload.two_parts import blocks_in_two, launches_in_two
 from prunecast.workload.workload import WorkloadLayer
 
-UNRUN = "whose kernel no GPU has run yet"
-"""End of the note on grouped launches of sparse experts."""
-
 LaunchSeconds = Callable[[Sequence[KernelPlan]], float]
 """Predicted seconds of launches that follow each other."""
 
@@ -220,7 +217,7 @@ class LayerLaunches:
     def sequences(self, layer: WorkloadLayer, launches: tuple[KernelPlan, ...]) -> list[LaunchSequence]:
         """Return the launch sequences that run a layer. A convolution can have several."""
         if layer.fused is not None and launches[0].experts > 1:
-            note = f"share of one expert in the grouped launch of {launches[0].experts}, {UNRUN}"
+            note = f"share of one expert in the grouped launch of {launches[0].experts}"
             return [LaunchSequence(launches, note=note, share=share_of(launches[0], layer.shape[0]))]
         conv, own = layer.convolution, self.in_planes
         return sequences_of(launches, conv, self.product, self.engine, in_planes=own)

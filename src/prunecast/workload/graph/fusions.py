@@ -197,6 +197,27 @@ def add_residuals(model: ModelGraph) -> ModelGraph:
     return model.changed(added)
 
 
+def rotate_in_place(model: ModelGraph) -> ModelGraph:
+    """Rotate queries and keys in a large C of sparse products, where torch.compile would copy them.
+
+    sparse product -> rotary  becomes  sparse product -> rotary in place
+    """
+
+    def rotated(o: Operation) -> Operation:
+        return rotated_in_place(model, o) if all(each.is_sparse for each in model.sources(o.name)) else o
+
+    return model.changed(rotated)
+
+
+def rotated_in_place(model: ModelGraph, o: Operation) -> Operation:
+    """Return a rotary embedding as it is after large sparse products; another operation as it is."""
+    sources = model.sources(o.name)
+    if o.kind != "rotary" or not all(each.kind == "gemm" for each in sources):
+        return o
+    is_large = min(each.elements_out for each in sources) >= RESIDUAL_EPILOGUE_ELEMENTS
+    return replace(o, kind="rotary in place") if is_large else o
+
+
 def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
     """Return the norms that add the output of a product to the residual, if the output is large."""
     return [

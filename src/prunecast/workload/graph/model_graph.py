@@ -15,20 +15,25 @@ if TYPE_CHECKING:
 
 COLLECTIVES = ("all reduce", "all gather")
 """Kinds of operations that combine a tensor over the GPUs that share a model."""
+EXPERT_KINDS = ("expert sort", "expert unit", "expert sum")
+"""Kinds of the launches of torch around the products of sparse experts. No rewrite makes them yet: graphs of
+experts have no form in torch."""
 KINDS = (
     *("input", "gemm", "attention", "normalise", "elementwise", "pool", "depthwise", "unknown"),
     *COLLECTIVES,
     *("rms norm", "activation", "gated unit", "rotary", "cache", "relu", "position bias"),
-    *("patches", "convolution", "transpose", "quantise"),
+    *("patches", "convolution", "transpose", "quantise", "rotary in place"),
+    *EXPERT_KINDS,
     *("transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
 )
 """Kinds of operations. `gemm` multiplies with a weight matrix; `depthwise` is a convolution in groups, which
 no sparse kernel runs; `unknown` is costed as memory traffic. The kinds after `COLLECTIVES` are fused or timed
 separately by runtimes; `relu` is a bias and ReLU after a convolution, and `position bias` the numbers that
-attention adds to the scores of all pairs of positions. The kinds in the last two lines are produced by
+attention adds to the scores of all pairs of positions. The kinds after `position bias` are produced by
 rewrites: `patches` and `convolution` are convolutions before the layers of a transformer, without and with
 overlap, which no sparse kernel runs, `transpose` is a change of layout, `quantise` writes a tensor in fp8,
-and the others are work in the epilogue of the product before it."""
+`rotary in place` overwrites queries and keys, and the others are work in the epilogue of the product before
+it."""
 
 LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels need it.

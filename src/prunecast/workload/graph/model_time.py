@@ -17,12 +17,19 @@ from prunecast.workload.graph.fusions import (
     added_elements,
     after_sum,
     may_be_epilogue,
+    rotated_in_place,
     sums_after,
 )
 from prunecast.workload.graph.layouts import Transpose, transposed_by_dense
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.runtimes import RUNTIMES, call_of, is_call, moved_seconds, with_sparse
-from prunecast.workload.graph.transposes import TRANSPOSES, mark_fp8, quantise_for, transpose_for
+from prunecast.workload.graph.transposes import (
+    TRANSPOSES,
+    mark_fp8,
+    quantise_for,
+    quantised_norm,
+    transpose_for,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,9 +297,10 @@ def lost_epilogues(
 
     An activation between two sparse products is the epilogue of the first; otherwise it is a separate kernel.
     After a dense product, X of the second product must also be transposed. In fp8 nothing is transposed, and
-    the separate kernel writes X in fp8, which no pass quantises then. A large residual add is the
-    epilogue of a sparse product. A dense convolution runs as dense tiles of our kernel, or images change from
-    planes to channels-last and back. The result is empty for models that torch does not run.
+    the separate kernel writes X in fp8, which no pass quantises then; one launch computes and quantises a
+    norm for sparse products only. A large residual add is the epilogue of a sparse product, and rotary
+    embedding is in place after one. A dense convolution runs as dense tiles of our kernel, or images change
+    from planes to channels-last and back. The result is empty for models that torch does not run.
 
     Parameters
     ----------
@@ -317,10 +325,23 @@ def lost_epilogues(
         turned = sum(seconds(transpose_for(o, reader)) for reader in readers if not reader.in_fp8)
         lost |= dict.fromkeys(model.graph.predecessors(o.name), apart + turned)
     for name, product in model.products.items():
+        own = 0.0
         for norm in sums_after(model, product):
             added = moved_seconds(added_elements(norm), gpu)
-            lost[name] = lost.get(name, 0.0) + seconds(norm) - seconds(after_sum(norm)) - added
+            own += seconds(norm) - seconds(quantised_norm(model, after_sum(norm))) - added
+        for reader in model.readers(name):
+            own += seconds(reader) - seconds(rotated_in_place(model, reader))
+        for norm in (_without_sum(model, each) for each in model.sources(name)):
+            own += seconds(norm) - seconds(quantised_norm(model, norm))
+        if own:
+            lost[name] = lost.get(name, 0.0) + own
     return lost | _lost_planes(model, gpu, sparse & model.products.keys(), dense or {})
+
+
+def _without_sum(model: ModelGraph, o: Operation) -> Operation:
+    """Return a norm as it is if a sparse product adds the residual, another operation as it is."""
+    is_summed = any(o in sums_after(model, product) for product in model.sources(o.name))
+    return after_sum(o) if is_summed else o
 
 
 def _lost_planes(

@@ -21,7 +21,7 @@ from prunecast.kernels.libraries.collectives.call import collective
 from prunecast.launch import COLD
 from prunecast.patterns import dense_tile_map
 from prunecast.workload.graph import convolutions, fusions, transposes
-from prunecast.workload.graph.model_graph import COLLECTIVES, ModelGraph, Moved, Operation
+from prunecast.workload.graph.model_graph import COLLECTIVES, EXPERT_KINDS, ModelGraph, Moved, Operation
 
 ELEMENT_BYTES = 2
 """Bytes per element: tensors of whole models have half precision."""
@@ -159,6 +159,10 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "cache": Moving("cache_s", "transpose_share"),
     "transpose": Moving("transpose_s", "transpose_share"),
     "quantise": Moving("quantise_s", "quantise_share"),
+    "rotary in place": Moving("rotate_s", "rotate_share"),
+    "expert sort": Moving("expert_sort_s", "expert_share"),
+    "expert unit": Moving("expert_pass_s", "expert_share"),
+    "expert sum": Moving("expert_pass_s", "expert_share"),
     "elementwise": POINTWISE,
     "relu": POINTWISE,
     "pool": POINTWISE,
@@ -166,7 +170,7 @@ TORCH_MOVING: Mapping[str, Moving] = {
 }
 STRIDED_NORM = Moving("layer_norm_s", "strided_norm_share")
 """Keys of a norm that reads a feature-major residual stream."""
-OVERLAPPED = ("transpose",)
+OVERLAPPED = ("transpose", "quantise", "rotary in place", *EXPERT_KINDS)
 """Kinds whose launch overlaps with the one before, so that there is no gap between them."""
 EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
 """Kind -> key of the cycles by which each element prolongs the product."""
@@ -331,6 +335,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             convolutions.make_token_major,
             fusions.fuse_activations,
             fusions.add_residuals,
+            fusions.rotate_in_place,
             convolutions.lay_images,
             transposes.transpose_inputs,
         ),

@@ -64,10 +64,13 @@ def mark_fp8(model: ModelGraph) -> ModelGraph:
 def quantise_inputs(model: ModelGraph) -> ModelGraph:
     """Quantise X of products in fp8 where a product or attention wrote it, its epilogue included.
 
-    A kernel of torch.compile, such as a norm, writes X in fp8 itself. It counts as writing 16 bits.
+    An RMS norm that only sparse products read is quantised in the same kernel. Other kernels of torch.compile
+    write X in fp8 themselves, and count as writing 16 bits.
 
     product, attention -> products in fp8  becomes  product, attention -> quantise -> products in fp8
+    rms norm -> sparse products in fp8     becomes  quantise -> sparse products in fp8
     """
+    model = model.changed(lambda o: _in_one_kernel(model, o))
     found: dict[str, _Transposed] = {}
     for name in sorted(name for name, product in model.products.items() if product.in_fp8):
         reader = model[name]
@@ -77,6 +80,21 @@ def quantise_inputs(model: ModelGraph) -> ModelGraph:
         readers = found[maker.name].readers if maker.name in found else frozenset[str]()
         found[maker.name] = _Transposed(quantise_for(maker, reader), readers | {name})
     return _with_transposes(model, found)
+
+
+def _in_one_kernel(model: ModelGraph, o: Operation) -> Operation:
+    """Return the launch that computes and quantises an RMS norm, or another operation as it is."""
+    return quantised_norm(model, o) if all(reader.is_sparse for reader in model.readers(o.name)) else o
+
+
+def quantised_norm(model: ModelGraph, o: Operation) -> Operation:
+    """Return the launch that computes and quantises an RMS norm whose readers are sparse products in fp8;
+    another operation as it is.
+    """
+    readers = model.readers(o.name)
+    if o.kind != "rms norm" or o.tensors_out > 1 or not readers or not all(each.in_fp8 for each in readers):
+        return o
+    return replace(o, kind="quantise", elements_out=o.elements_out // 2)
 
 
 def quantise_for(maker: Operation, reader: Operation) -> Operation:
