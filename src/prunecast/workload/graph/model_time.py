@@ -331,17 +331,13 @@ def lost_epilogues(
             own += seconds(norm) - seconds(quantised_norm(model, after_sum(norm))) - added
         for reader in model.readers(name):
             own += seconds(reader) - seconds(rotated_in_place(model, reader))
-        for norm in (_without_sum(model, each) for each in model.sources(name)):
-            own += seconds(norm) - seconds(quantised_norm(model, norm))
+        for norm in model.sources(name):
+            is_summed = any(norm in sums_after(model, each) for each in model.sources(norm.name))
+            alone = after_sum(norm) if is_summed else norm
+            own += seconds(alone) - seconds(quantised_norm(model, alone))
         if own:
             lost[name] = lost.get(name, 0.0) + own
     return lost | _lost_planes(model, gpu, sparse & model.products.keys(), dense or {})
-
-
-def _without_sum(model: ModelGraph, o: Operation) -> Operation:
-    """Return a norm as it is if a sparse product adds the residual, another operation as it is."""
-    is_summed = any(o in sums_after(model, product) for product in model.sources(o.name))
-    return after_sum(o) if is_summed else o
 
 
 def _lost_planes(
