@@ -145,6 +145,7 @@ class BlockSparsePattern(RowTilePattern):
     family: ClassVar[str] = "block"
     example: ClassVar[str] = "block:64x64"
     meaning: ClassVar[str] = "rectangles of HEIGHTxWIDTH stay or go as a whole"
+    by_blocks: ClassVar[bool] = True
 
     width: int
 
