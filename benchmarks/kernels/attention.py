@@ -1,14 +1,17 @@
 """How fast are torch's kernels of attention? Times `scaled_dot_product_attention` by backend and mask.
 
-    python -m benchmarks.kernels.attention OUT.csv SECONDS
+    python -m benchmarks.kernels.attention OUT.csv SECONDS [lengths PART PARTS]
 
-Every case is timed as launches back to back in one CUDA graph of at most 4 ms, with rests. Sets of keys and
-values of decode rotate, so that they exceed L2 twice. Rows have the columns of published tables of attention,
-the mask, and the kernels of a trace. A backend that refuses a case is left out. It ends after SECONDS.
+`lengths` times cuDNN, and what torch chooses for one token with a cache, for more lengths of sequences, also
+such as fill no tile; of these cases, one of PARTS in turn. Every case is timed as launches back to back in
+one CUDA graph of at most 4 ms, with rests. Sets of keys and values of decode rotate, so that they exceed L2
+twice. Rows have the columns of published tables of attention, the mask, and the kernels of a trace. A backend
+that refuses a case is left out. It ends after SECONDS.
 """
 
 import csv
 import itertools
+import random
 import statistics
 import sys
 import time
@@ -68,6 +71,45 @@ def cases() -> Iterator[Case]:
             yield Case("generation", "none", batch, 1, cached, heads, key_heads, width)
 
 
+def cases_of_lengths() -> Iterator[tuple[Case, str]]:
+    """Yield sequences of 100 to 4096 tokens and one token with a cache, each with a backend or `any`."""
+    encoders = ((100, 16), (128, 8), (197, 4), (256, 4), (384, 8), (512, 2), (577, 4), (768, 4), (1000, 2))
+    encoders += ((1024, 4), (1500, 1), (1500, 4), (2048, 1), (3000, 1), (4096, 1), (256, 32), (577, 16))
+    for tokens, batch in encoders:
+        for heads, width in ((12, 64), (20, 64), (16, 128)):
+            for mask in ("none", "tensor"):
+                yield Case("encoder", mask, batch, tokens, 0, heads, heads, width), "cudnn"
+    for tokens, batch in ((512, 8), (1500, 4), (256, 16)):
+        yield Case("encoder", "biases", batch, tokens, 0, 16, 16, 64), "cudnn"
+    prompts = (
+        (200, 8),
+        (256, 4),
+        (1000, 1),
+        (1024, 2),
+        (1500, 2),
+        (2048, 1),
+        (2048, 2),
+        (3000, 1),
+        (4096, 1),
+    )
+    for tokens, batch in prompts:
+        for heads, key_heads, width in ((32, 32, 128), (28, 4, 128), (16, 8, 128), (16, 16, 64)):
+            yield Case("context", "causal", batch, tokens, 0, heads, key_heads, width), "cudnn"
+    for batch, cached in (
+        (1, 143),
+        (4, 143),
+        (16, 143),
+        (1, 511),
+        (16, 511),
+        (64, 143),
+        (1, 2047),
+        (16, 2047),
+    ):
+        for heads, key_heads in ((32, 32), (32, 8)):
+            for mask in ("none", "tensor"):
+                yield Case("generation", mask, batch, 1, cached, heads, key_heads, 128), "any"
+
+
 def operands(case: Case) -> tuple[Any, ...]:
     """Random queries, keys and values, and the mask."""
 
@@ -76,8 +118,9 @@ def operands(case: Case) -> tuple[Any, ...]:
         return torch.randn(shape, dtype=torch.bfloat16, device="cuda").transpose(1, 2)
 
     mask = None
-    if case.mask == "tensor":
-        mask = torch.zeros(case.batch, 1, case.queries, case.keys, dtype=torch.bfloat16, device="cuda")
+    if case.mask in ("tensor", "biases"):
+        heads = 1 if case.mask == "tensor" else case.heads
+        mask = torch.zeros(case.batch, heads, case.queries, case.keys, dtype=torch.bfloat16, device="cuda")
     return (
         random(case.heads, case.queries),
         random(case.key_heads, case.keys),
@@ -141,13 +184,23 @@ def names_of(call: Callable[[int], Any]) -> str:
     return " | ".join(f"{name} {us:.1f}" for name, us in found if us)
 
 
+def selected(arguments: list[str]) -> list[tuple[Case, str]]:
+    """Return the cases and backends of the command line, those of lengths in a random order."""
+    if not arguments:
+        return list(itertools.product(cases(), BACKENDS))
+    part, parts = int(arguments[1]), int(arguments[2])
+    found = list(cases_of_lengths())
+    random.Random(0).shuffle(found)
+    return found[part::parts]
+
+
 def main() -> None:
     out = Path(sys.argv[1])
     begin = time.time()
     with out.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
-        for number, (case, backend) in enumerate(itertools.product(cases(), BACKENDS)):
+        for number, (case, backend) in enumerate(selected(sys.argv[3:])):
             if time.time() - begin > float(sys.argv[2]):
                 break
             if backend == "math" and case.batch * case.heads * case.queries * case.keys > 2**29:
@@ -159,9 +212,9 @@ def main() -> None:
                 sets = max(2, min(MOST_SETS, int(2.2 * L2_BYTES / size) + 1, int(MOST_BYTES / size)))
             call = call_of(case, [first, *(operands(case) for _ in range(sets - 1))])
             try:
-                with torch.no_grad(), sdpa_kernel(BACKENDS[backend]):
+                with torch.no_grad(), sdpa_kernel(BACKENDS.get(backend, list(BACKENDS.values()))):
                     seconds = seconds_of(call, first_seconds(call))
-                    names = names_of(call) if number % 3 == 0 or backend == "math" else ""
+                    names = names_of(call) if number % 3 == 0 or backend in ("math", "any") else ""
             except RuntimeError as error:
                 print(case, backend, str(error).splitlines()[0][:100])
                 torch.cuda.synchronize()

@@ -105,7 +105,7 @@ def shape_of(row: Mapping[str, str]) -> Attention:
             *("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "window_size"),
         )
     )
-    causal, masked = row["kind"] != "encoder", row.get("mask") == "tensor"
+    causal, masked = row["kind"] != "encoder", row.get("mask") in ("tensor", "biases")
     shape = Attention(batch, queries, cached + queries, heads, key_heads, width, causal, window, masked)
     return shape.checked()
 

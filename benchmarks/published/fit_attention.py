@@ -32,6 +32,7 @@ from prunecast.workload.graph.runtimes import torch_costs
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ROOT / "src/prunecast/kernels/libraries"
 RECORD = ROOT / "benchmarks/measured/h200-sxm-torch-attention-2026-11-28.csv"
+LENGTHS = RECORD.with_name("h200-sxm-torch-attention-2026-11-28-lengths.csv")
 MODELS = ROOT / "benchmarks/measured/h200-sxm-pytorch-models-2026-11-23.json"
 TORCH_KERNELS = {
     ("cudnn", False): "cuDNN",
@@ -68,6 +69,7 @@ RANGES: Mapping[str, Range] = {
     "tail_ratio": Range(0.5, 0.05, 2),
     "unequal_ratio": Range(0.3, 0.01, 2),
     "lone_ratio": Range(1, 0.2, 3),
+    "ragged_ratio": Range(1, 0.8, 3),
     "dram_ratio": Range(1, 0.6, 3),
     "l2_ratio": Range(1, 0.3, 6),
     "write_dram_ratio": Range(1.2, 0.5, 5),
@@ -124,16 +126,18 @@ def published(folder: Path) -> list[Rows]:
 
 def recorded() -> list[Rows]:
     """Return the rows of torch's fused kernels in the project's record."""
-    rows = [row for row in rows_in(RECORD) if row["kernel_source"] != "math"]
+    rows = [row for row in (*rows_in(RECORD), *rows_in(LENGTHS)) if row["kernel_source"] != "math"]
     models = traced()
     rows += models
     gpu = load_gpu("h200-sxm")
     measured, fit = times_of(rows)
     fit[len(rows) - len(models) :] = True
     cold = np.array([int(row["sets"]) > 1 for row in rows])
-    kernels = [TORCH_KERNELS[row["kernel_source"], row["mask"] == "tensor"] for row in rows]
-    source = f"fit rows of {RECORD.name} (torch 2.11, cuDNN 9.19)"
     shapes = [shape_of(row) for row in rows]
+    kernels = [
+        TORCH_KERNELS[row["kernel_source"], shape.has_mask] for row, shape in zip(rows, shapes, strict=True)
+    ]
+    source = f"fit rows of {RECORD.name} and {LENGTHS.name} (torch 2.11, cuDNN 9.19)"
     # torch runs the same kernel with and without a causal mask
     phases = ["decode" if shape.phase == "decode" else "encoder prefill" for shape in shapes]
     return [
@@ -173,7 +177,9 @@ def rows_in(path: Path) -> list[dict[str, str]]:
 def times_of(rows: Sequence[Mapping[str, str]]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """Return the measured seconds, and which rows may be fitted to."""
     measured = np.array([float(row["seconds"]) for row in rows])
-    return measured, np.array([use_of(row) == "fit" for row in rows])
+    # Biases of each head are another tensor than a mask, which judges only
+    fit = [use_of(row) == "fit" and row.get("mask") != "biases" for row in rows]
+    return measured, np.array(fit)
 
 
 def predicted(rows: Rows, costs: Mapping[str, float]) -> Numbers:

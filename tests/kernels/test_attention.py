@@ -118,7 +118,7 @@ def work_of_ctas(ctas: float, mean: float, longest: float) -> CallWork:
     """Half-used tiles of 64 rows, 128 keys and 128 features."""
     counts = {"ctas": ctas, "steps": ctas * mean, "longest": longest, "rows": 32.0, "tile_rows": 64.0}
     no_bytes = {name: 0.0 for name in CallWork._fields if name.endswith("_bytes")}
-    return CallWork(**counts, **no_bytes, tile_keys=128.0, width=128.0, splits=1.0)
+    return CallWork(**counts, **no_bytes, tile_keys=128.0, width=128.0, splits=1.0, ragged=0.0)
 
 
 def test_cycles_of_a_step_are_its_products_exponentials_and_loads() -> None:
@@ -131,6 +131,13 @@ def test_cycles_of_a_step_are_its_products_exponentials_and_loads() -> None:
         ("load_ratio", 0.5, 0.5 * 2 * 128 * 128 * 2 / H100.l2_port_bytes_per_clk_per_sm),
     ):
         assert step_cycles(work, {**none, name: factor}, H100) == pytest.approx(cycles)
+
+
+def test_ragged_keys_prolong_steps_by_their_ratio() -> None:
+    kernel, costs = "cuDNN", {**costs_of("cuDNN", "encoder", 90), "ragged_ratio": 1.25}
+    whole, ragged = (work_of(kernel, Attention(4, n, n, 16, 16, 64, False), H100) for n in (1536, 1500))
+    assert (whole.ragged, ragged.ragged, whole.steps) == (0.0, 1.0, ragged.steps)
+    assert step_cycles(ragged, costs, H100) == pytest.approx(1.25 * step_cycles(whole, costs, H100))
 
 
 def test_unequal_ctas_and_a_last_wave_that_is_partly_empty_cost_their_shares() -> None:

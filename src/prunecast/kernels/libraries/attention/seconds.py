@@ -1,6 +1,7 @@
 """Time of one call of attention from its work: SMs, memory, cache write and launches.
 
-    step  = c1 + rows keys (a 2 width / FMA rate + b / exponential rate) + l (bytes of keys / L2 port rate)
+    step  = g (c1 + rows keys (a 2 width / FMA rate + b / exponential rate) + l (bytes of keys / port rate)),
+            g where the number of keys is ragged: keys that do not fill a tile, or misaligned rows of a mask
     tile  = c0 + c0r (used rows / rows) (width / 64)
     SMs   = ((w (tile + mean step) + u (longest - mean) step)^6 + (lone (tile + longest step))^6)^(1/6),
             w = CTAs per SM, h, plus `tail` (ceil(h) - h): the last wave is partly empty,
@@ -76,6 +77,7 @@ COSTS = (
         "tail_ratio",
         "unequal_ratio",
         "lone_ratio",
+        "ragged_ratio",
         "dram_ratio",
         "l2_ratio",
     ),
@@ -141,7 +143,8 @@ def step_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
     products = 2.0 * work.width / product_rate(gpu, costs)
     scores = costs["product_ratio"] * products + costs["exponential_ratio"] / exponential_rate(gpu)
     loaded = 2.0 * work.tile_keys * work.width * ELEMENT_BYTES / gpu.l2_port_bytes_per_clk_per_sm
-    return costs["step_clk"] + work.tile_rows * work.tile_keys * scores + costs["load_ratio"] * loaded
+    whole = costs["step_clk"] + work.tile_rows * work.tile_keys * scores + costs["load_ratio"] * loaded
+    return whole * np.where(np.asarray(work.ragged) > 0.0, costs["ragged_ratio"], 1.0)
 
 
 def product_rate(gpu: GpuSpec, costs: Costs) -> float:

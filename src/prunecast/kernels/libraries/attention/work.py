@@ -37,8 +37,10 @@ class Tiles(NamedTuple):
     """Head width to which the kernel pads."""
     packs: bool
     """Query heads of a key head share a tile."""
-    splits: bool
-    """Keys of a tile are split among CTAs if tiles leave SMs idle."""
+    split_keys: int
+    """Keys from which they are split among CTAs if tiles leave SMs idle; 0 if they never are."""
+    whole_keys: int
+    """Multiple of the number of keys that needs no more time for a step."""
 
 
 class CallWork(NamedTuple):
@@ -70,6 +72,8 @@ class CallWork(NamedTuple):
     """Bytes of `key_bytes` of earlier tokens or of another sequence, which this pass did not write."""
     partial_bytes: float
     """Bytes of partial sums that are written and read again."""
+    ragged: float
+    """1 if the number of keys is no multiple of `Tiles.whole_keys`, so that steps need more time; else 0."""
 
 
 def tiles_of(kernel: str, shape: Attention, gpu: GpuSpec) -> Tiles:
@@ -86,7 +90,8 @@ def tiles_of(kernel: str, shape: Attention, gpu: GpuSpec) -> Tiles:
         if width <= int(row["width_to"]) and row["window"] in ("any", windowed):
             packs = row["packs"] == "yes" and shape.heads > shape.key_heads
             padded = min(int(row["width_to"]), -(-width // WIDTH_STEP) * WIDTH_STEP)
-            return Tiles(int(row["tile_rows"]), int(row["tile_keys"]), padded, packs, row["splits"] == "yes")
+            counts = (int(row[name]) for name in ("split_keys", "whole_keys"))
+            return Tiles(int(row["tile_rows"]), int(row["tile_keys"]), padded, packs, *counts)
     widest = max((int(row["width_to"]) for row in rows), default=0)
     raise BadInput(f"attention: {kernel} has head widths up to {widest} on {gpu.name}, got {width}")
 
@@ -117,7 +122,7 @@ def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:
     window = shape.window if shape.window < shape.keys else 0
     steps = _steps(shape.queries, shape.keys, shape.cached, tiles, shape.is_causal, window, group)
     ctas, splits = heads * steps.tiles, 1
-    if tiles.splits and ctas < FILLED_SHARE * gpu.sm_count:
+    if 0 < tiles.split_keys <= shape.keys and ctas < FILLED_SHARE * gpu.sm_count:
         splits = max(1, min(gpu.sm_count // ctas, -(-steps.total // steps.tiles)))
     rows = shape.sequences * shape.queries * shape.heads
     row_bytes = shape.head_width * ELEMENT_BYTES
@@ -139,6 +144,7 @@ def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:
         new_key_bytes=token_bytes * new,
         cached_key_bytes=token_bytes * cached,
         partial_bytes=2.0 * splits * rows * shape.head_width * SUM_BYTES if splits > 1 else 0.0,
+        ragged=float(shape.keys % tiles.whole_keys > 0),
     )
 
 
