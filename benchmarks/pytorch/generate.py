@@ -20,7 +20,7 @@ from torch import nn
 
 from benchmarks.pytorch.cases import DEVICE, LLAMA, PATTERN, llama, predicted_us, release, tiny_config
 from prunecast.torch import fuse_dense, prepare_attention, sparsify
-from prunecast.validation.torch_models.timing import error, times_us
+from prunecast.validation.torch_models.timing import error, times_us, traced
 
 SPARSITY = 0.75
 LLAMA_VOCABULARY = 32000
@@ -49,8 +49,8 @@ class Generation(NamedTuple):
 
     @property
     def workload(self) -> str:
-        """One token in the middle of those that are written."""
-        return f"decode:{self.batch}@{self.prompt + self.tokens // 2}"
+        """One token with a static cache, all of whose places attention reads under a mask."""
+        return f"decode:{self.batch}@{self.prompt + self.tokens - 1}/padded"
 
     def make(self) -> nn.Module:
         """Return the model with random weights in fp16, always the same."""
@@ -70,8 +70,15 @@ def generations(blocks: int) -> list[Generation]:
 
 
 @torch.no_grad()
-def measure_generation(case: Generation, gpu: str, rounds: int, engine: str) -> dict[str, Any]:
-    """Return times in us of a token by cache and variant, the predicted ones, and errors."""
+def measure_generation(
+    case: Generation, gpu: str, rounds: int, engine: str, *, quick: bool = False
+) -> dict[str, Any]:
+    """Return times in us of a token by cache and variant, the predicted ones, errors, kernels of the loops.
+
+    Parameters
+    ----------
+    quick : only captured loops, and no predictions
+    """
     began, sparse = time.monotonic(), f"sparse {SPARSITY:.0%}"
     torch.manual_seed(1)
     prompt = torch.randint(3, case.config.vocab_size, (case.batch, case.prompt), device=DEVICE)
@@ -88,7 +95,8 @@ def measure_generation(case: Generation, gpu: str, rounds: int, engine: str) -> 
     row: dict[str, Any] = {"case": case.name, "us": {}, "error": {sparse: off}, "refused": {}}
     row |= {"tokens_per_pass": case.batch, "kernels": {}, "equal_tokens": {}}
     first: dict[str, torch.Tensor] = {}
-    for group in ("default cache", "static cache", LOOP):
+    row["traces"] = {}
+    for group in (LOOP,) if quick else ("default cache", "static cache", LOOP):
         torch._dynamo.reset()
         times: dict[str, float] = {}
         for name, write in _writers(group, models, prompt, case.tokens).items():
@@ -98,10 +106,13 @@ def measure_generation(case: Generation, gpu: str, rounds: int, engine: str) -> 
                 equal = (written == first.setdefault(kind, written)).float().mean()
                 row["equal_tokens"][f"{name}, {group}"] = float(equal)
                 times[name] = _us_of_token(write, case.tokens, rounds)
+                if isinstance(write, CapturedLoop) and DEVICE == "cuda":
+                    row["traces"][name] = traced(write.writer(case.tokens).step).rows()
             except Exception as reason:  # what torch refuses is a line of the record
                 row["refused"][f"{group}: {name}"] = f"{type(reason).__name__}: {str(reason)[:300]}"
         row["us"][group] = times
-    row["predicted_us"] = predicted_us(case.config, case.workload, (SPARSITY,), gpu, engine)
+    if not quick:
+        row["predicted_us"] = predicted_us(case.config, case.workload, (SPARSITY,), gpu, engine)
     row["device"] = DEVICE
     row["seconds"] = time.monotonic() - began
     release(models)
@@ -113,7 +124,7 @@ def _writers(group: str, models: dict[str, nn.Module], prompt: torch.Tensor, tok
     found: dict[str, Write] = {}
     for kind, model in models.items():
         if group == LOOP:
-            found[f"{kind} loop"] = _loop(model, prompt)
+            found[f"{kind} loop"] = CapturedLoop(model, prompt)
             continue
         found[f"{kind} eager"] = _generate(model, prompt, group, disable_compile=True)
         if group == "static cache":
@@ -142,20 +153,26 @@ def _generate(model: nn.Module, prompt: torch.Tensor, group: str, **options: Any
     return write
 
 
-def _loop(model: nn.Module, prompt: torch.Tensor) -> Write:
-    """Return a loop over captured steps, which also reads the prompt step by step.
+class CapturedLoop:
+    """A loop over captured steps, which also reads the prompt step by step.
 
     Each length has its own `Writer`: a static cache has a fixed size.
     """
-    writers: dict[int, Writer] = {}
 
-    def write(count: int) -> torch.Tensor:
-        length = prompt.shape[1] + count
-        if length not in writers:
-            writers[length] = Writer(model, length, DEVICE, len(prompt))
-        return writers[length].write(prompt, lambda logits: logits.argmax(-1))
+    def __init__(self, model: nn.Module, prompt: torch.Tensor) -> None:
+        self._model, self._prompt = model, prompt
+        self._writers: dict[int, Writer] = {}
 
-    return write
+    def __call__(self, count: int) -> torch.Tensor:
+        """Write `count` tokens."""
+        return self.writer(count).write(self._prompt, lambda logits: logits.argmax(-1))
+
+    def writer(self, count: int) -> Writer:
+        """Return the writer of `count` tokens, whose step is one pass."""
+        length = self._prompt.shape[1] + count
+        if length not in self._writers:
+            self._writers[length] = Writer(self._model, length, DEVICE, len(self._prompt))
+        return self._writers[length]
 
 
 def _us_of_token(write: Write, tokens: int, rounds: int) -> float:

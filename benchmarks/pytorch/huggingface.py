@@ -1,6 +1,7 @@
 """How much faster is a pruned model of Hugging Face, as it comes and with its attention prepared?
 
     python -m benchmarks.pytorch.huggingface [--only TEXT] [--blocks N] [--seconds N] [--out F.json] [--tiny]
+    python -m benchmarks.pytorch.huggingface --quick [--only TEXT] ...
     python -m benchmarks.pytorch.huggingface --show F.json
     python -m benchmarks.pytorch.huggingface --predict [--only TEXT] [--blocks N]
 
@@ -39,9 +40,20 @@ ATTENTION = ("as it comes", "prepared")
 
 @torch.no_grad()
 def measure(
-    case: Case, gpu: str, rounds: int, engine: str, attention_forms: Sequence[str] = ATTENTION
+    case: Case,
+    gpu: str,
+    rounds: int,
+    engine: str,
+    attention_forms: Sequence[str] = ATTENTION,
+    *,
+    quick: bool = False,
 ) -> dict[str, Any]:
-    """Return times in us by attention and variant, errors, kernels of attention and of the sparse pass."""
+    """Return times in us by attention and variant, errors, kernels of attention and of compiled passes.
+
+    Parameters
+    ----------
+    quick : only compiled passes, and no predictions
+    """
     torch.manual_seed(1)
     began, inputs = time.monotonic(), case.inputs()
     models = {"dense": case.make(), "dense fused": fuse_dense(case.make())}
@@ -70,19 +82,19 @@ def measure(
             for model in models.values():
                 prepare_attention(model, padding=case.padding)
         row["kernels"][attention] = sorted(set(attention_kernels(models["dense"], inputs).values()))
-        variants = _variants(models, inputs, row["refused"], attention)
+        variants = _variants(models, inputs, row["refused"], attention, quick=quick)
         for name, forward in variants.items():
             own = " ".join(name.split()[:2])
             if own in wanted:
                 off = error(_real(forward(), inputs), wanted[own])
                 row["error"][own] = max(off, row["error"].get(own, 0.0))
         row["us"][attention] = times_us(variants, rounds)
-        compiled = f"sparse {case.sparsities[0]:.0%} compiled"
-        if compiled in variants and DEVICE == "cuda":
-            trace = traced(variants[compiled])
-            row["traces"][attention] = [list(kernel) for kernel in trace.kernels]
+        for name in ("dense fused compiled", f"sparse {case.sparsities[0]:.0%} compiled"):
+            if name in variants and DEVICE == "cuda":
+                row["traces"][f"{attention}: {name}"] = traced(variants[name]).rows()
         variants.clear()
-    row["predicted_us"] = predicted_us(case.config, case.workload, case.sparsities, gpu, engine)
+    if not quick:
+        row["predicted_us"] = predicted_us(case.config, case.workload, case.sparsities, gpu, engine)
     row["seconds"] = time.monotonic() - began
     release(models)
     return row
@@ -95,12 +107,14 @@ def _real(states: torch.Tensor, inputs: Inputs) -> torch.Tensor:
 
 
 def _variants(
-    models: dict[str, nn.Module], inputs: Inputs, refused: dict[str, str], attention: str
+    models: dict[str, nn.Module], inputs: Inputs, refused: dict[str, str], attention: str, *, quick: bool
 ) -> dict[str, Callable[[], torch.Tensor]]:
     found: dict[str, Callable[[], torch.Tensor]] = {}
     for kind, model in models.items():
         forms = ("eager", "graph") if kind == "dense" else ("compiled",)
         for form in ("eager", "graph", "compiled") if kind.startswith("sparse") else forms:
+            if quick and form != "compiled":
+                continue
             try:
                 torch._dynamo.reset()
                 backend = "inductor" if DEVICE == "cuda" else "eager"  # C++ takes minutes
@@ -181,16 +195,17 @@ def predict_only(gpu: str, *, only: str, blocks: int, engine: str) -> None:
 Job = Callable[[], dict[str, Any]]
 
 
-def jobs(gpu: str, *, rounds: int, blocks: int, engine: str, tiny: bool) -> dict[str, Job]:
+def jobs(gpu: str, *, rounds: int, blocks: int, engine: str, tiny: bool, quick: bool) -> dict[str, Job]:
     """Return what is measured, by name: passes, then `generate`."""
     found: dict[str, Job] = {}
     for case in CASES:
         own = case.tiny() if tiny else case
-        found[case.name] = partial(measure, own, gpu, rounds, engine)
+        forms = ATTENTION[1:] if quick else ATTENTION
+        found[case.name] = partial(measure, own, gpu, rounds, engine, forms, quick=quick)
     for wanted in generations(blocks):
         few = min(rounds, MOST_ROUNDS_OF_GENERATE)
         writes = wanted.tiny() if tiny else wanted
-        found[wanted.name] = partial(measure_generation, writes, gpu, few, engine)
+        found[wanted.name] = partial(measure_generation, writes, gpu, few, engine, quick=quick)
     return found
 
 
@@ -203,6 +218,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=32, help="of the model that generates")
     parser.add_argument("--engine", default="simulator", help="of the predictions; or model")
     parser.add_argument("--tiny", action="store_true", help="one small block, for tests")
+    parser.add_argument("--quick", action="store_true", help="compiled passes, prepared, and captured loops")
     parser.add_argument("--predict", action="store_true", help="print predictions alone, without a GPU")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path)
@@ -224,7 +240,8 @@ def main() -> None:
         "transformers": hf.__version__,
         "rows": rows,
     }
-    given = {"rounds": asked.rounds, "blocks": asked.blocks, "engine": asked.engine, "tiny": asked.tiny}
+    given = {"rounds": asked.rounds, "blocks": asked.blocks, "engine": asked.engine}
+    given |= {"tiny": asked.tiny, "quick": asked.quick}
     for name, job in jobs(asked.gpu, **given).items():
         if asked.only not in name or time.monotonic() - began > asked.seconds:
             continue

@@ -79,10 +79,11 @@ def changed(model, x, *, dynamic=False):
     return model(x), found, counts
 
 
-def sparse(said, dtype=None):
-    model, pattern = Sum(said).half().eval(), "block:256x32" if dtype == "fp8" else "tile-wise:64"
-    options = {"dtype": dtype, "few_tokens": dtype != "fp8", "sparsity": 0.6, "max_tokens": 512}
-    sparsify(model, pattern, gpu="h200-sxm", quiet=True, **options)
+def sparse(said, dtype=None, pattern=None):
+    model, tiles = Sum(said).half().eval(), "block:256x32" if dtype == "fp8" else "tile-wise:64"
+    sparsity = 0.5 if pattern == "2:4" else 0.6
+    options = {"dtype": dtype, "few_tokens": dtype != "fp8", "sparsity": sparsity, "max_tokens": 512}
+    sparsify(model, pattern or tiles, gpu="h200-sxm", quiet=True, **options)
     return model
 
 
@@ -97,6 +98,15 @@ def test_sums_are_left_to_the_epilogue_where_nothing_else_reads_what_it_overwrit
     said, wanted = FORMS[name]
     eager, found, counts = changed(sparse(said, dtype), torch.randn(2, 35, K).half())
     assert counts == [wanted]
+    assert_same(eager, found)
+
+
+def test_sums_after_two_of_four_are_left_to_the_norm():
+    """The simulated pass counts on it, see `fusions.sums_after`."""
+    eager, found, counts = changed(
+        sparse(FORMS["sum on sum"][0], pattern="2:4"), torch.randn(2, 35, K).half()
+    )
+    assert counts == [0]
     assert_same(eager, found)
 
 
@@ -165,9 +175,11 @@ def test_graphs_without_sparse_products_stay_as_they_are():
     assert before[0] == before[1]
 
 
-@pytest.mark.parametrize("pattern", ["tile-wise:64", "tvw:128"])
-@pytest.mark.parametrize(("more", "left"), [(0, 1), (1, 0)])
-def test_only_large_sums_are(pattern, more, left, monkeypatch):
+@pytest.mark.parametrize(
+    ("pattern", "more", "left"),
+    [("tile-wise:64", 0, 1), ("tile-wise:64", 1, 0), ("tvw:128", 0, 0), ("tvw:128", 1, 0)],
+)
+def test_only_large_sums_after_tiles_are(pattern, more, left, monkeypatch):
     monkeypatch.setattr(residual, "RESIDUAL_EPILOGUE_ELEMENTS", 2 * 35 * K + more)
     model = Sum(FORMS["what a block does"][0]).half().eval()
     sparsify(model, pattern, sparsity=0.75, gpu="h200-sxm", max_tokens=512, quiet=True)

@@ -30,7 +30,7 @@ UNFUSED = ("gemm", "patches", "convolution", "attention", *COLLECTIVES)
 PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("gemm",),
     "attention": ("attention",),
-    "norms": ("normalise", "rms norm"),
+    "norms": ("normalise", "rms norm", "head norm"),
     "transposes": ("transpose", "transpose epilogue"),
     "quantising": ("quantise",),
     "sums over GPUs": COLLECTIVES,
@@ -182,6 +182,10 @@ class WholeModel(NamedTuple):
         }
 
 
+SMALL_N, OF_MANY_TOKENS = "small-n", ("stspmm", "tile-wise")
+"""The kernel of tiles for few tokens, and those for many."""
+
+
 class _Product(NamedTuple):
     """A product of the graph as one kernel runs it: times and weights of one copy."""
 
@@ -216,7 +220,13 @@ def whole_model(
     """
     dense = {row.layer: row for row in predictions if not KERNELS[row.kernel].prunes}
     best: dict[str, Prediction] = {}
+    # Torch packs tiles for few tokens in the form of `small-n`, which then runs them, also where the kernel
+    # of large tiles would be faster: see `torch.layer_plans.plan_for`
+    is_torch = job.workload.runtime == "torch"
+    few = {row.layer for row in predictions if row.kernel == SMALL_N and is_torch}
     for row in predictions:
+        if row.kernel in OF_MANY_TOKENS and row.layer in few:
+            continue
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
     unpredicted = cache(partial(_dense_product, job))
     outcomes = [
@@ -296,7 +306,7 @@ def _outcomes(
             job.engine.gpu,
             {name: graph[name].runs * product.seconds for name, product in of_pass.items()},
             sparse=sparse,
-            ungated=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].gates_in_torch),
+            unfused=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].fuses_in_torch),
             launch=job.engine.launch,
             dtype=job.launches.dtype or "fp16",
             state=job.engine.state,

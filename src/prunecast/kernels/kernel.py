@@ -136,7 +136,7 @@ class Kernel:
     sources : its CUDA sources; None for libraries, and for a kernel of more than one launch
     library : run by the GPU vendor's library, predicted and measured but not compiled
     in_torch : runs products of models in torch: cuBLAS, and the kernels of `prunecast.torch.sparsify`
-    gates_in_torch : in torch, the gated unit between two products is fused into the epilogue of the first
+    fuses_in_torch : in torch, a gated unit or a residual add after a product is fused into its epilogue
     parts : names of the kernels that are launched in sequence; empty for a kernel of one launch
     writes_all_rows : writes also rows of C without kept weights; else a second launch writes them
     unaligned_tokens : up to this number of tokens, rows of B and C need no alignment; above it, copies are
@@ -164,7 +164,7 @@ class Kernel:
     sources: Sources | None = None
     library: bool = False
     in_torch: bool = False
-    gates_in_torch: bool = True
+    fuses_in_torch: bool = True
     parts: tuple[str, ...] = ()
     writes_all_rows: bool = False
     unaligned_tokens: int = 0

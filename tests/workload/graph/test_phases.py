@@ -84,7 +84,7 @@ def test_a_batch_may_state_tokens():
         "prefill:0",
         "prefill:2048@5",
         "decode:16",
-        "decode:16@9/padded",
+        "decode:16/padded",
         "prefill:16/unpadded",
         "decode:4x16@9",
         "batch:4x",

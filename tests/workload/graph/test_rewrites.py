@@ -73,8 +73,8 @@ def graphs(draw: st.DrawFn) -> ModelGraph:
         model = unfused_transformer("x", shape, Pass(draw(st.sampled_from([1, 3])), tokens, cached))
     names = sorted(model.products)
     sparse = [name for name in names if draw(st.booleans())] if draw(st.booleans()) else names
-    ungated = draw(st.sampled_from([(), tuple(names)]))
-    return mark_sparse(model, sparse, ungated)
+    unfused = draw(st.sampled_from([(), tuple(names)]))
+    return mark_sparse(model, sparse, unfused)
 
 
 def work_of(model: ModelGraph) -> dict[str, object]:

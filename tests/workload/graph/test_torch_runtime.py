@@ -14,7 +14,7 @@ from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.model_graph import Moved
 from prunecast.workload.graph.model_time import lost_epilogues
 from prunecast.workload.graph.runtimes import cudnn_seconds, torch_seconds, with_sparse
-from prunecast.workload.graph.shapes import Transformer, transformers
+from prunecast.workload.graph.shapes import Transformer, parse_workload, transformers
 
 GPU = load_gpu("h200-sxm")
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "feed_forward": 128}
@@ -94,7 +94,8 @@ def test_a_t5_model_reads_biases_and_searches_its_sums() -> None:
     run = Pass(8, 512)
     found, plain = torch_form("x", BIASED, run), torch_form("x", replace(BIASED, position_bias=False), run)
     bias = found["position_bias"]
-    assert bias.elements_out == 8 * BIASED.heads * 512 * 512
+    assert bias.elements_out == BIASED.heads * 512 * 512
+    assert bias.extra_moves == (Moved(copied=bias.elements_out),)  # those of the second layer
     each = BIASED.hidden * run.columns
     for o in found:
         if o.name == "position_bias":
@@ -263,6 +264,51 @@ def test_a_large_sum_is_its_products_and_the_norm_reads_one_tensor() -> None:
     assert times(LLAMA, few, set())["layer.0.norm1"] == times(LLAMA, few, every)["layer.0.norm1"]
 
 
+def test_a_large_sum_after_a_kernel_that_adds_nothing_stays_in_the_norm() -> None:
+    graph = torch_form("x", LLAMA, Pass(1, RESIDUAL_EPILOGUE_ELEMENTS // LLAMA.hidden))
+    nothing, every = dict.fromkeys(graph.products, 0.0), frozenset(graph.products)
+    dense = model_time(graph, GPU, nothing).seconds_of
+    found = model_time(graph, GPU, nothing, sparse=every, unfused=frozenset({"layer.0.down"})).seconds_of
+    assert found["layer.0.norm2"] == dense["layer.0.norm2"] > found["layer.0.norm1"]
+    assert found["layer.0.down"] == 0.0 < found["layer.0.output"]
+
+
+def test_norms_of_heads_are_launches_in_torch_and_part_of_attention_in_an_engine() -> None:
+    normed = replace(LLAMA, head_norm=True)
+    in_torch = torch_form("x", normed, Pass(1, 512))
+    assert [o.name for o in in_torch if o.kind == "head norm"] == ["layer.0.head_norm", "layer.1.head_norm"]
+    assert seconds_of(in_torch["layer.0.head_norm"]) > 0.0
+    engines = [transformer_graph("x", shape, Pass(1, 512)) for shape in (LLAMA, normed)]
+    assert [o.name for o in engines[0]] == [o.name for o in engines[1]]
+
+
+def test_a_relu_between_sparse_products_is_free_and_a_gelu_is_not() -> None:
+    every = {f"layer.{i}.{name}" for i in range(2) for name in ("qkv", "output", "up", "down")}
+    relu = replace(BERT, relu=True)
+    assert times(relu, Pass(8, 128), every)["layer.0.activation"] == 0.0
+    assert times(BERT, Pass(8, 128), every)["layer.0.activation"] > 0.0
+    apart = [times(shape, Pass(64, 2048), set())["layer.0.activation"] for shape in (relu, BERT)]
+    assert 0.0 < apart[0] < apart[1]
+
+
+def test_a_layer_norm_of_more_features_than_a_block_holds_loops() -> None:
+    """1025 features need more than 1025 / 1024 of the time of 1024."""
+    held, looped, twice = (
+        seconds_of(Operation(name="x", kind="normalise", elements_in=n, elements_out=n, features=features))
+        for features in (1024, 1025, 2049)
+        for n in (4096 * features,)
+    )
+    assert looped > 1.5 * held
+    assert twice > 1.5 * looped
+
+
+def test_a_decode_with_a_padded_cache_reads_a_mask() -> None:
+    plain, padded = (parse_workload(f"decode:16@143{end}")[0] for end in ("", "/padded"))
+    shape = transformers()["llama-2-7b"]
+    masks = [torch_form("x", shape, run)["layer.0.attention"].attention.has_mask for run in (plain, padded)]
+    assert masks == [False, True]
+
+
 @given(st.integers(1, 64), st.integers(1, 2048), st.booleans(), st.booleans())
 def test_more_sequences_take_no_less(batch: int, tokens: int, gated: bool, cached: bool) -> None:
     shape = LLAMA if gated or cached else BERT
@@ -287,11 +333,11 @@ def test_behind_products_that_gate_nothing_a_gated_unit_stays_a_kernel():
     gpu, seconds = load_gpu("h200-sxm"), dict.fromkeys(graph.products, 1e-4)
     sparse = frozenset(graph.products)
     gated = model_time(graph, gpu, seconds, sparse=sparse).seconds
-    apart = model_time(graph, gpu, seconds, sparse=sparse, ungated=sparse).seconds
+    apart = model_time(graph, gpu, seconds, sparse=sparse, unfused=sparse).seconds
     assert apart > gated
     bert = torch_form("bert-base", transformers()["bert-base"], Pass(32, 128))
     alike = [
-        model_time(bert, gpu, dict.fromkeys(bert.products, 1e-4), sparse=frozenset(bert.products), ungated=no)
+        model_time(bert, gpu, dict.fromkeys(bert.products, 1e-4), sparse=frozenset(bert.products), unfused=no)
         for no in (frozenset(), frozenset(bert.products))
     ]
     assert alike[0].seconds == alike[1].seconds

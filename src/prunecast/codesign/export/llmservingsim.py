@@ -15,7 +15,7 @@ from prunecast.version import tool_version
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "qkv_proj": ("query", "key", "value", "qkv"),
-    "rotary_emb": ("rotary", "cache"),
+    "rotary_emb": ("head norm", "rotary", "cache"),
     "o_proj": ("output",),
     "gate_up_proj": ("gate", "up", "gate_up"),
     "act_fn": ("gating", "activation"),

@@ -234,10 +234,19 @@ class ModelSearch:
             menu.seconds[0] -= self.saved_by_dense.get(name, 0.0)
         return found
 
-    def around(self, sparse: frozenset[str]) -> float:
+    def around(self, sparse: frozenset[str], unfused: frozenset[str] = frozenset()) -> float:
         """Return the seconds of everything except the options, with the layers of `sparse` sparse."""
         saved = sum(self.saved_by_dense.get(name, 0.0) for name in self.options if name not in sparse)
-        return self.total(dict.fromkeys(self.options, 0.0), sparse) + saved
+        return self.total(dict.fromkeys(self.options, 0.0), sparse, unfused) + saved
+
+    def unfused(self, choice: Mapping[str, int]) -> frozenset[str]:
+        """Return the layers whose kernels have neither gated units nor residual adds in their epilogues."""
+        kernels = {name: self.options[name][place].kernel for name, place in choice.items() if place}
+        return frozenset(
+            name
+            for name, kernel in kernels.items()
+            if not all(KERNELS[each].fuses_in_torch for each in kernel.split("+"))
+        )
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
         """Prune, plan and predict the chosen options."""
@@ -272,14 +281,18 @@ class ModelSearch:
             self._masks[name] = asked, mask
         return mask
 
-    def time(self, seconds: dict[str, float], sparse: frozenset[str]) -> ModelTime | None:
-        """Return the end-to-end time, or None for layers without a model graph."""
-        found = self._whole.times({**self._fixed, **seconds}, sparse)
+    def time(
+        self, seconds: dict[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
+    ) -> ModelTime | None:
+        """Return the end-to-end time, or None for layers without a model graph. See `model_time`."""
+        found = self._whole.times({**self._fixed, **seconds}, sparse, unfused)
         return mixed_time(found) if found else None
 
-    def total(self, seconds: dict[str, float], sparse: frozenset[str]) -> float:
+    def total(
+        self, seconds: dict[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
+    ) -> float:
         """Return the seconds of the model."""
-        time = self.time(seconds, sparse)
+        time = self.time(seconds, sparse, unfused)
         return sum(seconds.values()) if time is None else time.seconds
 
     def dense_seconds(self) -> dict[str, float]:

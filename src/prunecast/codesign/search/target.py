@@ -178,7 +178,8 @@ def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_k
         menu = Menu(*np.array([(t.seconds, t.importance, t.kept) for t in own], dtype=float).T)
         menu.seconds[np.array(places) == 0] -= search.saved_by_dense.get(name, 0.0)
         menus.append(menu)
-    around = search.around(sparse_layers(found[-1].choice))
+    last = found[-1].choice
+    around = search.around(sparse_layers(last), search.unfused(last))
     budget = max(most_s - around, floor_seconds(menus))
     picked = allocate(menus, budget, most_kept).tolist()
     chosen = zip(pools.items(), picked, strict=True)
@@ -202,27 +203,29 @@ def _choose(
     if math.isinf(aim_s):
         return dict(zip(search.options, allocate(menus, math.inf, most_kept).tolist(), strict=True))
     floor = floor_seconds(menus)
-    sparse = frozenset(search.options)
+    sparse, unfused = frozenset(search.options), frozenset[str]()
     # Check the floor here: it is a lower bound only while all layers count as sparse.
     check_floor(search, menus, search.around(sparse), most_s)
     for _ in range(1 if search.in_planes else 2):
-        around = search.around(sparse)
+        around = search.around(sparse, unfused)
         budget = max(aim_s - around, 0.5 * (floor + most_s - around), floor)
         choice = dict(zip(search.options, allocate(menus, budget, most_kept).tolist(), strict=True))
-        sparse = sparse_layers(choice)
+        sparse, unfused = sparse_layers(choice), search.unfused(choice)
     return choice
 
 
 def _tried(search: ModelSearch, choice: dict[str, int]) -> _Round:
     tried = search.realise(choice)
-    seconds = search.total({name: t.seconds for name, t in tried.items()}, sparse_layers(choice))
+    own = {name: t.seconds for name, t in tried.items()}
+    seconds = search.total(own, sparse_layers(choice), search.unfused(choice))
     importance = sum(t.importance for t in tried.values())
     return _Round(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
 
 
 def _result(search: ModelSearch, best: _Round, dense_s: float) -> TargetResult:
     layers = tuple(_chosen(search, name, best) for name in search.options)
-    time = search.time({name: t.seconds for name, t in best.tried.items()}, sparse_layers(best.choice))
+    own = {name: t.seconds for name, t in best.tried.items()}
+    time = search.time(own, sparse_layers(best.choice), search.unfused(best.choice))
     total = sum(options[0].importance for options in search.options.values())
     weights = sum(options[0].kept for options in search.options.values())
     return TargetResult(

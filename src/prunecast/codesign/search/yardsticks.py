@@ -54,7 +54,8 @@ def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> Uni
     seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse}
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
     every = sum(options.importance[0] for options in search.options.values())
-    return UniformPoint(name, removed, search.total(seconds, sparse), float(kept / every))
+    whole_s = search.total(seconds, sparse, search.unfused(choice))
+    return UniformPoint(name, removed, whole_s, float(kept / every))
 
 
 def even_choice(search: ModelSearch, removed: float, patterns: str) -> dict[str, int]:

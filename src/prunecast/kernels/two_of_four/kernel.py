@@ -115,7 +115,7 @@ def _sparse_tensor_times(
 TWO_OF_FOUR = Kernel(
     name="2:4",
     in_torch=True,
-    gates_in_torch=False,
+    fuses_in_torch=False,
     meaning="two of every four weights are kept, this project's kernel for sparse tensor cores; always 50 %",
     takes=ElementMap,
     natural_pattern="2:4",

@@ -141,5 +141,5 @@ def _trace_document(forward: Forward) -> Row:
     return {
         "busy_us": trace.busy_us,
         "span_us": trace.span_us,
-        "kernels": [list(kernel) for kernel in trace.kernels],
+        "kernels": [list(row) for row in trace.rows()],
     }

@@ -99,9 +99,9 @@ def predict_case(
     sparse = {name: runner.run(plans[o.m, o.k]).seconds for name, o in products.items()}
     runner.stop()
     all_of_them = frozenset(products)
-    is_ungated = any(not KERNELS[plan.kernel].gates_in_torch for plan in plans.values())
-    ungated = all_of_them if is_ungated else frozenset()
-    whole = model_time(graph, gpu, sparse, sparse=all_of_them, ungated=ungated)
+    is_unfused = any(not KERNELS[plan.kernel].fuses_in_torch for plan in plans.values())
+    unfused = all_of_them if is_unfused else frozenset()
+    whole = model_time(graph, gpu, sparse, sparse=all_of_them, unfused=unfused)
     return ModelPrediction(model_time(graph, gpu, dense), whole)
 
 

@@ -124,6 +124,16 @@ class Trace(NamedTuple):
         )
         return {"busy_us": self.busy_us, "span_us": self.span_us, "kernels": kernels, "ends": ends}
 
+    def rows(self) -> list[tuple[str, float, float, float]]:
+        """Return each kernel's name, launches, us from begin to end, and us that it adds to the pass.
+
+        Launches overlap, so that the former do not add up. The last number is 0 if passes differ.
+        """
+        added: dict[str, float] = {}
+        for name, us, _ in self.ends:
+            added[name] = added.get(name, 0.0) + us
+        return [(*kernel, round(added.get(kernel.name, 0.0), 2)) for kernel in self.kernels]
+
 
 class _Event(NamedTuple):
     name: str

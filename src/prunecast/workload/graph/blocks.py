@@ -120,7 +120,8 @@ class Blocks:
             return self._elementwise(f"{layer}.gating", 2 * wide, wide, [both], kind="gated unit")
         up = self.product(f"{layer}.up", wide, hidden, after)
         if not self._shape.gated:
-            return self._elementwise(f"{layer}.activation", wide, wide, [up], kind="activation")
+            kind = "relu" if self._shape.relu else "activation"
+            return self._elementwise(f"{layer}.activation", wide, wide, [up], kind=kind)
         gate = self.product(f"{layer}.gate", wide, hidden, after)
         return self._elementwise(f"{layer}.gating", 2 * wide, wide, [gate, up], kind="gated unit")
 
@@ -197,11 +198,14 @@ class Blocks:
         return self._residual(f"{layer}.norm2", together, stream)
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
-        """Add the rotary embedding of queries and keys. With a cache, keys and values are also written into
-        it.
+        """Add norms of the heads of queries and keys, where a model has them, and their rotary embedding.
+
+        With a cache, keys and values are also written into it.
         """
         shape = self._shape
         width = shape.width + shape.key_width
+        if shape.head_norm:
+            after = [self._elementwise(f"{layer}.head_norm", width, width, after, kind="head norm")]
         turned = self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary")
         if self._run.cached:
             width = 2 * shape.key_width
@@ -221,7 +225,7 @@ class Blocks:
             head_width=head_width,
             is_causal=shape.causal,
             window=window,
-            has_mask=(run.padded or shape.position_bias) and not shape.causal,
+            has_mask=(run.padded and (run.is_decode or not shape.causal)) or shape.position_bias,
             masks_keys=run.padded and not shape.position_bias and not shape.causal,
         )
 
@@ -244,14 +248,14 @@ class Blocks:
 
     def position_bias(self, stream: str) -> None:
         """Add the biases of all pairs of positions, which the attention of every layer reads."""
-        pairs = self._shape.heads * self._run.tokens
-        self._elementwise("position_bias", 0, pairs, [stream], kind="position bias")
+        written, tokens = self._shape.heads * self._run.tokens, self._run.tokens
+        self._elementwise("position_bias", 0, written, [stream], columns=tokens, kind="position bias")
 
     def first_norm(self, stream: str) -> str:
         """Add the norm of the first layer's input, for architectures whose parts begin with their norm."""
         hidden = self._shape.hidden
         kind = "rms norm" if self._shape.rms_norm else "normalise"
-        return self._elementwise("norm0", hidden, hidden, [stream], kind=kind)
+        return self._elementwise("norm0", hidden, hidden, [stream], kind=kind, features=hidden)
 
     def _elementwise(
         self,
@@ -263,9 +267,11 @@ class Blocks:
         columns: int = 0,
         kind: str = "elementwise",
         experts: ExpertPart | None = None,
+        features: int = 0,
     ) -> str:
         n = columns or self._run.columns
-        return self._add(name, kind, after, elements_in=read * n, elements_out=written * n, experts=experts)
+        sizes = {"elements_in": read * n, "elements_out": written * n, "features": features}
+        return self._add(name, kind, after, experts=experts, **sizes)
 
     def _residual(self, name: str, branch: str, stream: str) -> str:
         """Add the residual add and its norm as one kernel.
@@ -282,6 +288,7 @@ class Blocks:
             elements_in=2 * each,
             elements_out=tensors * each,
             tensors_out=tensors,
+            features=self._shape.hidden,
         )
 
     def summed_over_gpus(self, name: str, elements: int) -> str:

@@ -13,12 +13,8 @@ from prunecast.workload.graph.convolutions import is_patches
 from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation, linear
 
 NORMS = ("normalise", "rms norm")
-EPILOGUES = {"activation": "gelu epilogue", "gated unit": "silu epilogue"}
+EPILOGUES = {"activation": "gelu epilogue", "relu": "relu epilogue", "gated unit": "silu epilogue"}
 """Kind of a kernel -> kind in the epilogue of the product before it."""
-BIAS_WRITES = 4
-"""Kernels of a compiled T5 that write the biases of positions for all sequences.
-
-Kind: measured, H200, trace of T5-large's encoder, attention prepared: 57 us for four of 32 Mi elements."""
 
 RESIDUAL_EPILOGUE_ELEMENTS = 6 << 20
 """Elements of C from which a compiled graph of torch does the residual add in the epilogue of the product.
@@ -48,12 +44,12 @@ def fold_first_norm(model: ModelGraph) -> ModelGraph:
 def fold_rotary(model: ModelGraph) -> ModelGraph:
     """Fold the rotary embedding and the cache update into attention, which reads q and k and writes k and v.
 
-    q, k, v -> rotary (-> cache) -> attention  becomes  q, k, v -> attention
+    q, k, v (-> head norm) -> rotary (-> cache) -> attention  becomes  q, k, v -> attention
     """
     into: dict[str, str] = {}
     for attention in (o for o in model if o.kind == "attention"):
         before = model.sources(attention.name)
-        while len(before) == 1 and before[0].kind in ("rotary", "cache"):
+        while len(before) == 1 and before[0].kind in ("head norm", "rotary", "cache"):
             into[before[0].name] = attention.name
             before = model.sources(before[0].name)
     return model.merged(into, {})
@@ -67,7 +63,7 @@ def fold_activations(model: ModelGraph) -> ModelGraph:
     into = {}
     for o in model:
         sources = model.sources(o.name)
-        if o.kind == "activation" and len(sources) == 1 and sources[0].kind == "gemm":
+        if o.kind in ("activation", "relu") and len(sources) == 1 and sources[0].kind == "gemm":
             into[o.name] = sources[0].name
     return model.merged(into, {})
 
@@ -85,16 +81,17 @@ def look_for_infinities(model: ModelGraph) -> ModelGraph:
     """Let a T5 model search each residual sum in half precision for infinities before it clamps the sum.
 
     A kernel before the norm writes the sum and searches it, and a second one combines the results of all
-    thread blocks. The biases of positions are written `BIAS_WRITES` times.
+    thread blocks. The biases of positions are written once for each layer.
 
     norm (adds)  becomes  sum and search, combination, norm
     """
     if all(o.kind != "position bias" for o in model):
         return model
+    layers = sum(o.copies for o in model if o.attention is not None)
 
     def searched(o: Operation) -> Operation:
         if o.kind == "position bias":
-            return o.with_extra_moves(Moved(copied=(BIAS_WRITES - 1) * o.elements_out))
+            return o.with_extra_moves(Moved(copied=(layers - 1) * o.elements_out))
         if o.kind not in NORMS or len(model.sources(o.name)) < 2:
             return o
         return o.with_extra_moves(Moved(copied=2 * (o.elements_out // o.tensors_out)), Moved(copied=1))
@@ -138,11 +135,13 @@ def _joined(model: ModelGraph, parts: Collection[str], joint: str) -> ModelGraph
     return model.merged(into, operations)
 
 
-def mark_sparse(model: ModelGraph, sparse: Collection[str], ungated: Collection[str] = ()) -> ModelGraph:
-    """Mark the products that a sparse kernel runs; `ungated` ones run in a kernel without gated units."""
+def mark_sparse(model: ModelGraph, sparse: Collection[str], unfused: Collection[str] = ()) -> ModelGraph:
+    """Mark the products that a sparse kernel runs; `unfused` ones run in a kernel whose epilogue has neither
+    gated units nor residual adds.
+    """
     return model.changed(
         lambda o: (
-            replace(o, is_sparse=True, gates=o.name not in ungated)
+            replace(o, is_sparse=True, fuses=o.name not in unfused)
             if o.kind == "gemm" and o.name in sparse
             else o
         )
@@ -164,7 +163,7 @@ def fuse_activations(model: ModelGraph) -> ModelGraph:
         (maker,) = model.sources(o.name)
         readers = model.readers(o.name)
         is_between = maker.is_sparse and any(reader.is_sparse for reader in readers)
-        if not is_between or (o.kind == "gated unit" and not maker.gates):
+        if not is_between or (o.kind == "gated unit" and not maker.fuses):
             return o
         return replace(o, kind=EPILOGUES[o.kind])
 
@@ -175,10 +174,12 @@ def may_be_epilogue(model: ModelGraph, o: Operation) -> bool:
     """Return whether an activation can be the epilogue of the product before it.
 
     A stacked product of gate and up from a file has separate tiles for each, so that its gated unit stays a
-    kernel.
+    kernel. A ReLU after a convolution is fused where images are laid out, see `convolutions.py`.
     """
     products = model.sources(o.name)
-    return o.kind in EPILOGUES and len(products) == 1 and not products[0].members
+    if o.kind not in EPILOGUES or len(products) != 1 or products[0].members:
+        return False
+    return o.kind != "relu" or (products[0].kind == "gemm" and products[0].convolution is None)
 
 
 def add_residuals(model: ModelGraph) -> ModelGraph:
@@ -219,11 +220,14 @@ def rotated_in_place(model: ModelGraph, o: Operation) -> Operation:
 
 
 def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
-    """Return the norms that add the output of a product to the residual, if the output is large."""
+    """Return the norms that add the output of a product to the residual, if the output is large and the
+    product's kernel can add.
+    """
     return [
         each
         for each in model.readers(o.name)
-        if each.kind in NORMS
+        if o.fuses
+        and each.kind in NORMS
         and each.elements_out // each.tensors_out >= RESIDUAL_EPILOGUE_ELEMENTS
         and each.elements_in > each.elements_out // each.tensors_out
     ]

@@ -21,15 +21,15 @@ experts have no form in torch."""
 KINDS = (
     *("input", "gemm", "attention", "normalise", "elementwise", "pool", "depthwise", "unknown"),
     *COLLECTIVES,
-    *("rms norm", "activation", "gated unit", "rotary", "cache", "relu", "position bias"),
+    *("rms norm", "activation", "gated unit", "head norm", "rotary", "cache", "relu", "position bias"),
     *("patches", "convolution", "transpose", "quantise", "rotary in place"),
     *EXPERT_KINDS,
     *("transpose epilogue", "gelu epilogue", "silu epilogue", "relu epilogue"),
 )
 """Kinds of operations. `gemm` multiplies with a weight matrix; `depthwise` is a convolution in groups, which
 no sparse kernel runs; `unknown` is costed as memory traffic. The kinds after `COLLECTIVES` are fused or timed
-separately by runtimes; `relu` is a bias and ReLU after a convolution, and `position bias` the numbers that
-attention adds to the scores of all pairs of positions. The kinds after `position bias` are produced by
+separately by runtimes; `relu` is a ReLU, after a convolution with its bias, and `position bias` the numbers
+that attention adds to the scores of all pairs of positions. The kinds after `position bias` are produced by
 rewrites: `patches` and `convolution` are convolutions before the layers of a transformer, without and with
 overlap, which no sparse kernel runs, `transpose` is a change of layout, `quantise` writes a tensor in fp8,
 `rotary in place` overwrites queries and keys, and the others are work in the epilogue of the product before
@@ -95,11 +95,12 @@ class Operation:
     idle : how many of them a pass skips, on average: experts without a token
     tensors_out : number of equal tensors in `elements_out`; a reader reads one of them
     layout : one of `LAYOUTS`, or None if both are accepted
+    features : elements of a token that a norm normalises together; 0 if they are not known
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
     extra_moves : extra elements that it moves, which rewrites add
     experts : the part of a fused layer of experts that it is; None outside of experts
     is_sparse : a sparse kernel runs the product
-    gates : its kernel supports a gated unit as epilogue
+    fuses : its kernel has gated units and residual adds in its epilogue
     in_fp8 : the product reads X (tokens, K) in fp8, see `transposes.quantise_inputs`
     gpus : GPUs whose tensors a collective combines
 
@@ -124,11 +125,12 @@ class Operation:
     idle: float = 0
     tensors_out: int = 1
     layout: str | None = None
+    features: int = 0
     members: tuple[Member, ...] = ()
     extra_moves: tuple[Moved, ...] = ()
     experts: ExpertPart | None = None
     is_sparse: bool = False
-    gates: bool = True
+    fuses: bool = True
     in_fp8: bool = False
     gpus: int = 1
 

@@ -89,7 +89,7 @@ def model_time(
     product_seconds: Mapping[str, float],
     *,
     sparse: frozenset[str] = frozenset(),
-    ungated: frozenset[str] = frozenset(),
+    unfused: frozenset[str] = frozenset(),
     launch: str = "graph",
     dtype: str = "fp16",
     state: str = "burst",
@@ -100,7 +100,7 @@ def model_time(
     ----------
     product_seconds : seconds of every product of the graph, of all copies that run, launches included
     sparse : products that run a sparse kernel and need feature-major tensors
-    ungated : those of `sparse` after which torch runs a gated unit as a separate kernel
+    unfused : those of `sparse` after which torch runs a gated unit or a residual add as a separate kernel
     launch : `graph` or `stream`, which selects the launch floor of the other operations
     dtype, state : of dense experts, between whose grouped launches are operations of the same call; in torch
         X of products in fp8 is quantised
@@ -114,7 +114,7 @@ def model_time(
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
     launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
     runtime = RUNTIMES[model.runtime]
-    launched = with_sparse(model, sparse, ungated, dtype=dtype)
+    launched = with_sparse(model, sparse, unfused, dtype=dtype)
     seconds, turning, changed = {}, {}, []
     fused = {
         **product_seconds,
@@ -237,8 +237,10 @@ class PassTimes(NamedTuple):
     dtype: str = "fp16"
     state: str = "burst"
 
-    def times(self, seconds: Mapping[str, float], sparse: frozenset[str]) -> list[tuple[float, ModelTime]]:
-        """Return the share and the time of each pass.
+    def times(
+        self, seconds: Mapping[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
+    ) -> list[tuple[float, ModelTime]]:
+        """Return the share and the time of each pass, see `model_time`.
 
         The given seconds of a product are for all passes together. They are divided among the passes that
         contain it, in proportion to their shares.
@@ -256,6 +258,7 @@ class PassTimes(NamedTuple):
                     self.gpu,
                     {name: seconds[name] / shares[name] for name in graph.products},
                     sparse=sparse & graph.products.keys(),
+                    unfused=unfused & graph.products.keys(),
                     launch=self.launch,
                     dtype=self.dtype,
                     state=self.state,

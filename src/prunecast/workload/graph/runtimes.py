@@ -77,19 +77,19 @@ def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> Model
 def with_sparse(
     model: ModelGraph,
     sparse: frozenset[str],
-    ungated: frozenset[str] = frozenset(),
+    unfused: frozenset[str] = frozenset(),
     *,
     dtype: str = "fp16",
 ) -> ModelGraph:
-    """Return the launches of a pass with some products sparse, `ungated` ones in a kernel without gated
-    units.
+    """Return the launches of a pass with some products sparse, `unfused` ones in a kernel whose epilogue has
+    no gated units and no residual adds.
     """
     runtime = RUNTIMES[model.runtime]
     is_quantised = dtype == "fp8" and runtime.quantises
     if is_quantised:
         model = transposes.mark_fp8(model)
     if sparse:
-        model = fusions.mark_sparse(model, sparse, ungated)
+        model = fusions.mark_sparse(model, sparse, unfused)
         for rewrite in runtime.sparse_rewrites:
             model = rewrite(model)
     return transposes.quantise_inputs(model) if is_quantised else model
@@ -155,6 +155,7 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "rms norm": Moving("rms_norm_s", "rms_norm_share"),
     "activation": Moving("activation_s", "activation_share"),
     "gated unit": Moving("gated_s", "gated_share"),
+    "head norm": Moving("layer_norm_s", "head_norm_share"),
     "rotary": Moving("rotary_s", "rotary_share"),
     "cache": Moving("cache_s", "transpose_share"),
     "transpose": Moving("transpose_s", "transpose_share"),
@@ -170,6 +171,10 @@ TORCH_MOVING: Mapping[str, Moving] = {
 }
 STRIDED_NORM = Moving("layer_norm_s", "strided_norm_share")
 """Keys of a norm that reads a feature-major residual stream."""
+LOOPED_FEATURES = 1024
+"""Features above which a norm loops over them. Kind: definition, persistent reductions of torch 2.11."""
+LOOP_FEATURES = 2048
+"""Features of a step of this loop, some of which may be empty. Kind: as compiled by torch 2.11."""
 OVERLAPPED = ("transpose", "quantise", "rotary in place", *EXPERT_KINDS)
 """Kinds whose launch overlaps with the one before, so that there is no gap between them."""
 EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
@@ -211,11 +216,31 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     if o.kind not in TORCH_MOVING:
         return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, start_s=gpu.graph_launch_s).seconds(gpu)
     is_strided = o.kind == "normalise" and o.layout == "features"
+    if o.kind == "normalise" and o.features > LOOPED_FEATURES and not is_strided:
+        return costs["gap_s"] + _looped_norm(o, costs, gpu).seconds(gpu)
     entry = STRIDED_NORM if is_strided else TORCH_MOVING[o.kind]
     kernel = MemoryPass(
         copied_bytes=moved * ELEMENT_BYTES, start_s=costs[entry.start], copy_share=costs[entry.share]
     )
     return kernel.seconds(gpu) + (0.0 if o.kind in OVERLAPPED else costs["gap_s"])
+
+
+def _looped_norm(o: Operation, costs: Costs, gpu: GpuSpec) -> MemoryPass:
+    """Return a LayerNorm of more features than a block holds.
+
+    t = start + padded elements * clk / (SMs * clock) + (moved - read once) / rate
+
+    A first loop computes mean and variance by Welford's updates, which bound it; a second one reads and
+    writes.
+    """
+    each = o.elements_out // o.tensors_out
+    padded = each // o.features * -(-o.features // LOOP_FEATURES) * LOOP_FEATURES
+    updating_s = padded * costs["looped_norm_clk"] / gpu.sm_count / gpu.clock_burst_hz[0]
+    return MemoryPass(
+        copied_bytes=(torch_elements(o, costs) - each) * ELEMENT_BYTES,
+        start_s=costs["layer_norm_s"] + updating_s,
+        copy_share=costs["looped_norm_share"],
+    )
 
 
 def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:

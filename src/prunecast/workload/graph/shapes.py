@@ -43,7 +43,8 @@ class Pass(NamedTuple):
     """GPUs that share each product (tensor parallelism), see `Transformer.share`."""
     padded: bool = False
     """Whether sequences are padded on the right to `tokens`, which are all computed. Attention of encoders
-    then reads a mask; causal attention needs none, see `prunecast.torch.prepare_attention`."""
+    then reads a mask; causal attention needs none, see `prunecast.torch.prepare_attention`. In a decode the
+    cache is padded: a static one, all of whose tokens are read under a mask."""
 
     @property
     def columns(self) -> int:
@@ -61,7 +62,7 @@ class Pass(NamedTuple):
             return "1 image" if self.batch == 1 else f"{self.batch} images"
         sequences = "1 sequence" if self.batch == 1 else f"{self.batch} sequences"
         if self.is_decode:
-            return f"next token of {sequences}, {self.cached} cached tokens each"
+            return f"next token of {sequences}, {self.cached} cached tokens each{', padded' * self.padded}"
         text = f"{sequences} of {self.tokens} token{'s' if self.tokens > 1 else ''}{', padded' * self.padded}"
         return f"{text} after {self.cached} cached ones" if self.cached else text
 
@@ -103,7 +104,7 @@ def _pass(part: str) -> Pass:
     if match["kind"] == "prefill":
         return Pass(batch, count, all_logits=False, share=share, label=label, padded=padded)
     if match["kind"] == "decode":
-        return Pass(count, 1, cached, all_logits=False, share=share, label=label)
+        return Pass(count, 1, cached, all_logits=False, share=share, label=label, padded=padded)
     sequences, tokens = (count, SEQUENCE) if match["batch"] is None else (batch, count)
     return Pass(sequences, tokens, share=share, label=label, padded=padded)
 
@@ -111,10 +112,7 @@ def _pass(part: str) -> Pass:
 def _takes(match: re.Match[str]) -> bool:
     """Return whether a kind has exactly the numbers that it needs."""
     is_decode = match["kind"] == "decode"
-    may_pad = match["padded"] is None or not is_decode
-    return (
-        may_pad and (match["batch"] is None or not is_decode) and (match["cached"] is not None) == is_decode
-    )
+    return (match["batch"] is None or not is_decode) and (match["cached"] is not None) == is_decode
 
 
 class LayerSizes(NamedTuple):
@@ -151,6 +149,8 @@ class Transformer:
     norm_first : a part begins with its norm, so that later parts need the sum as well as the norm (pre-norm);
         else they need only the norm (post-norm)
     position_bias : attention adds a number for each pair of positions to the scores, as a tensor (T5)
+    head_norm : a norm of each head of queries and keys before the rotary embedding (Qwen 3)
+    relu : the activation is ReLU, else GELU
     causal : a token attends only to those before it
     window : number of preceding tokens that it attends to, except in every `global_every`-th layer; 0 for all
     patch : side in pixels of an image's patch, which is a token; 0 for text
@@ -186,6 +186,8 @@ class Transformer:
     fused_gate: bool = False
     norm_first: bool = True
     position_bias: bool = False
+    head_norm: bool = False
+    relu: bool = False
     causal: bool = True
     window: int = 0
     global_every: int = 0

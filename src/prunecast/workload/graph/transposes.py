@@ -40,7 +40,10 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
         maker = next(iter(model.sources(name)), None)
         if maker is None:  # a matrix outside of the graph, such as a pooler
             continue
-        if maker.kind in (*TRANSPOSES, *EPILOGUES.values()) or reader.n == 1 or reader.in_fp8:
+        if reader.n == 1 or reader.in_fp8:
+            continue
+        is_of_planes = maker.kind == "relu epilogue" and maker.name in planes
+        if maker.kind in (*TRANSPOSES, *EPILOGUES.values()) and not is_of_planes:
             continue
         if maker.name in planes and reader.convolution is not None:
             continue
