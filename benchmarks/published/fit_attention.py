@@ -321,8 +321,10 @@ def _scores(shape: Attention) -> float:
 
 
 def write_costs(tables: Sequence[Rows], costs: Fitted) -> None:
-    """Write the table of costs."""
-    with (LIBRARIES / "tables/attention_costs.csv").open("w", encoding="utf-8", newline="") as file:
+    """Write the table of costs. Kernels that are not fitted here keep their rows."""
+    path = LIBRARIES / "tables/attention_costs.csv"
+    others = [row for row in rows_in(path) if row["kernel"] not in {rows.group.kernel for rows in tables}]
+    with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["kernel", "phases", "sm", "instruction", *COSTS, "fit_rows", "date", "kind", "source"])
         for rows in tables:
@@ -332,6 +334,7 @@ def write_costs(tables: Sequence[Rows], costs: Fitted) -> None:
             instruction = "mma" if own["is_mma"] else "warpgroup"
             last = [int(rows.fit.sum()), today(), "fitted", f"{rows.source}, {rows.gpu.name}"]
             out.writerow([*first, instruction, *numbers, *last])
+        out.writerows(row.values() for row in others)
 
 
 def write_bounds(tables: Sequence[Rows], costs: Fitted, ratios: Mapping[str, list[Numbers]]) -> None:
