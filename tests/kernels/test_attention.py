@@ -261,7 +261,7 @@ def test_what_is_no_attention_is_one_line(changes: dict[str, int], message: str)
 def test_rows_say_where_they_come_from(name: str) -> None:
     for row in table(name):
         assert row["source"]
-        assert row["kind"] in ("vendor", "guess", "fitted")
+        assert row["kind"] in ("vendor", "guess", "fitted", "definition")
         assert datetime.date.fromisoformat(row["date"])
 
 
