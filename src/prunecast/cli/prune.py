@@ -62,13 +62,14 @@ def prune(
         ),
     ] = 1,
     even: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--even",
-            help="With a time: one pattern family and one share in every layer, which lost less accuracy in "
-            "our study than shares by importance.",
+            "--even/--uneven",
+            show_default="even without --calibrate, where that removes about as much",
+            help="With a time: one pattern family and nearly one share in every layer, which lost less "
+            "accuracy in our study than shares by importance.",
         ),
-    ] = False,
+    ] = None,
     scope: opt.Scope = "layer",
     form: opt.PrintForm,
 ) -> None:
@@ -93,7 +94,7 @@ def prune(
             raise BadInput(f"--scope {scope} and a time exclude each other: all layers compete for the time")
         _prune_to_target(weights, output, budget, sparsity, to, solutions, even=even)
         return
-    if even:
+    if even is not None:
         raise BadInput("--even needs a latency budget: give --latency or --speedup too")
     if output is None:
         raise BadInput("wanted -o FOLDER for the pruned weights, or a time: --latency or --speedup")
@@ -186,7 +187,7 @@ def _prune_to_target(
     to: Destination,
     solutions: int,
     *,
-    even: bool,
+    even: bool | None,
 ) -> None:
     """Search, write and show."""
     from prunecast.cli.progress import ProgressLines
@@ -278,7 +279,7 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
 
 def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
     """Yield what is not pruning's gain, and what one share in every layer would give."""
-    from prunecast.codesign.search.prune_model import ONE_SHARE
+    from prunecast.codesign.search.targets import ONE_SHARE
     from prunecast.codesign.search.yardsticks import OTHER_KERNEL
 
     result, unpruned_s = pruned.result, pruned.unpruned_seconds
@@ -292,7 +293,9 @@ def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
             for one in pruned.uniform
         )
         yield f"Uniform (closed form): {points}."
-    if pruned.offered != ONE_SHARE:
+    if pruned.offered == ONE_SHARE:
+        yield "Layers lose nearly one share each; with --uneven they compete by importance."
+    else:
         study = "layers of one share (--even) lost less in docs/studies/language.md"
         yield f"Importance is not accuracy: {study}."
 

@@ -14,8 +14,8 @@ from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.removals import best_smaller_model
-from prunecast.codesign.search.solutions import Solution, different_solutions, numbered_folders
-from prunecast.codesign.search.target import prune_evenly, prune_to_targets
+from prunecast.codesign.search.solutions import different_solutions, numbered_folders
+from prunecast.codesign.search.target import evenly_if_close, prune_evenly, prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.search.yardsticks import UniformPoint, uniform_points, unpruned_seconds
 from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
@@ -43,8 +43,6 @@ from prunecast.workload.workload import calibrated
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ONE_SHARE = "one share in every layer"
-"""Restriction of the options of layers with `even`."""
 TORCH_FAMILIES = ("atp", "guided", "2:4", "tvw")
 """Families that are fast in `prunecast.torch`. C is token-major there, so that shuffled rows (`shuffled`) are
 stored one element at a time: a product of such tiles needs 7 times as long (MiniLM, H200, 2026-11-23)."""
@@ -200,7 +198,7 @@ def prune_model(
     gpu: str | GpuSpec,
     out: str | Path | None = None,
     solutions: int = 1,
-    even: bool = False,
+    even: bool | None = None,
     remove: Sequence[str] = (),
     **options: Any,
 ) -> PrunedModel:
@@ -214,8 +212,8 @@ def prune_model(
     targets : constraints on the model
     out : a folder, created if it does not exist; None writes nothing
     solutions : number of different solutions to look for; the second is written to `out`-2, and so on
-    even : one pattern family and one share in every layer, see `target.prune_evenly`; False for shares by
-        importance
+    even : one pattern family and nearly one share in every layer, see `target.prune_evenly`; False for shares
+        by importance; None for one share without `calibrate`, see `target.evenly_if_close`
     remove : parts of the model that may be removed (`widths`), or are removed (`heads:0.5`), see
         `removals.best_smaller_model`. Targets and results are relative to the whole model
     weights, gpu, options : as of `search_of`
@@ -229,7 +227,8 @@ def prune_model(
         raise BadInput(f"solutions must be at least 1, got {solutions}")
     if even and solutions > 1:
         raise BadInput(f"even has one solution, got solutions {solutions}")
-    prune = prune_evenly if even else prune_to_targets
+    by_importance = even is False or (even is None and options.get("calibrate") is not None)
+    prune = prune_to_targets if by_importance else prune_evenly if even else evenly_if_close
     folders: Sequence[Path | None] = [None] * solutions
     if out is not None:
         folders = numbered_folders(Path(out), solutions)
@@ -240,11 +239,7 @@ def prune_model(
     if out is not None:
         check_layer_names(search.workload.layers)
     search.prepare()
-    solved = (
-        [Solution(ONE_SHARE, prune_evenly(search, targets))]
-        if even
-        else different_solutions(search, targets, solutions)
-    )
+    solved = different_solutions(search, targets, solutions, prune)
     found = [
         PrunedModel.of(search, one.result, targets, folder, one.offered).with_yardsticks(search)
         for folder, one in zip(folders, solved, strict=False)
@@ -276,7 +271,9 @@ def _without_parts(
     )
     (folder,) = folders
     removed = tuple(best.weights.rows()) if isinstance(best.weights, Removed) else ()
-    pruned = replace(PrunedModel.of(best.search, best.result, targets, folder), removed=removed)
+    pruned = replace(
+        PrunedModel.of(best.search, best.result, targets, folder, best.result.offered), removed=removed
+    )
     if folder is not None:
         check_layer_names(best.search.workload.layers)
         with folder_aside(folder, last=RECIPE) as unfinished:

@@ -5,6 +5,7 @@ approximates accuracy, and a team may have kernels for, or confidence in, only s
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from prunecast.errors import BadInput
 DIFFERENT = 0.1
 """Share of layers with another pattern or kernel from which two solutions count as different."""
 OFFERS = {
+    "everything": (".*", 0.0),
     "2:4 alone": ("2:4", 0.0),
     "tiles alone": ("atp.*", 0.0),
     "equal tiles of 64 rows": ("atp:64", 0.0),
@@ -45,15 +47,23 @@ class Solution(NamedTuple):
     result: TargetResult
 
 
-def different_solutions(search: ModelSearch, targets: Targets, most: int) -> list[Solution]:
-    """Return up to `most` different solutions: the unrestricted one, then others by retained importance.
+def different_solutions(
+    search: ModelSearch,
+    targets: Targets,
+    most: int,
+    prune: Callable[[ModelSearch, Targets], TargetResult] = prune_to_targets,
+) -> list[Solution]:
+    """Return up to `most` different solutions: that of `prune`, then others by retained importance.
 
     Raises
     ------
     BadInput : the targets cannot be met even without restrictions
     """
-    found = [Solution("everything", prune_to_targets(search, targets))]
+    first = prune(search, targets)
+    found = [Solution(first.offered, first)]
     for offered, (patterns, least_kept) in OFFERS.items() if most > 1 else ():
+        if offered == found[0].offered:
+            continue
         some = {}
         for name, options in search.options.items():
             allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)  # noqa: B023

@@ -11,6 +11,9 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.workload.graph import ModelTime
 from prunecast.workload.memory import PassMemory
 
+ONE_SHARE = "one share in every layer"
+"""Name of the solution with one pattern family and one share."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
@@ -164,6 +167,7 @@ class TargetResult:
         are sums over layers
     retained_importance, sparsity : over all layers that may be pruned
     gpu_bytes : memory of the GPU
+    is_even : one pattern family and one share in every layer
     dense_memory, memory : GPU memory of each pass with a known graph, before and after pruning
     front : points of the Pareto front
     """
@@ -176,6 +180,7 @@ class TargetResult:
     sparsity: float
     front: tuple[FrontPoint, ...]
     gpu_bytes: float = 0.0
+    is_even: bool = False
     dense_memory: tuple[PassMemory, ...] = ()
     memory: tuple[PassMemory, ...] = ()
 
@@ -193,6 +198,11 @@ class TargetResult:
             "layers": [row for layer in self.layers for row in layer.rows()],
             "front": [point._asdict() for point in self.front],
         }
+
+    @property
+    def offered(self) -> str:
+        """Name of the choice between layers of one share and layers that compete by importance."""
+        return ONE_SHARE if self.is_even else "everything"
 
     @property
     def speedup(self) -> float:

@@ -16,7 +16,8 @@ from prunecast.codesign.search.options import Options, kernels_of_passes
 from prunecast.codesign.search.targets import ChosenLayer, TargetResult
 from prunecast.patterns import parse_pattern
 
-SHARES = np.round(np.arange(0.05, 0.951, 0.05), 2)
+STEP = 0.05
+SHARES = np.round(np.arange(STEP, 0.951, STEP), 2)
 """Removed shares that are tried for tiles, the least first. Kind: choice."""
 NEAR = 0.03
 """Difference of shares up to which an option of a layer counts as that share. Kind: choice, half a step of
