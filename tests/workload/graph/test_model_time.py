@@ -78,10 +78,12 @@ def test_attention_is_nearly_as_fast_as_the_fastest_published(width: int) -> Non
 
 
 def test_attention_of_bert_is_about_as_fast_as_measured() -> None:
-    """Torch needed 24.5 us on an H200 (benchmarks/measured, 2026-11-21), the kernel of engines more."""
+    """In passes of torch on an H200 the kernel takes 19.0 us, its fill 0.8 and their gaps 1.0
+    (h200-sxm-promises-2026-11-28.json, 8 x 512). Alone it took 24.5 (2026-11-21), the kernel of engines more.
+    """
     mixing = load_model_graph("bert-base")["layer.0.attention"]
     assert 24.5e-6 < engine_seconds(mixing, GPU, launch_s=GPU.graph_launch_s) < 1.5 * 24.5e-6
-    assert torch_seconds(mixing, GPU, launch_s=GPU.graph_launch_s) == pytest.approx(24.5e-6, rel=0.12)
+    assert torch_seconds(mixing, GPU, launch_s=GPU.graph_launch_s) == pytest.approx(20.8e-6, rel=0.12)
 
 
 def test_every_kind_is_in_the_sum() -> None:
