@@ -35,10 +35,15 @@ NEAR = 1.12
 estimate over all configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over
 those of small-n (2026-11-22)."""
 
-NEAR_GUESSED = 1.6
-"""Value of `NEAR` for kernels if most of their costs are guesses. Kind: choice, with 1.12 STSpMM loses up to
-11 % on five uneven maps on V100, T4 and A100 (closed form, 2026-11-23), and other kernels up to 43 % on 10
-random layers (`balanced` on an A100, 2026-11-28)."""
+NEAR_COARSE = 1.6
+"""Value of `NEAR` for kernels if most of their costs are guesses, and for short launches. Kind: choice, with
+1.12 STSpMM loses up to 11 % on five uneven maps on V100, T4 and A100 (closed form, 2026-11-23), other kernels
+up to 43 % on 10 random layers (`balanced` on an A100, 2026-11-28), and small-n and `balanced` up to 16 % on
+30 random layers each on H200 and H100, all of them short (2026-11-28)."""
+
+SHORT_S = 1e-5
+"""Roofline seconds below which a launch is short: it is mostly latencies, of which the roofline knows little.
+Kind: choice, in the study of `NEAR_COARSE` no launch of more than 5.1 us lost 2 %."""
 
 TIE = 1.025
 """Estimates up to this many times the least count as a tie, and the plan that uses nearly all SMs wins. The
@@ -64,7 +69,7 @@ SHORT_STEPS = 6.0
 that they were chosen by have 1 to 6."""
 
 MOSTLY = 0.5
-"""Fraction of guesses among a kernel's costs above which `NEAR_GUESSED` applies."""
+"""Fraction of guesses among a kernel's costs above which `NEAR_COARSE` applies."""
 SEARCHED = 2
 """Maximum number of configs planned per product in loops over many products."""
 
@@ -321,7 +326,6 @@ def _near_plans(
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = product.roofline_seconds(configs)
     guessed = product.kernel.guessed_costs(product.gpu) > MOSTLY
-    near = NEAR_GUESSED if guessed and most is None else NEAR
     plans: list[_Near] = []
     tried, limit = 0, math.inf
     for i in sorted(range(len(configs)), key=seconds.__getitem__):
@@ -331,7 +335,10 @@ def _near_plans(
         if fitting:
             plans += fitting
             # The first config that fits has the best roofline time of those that do
-            tried, limit = tried + 1, min(limit, near * seconds[i])
+            if not tried:
+                coarse = most is None and (guessed or seconds[i] < SHORT_S)
+                limit = (NEAR_COARSE if coarse else NEAR) * seconds[i]
+            tried += 1
     if not plans:
         raise PlanDoesNotFit(
             f"{product.kernel.name}: no config of the kernel fits on an SM of {product.gpu.name}"

@@ -173,6 +173,15 @@ def test_every_chunk_comes_from_dram() -> None:
     assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(16))
 
 
+@pytest.mark.parametrize(("k", "chunks", "columns"), [(128, 2, 64), (64, 2, 32), (256, 2, 128), (100, 3, 32)])
+def test_short_rows_have_a_step_for_every_chunk(k: int, chunks: int, columns: int) -> None:
+    """A lane may have more chunks of four elements than K has steps of 128: 6 of 8 columns are two chunks."""
+    layout = VectorLayout(8, 8, chunks)
+    assert layout.step_columns(k) == columns
+    (worker,) = vector_programs(layout, k, 1, "fp16")
+    assert sorted(i.ahead for i in worker.begin if i.op is Op.LOAD_A) == list(range(chunks))
+
+
 def test_what_stands_between_the_wait_and_the_first_read_of_b() -> None:
     """55 instructions, compiled for sm_90; 40 of them are for the integer unit, which takes half a warp."""
     begin = vector_programs(VectorLayout(32, 64, 2), 2048, 1, "fp16")[0].begin

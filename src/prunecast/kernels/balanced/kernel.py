@@ -163,7 +163,7 @@ def _check_fit(resources: BlockResources, gpu: GpuSpec) -> None:
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _BalancedConfig) -> KernelPlan:
     """Return the plan for one token."""
     vector, rows = vector_layout(elements), config.rows // WARPS
-    shape = BlockShape(config.rows, 1, 128)
+    shape = BlockShape(config.rows, 1, vector.step_columns(elements.k))
     resources = BlockResources(32 * WARPS, MOST_REGISTERS, 128 * (vector.places + 1))
     _check_fit(resources, gpu)
     blocks = -(-elements.m // (rows * WARPS))

@@ -106,6 +106,18 @@ class VectorLayout(NamedTuple):
     chunks: int
     """Number of groups of four elements of a lane in every row, padding included."""
 
+    def step_columns(self, k: int) -> int:
+        """Return the columns of a k-step: 128, or fewer if `k` columns have fewer such steps than a lane has
+        chunks.
+
+        A chunk is modelled as the weights of a step. If two chunks shared a step, the simulator would find
+        the second one in L2. A step has at least 16 columns.
+        """
+        columns = 128
+        while columns > 16 and -(-k // columns) < self.chunks:
+            columns //= 2
+        return columns
+
 
 def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLayout:
     """Return the layout of `elements`; columns become dense until no row has more than `rest`

@@ -97,16 +97,16 @@ def vector_programs(
 ) -> tuple[WarpProgram, ...]:
     """Return the program of sixteen warps of `rows` rows each; B is spread over the banks once.
 
-    Weights are loaded directly into registers. A step is 128 columns of A, of which the rows of a warp keep a
-    fraction. All waits are before the first step: first for B, then for the weights that are not prefetched
-    at the beginning.
+    Weights are loaded directly into registers. A step is `VectorLayout.step_columns` of A, of which the rows
+    of a warp keep a fraction. All waits are before the first step: first for B, then for the weights that are
+    not prefetched at the beginning.
 
     Parameters
     ----------
     blocks : number of blocks of the launch, all of which read the same B at once
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
-    steps = max(-(-k // 128), 1)
+    steps = max(-(-k // layout.step_columns(k)), 1)
     chunk = 32 * 4 * rows * (element + index)
     # Chunks of a round that are prefetched: `AHEAD` of `kernels/balanced/cuda/vector.cu`
     ahead = min(2 if rows * (3 + index) > 14 else 3, layout.chunks)
