@@ -1,18 +1,20 @@
 """Kernels: their planners, warp programs, CUDA sources and operators.
 
-A planner converts a layout (tiles or elements that a pattern keeps), a number of tokens and a GPU into a
-`KernelPlan`: work items, block shape, registers, shared memory and warp programs. Predicting the time of a
-plan is the task of `prunecast.simulator` and `prunecast.models`. Only `device` and the folders `cuda` need a
-GPU.
+A planner converts a tile map or element map (the weights that a pattern keeps), a number of tokens and a GPU
+into a `KernelPlan`: work items, block shape, registers, shared memory and warp programs.
+`prunecast.simulator` and `prunecast.models` predict the time of a plan. Only `device` and the folders `cuda`
+need a GPU.
 
 This package imports `prunecast.patterns` and `prunecast.hardware`; all packages that predict times import it.
 
-`compile` compiles a plan and loads it on the GPU; it imports what it needs when it is called.
+`compile` compiles a plan and loads it on the GPU. It imports CuPy and the operator class of the kernel only
+when it is called.
 
-Read first: `kernel.py` (the record of a kernel), then `tile/tile_plan.py`, the shortest planner. Every kernel
-is a folder with its record: `tile` has three kernels that share their CUDA sources, `two_of_four`, `small_n`
-and `balanced` have one each, and `libraries` has those of cuBLAS and cuSPARSE. `device` contains the code
-that all operators share. A new kernel is a folder and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
+Read first: `kernel.py`, whose class `Kernel` is the record that describes a kernel, then `tile/tile_plan.py`,
+the shortest planner. Every kernel has a folder that contains its record. `tile` has three kernels that share
+their CUDA sources; `two_of_four`, `small_n` and `balanced` have one each; `libraries` has those of cuBLAS,
+cuSPARSE and cuSPARSELt. `device` contains the code that all operators share. To add a kernel, add a folder
+and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
 """
 
 from prunecast.kernels.balanced.kernel import plan_balanced

@@ -16,18 +16,19 @@ from prunecast.plan.kernel_plan import KernelPlan
 
 
 class Operator(Protocol):
-    """A pruned layer on one device. An operator must not run on two streams at once."""
+    """A pruned layer on one device, called with B to compute C. It must not run on two streams at once."""
 
     plan: KernelPlan
     clock: Any
-    """Device array of four uint64, written by every launch: cycles and nanoseconds at its start and end on
-    one SM."""
+    """Device array of four uint64 that every launch overwrites: SM cycles and nanoseconds at its start, then
+    the same at its end, read on one SM."""
 
     def __call__(self, b: Any, out: Any = None) -> Any:
-        """Return C (M, N) for B (K, N), both row-major: CuPy arrays, or torch tensors that are not copied.
+        """Return C (M, N) for B (K, N), both row-major: CuPy arrays, or torch tensors, which are used without
+        conversion.
 
         The launch is enqueued on the current stream of the framework of `b`. If `out` is given, C is written
-        to it and `out` is returned. A call may be captured in a CUDA graph after a first call.
+        to it and `out` is returned. After a first call, further calls can be captured in a CUDA graph.
 
         Raises
         ------
@@ -39,9 +40,10 @@ class Operator(Protocol):
 
         Parameters
         ----------
-        b, c : `prunecast.kernels.device.launch.Place` of rows on the operator's device, which is the current
-            one, in the plan's dtype; aligned, and B padded, as `__call__` makes them if they are not
-        stream : handle
+        b, c : address and row stride (`prunecast.kernels.device.launch.Place`) of B and C on the operator's
+            device, which must be the current device. Elements have the plan's dtype. Rows must be aligned,
+            and rows of B padded to whole 16-byte groups, if the kernel needs it; `__call__` copies other rows
+        stream : CUDA stream handle
         """
 
     def copy(self) -> "Operator":
@@ -60,8 +62,8 @@ def compile(
 
     Parameters
     ----------
-    plan : from any planner with a CUDA kernel: all but `dense` and `csr`, which libraries run; with a
-        `ConvGrid` as `source` of a tile kernel, the result is a `ConvOperator`
+    plan : plan of a kernel with CUDA sources, thus not of a library kernel such as `dense` or `csr`. If
+        `source` of a tile kernel's plan is a `ConvGrid`, a `ConvOperator` is returned
     weights : (M, K), rounded to the plan's dtype; weights that the plan does not keep are not read
     bias : (M,), added to every column of C, in fp32
     activation : `none`, `relu` or `gelu`, applied after the bias
@@ -69,7 +71,7 @@ def compile(
     Raises
     ------
     BadInput : no kernel runs this plan, a shape or dtype is wrong, CuPy is missing, or there is no GPU that
-        the kernel runs on
+        can run the kernel
     prunecast.kernels.device.build.KernelBuildError : the kernel cannot be built
     """
     check_choice("activation", activation, ACTIVATIONS)
@@ -84,7 +86,7 @@ def compile(
 
 
 def _check_conv(plan: KernelPlan) -> None:
-    """Raise `BadInput` unless the plan is of a tile kernel and every filter is in a tile."""
+    """Raise `BadInput` unless the plan is for a tile kernel and every filter (row of A) is in a tile."""
     if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
         raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
     if uncovered_rows(plan.tiles).size:

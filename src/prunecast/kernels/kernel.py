@@ -1,9 +1,9 @@
-"""`Kernel`: the record of a kernel, with all properties that the rest of the project uses.
+"""`Kernel`: the record that describes a kernel, with all properties that the rest of the project uses.
 
-Code outside `prunecast.kernels` never compares names of kernels; kernels differ in attributes of this record.
+Code outside `prunecast.kernels` never compares names of kernels; it reads the attributes of this record.
 
-`LaunchTraits` contains properties of a kernel's launches that are not in its plans. `ItemTimes` contains the
-times of the work items of a config, by which configs are ranked before they are planned.
+`LaunchTraits` contains properties of a kernel's launches that are not in its plans. `ItemTimes` contains
+estimated times of the work items of a config, by which configs are ranked before they are planned.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,56 +25,59 @@ from prunecast.plan.program import WarpProgram
 
 
 class ItemTimes(NamedTuple):
-    """Cycles and bytes of the items of one config, with one item for each tile and token range."""
+    """Estimated cycles and bytes of the work items of one config. Each tile has one item per token range."""
 
     alone: npt.NDArray[np.float64]
     """(tiles,) SM cycles of an item if its block is the only one on the SM."""
     pipe: npt.NDArray[np.float64]
-    """(tiles,) SM cycles for which an item occupies the SM's busiest pipe."""
+    """(tiles,) SM cycles for which an item occupies the bottleneck pipe of the SM."""
     ranges: int
     """Number of token ranges; each tile has one item per range."""
     slots: int
     """Maximum number of resident blocks per SM."""
     weight_bytes: float
-    """Bytes of packed weights, each read once from DRAM."""
+    """Bytes of packed weights, each of which is read once from DRAM."""
     read_bytes: float
-    """Bytes of weights and B that blocks read from L2."""
+    """Bytes of weights and B that blocks read from L2 in a launch."""
     once: float = 0.0
-    """SM cycles of a persistent block in addition to its items; 0 if every item is a block."""
+    """SM cycles that a launch needs once, in addition to its items, such as the prologue of a persistent
+    block; 0 if the items contain them."""
     prologue: float = 0.0
-    """SM cycles of `once` that overlap with the preceding launch if that leaves SMs free."""
+    """The part of `once`, in SM cycles, that overlaps with the preceding launch if that leaves SMs free."""
     fix_up: float | None = None
-    """SM cycles to write, or to read, the partial sums of a split-K slice; None if tiles are not split."""
+    """SM cycles to write, or to read, the partial sums of one split-K slice; None if tiles are not split."""
     co_resident: bool = False
-    """True if, under PDL, blocks fit on an SM together with those of the preceding launch."""
+    """True if, with programmatic dependent launch, blocks fit on an SM together with those of the preceding
+    launch."""
 
 
 class LaunchTraits(NamedTuple):
     """Properties of the launches of one plan on one GPU that are not in the plan."""
 
     co_resident: bool = False
-    """True if, under PDL, blocks of the next launch fit together with those of this one, with one
-    item each."""
+    """True if, with programmatic dependent launch, the blocks of the next launch fit on the SMs together with
+    those of this one, and each block has one item."""
     registers_per_thread: int = 0
-    """Registers per thread as compiled for the GPU; 0 if the plan's number is exact."""
+    """Registers per thread as compiled for the GPU; 0 if the number in the plan is exact."""
     cycles_per_column: float = 0.0
-    """Cycles of a block per kept column; blocks of unequal tiles end at different times accordingly."""
+    """Cycles of a block per kept column of its tile. They determine how far apart blocks of unequal tiles
+    end."""
     prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
-    """Function from the share of blocks that ran their prologue before the preceding launch ended to the warp
-    programs; None if the programs do not depend on it."""
+    """Function that returns the plan's warp programs for a fraction (0 to 1) of blocks that run their
+    prologue before the preceding launch ends; None if the programs do not depend on it."""
     b_in_l2: bool = False
-    """True if weights are read with an evict-first policy, so that L2 keeps B."""
+    """True if weights are read with an evict-first policy, so that B stays in L2."""
     other_launches_s: float = 0.0
-    """Seconds of other kernels that a library launches for the product."""
+    """Seconds of the additional kernels that a library launches for the product."""
 
 
 class Entry(NamedTuple):
-    """A subclass of `device.operator.Operator`, imported when it is used."""
+    """Reference to a subclass of `device.operator.Operator`, which is imported only when it is used."""
 
     module: str
     name: str
     least: int = 90
-    """Minimum compute capability, times ten."""
+    """Minimum compute capability, times ten (90 for 9.0)."""
     dtypes: tuple[str, ...] = ("fp16", "bf16")
 
     def load(self) -> Any:
@@ -83,12 +86,12 @@ class Entry(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """CUDA sources of a kernel; a hash of them identifies the build in recorded runs."""
+    """CUDA sources of a kernel. Recorded runs contain a hash of them, which identifies the build."""
 
     name: str
     """Name of the sources in the headers of recorded runs."""
     folders: tuple[str, ...]
-    """Folders of `prunecast/kernels`: the kernel's own, and those whose headers it includes."""
+    """Folders below `prunecast/kernels`: the kernel's own, and those whose headers it includes."""
 
 
 def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
@@ -100,7 +103,9 @@ def _only_one_config(*_: object, **__: object) -> Iterable[Any]:
 
 
 def of_each(times: Callable[..., ItemTimes]) -> Callable[..., list[ItemTimes]]:
-    """Return the `times` of a kernel from those of one config."""
+    """Convert `times`, which returns the `ItemTimes` of one config, to a function of a sequence of
+    configs.
+    """
     return lambda configs, *product, **inside: [times(config, *product, **inside) for config in configs]
 
 
@@ -115,32 +120,36 @@ class Kernel:
     Parameters
     ----------
     name : name in tables, on the command line and in `KernelPlan.kernel`
-    meaning : one line for help texts and pages
+    meaning : one-line description for help texts and pages
     takes : type of map that the planner accepts; None for the dense product, which accepts (m, k)
-    natural_pattern : canonical pattern that the kernel is made for, the default pattern
-    keeps : kinds of patterns (by the elements that they keep) that it runs
-    families : further families, or whole canonical patterns, that it runs
-    not_families : families that it does not run although `keeps` has their kind
-    most_tokens : above this number of tokens `all` kernels leave it out; None for no limit
-    opt_in : predicted only if the kernel, or a pattern of its `families`, is named
-    groups : runs the tiles of all experts of a layer in one launch; its planner has the keyword `loads`
+    natural_pattern : pattern string that the kernel is designed for, used if no pattern is given
+    keeps : kinds of patterns that it runs, as in `Pattern.keeps`
+    families : names of further pattern families, or complete pattern strings, that it runs
+    not_families : pattern families that it does not run although `keeps` contains their kind
+    most_tokens : maximum number of tokens for which it is predicted if the kernels are `all`; None for no
+        limit
+    opt_in : predicted only if the user names the kernel, or a pattern of its `families`
+    groups : one launch can run the tiles of all experts of a layer; the planner then has the keyword `loads`
+        (tokens of each expert)
     splits : heavy tiles are split along K and the slices are distributed over the SMs
-    plan : `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, and one of `configs` if the kernel has them;
-        keyword `tiles` if the elements of the map are inside tiles
-    configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str` of each is its short name
+    plan : planner with the arguments `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, followed by one of
+        `configs` if the kernel has configs. The keyword `tiles` is the tile map if the elements of the map
+        are inside tiles
+    configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str(config)` is its short name
     times : `(configs, map, n, dtype, gpu)` -> `ItemTimes` of each config, by which configs are ranked; None
         if there is only one config
-    other_plans : `(plan, config, gpu)` -> further plans of the same product in the config, with other splits
-        along K, of which the closed form chooses the fastest. None if the planner decides
-    compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA for it
-    sources : its CUDA sources; None for libraries, and for a kernel of more than one launch
+    other_plans : `(plan, config, gpu)` -> alternative plans of the same product in the config, split
+        differently along K; the fastest by the closed-form model is used. None if the planner decides
+    compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA kernel for it
+    sources : its CUDA sources; None for libraries, and for a sequence of kernels
     library : run by the GPU vendor's library, predicted and measured but not compiled
-    in_torch : runs products of models in torch: cuBLAS, and the kernels of `prunecast.torch.sparsify`
+    in_torch : available for models in torch: by cuBLAS, or by a kernel of `prunecast.torch.sparsify`
     fuses_in_torch : in torch, a gated unit or a residual add after a product is fused into its epilogue
-    parts : names of the kernels that are launched in sequence; empty for a kernel of one launch
-    writes_all_rows : writes also rows of C without kept weights; else a second launch writes them
-    unaligned_tokens : up to this number of tokens, rows of B and C need no alignment; above it, copies are
-        padded
+    parts : names of the kernels that are launched one after the other; empty for a single kernel
+    writes_all_rows : the kernel also writes rows of C without kept weights; otherwise a second launch writes
+        them
+    unaligned_tokens : maximum number of tokens for which rows of B and C need no alignment; for more tokens,
+        rows that are not aligned are copied to padded rows
     costs : package with files `costs/sm_*.toml`; empty if the kernel has none
     traits : `(plan, gpu)` -> `LaunchTraits` of the plan's launches
     """
@@ -178,12 +187,12 @@ class Kernel:
 
     @property
     def runs_any_mask(self) -> bool:
-        """True if it accepts the elements of any mask, tiles included, at whatever cost."""
+        """True if the kernel accepts the elements of any mask, even of a tile map, though possibly slowly."""
         return self.takes is ElementMap and "tiles" in self.keeps
 
     def why_predicted_only(self, plan: KernelPlan, gpu: GpuSpec) -> str | None:
-        """Return the reason why no CUDA kernel runs the plan on the GPU; None if one does, or
-        for libraries.
+        """Return the reason why no CUDA kernel runs the plan on the GPU. Return None if one does, or if a
+        library does.
         """
         if self.library or not self.compilers:
             return None
@@ -195,16 +204,20 @@ class Kernel:
         return None
 
     def costs_on(self, gpu: GpuSpec) -> Costs | None:
-        """Return the costs on the GPU's architecture; None if the kernel has none."""
+        """Return the kernel's costs on the GPU's architecture; None if it has none."""
         return load_costs(self.costs, gpu.compute_capability) if self.costs else None
 
     def guessed_costs(self, gpu: GpuSpec) -> float:
-        """Return the fraction of these costs that are guesses, including those of other architectures."""
+        """Return the fraction (0 to 1) of the kernel's costs on the GPU that are guesses; 0 if it has no
+        costs. Costs carried over from another architecture count as guesses.
+        """
         costs = self.costs_on(gpu)
         return costs.guessed_share if costs else 0.0
 
     def runs(self, pattern: str, keeps: Kept) -> bool:
-        """Return True if it runs a canonical pattern of this kind."""
+        """Return True if the kernel runs a canonical pattern string whose pattern has this value of
+        `Pattern.keeps`.
+        """
         family = pattern.split(":")[0]
         named = pattern in self.families or family in self.families
         return named or (keeps in self.keeps and family not in self.not_families)

@@ -1,6 +1,7 @@
-"""`KERNELS`: table of all kernels. A new kernel is a folder with a record, and a line here.
+"""`KERNELS`: table of all kernels. To add a kernel, add a folder with its record and a line here.
 
-Also the additional launches of an operator: padded copies of B and C, and a fill of rows without a tile.
+Two functions describe additional launches of an operator: copies of B and C to and from padded rows, and the
+fill of rows of C that are in no tile.
 """
 
 from prunecast.kernels.balanced.kernel import BALANCED
@@ -24,17 +25,19 @@ TWO_PART = Kernel(
     opt_in=True,
     parts=("stspmm", "csr"),
 )
-"""The tile kernel writes all of C; then a CSR kernel adds the remaining single weights to the rows that have
-some."""
+"""The tile kernel writes all of C. Then a CSR kernel adds the products of the remaining single weights to the
+rows that have some."""
 
 _RECORDS = (DENSE, TILE_WISE, STSPMM, SMALL_N, BLOCK_SPARSE, TWO_OF_FOUR, CUSPARSELT, BALANCED, TWO_PART, CSR)
 
 KERNELS: dict[str, Kernel] = {record.name: record for record in _RECORDS}
-"""Name -> record, in the order of tables and legends."""
+"""Kernel name -> record, in the order of tables and chart legends."""
 
 
 def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
-    """Return True if B and C of one of the project's kernels must be copied to and from aligned rows."""
+    """Return True if rows of B and C must be copied to and from aligned rows for one of the project's
+    kernels.
+    """
     if dtype == "fp8":  # B is (tokens, K)
         return False
     any_rows = tokens <= KERNELS[kernel].unaligned_tokens
@@ -42,7 +45,9 @@ def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
 
 
 def zero_row_count(plan: KernelPlan) -> int:
-    """Return the number of rows of C that are in no tile and that the kernel does not write itself."""
+    """Return the number of rows of C in no tile that a second launch must write, because the kernel does
+    not.
+    """
     if KERNELS[plan.kernel].writes_all_rows:
         return 0
     return plan.m - int(plan.tiles.row_index.size)
