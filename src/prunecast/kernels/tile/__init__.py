@@ -1,8 +1,8 @@
-"""Tile kernels on tensor cores: configs, planners, warp programs and CUDA sources of the project's own
-kernels.
+"""Tile kernels: configs, planners, warp programs and CUDA sources.
 
 Read first: `tile_plan.py`, which ends with the two shortest planners. `stspmm.py` is the project's own
-algorithm: it splits heavy tiles along K, with the costs of `item_cost.py`, which also ranks configs.
+algorithm, which splits heavy tiles along K. It uses the costs of `item_cost.py`, by which configs are ranked,
+too.
 """
 
 __all__: list[str] = []

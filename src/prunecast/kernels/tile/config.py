@@ -1,4 +1,4 @@
-"""`TileConfig`: one compiled form of the tile kernel, with the cost of multiplying 16 columns.
+"""`TileConfig`: one compiled form of the tile kernel, and its work per 16 kept columns of A (a k16).
 
 The wgmma forms have one producer warpgroup and two consumer warpgroups. Their 168 registers, stages of 48 KB
 and shared memory outside the stages are those of a kernel of this form, compiled for sm_90a and measured on
@@ -18,7 +18,8 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape, Ke
 CONSUMER_WARPGROUPS = 2
 """Number of consumer warpgroups. Kind: CUDA source, `tile_shape.cuh`."""
 WGMMA_ROWS, WGMMA_MOST_COLUMNS = 64, 256
-"""Rows, and most columns, of one instruction. Kind: definition, PTX ISA, wgmma.mma_async m64nNk16."""
+"""Number of rows, and maximum number of columns, of the result of one wgmma instruction. Kind: definition,
+PTX ISA, wgmma.mma_async m64nNk16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +29,17 @@ class TileConfig:
     Parameters
     ----------
     tensor_path : `wgmma`, `mma` or `registers`, see `prunecast.kernels.tile.configs`
-    tensor : as `KernelPlan.tensor`
+    tensor : tensor instruction, as `KernelPlan.tensor`
     dtype : as `KernelPlan.dtype`
     shape : tile of C and k-step; `block_k` counts columns of A before 2:4 compression
-    part_m, part_n : the part of the tile of C that one warpgroup (wgmma) or warp (else) computes
-    fma_per_instruction : FMA of one tensor instruction of a warpgroup (wgmma) or a warp (else)
+    part_m, part_n : rows and tokens of the part of the tile of C that one warpgroup (wgmma) or one warp
+        (other paths) computes
+    fma_per_instruction : FMA of one tensor instruction of a warpgroup (wgmma) or of a warp (other paths)
     resources : resources that a block occupies on an SM
-    pair : number of blocks on neighbouring SMs that multiply together; each holds its share of the tokens and
-        all its own weights in shared memory; 1, or 2 on sm_100
+    pair : number of blocks on neighbouring SMs that execute tensor instructions together (CTA pair): 1, or 2
+        on sm_100. Each block holds its own weights and its share of the tokens in shared memory
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
-    two_sets : registers hold two sets of fragments (`TileForm`)
+    two_sets : registers hold two sets of operand fragments, see `TileForm.two_sets`
     """
 
     tensor_path: str
@@ -78,36 +80,36 @@ class TileConfig:
 
     @property
     def warps_per_part(self) -> int:
-        """Number of warps that compute one part of C together."""
+        """Number of warps that compute one part of C together: a warpgroup for wgmma, else one."""
         return 4 if self.tensor_path == "wgmma" else 1
 
     @property
     def weight_bytes_per_k16(self) -> int:
-        """Bytes of packed weights of the tile per 16 columns, including the metadata of 2:4."""
+        """Bytes of packed weights of the tile per 16 kept columns, including the metadata of 2:4."""
         return weight_bytes(self.shape.block_m, 16, self.element_bytes, sparse=self.is_sparse)
 
     @property
     def fma_per_warp_per_k16(self) -> int:
-        """FMA of one consumer warp per 16 columns; with 2:4 weights only the kept ones."""
+        """FMA of one consumer warp per 16 kept columns. With 2:4 weights only FMA of kept weights count."""
         dense = self.shape.block_m * self.shape.block_n * 16 // self.consumer_warps
         return dense // 2 if self.is_sparse else dense
 
     @property
     def instructions_per_k16(self) -> int:
-        """Number of tensor instructions that one consumer warp issues per 16 columns."""
+        """Number of tensor (or FMA) instructions that one consumer warp issues per 16 kept columns."""
         fma = self.fma_per_warp_per_k16 * self.warps_per_part
         return max(fma // self.fma_per_instruction, 1)
 
     @property
     def share_bytes_per_k16(self) -> int:
-        """Bytes that the block copies into its own shared memory per 16 columns."""
+        """Bytes of weights and B that the block copies into its own shared memory per 16 kept columns."""
         tokens = self.shape.block_n // self.pair * 16 * self.element_bytes
         return self.weight_bytes_per_k16 + tokens
 
     @property
     def operand_bytes_per_warp_per_k16(self) -> int:
-        """Bytes of shared memory that one consumer warp reads per 16 columns; reads of a warpgroup are
-        divided evenly.
+        """Bytes of shared memory that one consumer warp reads per 16 kept columns. Reads of a warpgroup are
+        divided evenly among its four warps.
         """
         if self.pair > 1:
             return self.share_bytes_per_k16 // self.consumer_warps
@@ -123,8 +125,8 @@ class TileConfig:
 
 
 def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:
-    """Return the bytes of packed weights; 2:4 stores half of the values and two bits of metadata for each of
-    them.
+    """Return the bytes of packed weights. With 2:4, half of the values are stored, and two bits of metadata
+    for each of them.
     """
     if not sparse:
         return rows * columns * element_bytes
@@ -132,17 +134,21 @@ def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -
 
 
 class _WgmmaUse(NamedTuple):
-    """How a warpgroup multiplies 16 columns of its part of C."""
+    """Shared-memory reads and instruction shape with which a warpgroup multiplies 16 columns for its part of
+    C.
+    """
 
     operand_bytes: int
     """Bytes of shared memory that all its instructions read."""
     instruction_rows: int
-    """N of the instruction m64nN: its rows of the operand that does not provide the 64 rows."""
+    """N of the instruction m64nN: rows of its second operand, the tokens if weights are the 64 rows, else the
+    weights."""
 
 
 @lru_cache(maxsize=256)
 def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> _WgmmaUse | None:
-    """Return the wgmma use with the least reads for 16 columns of a part of C; None if no instruction fits.
+    """Return the use of wgmma that reads the fewest bytes of shared memory for 16 columns of a part of C;
+    None if no instruction fits.
 
     An instruction m64nN reads 64 rows of one operand and N of the other. Weights or tokens may be the 64
     rows; the choice with fewer bytes is returned. 2:4 weights must be the 64 rows; their metadata are read
@@ -159,26 +165,30 @@ def wgmma_use(part_m: int, part_n: int, element_bytes: int, *, sparse: bool) -> 
 
 
 THREADS, REGISTERS_AT_ENTRY = 384, 168
-"""Threads of a block, and registers of each when it starts. Kind: as-compiled, sm_90a."""
+"""Threads of a block, and registers of each thread when the block starts. Kind: as-compiled, sm_90a."""
 BARRIER_BYTES = 1024
 """Bytes of barriers and alignment in addition to the pipeline stages. Kind: CUDA source, `tile_shape.cuh`."""
 STAGING_BYTES = (32 * 1024, 16 * 1024)
-"""Sizes in bytes of the staging buffer of C, largest first; a smaller half of a tile of C is its own size.
-Kind: CUDA source, `tile_shape.cuh`."""
+"""Sizes in bytes of the staging buffer of C, largest first. The buffer has the first size that is at most
+half a tile of C; if half a tile is smaller than both, it has that size. Kind: CUDA source,
+`tile_shape.cuh`."""
 COLUMN_BYTES, RUN_BYTES = 2 * 64 * 4, 2 * 4 * 4
-"""Bytes of column indices per stage, and in fp8 of runs: those of the stage and of the next one in its slot.
-Kind: CUDA source, `tile_shape.cuh`, `tile_tokens_shape.cuh`."""
+"""Bytes of column indices per pipeline slot (`RUN_BYTES`: of the first columns of runs, in fp8). A slot holds
+those of its stage and of the next stage that uses the slot. Kind: CUDA source, `tile_shape.cuh`,
+`tile_tokens_shape.cuh`."""
 SPARSE_STAGING_BYTES = 16 * 1024
 """Bytes of the staging buffer of C in the 2:4 kernel: 16 rows of 64 tokens for each of eight warps. Kind:
 CUDA source, `sparse_shape.cuh`."""
 MOST_STAGES = 8
-"""Maximum number of pipeline stages. Kind: choice, no config has shared memory for more in which it pays."""
+"""Maximum number of pipeline stages. Kind: choice, no config that more stages would make faster has shared
+memory for them."""
 STEP_ROW_BYTES = 128
-"""Bytes of a row of weights in a k-step, the widest swizzle. Kind: CUDA source, `tile_shape.cuh`."""
+"""Bytes of a row of weights in a k-step, the width of the widest swizzle. Kind: CUDA source,
+`tile_shape.cuh`."""
 
 
 class TileForm(NamedTuple):
-    """A tile of C that is compiled, and the part of it that each of eight warps computes."""
+    """Size of a compiled tile of C, and of the part that each of eight warps computes."""
 
     block_m: int
     block_n: int
@@ -186,7 +196,8 @@ class TileForm(NamedTuple):
     """Rows of a warp's part; 0 for wgmma, where each consumer warpgroup computes half of the tile."""
     part_n: int = 0
     two_sets: bool = False
-    """True if registers hold two sets of fragments, so that the next one is read while one is multiplied."""
+    """True if registers hold two sets of operand fragments, so that a warp reads one set while it multiplies
+    the other."""
 
 
 _MMA = (
@@ -201,7 +212,7 @@ _MMA = (
     TileForm(32, 128, 16, 32),
     TileForm(16, 256, 16, 32),
 )
-"""Kind: choice, what the compile tests build without spills."""
+"""Compiled tiles of C of the mma.sync kernels. Kind: choice, what the compile tests build without spills."""
 TILE_FORMS = {
     "wgmma": tuple(
         TileForm(*sides)
@@ -222,10 +233,11 @@ TILE_FORMS = {
 }
 """Tensor instruction -> compiled tiles of C. Kind: choice, what the compile tests build without spills."""
 TOKEN_FORM = (256, 128)
-"""Tile of C with tokens as the first operand of wgmma, the only one that runs in clusters and in fp8. Kind:
-CUDA source, `tile_tokens_shape.cuh`."""
+"""Rows and tokens of the tile of C for which tokens are the first operand of wgmma. Only this form runs in
+clusters and in fp8. Kind: CUDA source, `tile_tokens_shape.cuh`."""
 RUN = 32
-"""Neighbouring columns that tiles keep together in fp8. Kind: definition, K of wgmma m64nNk32."""
+"""Number of neighbouring columns that tiles keep or remove together in fp8. Kind: definition, K of wgmma
+m64nNk32."""
 
 
 def compiled_config(plan: KernelPlan) -> TileConfig:
@@ -268,8 +280,8 @@ class _Part(NamedTuple):
 
 
 def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | None:
-    """Return half of the rows or half of the tokens, whichever reads less shared memory; None if neither
-    fits.
+    """Return the part of C of one of two consumer warpgroups: half of the rows or half of the tokens,
+    whichever reads fewer bytes of shared memory. Return None if no wgmma instruction fits either half.
     """
     halves = ((shape.block_m // 2, shape.block_n), (shape.block_m, shape.block_n // 2))
     uses = [(m, n, wgmma_use(m, n, element_bytes, sparse=sparse)) for m, n in halves]
@@ -278,7 +290,9 @@ def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | Non
 
 
 def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> BlockResources:
-    """Return the resources with as many stages as shared memory can hold, at most `MOST_STAGES`."""
+    """Return the resources of a block with as many pipeline stages as fit into shared memory, at most
+    `MOST_STAGES`.
+    """
     element = DTYPE_BYTES[dtype]
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
     columns = RUN_BYTES if dtype == "fp8" else COLUMN_BYTES

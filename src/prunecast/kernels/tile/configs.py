@@ -29,28 +29,28 @@ from prunecast.plan.tile_rows import keeps_runs
 THREADS = 256
 """Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 BESIDE_BYTES = 1024
-"""Least bytes of shared memory in addition to the stages: column indices of four steps and 16 records. Kind:
-CUDA source, `mma_shape.cuh`."""
+"""Minimum bytes of shared memory outside the pipeline stages, for the column indices of four k-steps and 16
+step records. Kind: CUDA source, `mma_shape.cuh`."""
 STEP_ROW_BYTES = 64
 """Bytes of a row of weights in a k-step. Kind: CUDA source, `mma_shape.cuh`."""
 STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
-"""Bytes of a row of weights per k-step (before 2:4), and number of stages. Kind: choice, what the compile
-tests build."""
+"""Pairs of bytes of a row of weights per k-step (before 2:4 compression) and number of stages. Kind: choice,
+what the compile tests build."""
 SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
-"""Steps of 2:4 weights, with twice the columns, so that a step has as many FMA as a dense one. With four such
-stages some configs have too few registers for their addresses. Kind: choice, on an H200 three and four slots
-of plain weights are the same."""
+"""`STEPS` for 2:4 weights. The first pair has twice the columns, so that a k-step has as many FMA as with
+dense weights. With four stages of this size, some configs have too few registers for their addresses. Kind:
+choice, on an H200 three and four stages of dense weights are equally fast."""
 LINE_BYTES = 128
-"""Alignment of the weights of a stage in bytes, so that rows of tokens begin at a line. Kind: CUDA source,
-`mma_shape.cuh`."""
+"""The weights of a stage are padded to a multiple of this number of bytes, so that the rows of tokens after
+them begin at a 128-byte line. Kind: CUDA source, `mma_shape.cuh`."""
 _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
-"""Rows x tokens of a warp's part -> registers per thread. Kind: as-compiled, sm_75 to sm_90."""
+"""Rows x tokens of a warp's part of C -> registers per thread of the fp32 kernel. Kind: as-compiled, sm_75 to
+sm_90."""
 _PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
-"""`_CORE_REGISTERS` with packed fp32x2 FMA, which use register pairs. Kind: as-compiled, sm_100 and
-sm_120."""
+"""`_CORE_REGISTERS` for packed fp32x2 FMA, which use register pairs. Kind: as-compiled, sm_100 and sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
-"""True with cp.async, else False -> numbers of stages of the fp32 kernel. Kind: choice, what the compile
-tests build."""
+"""Whether the GPU has cp.async -> numbers of stages of the fp32 kernel. Kind: choice, what the compile tests
+build."""
 
 
 def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
@@ -58,7 +58,8 @@ def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
     Raises
     ------
-    BadInput : n below 1, or in fp8 tiles that keep other columns than runs of `RUN`; else as `tile_configs`
+    BadInput : n below 1; fp8 tiles that do not keep columns in runs of `RUN`; and in the same cases as
+        `tile_configs`
     """
     check_tokens(n)
     if dtype == "fp8" and not keeps_runs(tiles, RUN):
@@ -69,11 +70,11 @@ def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
     """Return the configs of the project's tile kernel on `gpu` for tiles of up to `height` rows.
 
-    No config is taller than the smallest one that holds such a tile.
+    Configs whose blocks are taller than the smallest one that holds such a tile are left out.
 
     Raises
     ------
-    BadInput : unknown dtype, or the GPU has no tensor cores for it
+    BadInput : unknown dtype, height below 1, or the GPU has no tensor cores for the dtype
     """
     if dtype == "fp32":
         return _fitting(gpu, dtype, "none", height)
@@ -85,14 +86,18 @@ def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...
 
 
 def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
-    """Return the configs for 2:4 weights on sparse tensor cores. BadInput if the GPU has none."""
+    """Return the configs for 2:4 weights on sparse tensor cores. Raise BadInput if the GPU has none for the
+    dtype.
+    """
     native = gpu.has_wgmma and dtype != "tf32"
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)
 
 
 @lru_cache(maxsize=256)
 def _fitting(gpu: GpuSpec, dtype: str, tensor: str, height: int) -> tuple[TileConfig, ...]:
-    """Return the configs that fit on an SM, up to the smallest height that holds a tile of `height` rows."""
+    """Return the configs that fit on an SM, up to the smallest block height that holds a tile of `height`
+    rows.
+    """
     if height <= 0:
         raise BadInput(f"tile height must be at least 1, got {height}")
     if dtype != "fp8" or tensor != "wgmma":
@@ -115,8 +120,8 @@ def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
 
 
 def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """Yield the configs for sm_80 and later, each with the k-step and stages that give the highest
-    occupancy.
+    """Yield the configs for sm_80 and later. Each has the pair of k-step and number of stages with the
+    highest occupancy.
     """
     steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS
     for form in TILE_FORMS[tensor]:
@@ -125,7 +130,7 @@ def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
 
 
 def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """Yield the configs for sm_70 and sm_75: two stages; the data of the next step are held in registers."""
+    """Yield the configs for sm_70 and sm_75, with two stages. Registers hold the data of the next k-step."""
     # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
     fma = 1024 if gpu.compute_capability >= 75 else 256
     # Larger tiles leave no registers for copies
@@ -138,7 +143,9 @@ def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileCon
 
 
 def _core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
-    """Yield the fp32 configs on CUDA cores (one FMA per lane and instruction), with the highest occupancy."""
+    """Yield the fp32 configs on CUDA cores (one FMA per lane and instruction). Each has the number of stages
+    with the highest occupancy.
+    """
     for form in TILE_FORMS["none"]:
         registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
         of_part = registers[form.part_m * form.part_n]
@@ -188,10 +195,11 @@ def _config(
 
 
 def _registers(form: TileForm, *, staged: int) -> int:
-    """Return the registers for accumulators, fragments of one k16, staged copies and 40 for addresses.
+    """Return the registers for accumulators, operand fragments of 16 columns, staged copies and 40 for
+    addresses.
 
-    The sum is rounded up to a multiple of eight: 128 for a part of 64 x 32 and 200 for 64 x 64, within the
-    range of compiled kernels of this form.
+    The sum is rounded up to a multiple of eight. A part of 64 x 32 has 128 registers and one of 64 x 64 has
+    200, within the range of compiled kernels of this form.
     """
     sums = form.part_m * form.part_n // 32
     fragments = form.part_m // 4 + form.part_n // 4

@@ -1,9 +1,10 @@
 """Cost of a work item of the tile kernel on an SM, for longest-first lists and split-K decisions.
 
 These are simple formulas of a config, evaluated before there is a plan; `prunecast.models` estimates the time
-of a plan. `_ConfigCosts` holds all that follows from the config and the GPU, and is computed once for both.
+of a plan. `_ConfigCosts` contains the quantities that depend only on the config and the GPU, and is cached.
 
-Samples of the engine (`models.block_times`) do not replace them: decision 0022 has the numbers.
+Samples of block times from the simulator (`models.block_times`) do not replace these formulas; decision 0022
+gives the measurements.
 """
 
 from collections.abc import Sequence
@@ -32,11 +33,11 @@ from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
 
 LANES_BYTES = 512
-"""Bytes that the 32 lanes of a warp load at once, 16 each. Kind: definition, PTX ISA."""
+"""Maximum bytes that the 32 lanes of a warp load with one instruction, 16 each. Kind: definition, PTX ISA."""
 
 
 class _ConfigCosts(NamedTuple):
-    """Costs of a config on a GPU, for any tiles: cycles unless stated otherwise."""
+    """Costs of a config on a GPU, independent of the tiles; in SM cycles unless stated otherwise."""
 
     slots: int
     """Maximum number of resident blocks per SM."""
@@ -46,28 +47,31 @@ class _ConfigCosts(NamedTuple):
     """Bytes of weights that a block copies per 16 columns."""
     element_bytes: int
     output_bytes: int
-    """Bytes of an element of B, and of C."""
+    """`element_bytes` are the bytes of an element of B, `output_bytes` those of an element of C."""
     port_bytes: int
-    """Bytes of operands, and those charged for copies, per 16 columns."""
+    """Bytes per 16 columns that are charged to the shared-memory port in addition to the copied bytes:
+    operands of tensor instructions and the overhead of copies."""
     tensor: float
-    """Cycles of the tensor pipes for a k-step."""
+    """Cycles for which a k-step occupies the tensor pipes."""
     overhead: float
-    """Cycles of an item besides its k-steps and its store of C."""
+    """Cycles of an item in addition to its k-steps and its store of C."""
     store_share: float
-    """Fraction of the store of C that the item waits for."""
+    """Fraction of the store of C for which the item waits."""
     fix_up: float
     issues: float = 0.0
     """Issue cycles of a producer warp per 16 columns while it first fills the pipeline stages."""
     refill_issues: float = 0.0
-    """Additional ones afterwards."""
+    """Additional issue cycles of a producer warp per 16 columns after the stages have been filled once."""
     edge_issues: float = 0.0
-    """Additional ones in a tile with missing tokens."""
+    """Additional issue cycles of a producer warp per 16 columns if the token range of the tile extends beyond
+    N."""
     chain: float = 0.0
-    """Cycles of a k-step if the same warps copy and multiply."""
+    """Cycles of a k-step if the same warps copy and multiply, else 0."""
     wait: float = 0.0
-    """Cycles until the entry and the indices of an item arrive, which queue after gathers."""
+    """Cycles until the list entry and the column indices of an item arrive; these loads queue after
+    gathers."""
     next_item: float = 0.0
-    """Cycles from an item to the next one."""
+    """Cycles of a producer warp between two items."""
     start: float = 0.0
     """Cycles of a block's prologue."""
 
@@ -117,18 +121,24 @@ def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
 
 
 def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemCost:
-    """Return the costs of items of a config, with as many resident blocks per SM as fit.
+    """Return the costs of the items of a config, with as many resident blocks per SM as fit.
 
     Parameters
     ----------
-    tiles : tiles of any height
+    tiles : tiles of any height; taller ones than the config's block are cut
     n : number of tokens
     """
     return _item_cost(config, kept_per_piece(tiles, config.shape.block_m), tiles.row_index.size, n, gpu)
 
 
 def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSpec) -> ItemCost:
-    """Return `item_cost` of tiles that keep `kept` (tiles,) columns and have so many rows together."""
+    """Return the costs of items of a config, for tiles that are no taller than its block.
+
+    Parameters
+    ----------
+    kept : (tiles,) kept columns of each tile
+    rows : number of rows of all tiles
+    """
     own, shape, ranges = _config_costs(config, gpu), config.shape, -(-n // config.shape.block_n)
     k16, tiles = shape.block_k / 16, max(kept.size, 1)
     items = tiles * ranges
@@ -176,13 +186,13 @@ def item_times(
     persistent: bool,
     splits: bool = False,
 ) -> list[ItemTimes]:
-    """Return the times of the items of each config, for ranking.
+    """Return the `ItemTimes` of each config, by which configs are ranked.
 
     Parameters
     ----------
-    tiles : tiles of any height
+    tiles : tiles of any height; taller ones than a config's block are cut
     n : number of tokens
-    persistent : blocks process a list of items, else each item is a block
+    persistent : each block processes a list of items; otherwise each item has its own block
     splits : the planner splits tiles along K
     """
     kept = {height: kept_per_piece(tiles, height) for height in {config.shape.block_m for config in configs}}
@@ -218,8 +228,9 @@ def chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, walk: float = 
 
     Parameters
     ----------
-    tensor : cycles of the tensor pipes in a k-step
-    walk : cycles of a k-step in addition to copies, reads and products
+    tensor : cycles for which the k-step occupies the tensor pipes
+    walk : cycles of the k-step for step records, column indices and addresses, in addition to copies, reads
+        and products
     """
     warps, rate = config.consumer_warps, gpu.shared_bytes_per_clk_per_sm
     abreast = -(-warps // gpu.sub_partitions_per_sm)
@@ -233,7 +244,7 @@ def chain_cycles(config: TileConfig, tensor: float, gpu: GpuSpec, walk: float = 
 
 
 def _epilogue_cycles(config: TileConfig, rounds: int, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the cycles in which a consumer warp converts C and fills its staging buffer so many times,
+    """Return the cycles in which a consumer warp converts C and fills its staging buffer `rounds` times,
     without waits for the store.
     """
     of_warp = config.shape.block_m * config.shape.block_n * config.output_bytes / config.consumer_warps

@@ -1,4 +1,4 @@
-"""Records of the tile kernels: one CUDA kernel, and three planners that make its work list."""
+"""`Kernel` records of the three tile kernels. They launch the same CUDA kernels with different planners."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +38,8 @@ _COMMON: dict[str, Any] = {
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",
 }
-"""Attributes common to the tile kernels. Kind: definition, capabilities from which each kind of program
-compiles."""
+"""Attributes common to the tile kernels. Kind: definition, minimum compute capability for which the code of
+each tensor instruction compiles."""
 
 TILE_WISE = Kernel(
     name="tile-wise",

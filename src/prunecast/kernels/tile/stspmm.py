@@ -1,12 +1,13 @@
-"""`stspmm`: tiles on a persistent grid; heavy tiles are split along K and the slices redistributed.
+"""`stspmm`: tiles on a persistent grid; heavy tiles are split along K and the slices distributed over the
+blocks.
 
 Two effects make blocks of a persistent grid end at different times: tiles that exceed a block's share of the
 work, and a partly filled last wave. Splitting has a cost: the fp32 partial sums of every slice are written
 and read again.
 
 A cluster consists of neighbouring blocks with the same weights and neighbouring tokens. Items are first
-planned for whole clusters, with the tokens of all their blocks. Then they are spread: each block of a cluster
-processes the cluster's list with its own token range.
+planned for whole clusters, with the tokens of all their blocks. Then every block of a cluster gets the
+cluster's list with its own token range.
 """
 
 from itertools import pairwise
@@ -35,11 +36,13 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.tile_rows import cut_rows
 
 STREAM_K = {"stream-k": 1, "stream-k/2": 2, "stream-k/4": 4}
-"""Assignment -> divisor of the resident blocks that get equal shares of the k-steps: a block for one or two
-k-steps costs more than it saves. Kind: choice, what is tried."""
+"""Assignment -> divisor of the number of resident blocks. The quotient is the number of blocks that get equal
+shares of all k-steps. Fewer blocks are tried because a block with one or two k-steps costs more than it
+saves. Kind: choice, what is tried."""
 ASSIGNMENTS = ("longest-first", *STREAM_K)
 OTHER_SLICES = (16, 32)
-"""K-steps per slice that are tried if the planner's costs are guesses. Kind: choice, what is tried."""
+"""Maximum k-steps per slice that `other_splits` tries if the planner's costs are guesses. Kind: choice, what
+is tried."""
 
 
 def plan_stspmm(
@@ -55,21 +58,23 @@ def plan_stspmm(
 ) -> KernelPlan:
     """Return the plan of a product of a tile map with `n` tokens that balances the load of all blocks.
 
-    A grouped launch splits nothing, and its blocks process whole items in turn: block b of B has items b, b +
-    B, b + 2 B. So the GPU can make the lists, from the tokens that the router sends to each expert.
+    A grouped launch (`loads`) splits no tile and assigns items round-robin: of B blocks, block b has the
+    items b, b + B, b + 2 B and so on. This rule lets the GPU build the lists itself, from the number of
+    tokens that the router sends to each expert.
 
     Parameters
     ----------
     config : one of `tile_map_configs`
-    assignment : `longest-first`, or `stream-k` (equal shares of all k-steps, cut at any k-step), also for a
-        half or a quarter of the blocks that the GPU can hold (`stream-k/2`, `stream-k/4`)
+    assignment : `longest-first`, or equal shares of all k-steps, cut at any k-step, for all blocks that the
+        GPU can hold (`stream-k`), half of them (`stream-k/2`) or a quarter (`stream-k/4`)
     split : `auto` splits items that unbalance the load, a number is the maximum of k-steps per slice, None
-        splits nothing; stream-k splits by itself and ignores it
-    loads : tokens of each expert, for tiles of experts that are below each other; `n` is ignored then
+        splits nothing. Ignored by stream-k, which always splits
+    loads : number of tokens of each expert, if `tiles` is the map of several experts' matrices stacked along
+        M; `n` is then ignored
 
     Raises
     ------
-    BadInput : n below 1, a dtype that the GPU has no tensor cores for, an unknown assignment or split
+    BadInput : n below 1, a dtype for which the GPU has no tensor cores, an unknown assignment or split
     """
     _check(assignment, split)
     check_tokens(n)
@@ -89,10 +94,11 @@ def plan_stspmm(
 
 
 def other_splits(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
-    """Return alternative plans that may be faster if the costs are guesses; none on sm_90.
+    """Return alternative plans, which may be faster if the planner's costs are guesses. None for wgmma
+    configs, grouped launches and plans without fixed lists.
 
-    They have no splits, slices of fixed length, equal shares of all k-steps (stream-k), or whole items that
-    the hardware schedules.
+    The alternatives have no splits, slices of fixed length, equal shares of all k-steps (stream-k), or whole
+    items that the hardware schedules.
     """
     if config.tensor_path == "wgmma" or plan.experts > 1 or plan.schedule is not Schedule.STATIC:
         return []
@@ -124,7 +130,9 @@ def _assign(
     split: str | int | None,
     cluster: int,
 ) -> Assigned:
-    """Assign items; if blocks share weights, items and lists are those of clusters."""
+    """Split the items and assign them to fixed lists: one per block, or one per cluster if `cluster` is above
+    1.
+    """
     block_k = config.shape.block_k
     steps = np.maximum(-(-items.k_stop // block_k), 1)
     everywhere = resident_blocks(config, gpu, int(steps.sum()), cluster=cluster)
@@ -140,7 +148,8 @@ def _assign(
 
 
 def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:
-    """Return the blocks per cluster: 2 if tiles have many k-steps and every block has tokens, else 1.
+    """Return the blocks per cluster: 2 for `TOKEN_FORM` if tiles have many k-steps on average and the number
+    of token ranges is even, so that every block has tokens; else 1.
 
     SMs come in pairs, so a GPU with wgmma can hold as many clusters of two as it has pairs of SMs.
     """
@@ -157,16 +166,18 @@ def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> i
 
 
 def spread_over_clusters(assigned: Assigned, cluster: int, block_n: int) -> Assigned:
-    """Convert lists of clusters to lists of blocks; block r of a cluster has the r-th token range.
+    """Convert lists of clusters to lists of blocks; block r of a cluster has the r-th token range of each
+    item.
 
     Parameters
     ----------
-    assigned : items of up to `cluster * block_n` tokens, fixed lists, one per cluster
+    assigned : one fixed list per cluster, whose items have up to `cluster * block_n` tokens
+    cluster : blocks per cluster
     block_n : tokens of a block
 
     Raises
     ------
-    BadInput : an item leaves a block of its cluster without tokens
+    BadInput : an item has too few tokens for all blocks of its cluster
     """
     if cluster == 1:
         return assigned

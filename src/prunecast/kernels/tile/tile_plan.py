@@ -1,4 +1,4 @@
-"""Create the work items of tiles and the plan of assigned items, for all tile kernels."""
+"""Create work items from tiles, and plans from assigned work items, for all tile kernels."""
 
 import math
 
@@ -30,10 +30,11 @@ def height_of(tiles: TileMap) -> int:
 
 
 def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
-    """Return one whole item per tile and token range, tiles varying fastest, in groups of token ranges.
+    """Return one unsplit work item per tile and token range: all tiles of a group of token ranges, then the
+    next group (`plan.work_items.raster`).
 
     With a cluster above 1, an item has the tokens of all blocks of a cluster; `stspmm.spread_over_clusters`
-    spreads them.
+    divides them among the blocks.
     """
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * config.weight_bytes_per_k16
@@ -47,7 +48,8 @@ def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluste
 def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, cluster: int) -> float:
     """Return the bytes of B and C that pass L2 while all tiles process a token range.
 
-    If a wave has enough blocks for several ranges, these are processed concurrently.
+    If a wave has enough blocks for several token ranges, these are processed concurrently and counted
+    together.
     """
     block_n, count = config.shape.block_n * cluster, max(tiles.tile_count, 1)
     blocks = resident_blocks(config, gpu, count * -(-n // block_n), cluster=cluster)
@@ -57,8 +59,8 @@ def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, clust
 
 
 def resident_blocks(config: TileConfig, gpu: GpuSpec, items: int, *, cluster: int = 1) -> int:
-    """Return the number of blocks, or clusters, of a persistent grid: all resident ones, at most one per
-    item.
+    """Return the number of blocks, or clusters, of a persistent grid: as many as are resident at once, at
+    most one per item.
     """
     fit = gpu.sm_count * occupancy(config.resources, gpu).blocks_per_sm // cluster
     return max(min(fit, items), 1)
@@ -81,7 +83,13 @@ def tile_plan(
 
     Parameters
     ----------
-    cluster : blocks that share the weights of a `gather` kernel; the items are already spread over them
+    kernel : name of the kernel
+    assigned : work list, schedule and number of blocks
+    b_access : `gather` or `dense_tile`, as `KernelPlan.b_access`
+    cluster : number of blocks that share weights by multicast in a `gather` kernel; the work list must
+        contain the items of each block already
+    experts : number of experts whose matrices are stacked along M in `tiles`
+    inner : elements kept inside the tiles (2:4), or None
     """
     # The kernel for sm_90a, `kernels/tile/cuda/tile_sm90.cu`
     own = config.tensor_path == "wgmma" and b_access == "gather"
@@ -115,10 +123,10 @@ def tile_plan(
 
 
 def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
-    """Return the plan of a block-sparse product with `n` tokens: one block per tile and token range.
+    """Return the plan of a block-sparse product with `n` tokens: one thread block per tile and token range.
 
-    Rows of B are gathered one by one if sparse blocks are narrower than a k-step or not aligned to it. On
-    sm_90 they are always gathered, by the project's own kernel.
+    Rows of B are gathered by index if the kept rectangles are narrower than a k-step or not aligned to it;
+    else B is read in contiguous slabs. Configs with wgmma always gather.
 
     Parameters
     ----------
@@ -147,9 +155,10 @@ def _steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
 
 
 def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
-    """Return the plan of a product of a tile map with `n` tokens; blocks with heavy tiles run longer.
+    """Return the plan of a product of a tile map with `n` tokens: one thread block per tile and token range.
 
-    Tiles taller than the config's block are cut along their rows.
+    No tile is split along K, so blocks with heavy tiles run longer. Tiles taller than the config's block are
+    cut along their rows.
 
     Parameters
     ----------
