@@ -1,9 +1,10 @@
 """PyTorch: prune a model while it trains, and run its pruned layers on the project's kernels.
 
-Layer: below `validation`, above `codesign`. The schedule and the masks are decided there, without tensors
-(`codesign/schedule*.py`, `patterns`); this package applies masks to parameters, gradients and optimizer
-steps. It trains nothing itself and predicts nothing. Importing this package does not import PyTorch: every
-name below is loaded when it is first used, and needs PyTorch then.
+Layer: imports `codesign`; is imported by `validation`. `codesign/schedule*.py` and `patterns` compute the
+schedule and the masks as NumPy arrays. This package applies the masks to parameters and gradients, and again
+after every optimizer step. It contains no training loop; predicted times come from `choice` and `workload`.
+Importing this package does not import PyTorch: each name below is loaded at its first use, which needs
+PyTorch.
 
 Read first: `pruner.py`; for inference `convert.py`, then `packed.py`, `sparse_linear.py` and `ops.py`.
 """
@@ -71,7 +72,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its file (PEP 562)."""
+    """Load a public name from its module at its first use (PEP 562)."""
     if name not in _HOME:
         raise AttributeError(f"module 'prunecast.torch' has no attribute {name!r}")
     value: object = getattr(import_module(_HOME[name]), name)

@@ -1,9 +1,10 @@
-"""`prepare_attention`: fused attention kernels for models of transformers, dense or sparse.
+"""`prepare_attention`: let Hugging Face transformers models, dense or sparse, run fused attention kernels.
 
-While a graph is traced or captured, transformers cannot read a mask and passes one to every layer, also
-if no mask was given. Kernels with a mask are slower. The mask that stands for no mask and the position biases
-of T5 have strides that no fused kernel accepts: torch then multiplies in fp32. A caller who knows the padding
-of the inputs needs fewer masks.
+While a graph is traced or captured, transformers cannot read the values of a mask. It then passes a mask to
+every layer, even if the caller gave none, and attention kernels with a mask are slower. The mask that
+transformers creates without padding and the position biases of T5 have strides that no fused kernel accepts;
+torch then computes unfused attention in fp32. If the caller states how the inputs are padded, fewer layers
+need a mask.
 """
 
 import inspect
@@ -32,7 +33,7 @@ _KERNELS = {0: "fp32 products", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
 
 
 class PreparedAttention(NamedTuple):
-    """The result of `prepare_attention`."""
+    """Result of `prepare_attention`."""
 
     implementation: str
     """Name of the attention in transformers."""
@@ -49,22 +50,25 @@ class PreparedAttention(NamedTuple):
 def prepare_attention(
     model: nn.Module, *, padding: str = "any", example: Mapping[str, Any] | None = None
 ) -> PreparedAttention:
-    """Let a model of transformers run fused attention kernels, without the masks that its inputs do not need.
+    """Let a transformers model run fused attention kernels, and leave out the masks that its inputs do not
+    need.
 
-    For dense and sparse models, before torch.compile and before graphs are captured. On a GPU, encoders whose
-    keys have a mask run a kernel of this package that reads only the mask of each sequence.
+    The model may be dense or sparse. Call this before torch.compile and before graph capture. On a GPU,
+    encoders with a padding mask run a kernel of this package, which reads one mask row per sequence instead
+    of one per query.
 
     Parameters
     ----------
-    model : of transformers, with attention by `scaled_dot_product_attention`
-    padding : of the inputs. `none`: `attention_mask` has no zeros and is not read. `right`: padding follows
-        the last token, so that causal attention needs no mask. `any`: masks are read. Eager calls check it,
-        graphs cannot
-    example : arguments of a forward, with which the model is run once to see the kernels
+    model : a transformers model whose attention calls `scaled_dot_product_attention`
+    padding : how the inputs are padded. `none`: `attention_mask` contains no zeros and is not read. `right`:
+        padding follows the last token, so that causal attention needs no mask. `any`: masks are read. Eager
+        calls raise BadInput for a mask with another padding; compiled and captured graphs cannot check it
+    example : keyword arguments of `model.forward`. If given, the model is run once with them, and the result
+        lists the kernels
 
     Raises
     ------
-    BadInput : a model whose attention cannot be exchanged, or an unknown padding
+    BadInput : the attention of the model cannot be replaced, or `padding` is unknown
     """
     check_choice("padding", padding, PADDINGS)
     kind = type(model).__name__
@@ -93,9 +97,11 @@ def prepare_attention(
 
 
 def attention_kernels(model: nn.Module, example: Mapping[str, Any]) -> dict[str, str]:
-    """Return the kernel that torch chooses for each attention of a model, which is run once.
+    """Run a model once, and return the kernel that each of its attention modules uses.
 
-    Module -> e.g. `cuDNN, causal`. Modules that do not call `scaled_dot_product_attention` are not listed.
+    The result maps names of modules to text such as `cuDNN, causal`. Modules that call neither
+    `scaled_dot_product_attention` nor the kernel of this package are not listed. `example` are keyword
+    arguments of `model.forward`.
     """
     names = {id(module): name for name, module in model.named_modules()}
     running: list[str] = []
@@ -132,9 +138,10 @@ def attention_kernels(model: nn.Module, example: Mapping[str, Any]) -> dict[str,
 
 
 def _give_mask(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Give a model that is called without a mask one without zeros, which `_mask_to_read` drops.
+    """Add a mask of ones to a call without a mask; `_mask_to_read` leaves it out again.
 
-    Without any, transformers derives packed sequences from positions, of which a traced graph keeps a mask.
+    Without `attention_mask`, transformers searches the positions for packed sequences, and a traced graph
+    then contains a mask.
     """
     others = ("attention_mask", "past_key_values", "position_ids")
     if len(args) > 1 or any(given.get(each) is not None for each in others):
@@ -146,9 +153,10 @@ def _give_mask(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> An
 
 
 def _register(name: str, padding: str, *, reads_keys: bool) -> None:
-    """Register attention and its mask in transformers under such a name.
+    """Register an attention function and a mask function in transformers under `name`.
 
-    With `reads_keys`, the mask of an encoder is that of the keys, (sequences, keys), where a kernel reads it.
+    With `reads_keys`, layers of an encoder get the padding mask (sequences, keys) if a kernel of this package
+    can read it.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -190,7 +198,10 @@ def _register(name: str, padding: str, *, reads_keys: bool) -> None:
 
 
 def _mask_to_read(padding: str, given: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return the padding mask (batch, keys) if the mask of a layer depends on it."""
+    """Return the padding mask (batch, keys) if a layer needs it, else None.
+
+    Raise BadInput in eager calls for a mask that contradicts `padding`.
+    """
     read: torch.Tensor | None = given.get("attention_mask")
     if (
         read is None
@@ -206,8 +217,8 @@ def _mask_to_read(padding: str, given: Mapping[str, Any]) -> torch.Tensor | None
 
 
 def _needs_none(given: Mapping[str, Any]) -> bool:
-    """Return whether attention without a padding mask reads no mask: all keys, or is causal from the first
-    token on.
+    """Return whether attention without padding needs no mask: each query reads all keys, or attention is
+    causal and begins at the first token.
     """
     queries, keys, local = given["q_length"], given["kv_length"], given.get("local_size")
     if local is not None and keys >= local:
@@ -223,8 +234,8 @@ def _runs_own_kernel(
     mask: torch.Tensor | None,
     options: Mapping[str, Any],
 ) -> bool:
-    """Return whether the kernel of this package computes attention: with a mask (sequences, keys), or of few
-    keys without a mask.
+    """Return whether the kernel of this package runs a call: it has a mask (sequences, keys), or it is not
+    causal, without a mask and has few keys.
     """
     query, key, value = operands
     if options.get("dropout") or any(
@@ -242,7 +253,9 @@ def _runs_own_kernel(
 
 
 def _masks_keys(given: Mapping[str, Any]) -> bool:
-    """Return whether the mask of a layer is the padding of its keys, on a device with a kernel for it."""
+    """Return whether the mask of a layer only excludes padded keys, and the device has a kernel for such
+    masks.
+    """
     read, local = given["attention_mask"], given.get("local_size")
     is_whole = read.dim() == 2 and read.shape[1] == given["kv_length"] and local is None
     is_bidirectional = bool(given.get("allow_is_bidirectional_skip", False))

@@ -38,16 +38,17 @@ def input_squares(
 
     Parameters
     ----------
-    model : on any device; it is unchanged afterwards
-    run : calls the model on some text or images; a few thousand tokens are enough
-    path : `.safetensors` file to write, which `prunecast prune --calibrate` reads
-    loss : returns the present loss of the model, e.g. the distance of its outputs from the original ones. If
-        given, each layer is pruned by half while the others are dense, and its squares are scaled so that
-        importance estimates the resulting loss. Layers are then comparable
+    model : model on any device; its weights are not changed
+    run : function that calls the model on some text or images; a few thousand tokens are enough
+    path : `.safetensors` file to write, which `prunecast prune --calibrate` reads; None to write no file
+    loss : function that returns the current loss of the model, e.g. the distance of its outputs from the
+        original ones. If given, each layer is pruned by half while all others stay dense. Its mean squares
+        are then scaled such that the sum of removed importance is proportional to the measured loss increase,
+        with the same factor for all layers. This makes the importance of different layers comparable
 
     Returns
     -------
-    name of each weight -> (K,) float32
+    name of each weight -> mean squares, (K,) float32
 
     Raises
     ------
@@ -61,10 +62,11 @@ def input_squares(
 
 
 def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | None = None) -> Found:
-    """Return the mean of x x^T over the inputs x of each linear layer, over all passes of `run`.
+    """Return the mean of x x^T for the input vectors x of each linear layer, over all passes of `run`.
 
-    In addition to `input_squares`, these moments show which inputs can replace which. They need K^2 numbers
-    per layer, and more tokens than the widest layer has inputs.
+    In contrast to `input_squares`, these moments contain the correlations between inputs. `update_weights`
+    uses them to let kept weights compensate for pruned ones. They need K^2 numbers per layer, and `run` must
+    process more tokens than the widest layer has inputs.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def input_moments(model: nn.Module, run: Callable[[], Any], path: str | Path | N
 
     Returns
     -------
-    name of each weight -> (K, K) float32
+    name of each weight -> mean of x x^T, (K, K) float32
 
     Raises
     ------
@@ -91,12 +93,12 @@ def expert_saliency(model: nn.Module, run: Callable[[], Any], path: str | Path |
 
     Parameters
     ----------
-    model : a mixture of experts of transformers, whose experts are one module per layer
+    model : a transformers model with experts (MoE), where one module contains all experts of a layer
     run, path : as for `input_squares`; `prune --remove experts:SHARE --calibrate` reads the file
 
     Returns
     -------
-    name `layers.NUMBER.experts` -> (experts,) float32
+    name `layers.NUMBER.experts` -> saliency of each expert, (experts,) float32
 
     Raises
     ------
@@ -132,7 +134,7 @@ def expert_saliency(model: nn.Module, run: Callable[[], Any], path: str | Path |
 def _weighted_norms(
     experts: nn.Module, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 ) -> dict[int, torch.Tensor]:
-    """Return expert -> router weight times the norm of its output, for each of its tokens.
+    """Return expert -> (its tokens,) router weight times the norm of the expert's output for that token.
 
     Parameters
     ----------
@@ -153,13 +155,14 @@ def _weighted_norms(
 def layer_costs(
     weights: Mapping[str, torch.Tensor], importance: Mapping[str, ImportanceArray], loss: Callable[[], float]
 ) -> dict[str, float]:
-    """Return the loss per unit of removed importance of each layer, measured with only that layer pruned.
+    """Return the loss increase per unit of removed importance of each layer, measured with only that layer
+    pruned.
 
     Parameters
     ----------
-    weights : layer -> its weights (M, ...) in the model; pruned in place, then restored
-    importance : layer -> (M, K)
-    loss : returns the loss of the model in its present state
+    weights : layer -> its weights (M, ...) in the model; they are pruned in place, then restored
+    importance : layer -> importance of its weights (M, K)
+    loss : function that returns the loss of the model in its current state
     """
     whole, found = loss(), {}
     for name, weight in weights.items():
@@ -174,7 +177,8 @@ def layer_costs(
 
 
 def _scaled_by_loss(model: nn.Module, squares: Found, loss: Callable[[], float]) -> Found:
-    """Return the squares times a factor per layer, from the loss when only that layer is pruned.
+    """Return the mean squares times a factor per layer, which is proportional to the square of its
+    `layer_costs`.
 
     The factors have a mean of 1.
     """
@@ -190,17 +194,17 @@ def _scaled_by_loss(model: nn.Module, squares: Found, loss: Callable[[], float])
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def update_weights(model: nn.Module, masks: Mapping[str, MaskArray], moments: Mapping[str, Any]) -> None:
-    """Prune in place, and update kept weights to compensate for pruned ones (`patterns.weight_update`).
+    """Set pruned weights to zero, in place, and update kept ones to compensate (`patterns.weight_update`).
 
     Parameters
     ----------
-    model : with its dense weights
-    masks : name of each weight -> (M, K), True where it is kept
+    model : model with its dense weights
+    masks : name of each weight -> bool mask (M, K), True where it is kept
     moments : the result of `input_moments`
 
     Raises
     ------
-    BadInput : moments of a layer are missing or have another size
+    BadInput : the moments of a layer are missing or have another size
     """
     known = Calibration("moments", moments)
     for name, mask in masks.items():
@@ -214,7 +218,7 @@ def _gathered(
     run: Callable[[], Any],
     sums_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> Found:
-    """Return the means over tokens of `sums_of` applied to the inputs (tokens, K) of each layer."""
+    """Return weight name -> mean over tokens of `sums_of`, which gets the inputs (tokens, K) of a layer."""
     layers, _ = find_layers(model)
     sums: dict[str, torch.Tensor] = {}
     counts = dict.fromkeys((layer.name for layer in layers), 0)
@@ -240,7 +244,7 @@ def _gathered(
 
 
 def _run_hooked(hooks: Mapping[nn.Module, Callable[..., None]], run: Callable[[], Any]) -> None:
-    """Run the passes with a hook before each of these modules, without gradients."""
+    """Call `run` without gradients, with each hook registered as a forward pre-hook of its module."""
     handles = [module.register_forward_pre_hook(hook) for module, hook in hooks.items()]
     try:
         with torch.no_grad():

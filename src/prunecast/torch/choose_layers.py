@@ -1,4 +1,4 @@
-"""The layers of a model that become sparse, with their tiles: linear layers, convolutions and experts."""
+"""Choose the layers of a model that become sparse (linear layers, convolutions, experts), and their tiles."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from prunecast.workload.engines import Progress
 
 
 class Conversion(NamedTuple):
-    """Arguments of `sparsify` that more than one step reads."""
+    """Arguments of `sparsify` that several steps of the conversion use."""
 
     gpu: GpuSpec
     max_tokens: int
@@ -36,7 +36,7 @@ class Conversion(NamedTuple):
 
 
 class ChosenLayers(NamedTuple):
-    """The layers that become sparse."""
+    """Layers that become sparse, and the reasons why others stay dense."""
 
     choices: list[Choice]
     """Linear layers and convolutions."""
@@ -56,18 +56,32 @@ class ChosenLayers(NamedTuple):
 
     @property
     def tiles(self) -> dict[str, TileMap]:
-        """Layer -> its tiles, for layers without 2:4."""
+        """Name of a linear layer or convolution without 2:4 -> its tiles."""
         return {layer.name: tiles for layer, tiles, two_of_four in self.choices if two_of_four is None}
 
     def without(self, dense: frozenset[str]) -> "ChosenLayers":
-        """Return the choice without layers by which the network gains nothing."""
+        """Return the same choice, except that the layers named in `dense` stay dense because they save no
+        time.
+        """
         lines = [f"{name}: dense, the network gains nothing by it" for name in sorted(dense)]
         sparse = [choice for choice in self.choices if choice.layer.name not in dense]
         return self._replace(choices=sparse, left=[*self.left, *lines])
 
 
 def choose_layers(model: nn.Module, found: list[Found], recipe: Recipe, options: Conversion) -> ChosenLayers:
-    """Return the layers that become sparse, with their tiles."""
+    """Return the layers of a model that become sparse, with their tiles.
+
+    Parameters
+    ----------
+    found : linear layers and convolutions of the model that can become sparse
+    recipe : pattern and sparsity of the layers
+    options : arguments of `sparsify`
+
+    Raises
+    ------
+    BadInput : in the same cases as `choose_tiles`; the weights are on another GPU than the one planned for;
+        or a 2:4 layer is to be trained
+    """
     stacks = [] if options.trainable else find_experts(model)
     matrices = [layer for stack in stacks for layer in stack.layers]
     names = select_names([layer.name for layer in [*found, *matrices]], options.target, options.ignore)
@@ -89,7 +103,9 @@ def choose_layers(model: nn.Module, found: list[Found], recipe: Recipe, options:
 def _experts_of(
     stacks: list[ExpertStack], chosen: list[Choice]
 ) -> tuple[list[tuple[ExpertStack, list[Choice]]], list[Choice], list[str]]:
-    """Return the experts that become sparse, the choices of other layers, and why experts stay dense."""
+    """Return the experts that become sparse, the choices of all other layers, and the reasons why experts
+    stay dense.
+    """
     of_name = {choice.layer.name: choice for choice in chosen}
     found, left = [], []
     for stack in stacks:
@@ -106,10 +122,9 @@ def _experts_of(
 
 
 def without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], list[str]]:
-    """Return the layers without the one that computes logits, which is pruned only if it is named in
-    `target`.
+    """Return `found` without the layer that computes the logits, and the reason as a line of text.
 
-    It loses the most accuracy by pruning.
+    Pruning this layer costs the most accuracy. It is pruned only if `target` names it.
     """
     getter = getattr(model, "get_output_embeddings", None)
     head = getter() if callable(getter) else None

@@ -1,4 +1,4 @@
-"""The tiles of every layer of a model: pruned here by magnitude, or found from existing zeros."""
+"""Choose the tiles of every layer of a model, by magnitude pruning or from existing zeros."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,7 +32,7 @@ OFF_RECIPE = 0.01
 
 
 class Choice(NamedTuple):
-    """A layer and the tiles that it keeps."""
+    """A layer, the tiles that it keeps, and the 2:4 mask inside them if there is one."""
 
     layer: Found
     tiles: TileMap
@@ -62,18 +62,20 @@ def choose_tiles(
     forwards: list[FeedForward],
     squares: Mapping[str, Any] | None = None,
 ) -> tuple[list[Choice], list[str]]:
-    """Return the layers that become sparse with their tiles, and the reasons why others stay dense.
+    """Return the layers that become sparse, with their tiles, and the reasons why others stay dense.
 
     Parameters
     ----------
+    found : all layers that can become sparse
     wanted : names of the requested layers
     sparsity : target for pruning by magnitude; None to use the existing zeros
-    forwards : feed-forward layers whose gate and up may be pruned together
+    forwards : feed-forward layers whose gate and up matrices may be pruned together
     squares : name of a weight -> mean square of each of its inputs; None to use only magnitudes
 
     Raises
     ------
-    BadInput : an unknown layer or pattern, zeros that do not follow the recipe, or no layer is sparse enough
+    BadInput : the recipe has an unknown layer or pattern, the zeros do not follow it, or no layer is sparse
+        enough
     """
     chosen, left = [], []
     unknown = [name for name in recipe.sparsities if name not in {layer.name for layer in found}]
@@ -117,11 +119,11 @@ def _joint_tiles(
     forwards: list[FeedForward],
     known: Calibration | None,
 ) -> dict[str, TileMap]:
-    """Return name -> tiles for gates and ups that are pruned together.
+    """Return name -> tiles for gate and up matrices that are pruned together.
 
-    The epilogue of a gated unit needs each row of the gate in the same tile as the row of up. A tile
-    therefore has half of its rows from each, and both layers have the pattern of half the height, with the
-    same columns.
+    The epilogue of a gated unit needs each row of gate in the same tile as that row of up. Half of the rows
+    of a tile therefore come from gate and half from up. Each of the two matrices has tiles of half the
+    height, and both keep the same columns.
     """
     layers, tiles = {layer.name: layer for layer in found}, {}
     for forward in forwards:
@@ -146,8 +148,9 @@ def _joint_tiles(
 
 
 def _of_half_height(pattern: str) -> Pattern | None:
-    """Return the pattern of tiles or blocks with half the height, or None if they are not whole
-    groups of rows.
+    """Return the pattern with tiles or blocks of half the height.
+
+    Return None for other patterns, or if half the height is no multiple of `GATED_ROWS`.
     """
     name, _, sizes = pattern.partition(":")
     height, by, width = sizes.partition("x")
@@ -164,7 +167,11 @@ def _weighed(name: str, magnitudes: ImportanceArray, known: Calibration | None) 
 def _choice(
     layer: Found, recipe: Recipe, sparsity: float | None, known: Calibration | None, *, is_gated: bool
 ) -> Choice:
-    """Return the tiles of a layer. The zeros of a gate or up may be those of tiles shared by both."""
+    """Return a layer with its tiles, by pruning or from its zeros.
+
+    With `is_gated` (gate or up), the zeros may also follow tiles of half the height, as `_joint_tiles` makes
+    them.
+    """
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
     array = weights.float().cpu().numpy()
@@ -186,7 +193,7 @@ def _choice(
 
 
 def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> None:
-    """Raise BadInput for fewer zeros than the recipe requires."""
+    """Raise BadInput if a layer has fewer zeros than the recipe requires."""
     said = recipe.sparsities.get(name)
     if said is not None and 1.0 - density < said - OFF_RECIPE:
         raise BadInput(
@@ -196,12 +203,12 @@ def _check_said(name: str, recipe: Recipe, pattern: Pattern, density: float) -> 
 
 
 def _is_two_of_four(pattern: Pattern) -> bool:
-    """Return whether the pattern is 2:4, for whole matrices or inside of tiles."""
+    """Return whether the pattern is 2:4, in whole matrices or inside tiles."""
     return KERNELS["2:4"].runs(pattern.canonical, pattern.keeps)
 
 
 def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
-    """Return a mask as tiles, with 2:4 inside them if the pattern has it."""
+    """Return the layer with the tiles of a mask, and with the 2:4 mask inside them if the pattern has one."""
     try:
         kept = pattern.map(mask)
     except BadInput as error:
@@ -218,7 +225,10 @@ def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
 
 
 def _stored(name: str, array: ImportanceArray, tiles: TileMap) -> TileMap:
-    """Return the stored tiles of a layer. Weights inside tiles may be zero, those outside must be."""
+    """Return the recipe's tiles of a layer.
+
+    Weights inside the tiles may be zero. Raise BadInput if a weight outside is not zero, or the sizes differ.
+    """
     if (tiles.m, tiles.k) != array.shape:
         raise BadInput(
             f"{name}: the recipe's tiles are of {tiles.m} x {tiles.k}, the weights of {array.shape}"

@@ -1,12 +1,13 @@
 """`SparseConv2d`: `torch.nn.Conv2d` with pruned filters, for inference.
 
-The kernel reads and writes planes of pixels (`planes.py`). A network that `network.py` has rewritten hands
-`Planes` from module to module. Elsewhere the module moves data in these cases:
+The kernel reads and writes planes, where each pixel is a row with the images of the batch (`planes.py`). In a
+network that `network.py` has rewritten, modules pass `Planes` to each other. In other networks, modules get
+and return tensors of images:
 
-* The input (batch, channels, height, width) may have any layout. One copy brings it into planes.
+* The input (batch, channels, height, width) may have any layout. One copy converts it to planes.
 * The output is a view of planes as (batch, filters, height, width), without a copy. The next module of this
-  class reads it in place, also after an in-place change such as `relu_` or `+=`. An operation that returns
-  a new tensor makes a copy necessary.
+  class reads it in place, also after an in-place change such as `relu_` or `+=`. After an operation that
+  returns a new tensor, the next module has to copy.
 """
 
 import warnings
@@ -66,7 +67,7 @@ MOST_SIZES = 8
 
 
 class Ends(NamedTuple):
-    """The work of a convolution's kernel after the products."""
+    """Operations that a convolution's kernel computes after the matrix product."""
 
     activation: str = "none"
     """Name of the activation, after bias and sum."""
@@ -77,17 +78,18 @@ class Ends(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """A launch for planes of one size, with the layout of its output."""
+    """Cached launch for planes of one size, with the layout of its output."""
 
     launch: Any
     output: PlaneLayout
 
 
 class SparseConv2d(SparseLayer):
-    """y = activation(conv(x) + bias) with tile-sparse filters. Made by `from_conv`; no gradients.
+    """Compute y = activation(conv(x) + bias) with tile-sparse filters, without gradients.
 
-    For every shape of input, the first call plans, and warns if the layer is predicted to be slower than a
-    dense one. The module of a rewritten network (`network.py`) reads and writes `Planes` only.
+    Modules are created by `from_conv`. The first call with each shape of input plans its launch, and warns if
+    the dense layer is predicted to be as fast. Modules of a rewritten network (`network.py`) read and write
+    `Planes` only, and do not warn.
     """
 
     in_network = False
@@ -123,18 +125,21 @@ class SparseConv2d(SparseLayer):
 
         Parameters
         ----------
-        conv : fp16 or bf16; odd square filters, half of their size as padding, one group
+        conv : convolution in fp16 or bf16 with odd square filters, half of their size as padding, and one
+            group
         kept : `TileMap`; or a mask (filters, channels * size * size) that follows `pattern`, such as those of
-            `Pruner.masks`; None for the weights that are not zero
+            `Pruner.masks`; None to keep the weights that are not zero
         pattern : pattern string, e.g. `tile-wise:128`; not needed with a `TileMap`
         gpu : name of the GPU to plan for, or its spec
-        activation : `none`, `relu` or `gelu`, after the bias
-        border : zeros around images in memory, in pixels; equal in consecutive layers
-        ends : the work after the products, in the place of `activation`
+        activation : `none`, `relu` or `gelu`, computed after the bias
+        border : width in pixels of the zeros around images in memory. Consecutive layers need equal borders
+            to pass planes without a copy
+        ends : operations after the matrix product; replaces `activation`
 
         Raises
         ------
-        BadInput : another dtype or kind of convolution, or as for `SparseLinear.from_linear`
+        BadInput : the convolution has another dtype or form, or in the same cases as
+            `SparseLinear.from_linear`
         """
         dtype = _check(conv, border)
         matrix, spec = conv.weight.detach().flatten(1), load_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -166,7 +171,7 @@ class SparseConv2d(SparseLayer):
         return (kept - of_identity) / float(self.out_channels * (tiles.k - added))
 
     def call(self, count: int, height: int, width: int) -> ConvCall:
-        """Return the sizes of a call with `count` input images."""
+        """Return the sizes of a call with `count` images of `height` x `width` pixels."""
         batch, second = whole_batch(count), self.out_channels if self.adds else 0
         sizes = (self.in_channels, height, width, self.size, self.stride, batch)
         return ConvCall(*sizes, max(self.border, self.size // 2), second, self.border)
@@ -178,7 +183,7 @@ class SparseConv2d(SparseLayer):
         return fastest_plan("stspmm", product.tile_map, call.grid.n, dtype, product.gpu, source=call.grid)
 
     def seconds(self, o: Operation) -> float:
-        """Return the predicted seconds of a call with images of the sizes of a convolution."""
+        """Return the predicted seconds of a call with the batch and image size of the convolution `o`."""
         assert o.convolution is not None
         call = self.call(o.convolution.batch, o.convolution.height, o.convolution.width)
         if call not in self._seconds:
@@ -191,12 +196,18 @@ class SparseConv2d(SparseLayer):
         self._seconds[call] = kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
 
     def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
-        """Return y (batch, filters, height, width) of x (batch, channels, height, width); planes of planes.
+        """Return y (batch, filters, height, width) for x (batch, channels, height, width); `Planes` for
+        `Planes`.
+
+        Parameters
+        ----------
+        x : images, or their planes
+        second : planes that are added before the activation, if `adds` is set
 
         Raises
         ------
-        BadInput : gradients are required; another number of channels, dtype or device; images for a module
-            of a rewritten network
+        BadInput : gradients are required; x has another number of channels, dtype or device; `second` has
+            another size than the output; or x are images and the module is part of a rewritten network
         """
         if isinstance(x, Planes):
             self._check_mode(x.data)
@@ -231,7 +242,9 @@ class SparseConv2d(SparseLayer):
     def _convolved(
         self, planes: torch.Tensor, call: ConvCall, second: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the output planes: by the operator in traced graphs, else by a launch that is kept."""
+        """Return the output planes, by a cached launch, or by `prunecast::conv` in traced graphs and on a
+        CPU.
+        """
         product = self.product
         if not torch.compiler.is_compiling():
             launch = self._launches[call] if call in self._launches else self._prepare(call, planes)
@@ -243,7 +256,7 @@ class SparseConv2d(SparseLayer):
         return convolve(planes, *tensors, list(call), self.activation, *names, second)
 
     def _prepare(self, call: ConvCall, planes: torch.Tensor) -> Any:
-        """Pack the filters for the plan of a new size of images, and return its launch, None on a CPU.
+        """Plan a new size of images, pack the filters for it if needed, and return its launch; None on a CPU.
 
         Outside of a rewritten network this warns if cuDNN is predicted to be as fast.
         """
@@ -317,7 +330,7 @@ TileSparseConv2d = SparseConv2d
 
 
 def _check(conv: torch.nn.Conv2d, border: int) -> str:
-    """Return the dtype of a convolution that the kernels run."""
+    """Return the dtype of a convolution. Raise BadInput if the kernels do not support the convolution."""
     if type(conv) is not torch.nn.Conv2d:
         raise BadInput(f"wanted a Conv2d, got {type(conv).__name__}")
     dtype = DTYPES.get(conv.weight.dtype)
@@ -333,7 +346,10 @@ def _check(conv: torch.nn.Conv2d, border: int) -> str:
 
 
 def _with_identity(tiles: TileMap) -> TileMap:
-    """Return the map with as many more columns as rows, of which each tile keeps those of its rows."""
+    """Return the tiles of A with an identity matrix (M, M) to the right of it.
+
+    Each tile also keeps those columns of the identity that belong to its rows.
+    """
     rows = np.split(tiles.row_index, tiles.row_start[1:-1])
     columns = np.split(tiles.column_index, tiles.column_start[1:-1])
     both = [np.concatenate((kept, np.sort(own) + tiles.k)) for kept, own in zip(columns, rows, strict=True)]
@@ -346,7 +362,7 @@ def _with_identity(tiles: TileMap) -> TileMap:
 
 
 class SparseConv(NamedTuple):
-    """A module and its name in the model."""
+    """Sparse convolution, and the name of the module that it replaces."""
 
     name: str
     module: SparseConv2d
@@ -355,7 +371,14 @@ class SparseConv(NamedTuple):
 def sparse_convs(
     model: torch.nn.Module, kept: Mapping[str, TileMap], gpu: GpuSpec, ends: Mapping[str, Ends], border: int
 ) -> list[SparseConv]:
-    """Return the sparse modules of convolutions, with one border around the images that they write."""
+    """Return sparse modules for convolutions of a model, which all write images with the same border.
+
+    Parameters
+    ----------
+    kept : name of a convolution -> its tiles
+    ends : name of a convolution -> its operations after the matrix product
+    border : width of the border in pixels
+    """
     convs = {name: model.get_submodule(name) for name in kept}
     return [
         SparseConv(

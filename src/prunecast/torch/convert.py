@@ -1,8 +1,7 @@
-"""`sparsify`: replace linear layers of a model, which are pruned or to be pruned, by sparse products in
-place.
+"""`sparsify`: replace linear layers of a model by sparse products, in place.
 
-Everything is decided, checked and packed before the first layer is replaced, so that a model is converted as
-a whole or not at all. Packing happens on the device of each layer.
+All choices, checks and packing come before the first replacement, so that a model is converted completely or
+not at all. The weights of a layer are packed on its device.
 """
 
 import sys
@@ -40,7 +39,7 @@ MOST_TOKENS = 1 << 20
 
 
 class Sparsified(NamedTuple):
-    """The result of a conversion."""
+    """Result of `sparsify`."""
 
     layers: tuple[str, ...]
     """Layers that are sparse now."""
@@ -81,44 +80,47 @@ def sparsify(
     progress: Progress | None = None,
     quiet: bool = False,
 ) -> Sparsified:
-    """Replace the pruned linear layers of `model` in place.
+    """Replace the pruned linear layers of `model` by sparse ones, in place.
 
     Parameters
     ----------
-    model : fp16, bf16 or fp32, on its GPU (it also runs on a CPU, slowly, for tests); from Hugging Face or
-        any other. Kernels for GPUs without wgmma (Ampere, Ada, Turing) are compiled and emulated in tests,
-        but no such GPU has run them under torch
-    recipe : a pattern string such as `tile-wise:128`; or a recipe as `prunecast prune` writes it, as a file,
-        its folder or a mapping, whose layers and sparsities the zeros must follow
+    model : a model from Hugging Face or elsewhere, in fp16, bf16 or fp32, on its GPU. On a CPU it runs
+        slowly, for tests. Kernels for GPUs without wgmma (Ampere, Ada, Turing) are compiled and emulated in
+        tests, but no such GPU has run them under torch
+    recipe : a pattern string such as `tile-wise:128`; or a recipe that `prunecast prune` wrote, as a file,
+        its folder or a mapping. The zeros of the model must follow the layers and sparsities of the recipe
     gpu : name or spec of the GPU to plan for
-    max_tokens : most tokens of one call: batch times sequence. With `convolutions` the images of one; linear
-        layers that read pixels are planned for those of the example
-    sparsity : prune every layer to this sparsity by magnitude first; None uses the existing zeros
-    squares : the result of `input_squares`, by whose roots magnitudes are multiplied
-    target, ignore : names of modules, or `re:` and a regular expression; without `target`, the layer that
-        computes logits is not pruned
-    dtype : `fp8` (e4m3, on Hopper) for products whose tiles of 256 rows keep runs of 32 columns, such as
-        `block:256x32`, with a scale per row of weights and per token of x; None for the model's dtype.
-        Layers that do not fit stay in it, and so do calls of up to 64 tokens with `few_tokens`
-    few_tokens : also pack the weights for calls of up to 64 tokens; without this second copy decoding is
-        slower, and the weights need half of the memory
-    fuse : one launch for layers that read the same x, with activations and gated units in the epilogue; with
-        `sparsity`, gate and up are pruned together, in tiles with half of their rows from each. Layers that a
-        recipe leaves dense are joined too, see `fuse_dense`: `prune` counts on it
-    trainable : kept values become parameters with gradients; the weights are then packed only once
-    convolutions : also replace `Conv2d` by `SparseConv2d`. The first call with images of a size warns if
-        dense is predicted to be as fast
-    example : with `convolutions`, inputs that the model will get: a tensor, the sizes of one, or a sequence
-        of either; None for `max_tokens` images, at most 64, of 224 x 224 pixels
-    only_gains : a convolutional network stays dense and unchanged if a whole pass over these inputs is not
-        predicted to be shorter, and so do layers of it that gain nothing; False converts all layers
+    max_tokens : largest number of tokens of a call: batch times sequence length. With `convolutions`, the
+        largest number of images; linear layers that read pixels are then planned for the pixels of `example`
+    sparsity : prune every layer to this sparsity by magnitude first; None to use the existing zeros
+    squares : the result of `input_squares`; magnitudes are multiplied by the square roots of its values
+    target, ignore : names of modules to convert and to leave out, or `re:` and a regular expression. If
+        `sparsity` is given without `target`, the layer that computes logits is not pruned
+    dtype : `fp8` (e4m3, on Hopper) to compute products in fp8 if their tiles of 256 rows keep runs of 32
+        columns, such as `block:256x32`; each row of weights and each token of x has its own scale. Other
+        layers use the model's dtype, and so do calls of up to 64 tokens with `few_tokens`. None for the
+        model's dtype everywhere
+    few_tokens : pack the weights a second time, for calls of up to 64 tokens. Without the second copy
+        decoding is slower, and the weights need half of the memory
+    fuse : use one launch for layers that read the same x, and compute activations and gated units in the
+        epilogue. With `sparsity`, gate and up are pruned together, in tiles with half of their rows from
+        each. Layers that a recipe leaves dense are also joined (`fuse_dense`), as the predictions of
+        `prunecast prune` assume
+    trainable : make the kept weights parameters with gradients; the weights are then packed only once
+    convolutions : also replace `Conv2d` by `SparseConv2d`. The first call with each size of images warns if
+        the dense model is predicted to be as fast
+    example : with `convolutions`, typical inputs of the model: a tensor, the shape of one, or a sequence of
+        either; None for `max_tokens` images, at most 64, of 224 x 224 pixels
+    only_gains : leave a convolutional network dense and unchanged unless a whole pass over `example` is
+        predicted to save at least 5 % of its time, and leave single layers dense that save nothing. False
+        converts all layers
     progress : called with `(stage, done, total)`
-    quiet : do not print the result
+    quiet : do not print the result, and do not warn if a network stays dense
 
     Raises
     ------
-    BadInput : an unknown pattern or GPU, weights of another dtype, zeros that do not follow the recipe, a
-        LoRA adapter, no layer to convert; the model is then unchanged
+    BadInput : the pattern or GPU is unknown, the weights have another dtype, the zeros do not follow the
+        recipe, the model has a LoRA adapter, or no layer can be converted. The model is then unchanged
     """
     start = time.monotonic()
     options = Conversion(
@@ -178,7 +180,7 @@ def sparsify(
 
 
 def _replace_layers(model: nn.Module, network: Traced, packed: PackedLayers, options: Conversion) -> None:
-    """Put the packed modules in the places of the layers."""
+    """Replace the layers of the model by the packed modules."""
     if any(_is_rewritten(launch, product, options) for launch, product in packed.products):
         import_module("prunecast.torch.residual").register()  # imports torch's compiler, which is slow
     for launch, product in packed.products:
@@ -196,7 +198,9 @@ def _replace_layers(model: nn.Module, network: Traced, packed: PackedLayers, opt
 
 
 def _is_rewritten(launch: Launch, product: PackedProduct, options: Conversion) -> bool:
-    """Return whether compiled graphs may add or normalise in the launches of a product, see `residual.py`."""
+    """Return whether the torch.compile pass of `residual.py` may fuse residual adds or norms into a product's
+    launches.
+    """
     is_large = (
         product.rows * options.max_tokens >= RESIDUAL_EPILOGUE_ELEMENTS
         or product.features * options.max_tokens >= SEPARATE_TRANSPOSE_ELEMENTS
@@ -207,7 +211,7 @@ def _is_rewritten(launch: Launch, product: PackedProduct, options: Conversion) -
 def _left_dense(
     model: nn.Module, verdict: Verdict, left: list[str], start: float, *, quiet: bool
 ) -> Sparsified:
-    """Return the result for a network that stays as it is, and warn."""
+    """Return the result for a network that stays dense, and warn unless `quiet`."""
     line = f"the network is left dense: {verdict.line}"
     size = _bytes_of(model)
     if not quiet:
@@ -236,9 +240,9 @@ def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, traina
 
 
 def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
-    """Remove the activations that epilogues now compute.
+    """Remove the activations that are computed in epilogues now.
 
-    Chains get an identity in their place, and gated modules another `forward`.
+    In a chain, `nn.Identity` replaces the activation. A gated module is replaced by `GatedMlp`.
     """
     for forward in fused:
         module = model.get_submodule(forward.module)

@@ -25,7 +25,7 @@ by 5e-4."""
 
 
 class Epilogue(NamedTuple):
-    """The work of a kernel after the bias."""
+    """Operations that a kernel computes after adding the bias."""
 
     activation: str = "none"
     glu: bool = False
@@ -38,7 +38,10 @@ PLAIN = Epilogue()
 
 
 def activated(sums: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
-    """Return y (tokens, rows) of the sums (tokens, M), computed by torch."""
+    """Apply an epilogue to sums (tokens, M) with torch operations; return y (tokens, rows).
+
+    A gated unit has M / 2 rows. Raise BadInput for an unknown activation.
+    """
     if epilogue.activation not in ACTIVATIONS:
         raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {epilogue.activation!r}")
     function = ACTIVATIONS[epilogue.activation]
@@ -49,7 +52,7 @@ def activated(sums: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
 
 
 def activation_of(function: Any) -> str | None:
-    """Return the name of a function or module if it computes one of `ACTIVATIONS`, else None."""
+    """Return the name in `ACTIVATIONS` of a function or module that computes one of them; else None."""
     x = torch.linspace(-6.0, 6.0, 97)
     try:
         with torch.no_grad():
@@ -65,13 +68,15 @@ def activation_of(function: Any) -> str | None:
 
 
 def interleaved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Return the rows of both (M, ...), alternating 8 of one and 8 of the other: (2 M, ...)."""
+    """Interleave the rows of gate and up, each (M, ...), in groups of 8; return (2 M, ...)."""
     pair = [each.unflatten(0, (-1, GATED_ROWS)) for each in (gate, up)]
     return torch.stack(pair, 1).flatten(0, 2)
 
 
 def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
-    """Return the strides of (*shape, rows), a view of the tokens of (rows, columns)."""
+    """Return the strides of a view (*shape, rows) of a tensor (rows, columns) that has one token per
+    column.
+    """
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -80,14 +85,16 @@ def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
 
 
 def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
-    """Return the preprocessor macros of a kernel whose C is y; `adds` if C is added to the values in y."""
+    """Return the preprocessor macros of a kernel that writes y as its C, or with `adds` adds C to the values
+    in y.
+    """
     if epilogue.features_first:
         return {"GLU": int(epilogue.glu)}
     return {"TOKEN_MAJOR": 1, **({"RESIDUAL": 1} if adds else {})}
 
 
 class LinearCall(NamedTuple):
-    """The arguments of `prunecast::linear`, in its order."""
+    """Arguments of `prunecast::linear`, in the order of the operator."""
 
     x_t: torch.Tensor
     images: list[torch.Tensor]
@@ -107,13 +114,15 @@ class LinearCall(NamedTuple):
         return Epilogue(self.activation, self.glu, self.features_first)
 
     def new_y(self) -> torch.Tensor:
-        """Return an uninitialised y."""
+        """Allocate y without initialising it: (tokens, rows), or (rows, columns of x_t) with
+        `features_first`.
+        """
         columns = self.x_t.shape[1]
         return self.x_t.new_empty((self.rows, columns) if self.features_first else (self.tokens, self.rows))
 
 
 def check_sum(y: torch.Tensor, *, tokens: int, rows: int, dtype: torch.dtype) -> None:
-    """Raise BadInput for a y that a product of so many tokens and rows cannot be added to."""
+    """Raise BadInput unless y is contiguous, has this dtype and has `tokens` x `rows` elements."""
     if y.dtype != dtype or y.numel() != tokens * rows:
         got = f"{y.dtype} {tuple(y.shape)}"
         raise BadInput(f"wanted a sum of {dtype} ({tokens}, {rows}) like y, got {got}")
@@ -122,7 +131,7 @@ def check_sum(y: torch.Tensor, *, tokens: int, rows: int, dtype: torch.dtype) ->
 
 
 class ExpertsCall(NamedTuple):
-    """The arguments of `prunecast::experts`, in its order."""
+    """Arguments of `prunecast::experts`, in the order of the operator."""
 
     x: torch.Tensor
     chosen: torch.Tensor
@@ -137,12 +146,14 @@ class ExpertsCall(NamedTuple):
 
     @property
     def products(self) -> tuple[tuple[list[torch.Tensor], torch.Tensor, int], ...]:
-        """Packed weights, tiles and number of each product."""
+        """Packed weights, tile tensor and layer number of the gate-up product and of the down product."""
         gate_up, down = self.plans
         return (self.gate_up, self.gate_up_tiles, gate_up), (self.down, self.down_tiles, down)
 
     def check(self) -> None:
-        """Raise BadInput for tensors of other shapes or formats than the weights'."""
+        """Raise BadInput if x, `chosen` and `shares` have wrong shapes, or x has another dtype than the
+        weights.
+        """
         if self.x.dim() != 2 or self.chosen.shape != self.shares.shape or len(self.chosen) != len(self.x):
             shapes = [tuple(each.shape) for each in (self.x, self.chosen, self.shares)]
             raise BadInput(f"wanted x (tokens, features), and experts and shares of each token, got {shapes}")
@@ -151,7 +162,7 @@ class ExpertsCall(NamedTuple):
 
 
 class Fp8Call(NamedTuple):
-    """The arguments of `prunecast::fp8_linear`, in its order."""
+    """Arguments of `prunecast::fp8_linear`, in the order of the operator."""
 
     x: torch.Tensor
     scales: torch.Tensor
@@ -169,9 +180,9 @@ class Fp8Call(NamedTuple):
 
     @property
     def epilogue(self) -> Epilogue:
-        """Work after the bias."""
+        """The epilogue of the product."""
         return Epilogue(self.activation, self.glu)
 
     def new_y(self) -> torch.Tensor:
-        """Return an uninitialised y."""
+        """Allocate y (tokens, rows) without initialising it."""
         return self.x.new_empty((self.x.shape[0], self.rows), dtype=self.dtype)

@@ -1,11 +1,11 @@
-"""Feed-forward layers of a model whose activation can be the epilogue of a product.
+"""Find feed-forward layers of a model whose activation can be computed in the epilogue of a product.
 
     gated  down(act(gate(x)) * up(x)), in one module with the names of `GATED` and an activation
     chain  last(act(first(x))): in one module, with or without other layers, in an `nn.Sequential`, or in the
            two neighbouring modules `intermediate` and `output` of BERT
 
-They are found by names of activations and by shapes, and then tested: a module that computes anything else on
-random x is left unchanged.
+Candidates are found by the names of activations and the shapes of weights, and then tested on random x. A
+module that computes anything else is left unchanged.
 """
 
 import inspect
@@ -27,7 +27,7 @@ _TRIED_PIXELS = 4
 
 
 class FeedForward(NamedTuple):
-    """A feed-forward layer, by names of modules."""
+    """Names of the modules of a feed-forward layer."""
 
     module: str
     """The module that holds the activation."""
@@ -41,14 +41,15 @@ class FeedForward(NamedTuple):
 
     @property
     def is_gated(self) -> bool:
-        """True if the part has a gate and an up product."""
+        """True for a gated layer, which has a gate and an up matrix."""
         return len(self.first) > 1
 
 
 class GatedMlp(nn.Module):  # type: ignore[misc]
-    """Feed-forward with gate, up and down in two launches, with no kernel between them.
+    """Gated feed-forward layer in two launches: one for gate and up, one for down.
 
-    Gate and up are parts of one product whose epilogue is the gated unit.
+    Gate and up are one product, whose epilogue computes the gated unit. No kernel runs between the launches,
+    except for a cast if the dtypes differ.
     """
 
     def __init__(self, replaced: nn.Module, names: tuple[str, ...]) -> None:
@@ -69,7 +70,7 @@ class GatedMlp(nn.Module):  # type: ignore[misc]
 
 
 def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward]:
-    """Return the feed-forward layers of the model whose layers are all in `found`."""
+    """Return the feed-forward layers of the model whose linear layers are all in `found`."""
     layers = {layer.name: layer.module for layer in found}
     tried = []
     for name, module in model.named_modules():
@@ -82,7 +83,9 @@ def find_feed_forwards(model: nn.Module, found: list[Found]) -> list[FeedForward
 
 
 def _candidates(name: str, module: nn.Module, layers: dict[str, nn.Module]) -> list[FeedForward]:
-    """Return the feed-forward layers that the names and shapes of the children of a module allow."""
+    """Return the feed-forward layers that a module may contain, judged by the names and weight shapes of its
+    children.
+    """
     before = f"{name}." if name else ""
     if type(module) is nn.Sequential:
         return _in_sequence(name, module, layers)
@@ -104,7 +107,9 @@ def _candidates(name: str, module: nn.Module, layers: dict[str, nn.Module]) -> l
 
 
 def _in_sequence(name: str, module: nn.Sequential, layers: dict[str, nn.Module]) -> list[FeedForward]:
-    """Return the first layer, activation and layer that follow each other, as in a block of a ConvNeXt."""
+    """Return all triples of layer, activation and layer that follow each other, as in a block of a
+    ConvNeXt.
+    """
     before = f"{name}." if name else ""
     children = [(child, each) for child, each in module.named_children() if type(each) is not nn.Dropout]
     return [
@@ -139,7 +144,7 @@ def _computes_gated(module: nn.Module, candidate: FeedForward, layers: dict[str,
 
 
 class _Given(nn.Module):  # type: ignore[misc]
-    """An activation that returns the same random numbers at every call, and keeps what it reads."""
+    """Substitute for an activation: returns the same random numbers at every call, and records its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,11 +156,12 @@ class _Given(nn.Module):  # type: ignore[misc]
 
 
 def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
-    """Return whether the output of the first layer is read by the activation only, once, and the result of
-    that by the last layer.
+    """Return whether only the activation reads the output of the first layer, once, and the last layer reads
+    its result.
 
-    The module is run twice with given numbers in place of both outputs: what it returns must not depend on
-    those of the first layer.
+    The module is run twice with random numbers in place of the outputs of the first layer and of the
+    activation. The numbers for the first layer differ between the runs, and the output of the module must
+    not.
     """
     first, last = layers[candidate.first[0]], layers[candidate.last]
     call = _call_of(module, first)
@@ -195,8 +201,10 @@ def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Mo
 
 
 def _call_of(module: nn.Module, first: nn.Module) -> Callable[[], Any] | None:
-    """Return a call of the module that succeeds: with random tokens or pixels, and nothing or the same for
-    other arguments that it needs.
+    """Return a function that calls the module without an error, on random tokens or pixels; None if there is
+    none.
+
+    Other arguments that the module requires are None, or the same random numbers.
     """
     features = matrix_of(first).shape[1]
     pixels = (1, features, _TRIED_PIXELS, _TRIED_PIXELS)

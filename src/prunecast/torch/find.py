@@ -1,8 +1,9 @@
-"""Layers of a model that can become sparse, and groups of them that read the same x and become one product.
+"""Find layers of a model that can become sparse, and groups of layers that read the same x and become one
+product.
 
 Groups are found by structure, not by class: in one module, attention has `q_proj`, `k_proj`, `v_proj` or
 `query`, `key`, `value`, and a gated MLP has `gate_proj` and `up_proj`. Every call checks that all members of
-a group receive the same x. If they do not, each computes its own product.
+a group receive the same x. If they do not, the whole product is computed for each x.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ _GROUP = 8
 
 
 class Found(NamedTuple):
-    """A linear layer of a model."""
+    """Linear layer or convolution of a model."""
 
     name: str
     """Name of the module."""
@@ -31,7 +32,7 @@ class Found(NamedTuple):
 def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[Found], list[str]]:
     """Return the linear layers in the order of the model, and the reasons why others are left unchanged.
 
-    Hugging Face's `Conv1D` is included, and on request `Conv2d`.
+    Hugging Face's `Conv1D` counts as a linear layer. With `convolutions`, `Conv2d` layers are returned, too.
 
     Raises
     ------
@@ -62,14 +63,17 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
 
 
 def sibling_groups(found: list[Found]) -> list[list[Found]]:
-    """Return the layers in groups that read the same x. All layers of a group have the same K."""
+    """Return the layers, grouped by those that read the same x.
+
+    The layers of a group have the same K. A layer without siblings is a group.
+    """
     by_name = {layer.name: layer for layer in found}
     columns = {layer.name: matrix_of(layer.module).shape[1] for layer in found}
     return [[by_name[name] for name in group] for group in joins.sibling_groups(columns)]
 
 
 def matrix_of(module: nn.Module) -> torch.Tensor:
-    """Return A (M, K) of a linear layer, or filters (M, channels * height * width), as a view."""
+    """Return a view of the weights: A (M, K) of a linear layer, or filters (M, channels * height * width)."""
     weight: torch.Tensor = module.weight.detach()
     if is_convolution(module):
         return weight.flatten(1)
@@ -95,9 +99,10 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
 
 
 def _multiplies(module: nn.Linear) -> bool:
-    """Return whether a subclass of `nn.Linear` computes its product, on random x.
+    """Return whether a subclass of `nn.Linear` computes the linear product, tested on random x.
 
-    `MultiheadAttention` reads the weights of its output layer instead of calling it.
+    The output layer of `MultiheadAttention` does not count, since attention reads its weights instead of
+    calling it.
     """
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
         return False
@@ -112,7 +117,7 @@ def _multiplies(module: nn.Linear) -> bool:
 
 
 def _other_matrices(module: nn.Module) -> list[tuple[str, str]]:
-    """Return name and reason of matrices of the module that no linear layer multiplies."""
+    """Return (name, reason) for those matrices of the module that no linear layer multiplies."""
     if isinstance(module, nn.MultiheadAttention):
         return [("in_proj_weight", "MultiheadAttention reads its weights itself")]
     if isinstance(module, nn.modules.conv._ConvNd | nn.utils.parametrize.ParametrizationList):
@@ -126,7 +131,7 @@ def _other_matrices(module: nn.Module) -> list[tuple[str, str]]:
 
 
 def _tied(model: nn.Module) -> set[int]:
-    """Return the ids of weights that more than one module has."""
+    """Return the `id` of each weight that several modules share."""
     seen: dict[int, int] = {}
     for module in model.modules():
         for parameter in module._parameters.values():

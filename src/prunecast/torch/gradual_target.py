@@ -1,4 +1,4 @@
-"""`GradualTarget`: intermediate masks, computed on the device, that end at given final masks."""
+"""`GradualTarget`: intermediate masks, computed on the device, that approach given final masks."""
 
 from collections.abc import Mapping
 
@@ -14,17 +14,20 @@ __all__ = ["GradualTarget"]
 
 
 class GradualTarget:
-    """Prunes the weights outside of the final masks, the least important first, layer by layer.
+    """Intermediate masks of gradual pruning: in each layer, the least important weights to prune are removed
+    first.
+
+    Only weights outside of the final mask are removed.
 
     Parameters
     ----------
-    final : layer -> bool mask (M, K), of every layer of `parameters`
+    final : layer -> bool mask (M, K), for every layer of `parameters`
     parameters : layer -> weights (M, ...)
     scores : layer -> importance (M, K)
 
     Raises
     ------
-    BadInput : masks of other layers or shapes
+    BadInput : `final` has other layers than `parameters`, or a mask has another shape than the weights
     """
 
     def __init__(
@@ -45,8 +48,9 @@ class GradualTarget:
             self.removed_at[name] = _removal_times(final[name], scores[name], parameter)
 
     def mask(self, name: str, share: float) -> torch.Tensor:
-        """Return the mask of a layer, in the shape of its weights, when `share` of its final
-        pruning is done.
+        """Return the mask of a layer when `share` (0 to 1) of its final pruning is done.
+
+        The mask has the shape of the weights, in float32: 1 for kept weights, 0 for pruned ones.
         """
         removed_at = self.removed_at[name]
         return (removed_at >= share).to(removed_at.dtype)

@@ -5,9 +5,9 @@
     model.save_pretrained(folder)                  # dense tensors with zeros, and one block in config.json
     AutoModelForCausalLM.from_pretrained(folder, dtype="auto", device_map="cuda")
 
-`prunecast prune FOLDER -o OUT` writes the same form. A checkpoint keeps its original tensors, so that plain
+`prunecast prune FOLDER -o OUT` writes the same format. A checkpoint keeps its original tensors, so that plain
 transformers without this package loads it as a dense model, with one warning about an unknown quantization
-type. The block is never named `sparsity_config`, which vLLM refuses.
+type. The block in config.json is never named `sparsity_config`, since vLLM refuses that name.
 """
 
 import sys
@@ -40,15 +40,20 @@ logger = get_logger(__name__)
 
 @register_quantization_config(METHOD)
 class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
-    """The configuration of a pruned model.
+    """Quantization configuration of a pruned model, as `config.json` contains it.
 
     Parameters
     ----------
-    pattern : of layers that name none, e.g. `tile-wise:128`
+    pattern : pattern of the layers for which `layers` names none, e.g. `tile-wise:128`
     gpu : name of the GPU to plan for; None for the GPU that holds the weights
-    max_tokens : most tokens of one call
-    layers : module -> its pattern and sparsity; empty for every linear layer whose zeros follow the pattern
+    max_tokens : largest number of tokens of a call
+    layers : name of a module -> its pattern and sparsity. If empty, every linear layer whose zeros follow
+        `pattern` becomes sparse
     few_tokens : also pack the weights for calls of up to 64 tokens
+
+    Raises
+    ------
+    BadInput : an unknown entry
     """
 
     def __init__(
@@ -75,7 +80,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
 @register_quantizer(METHOD)
 class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
-    """Loads dense tensors with zeros, then replaces the layers that have them."""
+    """Load dense tensors with zeros, then replace the pruned layers by sparse ones."""
 
     requires_calibration = True  # loading does not prune: refuse a dense checkpoint
     requires_parameters_quantization = False
@@ -113,11 +118,12 @@ class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
 
 
 def recipe_of_folder(model: Any, folder: str | Path) -> Recipe:
-    """Return the recipe of a folder that `prunecast prune` wrote, with the names of its loaded model.
+    """Return the recipe of a folder that `prunecast prune` wrote, with the layer names of the loaded `model`.
 
     Raises
     ------
-    BadInput : the folder's configuration names no pruning, or that of another model
+    BadInput : the folder's configuration contains no pruning by prunecast, or the recipe is that of another
+        model
     """
     entry = read_config(Path(folder) / CONFIG).get(QUANTIZED) or {}
     if entry.get("quant_method") != METHOD:
@@ -128,13 +134,13 @@ def recipe_of_folder(model: Any, folder: str | Path) -> Recipe:
 def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
     """Return the recipe with the names of the model's linear layers in place of those of the checkpoint.
 
-    Experts, which transformers joins to one tensor, become one layer. Other pruned weights that are no linear
-    layer here stay dense with their zeros; one warning counts them. Tiles come from the folder that the model
-    was loaded from, if `prunecast prune` wrote it.
+    The experts of a layer, which transformers joins to one tensor, become one layer of the recipe. Other
+    pruned weights that are no linear layer of this model stay dense with their zeros; one warning counts
+    them. Tiles come from the folder that the model was loaded from, if `prunecast prune` wrote it.
 
     Raises
     ------
-    BadInput : no layer of the recipe is one of the model
+    BadInput : no layer of the recipe is a layer of the model
     """
     state = model.state_dict()
     experts = {layer.name for stack in find_experts(model) for layer in stack.layers}
@@ -175,7 +181,10 @@ def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
 
 
 def _joined_experts(layers: list[PrunedLayer], name: str, rows: int) -> list[PrunedLayer]:
-    """Return one layer in place of those of all experts, or none if their tiles do not fit together."""
+    """Return one recipe entry in place of those of all experts.
+
+    Return none if their patterns differ, or if a tile would contain rows of two experts, or of gate and up.
+    """
     patterns = {layer.pattern or "" for layer in layers}
     family, _, height = (patterns.pop() if len(patterns) == 1 else "").partition(":")
     half = rows // 2 if name.endswith(PARTS[0]) else rows  # gates, then ups
@@ -205,13 +214,14 @@ def sparsify_pretrained(model: Any, recipe: Any, **options: Any) -> Sparsified:
 
 
 def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: Any) -> Any:
-    """Return the model of a folder that `save_pretrained` or `prunecast prune` wrote, of the class that its
-    configuration names.
+    """Load the model of a folder that `save_pretrained` or `prunecast prune` wrote.
+
+    The configuration in the folder names the class of the model.
 
     Parameters
     ----------
-    gpu : name of the GPU to plan for, in place of the one that the folder names or that holds the weights
-    options : of `from_pretrained`
+    gpu : name of the GPU to plan for, instead of the one that the folder names or that holds the weights
+    options : keyword arguments for `from_pretrained`
     """
     import transformers
 
@@ -231,7 +241,9 @@ def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: An
 
 @contextmanager
 def _sizes_by_layer(model: Any, config: Any) -> Iterator[None]:
-    """Make layers of the sizes that `per_layer_config` states for each of them, which few models read."""
+    """Context manager: let each layer be created with its sizes in `per_layer_config`, which few models read
+    themselves.
+    """
     if not getattr(config, "is_heterogeneous", False):
         yield
         return

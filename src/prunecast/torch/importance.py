@@ -24,7 +24,7 @@ def prunable(
 
     Raises
     ------
-    BadInput : a selector without a match, or no weight left
+    BadInput : a selector matches no weight, or no weight is left
     """
     found = {
         f"{prefix}.weight" if prefix else "weight": cast(nn.Parameter, module.weight)
@@ -54,7 +54,7 @@ def as_mask_tensor(mask: MaskArray, like: torch.Tensor) -> torch.Tensor:
 
 
 def as_array(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
-    """Return any tensor as an array of the same format; bf16 becomes `ml_dtypes.bfloat16`."""
+    """Return a tensor as a NumPy array of the same dtype on the host; bf16 becomes `ml_dtypes.bfloat16`."""
     host = tensor.detach().cpu().contiguous()
     if host.dtype != torch.bfloat16:
         array: npt.NDArray[np.generic] = host.numpy()
@@ -73,11 +73,16 @@ Scores = str | Callable[[str, ImportanceArray], npt.ArrayLike] | Mapping[str, np
 
 
 class Importance:
-    """Scores the weights of `parameters` whenever masks are due.
+    """Importance of the weights of `parameters`, computed whenever masks are due.
+
+    Parameters
+    ----------
+    scores : name of a criterion, a function of a layer's name and weights (M, K), or layer -> its scores
+    parameters : layer -> weights (M, ...)
 
     Raises
     ------
-    BadInput : an unknown criterion, or a given mapping that lacks a layer
+    BadInput : the criterion is unknown, or a given mapping lacks a layer
     """
 
     def __init__(self, scores: Scores, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -100,11 +105,11 @@ class Importance:
 
     @property
     def needs_gradients(self) -> bool:
-        """True if `gather` needs backward passes before weights can be scored."""
+        """True if `gather` must be called in backward passes before weights can be scored."""
         return self._scores == TAYLOR
 
     def gather(self, name: str, gradient: torch.Tensor) -> None:
-        """Accumulate the gradient of one backward pass."""
+        """Add the scores of one backward pass to those of a layer; do nothing unless `needs_gradients`."""
         if not self.needs_gradients:
             return
         product = (self._parameters[name].detach() * gradient.detach()).float().square_()
@@ -113,11 +118,15 @@ class Importance:
 
     @property
     def gathered(self) -> dict[str, torch.Tensor]:
-        """Accumulated scores of the backward passes since the last masks, by layer."""
+        """Layer -> scores that the backward passes since the last masks have accumulated."""
         return self._gathered
 
     def of(self, name: str) -> ImportanceArray:
-        """Return the present importance (M, K) of a layer. Raise BadInput."""
+        """Return the current importance (M, K) of a layer.
+
+        Raise BadInput if `taylor` is used without a backward pass before, or if the scores cannot rank
+        weights.
+        """
         if self.needs_gradients:
             return checked_importance(name, self._taylor(name))
         weights = as_matrix(self._parameters[name])

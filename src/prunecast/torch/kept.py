@@ -1,4 +1,4 @@
-"""The tiles of a layer: from a mask, from a map, or from the weights that are not zero."""
+"""Find the tiles of a layer: from a tile map, from a mask, or from the weights that are not zero."""
 
 from typing import Any
 
@@ -24,13 +24,14 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
     Parameters
     ----------
     weights : (M, K)
-    kept : tiles; or a mask (M, K), which needs its `pattern`; or None for all weights that are not zero. With
-        None and the patterns `tile-wise`, `atp` and `zero-tiles`, weights inside tiles may be zero by chance
-    pattern : pattern string, e.g. `tile-wise:128`
+    kept : a tile map; or a bool mask (M, K), which needs its `pattern`; or None to keep all weights that are
+        not zero. With None and the patterns `tile-wise`, `atp` and `zero-tiles`, a few weights inside tiles
+        may be zero
+    pattern : pattern string, e.g. `tile-wise:128`; not needed with a tile map
 
     Raises
     ------
-    BadInput : a shape differs, no pattern is given, the mask does not follow it, or it has no tiles
+    BadInput : the shapes differ, the pattern is missing or has no tiles, or the mask does not follow it
     """
     if isinstance(kept, TileMap):
         if (kept.m, kept.k) != weights.shape:
@@ -49,7 +50,9 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
 
 
 def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
-    """Return the mask (M, K) of nonzeros, or of whole columns of tiles if few of their weights are zero."""
+    """Return the mask (M, K) of nonzero weights; of whole columns of tiles if few weights in these are
+    zero.
+    """
     stated = np.asarray(weights != 0)
     if isinstance(pattern, AdaptiveTilePattern) and (pattern.shuffled or pattern.rows_first):
         return stated

@@ -1,9 +1,11 @@
-"""The data of a layer that is not in its tensors, by a number that traced graphs contain.
+"""Table of layers: the data of a layer that operators do not find in their tensors.
 
-The number is a hash of the layer's tiles, dtype and GPU, so that it is the same in another process. An
-operator that receives an unknown number creates the entry from its tensors.
+Its keys are numbers, which traced graphs contain. A number is a hash of the layer's tiles, dtype and GPU, so
+that it is the same in every process. An operator whose number is not in the table adds the layer from its
+tensors.
 
-This module also identifies the GPU of a device: the spec that was planned for, or the one that matches.
+This module also identifies the GPU of a device: it compares a device with the spec that was planned for, and
+finds the spec of a device.
 """
 
 import hashlib
@@ -18,7 +20,10 @@ from prunecast.torch.weight_layouts import tiles_from_tensor
 
 
 def check_gpu(device: torch.device, gpu: GpuSpec) -> None:
-    """Raise BadInput if a device is another GPU than the one that was planned for."""
+    """Raise BadInput if a device is another GPU than the one that was planned for.
+
+    Compute capability and number of SMs are compared.
+    """
     found = torch.cuda.get_device_properties(device)
     if (10 * found.major + found.minor, found.multi_processor_count) != (
         gpu.compute_capability,
@@ -35,7 +40,7 @@ def gpu_of(device: torch.device) -> GpuSpec:
 
     Raises
     ------
-    BadInput : the device is no GPU, or no known one
+    BadInput : the device is not a GPU, or there is no spec of it
     """
     if device.type != "cuda":
         raise BadInput("the weights lie on a CPU: name the GPU to plan for, gpu=...")
@@ -52,7 +57,7 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
 class KnownLayer(NamedTuple):
-    """A pruned matrix, without its weights."""
+    """Entry of the table: a pruned matrix without its weights."""
 
     key: int
     tiles: TileMap
@@ -65,30 +70,30 @@ _LAYERS: dict[int, KnownLayer] = {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return `fp16`, `bf16` or `fp32`; raise BadInput for another."""
+    """Return `fp16`, `bf16` or `fp32`; raise BadInput for another dtype."""
     if dtype not in DTYPES:
         raise BadInput(f"prunecast.torch runs fp16, bf16 and fp32 weights, got {dtype}: cast the model first")
     return DTYPES[dtype]
 
 
 def layer_key(tiles: TileMap, dtype: str, gpu: str) -> int:
-    """Return the number below 2^60 that identifies such a layer."""
+    """Return the number, below 2^60, that identifies a layer with these tiles, dtype and GPU."""
     digest = hashlib.sha256(f"{tiles.fingerprint()} {dtype} {gpu}".encode()).hexdigest()
     return int(digest[:15], 16)
 
 
 def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> KnownLayer:
-    """Return the entry of such a layer, new or known."""
+    """Return the table's entry of a layer with these tiles, dtype and GPU; add it if it is missing."""
     key = layer_key(tiles, dtype, gpu.name)
     return _LAYERS.setdefault(key, KnownLayer(key, tiles, dtype, gpu))
 
 
 def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype | str, gpu: str) -> KnownLayer:
-    """Return the entry of a number. An unknown number is created from the layer's tensors.
+    """Return the layer with the number `key`. If it is not in the table, add it from its tensor of tiles.
 
     Raises
     ------
-    BadInput : the number is that of another layer
+    BadInput : the tensor of tiles belongs to a layer with another number
     """
     found = _LAYERS.get(key)
     if found is None:

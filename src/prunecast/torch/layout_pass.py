@@ -1,18 +1,18 @@
-"""Steps of the torch.compile pass that change in which order tensors are stored, not their values.
+"""Steps of the torch.compile pass that change the strides of tensors, but not their values.
 
     attention(clone(heads of linear(x)))  ->  attention(heads of linear(x))
     clone(residual) where it is read first    ->  all later sums are token-major
     columns(attention(..))                ->  attention(..) that writes columns
 
-Fused attention kernels read queries, keys and values where the product wrote them. Whisper and others copy
-them, and its attention then also returns another order, which is copied back. A factor of queries that is a
-power of two becomes the scale of attention, which rounds nothing.
+Fused attention kernels can read queries, keys and values where the product wrote them. Models such as Whisper
+copy them first. Attention then also returns another memory order, and its result is copied back. If queries
+are multiplied by a power of two, this factor moves into the scale of attention, without a rounding error.
 
-An encoder that begins with a convolution has a feature-major residual stream: products write token-major, so
-that every norm reads with large strides and no sum can be an epilogue. One copy at the begin makes it
-token-major.
+In an encoder that begins with a convolution, the residual stream is feature-major while products write
+token-major. Every norm then reads with large strides, and no residual add can be fused into an epilogue. One
+copy at the beginning makes the stream token-major.
 
-The attention of this package writes what the sparse product after it reads.
+The attention kernel of this package can write the columns that the next sparse product reads.
 
 Graphs without sparse products are not changed.
 """
@@ -43,11 +43,11 @@ ATTENTION = tuple(
 
 
 def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]], changed: Iterable[Node] = ()) -> None:
-    """Change the graph in place.
+    """Apply these steps to a graph, in place.
 
     Parameters
     ----------
-    sums : sparse products whose result is added to a residual, and the residual
+    sums : pairs of a sparse product and the residual to which its result is added
     changed : nodes of which an operand has other strides than when they were traced
     """
     products = (torch.ops.prunecast.linear.default, torch.ops.prunecast.fp8_linear.default)
@@ -64,7 +64,7 @@ def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]], changed: Iterable[N
 
 
 def _attend_in_columns(graph: Graph) -> None:
-    """Let attention write columns if they are all that is read of it."""
+    """Let the attention kernel of this package write columns if nothing else reads its result."""
     own = torch.ops.prunecast.attention.default
     for columns in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
         flat, tokens = columns.args
@@ -84,7 +84,7 @@ def _attend_in_columns(graph: Graph) -> None:
 
 
 def _read_in_place(graph: Graph, target: Any) -> list[Node]:
-    """Let attention read views in place of their copies; return the calls that were changed."""
+    """Let attention read views instead of copies of them; return the calls that were changed."""
     changed = []
     for attention in graph.find_nodes(op="call_function", target=target):
         operands, scale = list(attention.args), attention.kwargs.get("scale")
@@ -106,8 +106,9 @@ def _read_in_place(graph: Graph, target: Any) -> list[Node]:
 
 
 def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
-    """Return a view of x in place of one of x * factor, and the factor, if it is a power of two; else the
-    view and 1.
+    """For a view of x * factor, return the same view of x and the factor, if it is a power of two.
+
+    Otherwise return the given view and 1.
     """
     looks, node = [], view
     while isinstance(node, Node) and node.target in LOOKS:
@@ -127,7 +128,9 @@ def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
 
 
 def _token_major(graph: Graph, residual: Node) -> Node:
-    """Insert a contiguous copy of the residual that all others read, and return it."""
+    """Insert a contiguous copy of the residual, let all readers of the residual read the copy, and return
+    it.
+    """
     with graph.inserting_after(residual):
         form = {"memory_format": torch.contiguous_format}
         copy = graph.call_function(_aten.clone.default, (residual,), form)
@@ -136,7 +139,7 @@ def _token_major(graph: Graph, residual: Node) -> Node:
 
 
 def _drop_copies(graph: Graph, renewed: set[Node]) -> None:
-    """Remove copies that the changes made superfluous: contiguous ones of tensors that now are."""
+    """Remove contiguous copies of tensors that the changes have made contiguous."""
     for copy in graph.find_nodes(op="call_function", target=_aten.clone.default):
         source = copy.args[0]
         wants = copy.kwargs.get("memory_format", torch.preserve_format)
@@ -146,7 +149,10 @@ def _drop_copies(graph: Graph, renewed: set[Node]) -> None:
 
 
 def _renewed(graph: Graph, changed: list[Node]) -> set[Node]:
-    """Compute strides of nodes anew, and of those that follow from them; return them all."""
+    """Compute the strides of the changed nodes again, and those of nodes that depend on them.
+
+    Return the given nodes and all nodes whose strides are new.
+    """
     stale = set(changed)
     for node in graph.nodes:
         if node.op != "call_function" or not (node in stale or stale.intersection(node.all_input_nodes)):
@@ -159,7 +165,7 @@ def _renewed(graph: Graph, changed: list[Node]) -> set[Node]:
 
 
 def fake_run(node: Node) -> None:
-    """Set the value of a node by running it on values without data."""
+    """Compute the fake value of a node (shape, dtype, strides, without data) from those of its operands."""
     values = map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     mode = detect_fake_mode(values)
     assert mode is not None

@@ -1,4 +1,4 @@
-"""`load`: read a pruned and saved model, ready to run."""
+"""`load`: load a model that was pruned and saved, ready to run."""
 
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,20 @@ CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
 
 def load(folder: str | Path, model: torch.nn.Module | None = None, **options: Any) -> torch.nn.Module:
-    """Return the model of a folder.
+    """Load a pruned model from a folder.
 
     Parameters
     ----------
-    folder : as `save_pretrained` of a sparsified transformers model wrote it; or, with `model`, as `Pruner`
-        or `prunecast prune` wrote it, with weights and a recipe
+    folder : a folder that `save_pretrained` or `prunecast prune` wrote for a transformers model; or, with
+        `model`, a folder with weights and a recipe that `Pruner` or `prunecast prune` wrote
     model : a model with the same names and shapes, which receives the weights and is returned
-    options : of `from_pretrained`, e.g. `device_map="cuda"`; with `model` those of `sparsify`, of which `gpu`
-        and `max_tokens` are required
+    options : keyword arguments for `from_pretrained`, e.g. `device_map="cuda"`; with `model`, those for
+        `sparsify`, where `gpu` and `max_tokens` are required
 
     Raises
     ------
-    BadInput : no such folder, weights that do not fit the model, or as for `sparsify`
+    BadInput : the folder or one of its files is missing, the weights do not fit the model, or in the same
+        cases as `sparsify`
     """
     path = Path(folder)
     if model is None:
@@ -46,7 +47,9 @@ def load(folder: str | Path, model: torch.nn.Module | None = None, **options: An
 
 
 def _take(model: torch.nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
-    """Load the weights into the model, all or none."""
+    """Load the weights into the model. Raise BadInput before the first one if a name or shape does not
+    fit.
+    """
     own = model.state_dict()
     for name, tensor in state.items():
         if name not in own:

@@ -1,13 +1,14 @@
-"""`prunecast::attention`: attention without causality, with a mask of keys.
+"""`prunecast::attention`: non-causal attention with a padding mask of the keys.
 
     attention(query, key, value, mask, scale, columns) -> y
 
-`query` (sequences, heads, queries, width), `key` and `value` (sequences, heads that divide those of queries,
-keys, width), `mask` (sequences, keys) bool: the keys that count, or None. `y` (sequences, queries, heads,
-width) is contiguous; with `columns` it is (heads * width, sequences * queries), which a sparse product reads.
-Where no key counts, y is zero. On a CPU, and for sizes that the kernel does not support, torch computes it.
+`query` is (sequences, heads, queries, width). `key` and `value` are (sequences, key heads, keys, width),
+where the number of key heads divides `heads`. `mask` is bool (sequences, keys), True for keys that are read,
+or None. `y` (sequences, queries, heads, width) is contiguous; with `columns` it is (heads * width, sequences
+* queries), which a sparse product reads. It is zero for a sequence without a True key. On a CPU, and for
+sizes that the kernel does not support, torch computes it.
 
-Models of transformers call it after `prepare_attention`. In compiled graphs `layout_pass.py` chooses
+Transformers models call the operator after `prepare_attention`. In compiled graphs `layout_pass.py` sets
 `columns`.
 """
 
@@ -40,7 +41,7 @@ _LIBRARY.define(
 
 
 def runs_on(device: torch.device, dtype: torch.dtype | None) -> bool:
-    """Return whether the kernel runs on a device, in this format."""
+    """Return whether the kernel runs on a device with this dtype."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
         return False
     major, minor = torch.cuda.get_device_capability(device)
@@ -48,7 +49,9 @@ def runs_on(device: torch.device, dtype: torch.dtype | None) -> bool:
 
 
 def supports(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-    """Return whether the kernel computes attention of these tensors, which need no gradients."""
+    """Return whether the kernel supports the device, dtype and sizes of these tensors, and none needs
+    gradients.
+    """
     if torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value)):
         return False
     width = query.shape[-1]
@@ -66,9 +69,9 @@ def attend(
     mask: torch.Tensor | None,
     scale: float | None,
 ) -> torch.Tensor:
-    """Return y (sequences, queries, heads, width); `scale` None is 1 over the root of the width.
+    """Return attention y (sequences, queries, heads, width); `scale` None stands for 1 / sqrt(width).
 
-    Eager calls on a GPU do not pass torch's dispatcher, which costs more than the kernel.
+    Eager calls on a GPU bypass torch's dispatcher, which needs more time than the kernel.
     """
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     if query.is_cuda and not torch.compiler.is_compiling():
@@ -105,7 +108,7 @@ def _fake_attention(query: torch.Tensor, *given: Any) -> torch.Tensor:
 
 
 class _Call:
-    """A prepared launch for tensors with such shapes and strides."""
+    """Prepared launch for tensors of given shapes and strides."""
 
     def __init__(
         self, form: AttentionForm, sizes: AttentionSizes, scale: float, rows: list[HeadRows], device: int
