@@ -1,4 +1,4 @@
-"""Kernels that can run a layer, each with the pattern that its weights are pruned to."""
+"""Kernels that can run a layer, each with the pattern to which its weights are pruned."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ _DENSE = tuple(name for name, kernel in KERNELS.items() if not kernel.prunes)
 
 
 class Candidate(NamedTuple):
-    """A kernel and the pattern that the weights are pruned to for it."""
+    """A kernel, and the pattern to which weights are pruned for it."""
 
     kernel: str
     pattern: str
@@ -37,7 +37,7 @@ def takes(kernel: str, tokens: int) -> bool:
 
 
 def tile_kernels(tokens: int) -> tuple[str, ...]:
-    """Return the kernels that run adaptive tiles with this number of tokens and can be the fastest."""
+    """Return the kernels that run tile maps with this number of tokens and can be the fastest."""
     return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
 
 
@@ -53,10 +53,10 @@ def check_has_form(runtime: str | None, weights: object) -> None:
 
 
 def check_rows_stay(pattern: Pattern | None) -> None:
-    """Raise BadInput for runtime `torch` with a pattern whose tiles hold rows that are not neighbours.
+    """Raise BadInput for a pattern whose tiles contain rows that are not neighbours (runtime `torch`).
 
-    C is token-major in torch, so that such rows are stored one element at a time. The stores need 7 times the
-    time of the product (MiniLM, H200, 2026-11-23), and no prediction contains them.
+    C is token-major in torch, so that such rows are stored one element at a time. These stores need 7 times
+    the time of the product (MiniLM, H200, 2026-11-23). No prediction contains them.
     """
     if pattern is not None and _moves_rows(pattern.canonical):
         raise BadInput(
@@ -66,7 +66,7 @@ def check_rows_stay(pattern: Pattern | None) -> None:
 
 
 def runs_in_torch(pattern: str) -> bool:
-    """Return whether a kernel of a canonical pattern runs in torch and writes neighbouring rows."""
+    """Return whether torch runs a canonical pattern: with a kernel there, and tiles of adjacent rows."""
     is_able = pattern == "zeros" or any(KERNELS[name].in_torch for name in kernels_of(pattern))
     return is_able and not _moves_rows(pattern)
 
@@ -122,7 +122,7 @@ TILE_KERNELS = ("tile-wise", "stspmm", "small-n")
 
 
 def zeros_note(layer: Layer) -> str | None:
-    """Return a note that a layer is already pruned and whether it fits 2:4; None below `FEWEST_ZEROS`."""
+    """Return a note on the share of zeros in a layer and its fit to 2:4; None below `FEWEST_ZEROS`."""
     kept = layer.kept
     share = 1.0 - float(np.count_nonzero(kept)) / kept.size
     if share < FEWEST_ZEROS:
@@ -139,8 +139,9 @@ def _fits_two_of_four(layer: Layer) -> bool:
 
 
 def zeros_candidates(tokens: int) -> tuple[Candidate, ...]:
-    """Return the kernels that can run the zeros of a file as elements, as tiles that cover
-    them, or as 2:4.
+    """Return the candidates for weights that are already pruned.
+
+    Kernels run the nonzeros as single elements, as tiles that cover them, or as 2:4.
     """
     found = candidates("all", "zeros", tokens)
     tiles = [Candidate(kernel, IN_TILES) for kernel in TILE_KERNELS if takes(kernel, tokens)]

@@ -1,9 +1,9 @@
-"""`ConvSettings`: what a weight file does not say of its convolutions.
+"""`ConvSettings`: sizes of convolutions that a weight file does not contain.
 
 Filters (out, in, kernel_h, kernel_w) determine M and K. The number of output pixels N also depends on the
-size of the input, the stride, the padding and the batch, which a weight file does not contain. Each of these
-is set for all convolutions or for those that a selector names: `56x56`, `layer1.0.conv1=56x56`,
-`re:layer2=28x28`. If several match, the last one is used.
+size of the input, the stride, the padding and the batch, which a weight file does not contain. Input size,
+stride and padding are set for all convolutions or for those that a selector names: `56x56`,
+`layer1.0.conv1=56x56`, `re:layer2=28x28`. If several texts match a convolution, the last one is used.
 """
 
 import re
@@ -27,8 +27,8 @@ class ConvSettings:
 
     Parameters
     ----------
-    input_size : `HxW` or `SELECTOR=HxW`, one or several. A convolution that no selector matches is a product
-        with `tokens` columns
+    input_size : height and width in pixels as `HxW` or `SELECTOR=HxW`, one text or several. A convolution
+        that no selector matches is a product with `tokens` columns
     stride : integers from 1, in the same form; the default is 1
     padding : integers from 0, in the same form; the default is half of the filter, so that a stride of 1
         keeps the size
@@ -54,7 +54,7 @@ class ConvSettings:
 
 
 def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, ConvShape]:
-    """Return layer -> convolution, for the layers of filters with a known input size.
+    """Return layer name -> convolution, for convolution layers with a known input size.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
 
 
 def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return input of a model -> (height, width), for the inputs that `input_size` names.
+    """Return name of a model input -> (height, width), for the inputs that `input_size` names.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tupl
 def _said(
     option: str, values: str | Sequence[str], grammar: str, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    """Return layer -> numbers of the last value of an option whose selector matches the layer."""
+    """Return layer name -> numbers of an option's last value whose selector matches the layer."""
     found: dict[str, tuple[int, ...]] = {}
     for text in listed(values):
         selector, *numbers = _selector_and_numbers(option, text, grammar)

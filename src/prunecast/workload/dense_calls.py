@@ -1,6 +1,6 @@
-"""`DenseCall`: a dense product as an inference engine calls it, where that is not one launch of cuBLAS.
+"""`DenseCall`: a dense product that an inference engine does not run as one launch of cuBLAS.
 
-Experts of a layer share a grouped launch, and in fp8 x is quantised before it is multiplied.
+There are two cases: the experts of a layer share a grouped launch, and fp8 products quantise x first.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from prunecast.workload.graph.experts import ExpertPart, are_fused, fused_call
 
 
 class DenseCall(NamedTuple):
-    """Time of a dense product and its bounds in seconds."""
+    """Seconds of a dense product, and the lower and upper end of their interval."""
 
     seconds: float
     low_s: float
@@ -35,13 +35,14 @@ def dense_call(
     fused: ExpertPart | None = None,
     scales: str | None = None,
 ) -> DenseCall | None:
-    """Return the call of a product, or None if it is a launch of cuBLAS.
+    """Return the time of a dense product, or None if it is one launch of cuBLAS.
 
     Parameters
     ----------
+    m, k, n : sizes of C (M, N) = A (M, K) @ B (K, N)
     state : `burst` or `sustained`
-    fused : the part of a fused layer of experts that the product is
-    scales : one of `scaled.SCALES` for fp8; None for the product of cuBLASLt without quantising
+    fused : part of a fused MoE layer that the product belongs to; None outside of such layers
+    scales : one of `scaled.SCALES` for fp8; None for cuBLASLt without quantising
     """
     if fused is not None and are_fused(gpu, dtype):
         call = fused_call(fused.sizes, gpu, dtype, state)
@@ -64,7 +65,7 @@ def _with_seconds(call: LibraryCall, seconds: float, note: str) -> DenseCall:
 
 
 def quantise_seconds(k: int, n: int, dtype: str, gpu: GpuSpec, scales: str | None) -> float:
-    """Return the seconds of quantising x for a product that is not dense; 0 if x has the format already."""
+    """Return the seconds of quantising x before a sparse product; 0 if x is not quantised."""
     if dtype != "fp8" or scales is None:
         return 0.0
     numbers = scaled_costs(gpu.compute_capability)

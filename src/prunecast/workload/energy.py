@@ -1,11 +1,12 @@
 """Board power and energy of a pass that repeats back to back for seconds.
 
-The power law of `hardware.power` needs the mean activity over time. The activity of a launch adds tensor
-duty, L2 traffic and DRAM traffic (`hardware.clock.activity_of`); that of a pass is the mean of its launches,
-weighted by their seconds. Launches of plans have the counts of the engine that ran them. For other launches
-they follow from operations and from elements read and written, each of which moves once through L2 and DRAM.
+The power model of `hardware.power` needs the mean activity over time. Activity is a weighted sum of tensor
+duty, L2 traffic and DRAM traffic (`hardware.clock.activity_of`). The activity of a pass is the mean over its
+launches, weighted by their seconds. For a planned kernel, the engine returns tensor duty and traffic. For any
+other launch they follow from its floating-point operations and from the elements that it reads and writes;
+each element moves once through L2 and once through DRAM.
 
-The law was fitted to dense products and to dense and pruned models on H200s.
+The power model was fitted to dense products and to dense and pruned models on H200s.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from prunecast.workload.graph.runtimes import ELEMENT_BYTES
 
 
 def plan_activity(outcome: Outcome, gpu: GpuSpec, dtype: str) -> float:
-    """Return the mean activity of a launch over its seconds, its launch overhead included."""
+    """Return the mean activity of a planned kernel over its predicted seconds, launch overhead included."""
     cycles = outcome.seconds * outcome.clock_hz
     if isinstance(outcome, SimResult):
         tensor_cycles = outcome.utilisation["tensor"] * outcome.cycles
@@ -34,11 +35,11 @@ def plan_activity(outcome: Outcome, gpu: GpuSpec, dtype: str) -> float:
 
 
 def activity_seconds(operations: float, moved_bytes: float, gpu: GpuSpec, dtype: str) -> float:
-    """Return activity times seconds of other launches.
+    """Return activity x time, in seconds, of launches without a plan.
 
     Parameters
     ----------
-    operations : tensor-core floating-point operations
+    operations : floating-point operations on tensor cores
     moved_bytes : bytes read and written
     """
     clock_hz = gpu.clock_burst_hz[0]
@@ -54,7 +55,9 @@ def pass_activity(
 
     Parameters
     ----------
-    of_products : product -> activity times seconds, of all copies that run
+    graph : model graph of the pass
+    time : predicted time of the pass
+    of_products : product -> activity x time in seconds, summed over all its runs in the pass
     """
     operations = sum(o.runs * o.flops for o in graph)
     elements = sum(

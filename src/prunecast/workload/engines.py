@@ -29,8 +29,7 @@ T = TypeVar("T")
 
 
 def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bool) -> CacheState:
-    """Return the L2 state for a name. The default is `model` for layers of a model and `cold` for single
-    layers.
+    """Return the L2 state `l2`, or the default: `model` for layers of a model, `cold` for single layers.
 
     Parameters
     ----------
@@ -48,7 +47,7 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
 
 
 class Workers:
-    """Pool of up to `count` threads (None: one per processor), each started when a task is submitted."""
+    """Pool of up to `count` daemon threads (None: one per processor). They start when tasks are submitted."""
 
     def __init__(self, count: int | None = None) -> None:
         self._count = count
@@ -83,7 +82,7 @@ class Workers:
                 future.set_result(call())
             except BaseException as error:  # raised again by future.result()
                 future.set_exception(error)
-            del future, call  # a plan is not kept while the thread waits
+            del future, call  # so that a waiting thread does not hold a plan in memory
 
 
 QUICK_FROM_S = 80e-6
@@ -97,9 +96,9 @@ def silent(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
-    """An engine on one GPU. Equal plans are run once.
+    """A prediction engine for one GPU, with a cache of results: equal plans run once.
 
-    Layers of one shape share their dense time and their 2:4 time. Simulations run concurrently in threads,
+    For example, layers of one shape share their dense time. Simulations run concurrently in threads,
     one per processor: the compiled loop releases the GIL.
 
     Parameters
@@ -109,13 +108,13 @@ class Engine:
     state : `burst` or `sustained`
     launch : `graph` or `stream`, which selects the launch floor
     l2 : which operands are in L2 when the launch starts
-    quick_lists : replace the simulation of lists of single elements (such as CSR) by the closed form where
-        issue slots are the bound and the launch is long, `QUICK_FROM_S`
-    progress : called before a compilation that may need long
+    quick_lists : for kernels that run any mask (such as CSR), use the closed form instead of the simulator if
+        issue slots are the bound and the launch needs at least `QUICK_FROM_S`
+    progress : hook that reports the JIT compilation of the simulator, which may need long
 
     Raises
     ------
-    BadInput : a name that is none of these
+    BadInput : an unknown engine, state, launch mode or L2 state
     """
 
     name: str
@@ -172,7 +171,7 @@ class Engine:
     def _compile(self, dtype: str) -> None:
         """Simulate a tiny product first, so that the wait for the JIT compiler is reported as compilation.
 
-        It has the dtype of the first plan, because a GPU without fp16 tensor cores runs only fp32.
+        The product has the dtype of the first plan, because a GPU without fp16 tensor cores runs only fp32.
         """
         if not self._known:
             self.progress("compiling the simulator (first run only)", 0, 1)

@@ -1,7 +1,7 @@
-"""Plans of sparse layers: experts of a mixture share a grouped launch, all others have their own.
+"""Plans of sparse layers: the experts of an MoE layer share a grouped launch, each other layer has its own.
 
-A row of a table is the product of one expert, whose pruned map stands for those of all experts. The grouped
-launch has the maps of all experts with tokens, and those of gate and up together, as engines launch them.
+A row of a result table is the product of one expert. Its pruned map is used for all experts. The grouped
+launch contains the maps of all experts that get tokens, and those of gate and up, as in inference engines.
 """
 
 from typing import Any
@@ -25,14 +25,14 @@ def layer_plan(
 ) -> KernelPlan:
     """Return the fastest plan of a kernel for the pruned map of a layer.
 
-    Of experts it is the plan of the launch of all, of which one expert is the share `share_of`, if the kernel
-    has a grouped form and every row is in a tile.
+    For an expert it is the plan of the grouped launch of all experts, if engines group them, the kernel has a
+    grouped form and every row is in a tile. `share_of` then returns the share of one product.
 
     Parameters
     ----------
-    n : tokens of the layer, or of an expert with tokens in the mean
-    fused : the part of a layer of experts that the product is
-    options : further keywords of `choice.fastest_plan`
+    n : tokens of the layer; for an expert, the mean number of tokens of the experts that get any
+    fused : part of a fused MoE layer that the product belongs to; None outside of such layers
+    options : further keyword arguments of `choice.fastest_plan`
     """
     is_grouped = fused is not None and KERNELS[kernel].groups and are_fused(gpu, dtype)
     if fused is None or not is_grouped or not isinstance(kept, TileMap) or kept.row_index.size < kept.m:
@@ -44,5 +44,5 @@ def layer_plan(
 
 
 def share_of(plan: KernelPlan, m: int) -> float:
-    """Return the share of a launch's seconds that a product with `m` outputs is: 1 unless it is grouped."""
+    """Return the share of one product with `m` output features in a launch: m / M if grouped, else 1."""
     return m / plan.m if plan.experts > 1 else 1.0

@@ -52,8 +52,14 @@ def sequences_of(
 ) -> list[LaunchSequence]:
     """Return the launch sequences for one product.
 
-    A matrix B has one sequence. A convolution has a sequence without im2col, one with im2col, or both. With
-    `in_planes` a tile kernel reads images with zeros around them, also for 1x1 filters.
+    A linear layer, or a convolution whose input is already B, has one sequence. Other convolutions have a
+    sequence without im2col, one with im2col, or both.
+
+    Parameters
+    ----------
+    conv : the convolution, or None for a linear layer
+    product : one of `conv_settings.PRODUCTS`
+    in_planes : a tile kernel reads zero-padded images, also for 1x1 filters
     """
     if in_planes and conv is not None and all(_gathers_pixels(plan, conv) for plan in launches):
         return [LaunchSequence(tuple(_in_planes(plan, conv, engine.gpu) for plan in launches))]
@@ -71,8 +77,10 @@ def sequences_of(
 
 
 def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
-    """Return the implicit convolution (no B in memory): with a source grid for the tile kernel where the
-    batch and the sizes fit, else the plan of a kernel that computes pixel addresses itself.
+    """Return the plan of an implicit convolution, which has no B in memory.
+
+    The tile kernel reads zero-padded images if the batch and the sizes fit. Otherwise the kernel computes the
+    addresses of pixels itself.
     """
     if conv.batch % IMAGES_TOGETHER == 0 and _gathers_pixels(plan, conv):
         return _in_planes(plan, conv, gpu)
@@ -80,7 +88,7 @@ def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
 
 
 def _gathers_pixels(plan: KernelPlan, conv: ConvShape) -> bool:
-    """Return whether a kernel reads images with zeros around them, if their number is a whole group."""
+    """Return whether a kernel can read zero-padded images (in whole groups of `IMAGES_TOGETHER`)."""
     sources = KERNELS[plan.kernel].sources
     is_tile = sources is not None and sources.name == "tile"
     return is_tile and conv.keeps_size
@@ -91,18 +99,18 @@ def _in_planes(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
 
 
 def plan_in_planes(kernel: str, tiles: TileMap, conv: ConvShape, dtype: str, gpu: GpuSpec) -> KernelPlan:
-    """Return the fastest plan of a convolution of images with zeros around them."""
+    """Return the fastest plan of a convolution that reads zero-padded images."""
     grid = ConvGrid.of_network(conv)
     return fastest_plan(kernel, tiles, grid.n, dtype, gpu, source=grid)
 
 
 def seconds_of(sequences: Sequence[LaunchSequence], seconds: LaunchSeconds) -> float:
-    """Return the seconds of the fastest sequence, whose launches `seconds` predicts."""
+    """Return the seconds of the fastest sequence; `seconds` predicts its launches."""
     return min(each.before_s + each.share * seconds(each.launches) for each in sequences)
 
 
 def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
-    """Return the seconds of the im2col kernel, which writes B (K, N); 0 if the input already is B.
+    """Return the seconds of the im2col kernel, which writes B (K, N); 0 if the input is already B.
 
     DRAM reads the input once and writes B once. Every element of B is read and written through L2.
 
@@ -135,20 +143,20 @@ _known_dense = lru_cache(maxsize=64)(plan_dense)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerLaunches:
-    """Settings that decide the launches of a layer and are common to all compared kernels.
+    """Settings that determine the launches of a layer, common to all compared kernels.
 
     Parameters
     ----------
     engine : predicts the launches
-    layers : rows of the table, each with the tokens of one pass
+    layers : rows of the result table, each with the tokens of one pass
     dtype : the requested format, or None
-    natural : the patterns are the natural ones of the kernels. They are cut to fit a layer, and 2:4 keeps its
-        fixed sparsity
-    maker : makes the maps of the layers
-    product : one of `layers.PRODUCTS`
-    in_planes : convolutions run as torch runs them, on images with zeros around them
-    scales : how engines scale x in fp8, one of `scaled.SCALES`; None for products without quantising
-    likely_crossings : (kernel, pattern, shape, dense time) -> the last crossover that was found
+    natural : the patterns are the natural (default) ones of the kernels. They are reduced to fit a layer, and
+        2:4 keeps its fixed sparsity
+    maker : prunes the layers to maps
+    product : one of `conv_settings.PRODUCTS`
+    in_planes : convolutions run as in torch, on zero-padded images
+    scales : scaling of x in fp8, one of `scaled.SCALES`; None for products that do not quantise x
+    likely_crossings : (kernel, pattern, shape, dense time) -> sparsity of the last crossover that was found
     """
 
     engine: Engine
@@ -165,9 +173,9 @@ class LayerLaunches:
     def kept(
         self, maker: MapMaker, layer: WorkloadLayer, candidate: Candidate, sparsity: float | None
     ) -> PrunedMap | TwoParts:
-        """Return the pruned map of a layer for one kernel.
+        """Prune a layer for one kernel and return its map.
 
-        Dense blocks in two parts are pruned by predicted time.
+        Dense blocks for a kernel in two parts are chosen by predicted time.
         """
         pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
         is_given = layer.name in maker.given
@@ -185,7 +193,7 @@ class LayerLaunches:
         )
 
     def _guide(self, kernel: str) -> Guide:
-        """Return the times of the kernel, or of `stspmm` for kernels that run elements."""
+        """Return predictions of time for tile maps: of `kernel` if it runs them, else of `stspmm`."""
         guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
 
         def seconds(predicted: LaunchSeconds, name: str, tiles: TileMap) -> float:
@@ -199,14 +207,14 @@ class LayerLaunches:
     def launches(
         self, layer: WorkloadLayer, kernel: str, kept: PrunedMap | TwoParts
     ) -> tuple[KernelPlan, ...]:
-        """Return the launches of `kernel` for the pruned map of a layer, with B as a matrix."""
+        """Return the launches of `kernel` for the pruned map of a layer, with B in memory."""
         dtype = kernel_dtype(layer, self.dtype)
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, layer.n, dtype, self.engine)
         return (layer_plan(kernel, kept, layer.n, dtype, self.engine.gpu, layer.fused),)
 
     def check_runs(self, layer: WorkloadLayer, kernel: str) -> None:
-        """Raise BadInput for a kernel that does not run convolutions in torch."""
+        """Raise BadInput if `kernel` cannot run the convolution of the layer in torch."""
         conv = layer.convolution
         if self.in_planes and conv is not None and (kernel != STSPMM.name or not conv.keeps_size):
             raise BadInput(
@@ -223,13 +231,11 @@ class LayerLaunches:
         return sequences_of(launches, conv, self.product, self.engine, in_planes=own)
 
     def dense_plan(self, layer: WorkloadLayer) -> KernelPlan:
-        """Return the plan of the dense product with rows padded to 16 bytes, the fastest dense
-        alternative.
-        """
+        """Return the plan of the fastest dense product, with rows padded to 16 bytes."""
         return _known_dense(*layer.shape, layer.n, kernel_dtype(layer, self.dtype), self.engine.gpu)
 
     def dense_call(self, layer: WorkloadLayer) -> DenseCall | None:
-        """Return the call of the dense product of a layer, or None if it is one launch of cuBLAS."""
+        """Return the dense product of a layer if it is not one launch of cuBLAS, else None."""
         if layer.convolution is not None:
             return None
         return dense_call(
@@ -243,21 +249,21 @@ class LayerLaunches:
         )
 
     def quantise_seconds(self, layer: WorkloadLayer) -> float:
-        """Return the seconds of quantising x before a sparse product of a layer."""
+        """Return the seconds of quantising x before a sparse product of a layer; 0 if x is not quantised."""
         dtype = kernel_dtype(layer, self.dtype)
         return quantise_seconds(layer.shape[1], layer.n, dtype, self.engine.gpu, self.scales)
 
     def seconds_at(
         self, alone: MapMaker, layer: WorkloadLayer, candidate: Candidate
     ) -> Callable[[float], float]:
-        """Return the closed-form seconds of a kernel on a layer as a function of sparsity.
+        """Return a function that maps a sparsity to the closed-form seconds of a kernel on a layer.
 
         Equal maps are timed once: small changes of the sparsity often give the same blocks, and unpruned
         layers of one shape have equal maps.
 
         Parameters
         ----------
-        alone : makes maps of only this layer
+        alone : map maker with only this layer
         """
 
         def timed(kept: PrunedMap | TwoParts) -> float:
@@ -267,7 +273,7 @@ class LayerLaunches:
         def seconds(sparsity: float) -> float:
             kept = self.kept(alone, layer, candidate, sparsity)
             if kept.density == 0.0:
-                return math.inf  # the whole layer is pruned, which `predict` refuses
+                return math.inf  # `predict` refuses a layer without weights
             if isinstance(kept, TwoParts):
                 return timed(kept)
             dtype = kernel_dtype(layer, self.dtype)

@@ -40,8 +40,8 @@ class Skipped:
     ----------
     layer : name of the tensor
     kernel : name of the kernel, None if the whole tensor was skipped
-    reason : one line
-    weights : number of elements of a tensor that may be a product and was not predicted
+    reason : why it was skipped, in one line
+    weights : number of elements of a tensor that may be the weight of a product but is not predicted; else 0
     """
 
     layer: str
@@ -56,12 +56,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transposed:
-    """Weights with some matrices stored as (K, M), where neither a name nor a bias reveals the layout.
+    """Weights of which some matrices are stored as (K, M).
+
+    It is needed where neither the name nor the bias of a matrix reveals this layout.
 
     Parameters
     ----------
     weights : any `Source`
-    names : selectors of the matrices: exact names, or `re:` and a regular expression
+    names : selectors of the transposed matrices: exact names, or `re:` followed by a regular expression
     """
 
     weights: "Source"
@@ -75,12 +77,12 @@ class Removed:
     Parameters
     ----------
     weights : name or `config.json` of a standard model, or a Hugging Face folder
-    parts : what is removed, such as `heads:0.25`, see `graph.removal`
+    parts : parts to remove and their shares, such as `heads:0.25`, see `graph.removal`
     calibrate : calibration file that weights the saliency of the parts of a folder
 
     Raises
     ------
-    BadInput : a text of another form, or the same part twice
+    BadInput : an entry of `parts` is malformed, or a part is listed twice
     """
 
     weights: str | Path
@@ -93,15 +95,15 @@ class Removed:
 
     @property
     def removals(self) -> tuple[Removal, ...]:
-        """The shares that are removed."""
+        """The parsed entries of `parts`."""
         return parse_removals(self.parts)
 
     def whole(self) -> Transformer:
-        """Return the sizes of the whole model.
+        """Return the sizes of the model before removal.
 
         Raises
         ------
-        BadInput : no model of which parts can be removed
+        BadInput : `weights` is not a transformer of known sizes
         """
         path, known = Path(self.weights), known_name(str(self.weights))
         if path.exists():
@@ -127,11 +129,11 @@ class Removed:
         return found
 
     def chosen(self) -> RemovedParts:
-        """Return the parts of a Hugging Face folder that stay; its weights are read once.
+        """Return the parts of a Hugging Face folder that are kept. Only the first call reads the weights.
 
         Raises
         ------
-        BadInput : not such a folder, a model that is not known, or parts that cannot be removed
+        BadInput : `weights` is not a Hugging Face folder of a known model, or the parts cannot be removed
         """
         if "chosen" not in self._chosen:
             path, shape = Path(self.weights), self.whole()
@@ -144,7 +146,10 @@ class Removed:
         return self._chosen["chosen"]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the entries of a recipe, see `RemovedParts.rows`; random weights have no parts that stay."""
+        """Return the entries of a recipe, see `RemovedParts.rows`.
+
+        For random weights they contain numbers of parts but not which parts are kept.
+        """
         if (Path(self.weights) / CONFIG).is_file():
             return self.chosen().rows()
         before, after = counts_of(self.whole()), counts_of(self.sizes())
@@ -154,7 +159,7 @@ class Removed:
         ]
 
     def tensors(self) -> dict[str, StoredTensor]:
-        """Return the tensors that are left, under the names that they have in the smaller model."""
+        """Return the tensors of the smaller model by their names in it."""
         return self.chosen().tensors(open_tensors(Path(self.weights)))
 
 
@@ -181,7 +186,7 @@ NAME_IT = "customarily not pruned: name it with target"
 
 
 class LoadedLayers(NamedTuple):
-    """Layers by name, in order, the tensors that were skipped, and all tensors of the source."""
+    """Layers of a source by name, the tensors that were skipped, and all stored tensors by name."""
 
     layers: dict[str, Layer]
     skipped: tuple[Skipped, ...]
@@ -189,7 +194,7 @@ class LoadedLayers(NamedTuple):
 
 
 def is_standard(source: Source) -> bool:
-    """Return whether this is the name of a standard model, or the configuration of one."""
+    """Return whether a source is the name of a standard model or the path of a `config.json`."""
     source = source.weights if isinstance(source, Removed) else source
     if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
         return True
@@ -197,14 +202,17 @@ def is_standard(source: Source) -> bool:
 
 
 def has_model(source: Source) -> bool:
-    """Return whether the model around the layers is known: by a standard name, or by a configuration of a
-    known type.
+    """Return whether the architecture of a source is known, from a standard name or from a configuration of
+    a known model type.
     """
     return is_standard(source) or shape_of(source) is not None
 
 
 def is_onnx(source: Source) -> bool:
-    """Return whether this is an ONNX file, whose graph contains the layout and the use of its weights."""
+    """Return whether a source is an ONNX file.
+
+    Raise BadInput for a `Transposed` one, since the graph in the file defines the layout of its weights.
+    """
     path = path_of(source)
     if path is None or path.suffix.lower() != ".onnx":
         return False
@@ -216,9 +224,12 @@ def is_onnx(source: Source) -> bool:
 def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence[str] = ()) -> LoadedLayers:
     """Read the layers that `target` and `ignore` select.
 
+    Without `target`, layers of a model that are customarily not pruned are skipped.
+
     Raises
     ------
-    BadInput : unreadable file, a selector without a match, or an array that is no finite matrix of floats
+    BadInput : an unreadable file, a selector without a match, or an array that is not a finite matrix of
+        floats
     """
     path = path_of(weights)
     if isinstance(weights, str | Path | Removed):
@@ -235,43 +246,45 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
 
 
 def is_pruned(name: str) -> bool:
-    """Return whether a product of a standard model is one that is customarily pruned."""
+    """Return whether the product `name` of a standard model is customarily pruned."""
     return name not in KEPT_DENSE and not name.endswith(ENDS_DENSE)
 
 
 def _without_ends(loaded: LoadedLayers) -> LoadedLayers:
-    """Return the layers of a model without those that are customarily not pruned, if others are left."""
+    """Skip the layers that are customarily not pruned, unless no other layers would be left."""
     layers = {name: layer for name, layer in loaded.layers.items() if is_pruned(node_of(name) or name)}
     left = (Skipped(layer=name, kernel=None, reason=NAME_IT) for name in loaded.layers if name not in layers)
     return LoadedLayers(layers, (*loaded.skipped, *left), loaded.stored) if layers else loaded
 
 
 def path_of(weights: Source) -> Path | None:
-    """Return the file or folder of weights, None for arrays."""
+    """Return the path of a source (or a model name as a path); None for arrays and modules."""
     while isinstance(weights, Transposed | Removed):
         weights = weights.weights
     return Path(weights) if isinstance(weights, str | Path) else None
 
 
 def name_of(weights: Source) -> str:
-    """Return the name of a standard model, of a file or of a folder; empty for arrays."""
+    """Return the name of a standard model, of a file or of a folder; empty for arrays and modules."""
     path = path_of(weights)
     name = "" if path is None else path.name or path.resolve().name
     return f"{name} without {', '.join(weights.parts)}" if isinstance(weights, Removed) else name
 
 
 def files_of(weights: Source) -> Iterator[Path]:
-    """Yield all files that loading the weights reads, so that no output overwrites them; none for arrays.
+    """Yield the files and folders that loading the weights reads, so that no output overwrites them.
+
+    Arrays and modules have none.
 
     Raises
     ------
-    BadInput : as `load_layers`, for an index or a model that cannot be read
+    BadInput : an index file or a model cannot be read
     """
     path = path_of(weights)
     if path is None or not path.exists():
         return
     if str(path) in WORKLOADS:
-        # `prune` means the standard model and `predict` the folder of that name
+        # For `prune` such a text is the standard model, for `predict` it is the folder
         yield from path.glob("*.safetensors")
         return
     for file in files_read(path):
@@ -281,12 +294,12 @@ def files_of(weights: Source) -> Iterator[Path]:
 
 
 def shape_of(weights: Source) -> Transformer | None:
-    """Return the architecture of a folder or module with a configuration, after removals; None for others."""
+    """Return the sizes of a folder or module with a configuration, after removals; None for other sources."""
     return weights.chosen().after if isinstance(weights, Removed) else checkpoint_shape(weights)
 
 
 def calibration_of(weights: Source, path: str | Path) -> Calibration:
-    """Read the input statistics of the layers of a source.
+    """Read a calibration file: input statistics of each layer, for a `Removed` source of the smaller model.
 
     Raise BadInput for a file that cannot be read.
     """
@@ -364,7 +377,10 @@ def _loaded(found: WeightSet, stored: Mapping[str, StoredTensor]) -> LoadedLayer
 
 
 def _check_is_no_model_name(weights: str) -> None:
-    """Raise BadInput for the name of a standard model, which has no weight file, or a misspelling of one."""
+    """Raise BadInput for a text that is no path but may be meant as the name of a standard model.
+
+    A standard model has no weight file.
+    """
     if Path(weights).exists():
         return
     is_name, near, reason = known_name(weights) is not None, near_names(weights), why_uncounted(weights)

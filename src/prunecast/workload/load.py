@@ -82,23 +82,24 @@ def load_workload(
     own_tiles: bool = True,
     seed: int = 0,
 ) -> Workload:
-    """Load the layers of a source, and the model graph around them if the source determines it.
+    """Load the layers of a source, and its model graph if the source defines one.
 
     Parameters
     ----------
     source : name or `config.json` of a standard model, Hugging Face folder, weight file, or matrices
-    passes : forward passes; an ONNX file has one, whose batch and tokens set the sizes that the file leaves
-        free
-    stated : `tokens` and `batch` as the user set them, or None; refused if an ONNX file fixes these sizes
-    runtime : `engine` or `torch`, which launches some matrices as one; None for torch where its launches are
-        known
-    target, ignore : selectors of layers
+    passes : forward passes. For an ONNX file exactly one; its batch and tokens replace the free sizes of the
+        file
+    stated : `tokens` and `batch` as the user set them (None: not set); an ONNX file that fixes such a size
+        is then refused
+    runtime : `engine`, or `torch`, which launches some matrices as one product. None selects `torch` if its
+        launches are known for the model, else `engine`
+    target, ignore : selectors of layers to load and of layers to leave out
     convolutions : input sizes of convolutions, and their strides and padding if the source has none
     experts_per_token : experts that each token is routed to, for matrices without a model graph; None for
         `EXPERTS_PER_TOKEN`
     apart : layers that are launched separately although torch could join them
-    own_tiles : each matrix has its own tiles, as in folders that `prune` writes; else gate and up share them,
-        as `sparsify` prunes a dense model
+    own_tiles : True if each matrix has its own tiles, as in folders that `prune` writes. False if gate and
+        up share tiles, as when `sparsify` prunes a dense model
     seed : seed of random weights
 
     Raises
@@ -172,8 +173,9 @@ def _check_drawn(name: str, workload: Workload) -> None:
 
 
 def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> Workload | None:
-    """Return the workload of a runtime; without a name of torch, or of an engine with a line why not of
-    torch.
+    """Return `load(runtime)`. If `runtime` is None, try `torch` first, then `engine`.
+
+    The second workload has a note that gives the reason why `torch` is not possible.
     """
     if runtime is not None:
         return load(runtime)
@@ -191,7 +193,7 @@ def _check_no_input(source: Source, settings: ConvSettings) -> None:
 
 
 def graph_of_standard(source: Source, run: Pass, runtime: str = "engine") -> ModelGraph:
-    """Return the graph of a pass of a standard model, by its name or its configuration.
+    """Return the model graph of one pass of a standard model, given by its name or its `config.json`.
 
     Raise BadInput for a configuration of unknown type, or for parts that cannot be removed from the model.
     """
@@ -215,9 +217,12 @@ def standard_workload(
     dtype: str = "fp16",
     seed: int = 0,
 ) -> Workload:
-    """Return the products of graphs, one graph for each pass, with heavy-tailed random weights.
+    """Return a workload of the products in `graphs`, with heavy-tailed random weights.
 
-    In a large model, products whose names differ only in numbers, such as those of its layers, share a draw.
+    There is one graph for each pass.
+
+    In a large model, products of one shape whose names differ only in numbers (such as the number of the
+    layer) have the same random weights.
     """
     every = {name: product for graph in graphs for name, product in graph.products.items()}
     selected = select_names(every, target, ignore)
@@ -301,7 +306,7 @@ def _of_checkpoint(
     """Load the layers of a Hugging Face folder or module with the model graph that its configuration
     describes.
 
-    Return None if there is no configuration, or if the shape of a matrix contradicts it.
+    Return None without a configuration of known type, or if the shape of a matrix contradicts it.
     """
     shape = shape_of(source)
     if shape is None:
@@ -315,10 +320,10 @@ def _of_checkpoint(
 
 
 def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) -> Workload | None:
-    """Load the layers of a Hugging Face folder whose model type is not known, in a graph of its matrices and
-    of the weights of all other parts.
+    """Load the layers of a Hugging Face folder of unknown model type.
 
-    Return None for other sources, and for convolutions and experts, whose tokens the graph would not have.
+    Its graph contains the matrix products, and one read of the weights of every other module. Return None for
+    other sources, and for models with convolutions or experts, whose N is not known.
     """
     kind = (config_of(source) or {}).get("model_type")
     if path_of(source) is None or not isinstance(kind, str) or kind in families():
@@ -334,7 +339,7 @@ def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) ->
 
 
 def _not_counted(source: Source) -> Iterator[Skipped]:
-    """Yield a line with the parts of a model of known type that its graph lacks."""
+    """Yield a note with the parts of a known model that its graph does not contain."""
     path = path_of(source)
     name = known_name(f"{path}")
     folder = path.parent if path is not None and path.name == CONFIG else source
@@ -344,9 +349,7 @@ def _not_counted(source: Source) -> Iterator[Skipped]:
 
 
 def _uncounted(source: Source) -> Iterator[Skipped]:
-    """Yield a line for a module, or a Hugging Face folder, whose model is not known: only its matrices are
-    counted.
-    """
+    """Yield a note that only matrices are counted, for a module or folder of an unknown model."""
     config = config_of(source)
     if config is None:
         if isinstance(source, Module):
@@ -369,8 +372,9 @@ def workload_in_graphs(
     skipped: tuple[Skipped, ...] = (),
     form: str = "matrices",
 ) -> Workload:
-    """Return the workload of the layers that are products of the graphs; a name means the
-    same in all graphs.
+    """Return a workload of those `layers` that are products in `graphs` (one graph for each pass).
+
+    All other layers are skipped. A name denotes the same layer in all graphs.
     """
     found = {}
     for name, layer in layers.items():
@@ -391,7 +395,10 @@ def workload_in_graphs(
 def _of_matrices(
     loaded: LoadedLayers, passes: Sequence[Pass], settings: ConvSettings, experts_per_token: int
 ) -> Workload:
-    """Return layers without a model graph. Each has all tokens of a pass, or its share of them."""
+    """Return a workload without a model graph.
+
+    N of a layer is that of its convolution, else the tokens of the pass, for experts an even share of them.
+    """
     shapes = conv_shapes(tuple(loaded.layers.values()), settings)
     layers = {}
     for name, layer in loaded.layers.items():

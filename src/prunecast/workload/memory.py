@@ -41,7 +41,7 @@ class PassMemory(NamedTuple):
         return self.total <= USABLE_SHARE * gpu_bytes
 
     def largest_batch(self, gpu_bytes: float) -> int:
-        """Return the largest number of sequences or images of this size that fit, 0 if the weights do not.
+        """Return the largest batch (sequences or images of this size) that fits, 0 if the weights do not fit.
 
         The cache and the activations grow with the batch, the weights do not.
         """
@@ -57,10 +57,10 @@ def pass_memory(
 
     Parameters
     ----------
-    graph : the pass
-    batch : its sequences or images
-    element_bytes : of a weight and of an activation
-    packed : product -> bytes of one copy of its weights as a sparse kernel reads them; others are dense
+    graph : model graph of the pass
+    batch : sequences or images of the pass
+    element_bytes : bytes of a weight and of an activation
+    packed : product -> bytes of one copy of its packed sparse weights; all other products are dense
     """
     packed = packed or {}
     weights = sum(

@@ -1,4 +1,4 @@
-"""The forward passes that a command times if the user states no workload, and some tokens or a batch."""
+"""Forward passes of a command, from its options for tokens, batch and workload."""
 
 from prunecast.errors import BadInput
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
@@ -13,15 +13,16 @@ BATCH = 8
 def timed_passes(
     source: Source, *, tokens: int | None = None, batch: int | None = None, workload: str | None = None
 ) -> tuple[Pass, ...]:
-    """Return the passes whose time counts. Raise BadInput as `parse_workload`.
+    """Return the forward passes to time. Raise BadInput for a malformed workload, see `parse_workload`.
 
-    Without any of the three, a model runs `BATCH` sequences of `SEQUENCE` tokens, or `BATCH` images.
+    Without `tokens`, `batch` and `workload`, a model runs `BATCH` sequences of `SEQUENCE` tokens, or `BATCH`
+    images.
 
     Parameters
     ----------
-    tokens : tokens of each sequence of a model; N of layers without a model
-    batch : sequences or images of a model; None with tokens for one sequence
-    workload : in place of both, such as `prefill:2048`
+    tokens : tokens of each sequence of a model; N of layers without a model graph
+    batch : sequences or images of a model; if only `tokens` is given, one sequence
+    workload : text that replaces tokens and batch, such as `prefill:2048`
     """
     if workload is not None:
         return parse_workload(workload)
@@ -33,11 +34,11 @@ def timed_passes(
 
 
 def check_batch(source: Source, batch: int | None, *, workload: str | None, has_images: bool = False) -> None:
-    """Raise BadInput for a workload that the source contradicts, or a batch without effect.
+    """Raise BadInput for a batch or a workload that cannot be applied to the source.
 
     Parameters
     ----------
-    has_images : convolutions have input sizes
+    has_images : the user gave input sizes of convolutions
     """
     if is_onnx(source):
         if workload is not None:

@@ -1,4 +1,4 @@
-"""The map of each layer under each pattern: weights -> importance -> mask -> map, each computed once."""
+"""`MapMaker`: sparsity maps of layers under patterns (weights -> importance -> mask -> map), cached."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ DEFAULT_SPARSITY = 0.75
 
 
 class FittedPattern(NamedTuple):
-    """The natural pattern of a kernel, cut to fit a layer."""
+    """A pattern whose tiles are made small enough for a layer, and a note on the change."""
 
     pattern: Pattern
     note: str
@@ -26,8 +26,9 @@ class FittedPattern(NamedTuple):
 
 
 def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
-    """Return the pattern with heights above M, and widths and quanta above K, reduced to a power of two that
-    fits.
+    """Parse a pattern and reduce a height above M, or a width or quantum above K.
+
+    The reduced parameter is the largest power of two that is at most M or K.
     """
     pattern = parse_pattern(text)
     sides = {"height": m, "width": k, "quantum": k}
@@ -46,7 +47,7 @@ def fit_pattern(text: str, m: int, k: int) -> FittedPattern:
 
 
 def no_taller_than(text: str, m: int) -> Pattern:
-    """Return the pattern of a layer of `m` rows, the height of tile-wise and ATP tiles that are taller."""
+    """Parse a pattern. `tile-wise:H` and `atp:H` with H above `m` get the height `m`, the rows of a layer."""
     pattern = parse_pattern(text)
     family, _, height = pattern.canonical.partition(":")
     is_taller = family in ("tile-wise", "atp") and height.isdecimal() and int(height) > m
@@ -56,8 +57,8 @@ def no_taller_than(text: str, m: int) -> Pattern:
 def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> float | None:
     """Return the sparsity argument of `Pattern.prune`; None for patterns with a fixed sparsity, such as 2:4.
 
-    The natural pattern of a kernel uses its fixed sparsity and ignores `asked`. A requested pattern receives
-    `asked` and may refuse it.
+    If the pattern is the natural one of a kernel (its default pattern), a fixed sparsity replaces `asked`.
+    A pattern that the user requested receives `asked`, and `Pattern.prune` may refuse it.
     """
     has_own = _accepts(pattern, None)
     if has_own:
@@ -84,7 +85,7 @@ def sparsity_retaining(pattern: Pattern, importance: ImportanceArray, wanted: fl
     Parameters
     ----------
     pattern : a pattern that accepts a sparsity; None is returned for others, such as 2:4
-    importance : (M, K)
+    importance : importance of the weights, shape (M, K)
     wanted : fraction of all importance, 0 to 1; None is returned if the pattern cannot retain it
     """
     if _accepts(pattern, None):
@@ -105,14 +106,14 @@ def sparsity_retaining(pattern: Pattern, importance: ImportanceArray, wanted: fl
 
 
 def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:
-    """Return the magnitudes of the weights, or the mask of the source for patterns that rank no weights."""
+    """Return the importance (M, K) of a layer: magnitudes, or its mask for patterns that rank no weights."""
     if not pattern.ranks:
         return layer.kept.astype("float32")
     return even_parts(weigh(layer.name, layer.weights), layer.parts)
 
 
 class _MapId(NamedTuple):
-    """The inputs that a map was made from."""
+    """Cache key of a map: the inputs that determine it."""
 
     name: str
     pattern: Pattern
@@ -121,7 +122,7 @@ class _MapId(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """Predicts the time of layouts for patterns that are guided by time."""
+    """Functions that predict the time of a tile map, for patterns that are guided by such times."""
 
     key: str
     """Kernel and GPU, on which a map depends."""
@@ -132,7 +133,7 @@ class Guide(NamedTuple):
 
 
 class GivenMap(NamedTuple):
-    """The map of a layer that is pruned already."""
+    """The map of a layer whose weights are already pruned."""
 
     pattern: str
     """Canonical pattern string."""
@@ -140,15 +141,16 @@ class GivenMap(NamedTuple):
 
 
 class MapMaker:
-    """Prunes layers to patterns. It caches the last layer's importance and map, which several kernels use.
+    """Prunes layers to patterns. The importance and map of the last layer are cached for other kernels.
 
     Parameters
     ----------
     layers : all layers, by name
-    scope : `layer`, or `global` to rank all layers of a pattern together
-    remember : also keep all tile maps, which are small
-    of_layer : also keep all maps of the last weights, which several GPUs or passes ask for
-    given : maps of layers that are pruned already, which no sparsity applies to
+    scope : `layer` to prune each layer by itself, `global` to rank the weights of all layers that have the
+        same pattern together
+    remember : also cache all tile maps, which are small
+    of_layer : also cache all maps of the last layer, for several GPUs or passes
+    given : maps of layers that are already pruned; pattern and sparsity do not apply to them
     """
 
     def __init__(
@@ -177,30 +179,30 @@ class MapMaker:
     def map_of(
         self, name: str, wanted: str, sparsity: float | None, *, natural: bool, guide: Guide | None = None
     ) -> PrunedMap:
-        """Return the map of one layer under a pattern. Only a natural pattern is cut to fit the layer.
+        """Return the map of one layer under a pattern. Only a natural pattern is reduced to fit the layer.
 
         Parameters
         ----------
-        name : the layer
+        name : name of the layer
         wanted : pattern string
         sparsity : the requested sparsity, or None
         natural : the pattern is the natural one of the kernel, see `sparsity_for`
-        guide : for patterns that are guided by time
+        guide : predictions of time for guided patterns; None for other patterns
 
         Raises
         ------
-        BadInput : the pattern does not fit the layer, or cannot have the sparsity
+        BadInput : the pattern does not fit the layer, or does not accept the sparsity
         """
         if name in self.given:
             return self.given[name].make()
         fitted = self.fit(name, wanted, natural=natural)
         target_sparsity = sparsity_for(fitted.pattern, sparsity, natural=natural)
-        # Only a map that is guided by time depends on the kernel
+        # Only the map of a guided pattern depends on the kernel
         guided_by = guide.key if guide is not None and fitted.pattern.needs_times else ""
         shares = self._scope == "layer" and not fitted.pattern.needs_times
         key = _MapId(self._first[name] if shares else name, fitted.pattern, target_sparsity, guided_by)
         if key not in self._made:
-            # Before a mask is made, which needs memory itself
+            # Drop old maps before the mask is made, since the mask needs memory too
             self._made = {
                 other: kept
                 for other, kept in self._made.items()
@@ -212,7 +214,7 @@ class MapMaker:
         return self._made[key]
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
-        """Return the pattern that a layer is pruned to."""
+        """Return the pattern that a layer is pruned to, limited to its size."""
         m, k = self.layers[name].shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(no_taller_than(wanted, m), "")
 
@@ -233,7 +235,7 @@ class MapMaker:
     def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
         """Return the (M, K) importance that ranks the weights of a layer under a pattern.
 
-        It is float16 if the weights are, and the pattern reads it `by_blocks`.
+        It may be float16 if the weights are float16 and the pattern converts it block by block.
         """
         key = (self._first[name], pattern.ranks, pattern.by_blocks)
         converted = (*key[:2], False)

@@ -1,8 +1,8 @@
-"""Random weights of standard models, whose rows and columns differ in scale as those of trained matrices do.
+"""Random weights of standard models.
 
 Rows and columns of trained matrices differ in scale by large factors (outlier features). Random weights
-imitate this by a lognormal factor per column and per row. Without it all columns would be alike and every
-pattern would retain the same importance.
+imitate this by a lognormal factor per column and per row. Otherwise all columns would have nearly the same
+importance, and every pattern would retain the same.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def heavy_tailed(
 ) -> npt.NDArray[Any]:
     """Return the magnitudes of a random matrix (M, K), rounded from float32 to `dtype`.
 
-    They depend only on the seed. Above `MOST_NORMALS` elements the rows of normal numbers repeat; only the
-    scales of the rows differ.
+    They depend only on shape and seed. Above `MOST_NORMALS` elements the rows of normal numbers repeat;
+    repeated rows differ only in scale.
     """
     rng = np.random.default_rng(seed)
     step = max(SCALED_AT_A_TIME // shape[1], 1)

@@ -1,11 +1,13 @@
-"""`RemovedParts`: which layers, heads, widths and experts of a checkpoint stay, and the tensors left of it.
+"""`RemovedParts`: the layers, heads, widths and experts of a checkpoint that are kept, and their tensors.
 
 A part is removed with all its weights: rows of the products that write it and columns of the products that
-read it. Its saliency is the summed importance of these weights (magnitude, or magnitude times the root mean
-square of the input from a calibration file), so that removed parts and pruned weights are compared on one
-scale. For experts a calibration file may hold the mean norm of each expert's weighted output over the tokens
-that are routed to it (REAP: M. Lasby et al., "REAP the Experts", 2025). `prunecast.torch.expert_saliency`
-gathers it; then it decides which experts stay.
+read it. Widths are the features between the products of a feed-forward part. The saliency of a part is the
+summed importance of its weights (magnitude, or magnitude times the root mean square of the input from a
+calibration file), so that removed parts and pruned weights are compared on one scale.
+
+For experts, a calibration file may contain another saliency, which is then used: the mean norm of each
+expert's weighted output over the tokens that are routed to it (REAP: M. Lasby et al., "REAP the Experts",
+2025). `prunecast.torch.expert_saliency` gathers it.
 """
 
 import re
@@ -37,10 +39,10 @@ UNCUT = ".sinks"
 
 
 class Cut(NamedTuple):
-    """Elements of a matrix that belong to parts of a layer.
+    """Assignment of the rows (axis 0) or columns (axis 1) of a matrix to parts, such as heads.
 
-    One axis of the matrix is divided into segments, such as the queries, keys and values of a joint product.
-    A segment has `sizes[i]` consecutive rows (or columns) for each part.
+    The axis is divided into segments, such as the queries, keys and values of a joint product. Segment i has
+    `sizes[i]` consecutive rows (or columns) for each part.
     """
 
     part: str
@@ -48,7 +50,7 @@ class Cut(NamedTuple):
     sizes: tuple[int, ...]
 
     def places(self, kept: IntArray, count: int) -> IntArray:
-        """Return the rows or columns of the parts `kept`, of `count` parts."""
+        """Return the indices of the rows or columns of the parts `kept`, if the layer has `count` parts."""
         starts = np.cumsum([0, *self.sizes[:-1]]) * count
         rows = [
             (start + kept[:, None] * size + np.arange(size)).ravel()
@@ -57,7 +59,7 @@ class Cut(NamedTuple):
         return np.concatenate(rows)
 
     def sums(self, importance: npt.NDArray[np.floating], count: int) -> FloatArray:
-        """Return the importance (M, K) added up by part, (count,)."""
+        """Return the sum of the importance (M, K) over each part, shape (count,)."""
         along = importance.sum(axis=1 - self.axis, dtype=np.float64)
         ends = np.cumsum([size * count for size in self.sizes])[:-1]
         found = np.zeros(count)
@@ -67,7 +69,7 @@ class Cut(NamedTuple):
 
 
 def cuts_of(shape: Transformer) -> dict[str, Cut]:
-    """Return matrix of a layer -> its cut, for the matrices that belong to heads, widths or experts."""
+    """Return name of a matrix in a layer -> its cut, for matrices of heads, widths and experts."""
     key = shape.width // shape.heads
     query = shape.heads // key_groups(shape) * key
     return {
@@ -85,7 +87,7 @@ def cuts_of(shape: Transformer) -> dict[str, Cut]:
 
 
 def counts_of(shape: Transformer) -> dict[str, int]:
-    """Return part -> the number of it in a layer, or in the model for layers."""
+    """Return part -> number of them in a layer (`heads`: of key heads), or in the model for `layers`."""
     return {
         "layers": shape.layers,
         "heads": key_groups(shape),
@@ -96,15 +98,15 @@ def counts_of(shape: Transformer) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RemovedParts:
-    """The parts of a checkpoint that stay.
+    """Parts of a checkpoint that are kept when others are removed.
 
     Parameters
     ----------
-    before, after : sizes of the model
-    removals : the shares that are removed
-    layers : numbers of the layers that stay
-    kept : (layer, part) -> numbers of its parts that stay, sorted; without entry all stay
-    criterion : part -> `magnitude`, `inputs` (weighted by input statistics) or `reap`
+    before, after : sizes of the model before and after removal
+    removals : the removed share of each kind of part
+    layers : indices of the kept layers
+    kept : (layer, part) -> sorted indices of the kept parts of this layer; without an entry all are kept
+    criterion : part -> `magnitude`, `inputs` (magnitude weighted by input statistics) or `reap`
     """
 
     before: Transformer
@@ -115,7 +117,7 @@ class RemovedParts:
     criterion: Mapping[str, str]
 
     def rows(self) -> list[dict[str, object]]:
-        """Return the entries of a recipe, one for each kind of parts."""
+        """Return the entries of a recipe, one for each kind of removed part."""
         return [
             {
                 "part": removal.part,
@@ -133,7 +135,10 @@ class RemovedParts:
         ]
 
     def source_names(self, tensors: Tensors) -> dict[str, str]:
-        """Return tensor of the smaller model -> the tensor that it was, without those that are removed."""
+        """Return name in the smaller model -> name in the checkpoint, for all tensors that are kept.
+
+        Raise BadInput for a tensor that cannot be cut.
+        """
         found = {}
         for name, tensor in tensors.items():
             renamed = self._renamed(name)
@@ -143,7 +148,7 @@ class RemovedParts:
         return found
 
     def index_of(self, name: str, tensor: StoredTensor) -> tuple[int, IntArray] | None:
-        """Return the axis of a source's tensor that is cut and the indices that stay; None for no cut."""
+        """Return the axis along which a checkpoint tensor is cut and the kept indices, or None."""
         layer = layer_of(name)
         if layer is None:
             return None
@@ -157,7 +162,7 @@ class RemovedParts:
         return cut.axis, cut.places(kept, counts_of(self.before)[cut.part])
 
     def tensors(self, tensors: Tensors) -> dict[str, StoredTensor]:
-        """Return the tensors of the smaller model, which are read and cut when they are loaded."""
+        """Return the tensors of the smaller model by name. Their `load` reads and cuts them."""
         found = {}
         for renamed, name in self.source_names(tensors).items():
             index = self.index_of(name, tensors[name])
@@ -165,7 +170,7 @@ class RemovedParts:
         return found
 
     def calibration(self, known: Calibration, tensors: Tensors) -> Calibration:
-        """Return the input statistics of the smaller model's layers."""
+        """Return the input statistics of the layers of the smaller model."""
         columns = {}
         for renamed, name in self.source_names(tensors).items():
             index = self.index_of(name, tensors[name])
@@ -201,7 +206,7 @@ def cut_of(name: str, shape: Transformer) -> Cut | None:
 
 
 def taken(tensor: StoredTensor, axis: int, index: IntArray) -> StoredTensor:
-    """Return some rows or columns of a tensor."""
+    """Return a tensor reduced to the rows (axis 0) or columns (axis 1) `index`."""
     shape = list(tensor.shape)
     shape[axis] = index.size
     return replace(
@@ -220,18 +225,20 @@ def choose_parts(
     removals: tuple[Removal, ...],
     known: Calibration | None = None,
 ) -> RemovedParts:
-    """Return the parts of highest saliency.
+    """Choose the parts to keep: those of highest saliency.
 
     Parameters
     ----------
-    path : of the checkpoint, for messages
-    tensors : its tensors
-    shape : its sizes
-    known : input statistics, and saliencies of experts
+    path : path of the checkpoint, used in messages
+    tensors : tensors of the checkpoint by name
+    shape : sizes of the model
+    removals : the share to remove of each kind of part
+    known : input statistics and, optionally, saliencies of experts; None to use magnitudes
 
     Raises
     ------
-    BadInput : as `without`, tensors that do not fit the sizes, or statistics that are missing
+    BadInput : parts that cannot be removed (see `removal.without`), tensors that do not fit the sizes, or
+        missing statistics
     """
     after, counts = without(str(path), shape, removals), counts_of(shape)
     has_reap = known is not None and any(known.expert_saliency(i) is not None for i in range(shape.layers))
@@ -266,13 +273,15 @@ def choose_parts(
 
 
 def uneven_counts(saliency: FloatArray, total: int, step: int) -> list[int]:
-    """Return the number of parts of each layer that stay, at least `step`, with the highest saliency in all.
+    """Return the number of parts to keep in each layer, at least `step`.
+
+    The counts keep the parts of highest saliency in the whole model.
 
     Parameters
     ----------
-    saliency : of all parts, (layers, parts)
-    total : number of parts that stay in all layers together
-    step : number of parts of a layer that are removed together
+    saliency : saliency of each part, shape (layers, parts)
+    total : number of parts to keep, summed over all layers
+    step : a layer keeps a multiple of this number of parts
     """
     blocks = -np.sort(-saliency, axis=1).reshape(len(saliency), -1, step).sum(axis=2)
     blocks[:, 0] = np.inf
@@ -284,7 +293,7 @@ def uneven_counts(saliency: FloatArray, total: int, step: int) -> list[int]:
 def with_layer_sizes(
     shape: Transformer, parts: list[str], layers: list[int], kept: Mapping[tuple[int, str], IntArray]
 ) -> Transformer:
-    """Return the sizes of a model whose layers keep different numbers of some parts."""
+    """Return the sizes of a model whose layers keep different numbers of `parts`; unchanged for no parts."""
     sizes = []
     for place, layer in enumerate(layers if parts else []):
         own = shape.layer_shape(place).own_sizes
@@ -298,7 +307,7 @@ def with_layer_sizes(
 
 
 def _best(saliency: FloatArray, count: int) -> IntArray:
-    """Return the places of the `count` highest values in order; of equal values the first ones."""
+    """Return the sorted indices of the `count` highest values; among equal values, the first ones."""
     return np.sort(np.argsort(-saliency, kind="stable")[:count])
 
 
@@ -313,7 +322,7 @@ def _reap(known: Calibration | None, layer: int, experts: int) -> FloatArray:
 def _saliencies(
     path: Path, tensors: Tensors, shape: Transformer, parts: set[str], known: Calibration | None
 ) -> dict[str, FloatArray]:
-    """Return part -> the summed importance of its weights, (layers, count); (1, layers) for layers."""
+    """Return part -> summed importance, shape (layers, parts of a layer); shape (1, layers) for `layers`."""
     counts = counts_of(shape)
     sums = {part: np.zeros((shape.layers, counts[part])) for part in parts - {"layers"}}
     sums["layers"] = np.zeros((1, shape.layers))
@@ -330,7 +339,7 @@ def _saliencies(
 def _matrices(
     path: Path, tensors: Tensors, shape: Transformer, parts: set[str], known: Calibration | None
 ) -> Iterator[tuple[str, int, Cut | None, npt.NDArray[np.floating]]]:
-    """Yield name, layer, cut and importance of the matrices that belong to some of the parts.
+    """Yield name, layer, cut and importance (M, K) of each matrix that belongs to one of `parts`.
 
     A tensor of all experts of a layer is yielded expert by expert.
     """
@@ -350,7 +359,7 @@ def _matrices(
 
 
 def _check_known(name: str, tensor: StoredTensor, removed: RemovedParts) -> None:
-    """Raise BadInput for a tensor that a cut does not fit."""
+    """Raise BadInput for a tensor that cannot be cut, or whose size contradicts the configuration."""
     if name.endswith(UNCUT) and any(part == "heads" for _, part in removed.kept):
         raise BadInput(f"{name!r} belongs to heads, which are not removed from such a model")
     cut, counts = cut_of(name, removed.before), counts_of(removed.before)

@@ -1,4 +1,4 @@
-"""`rows_of`: the rows of a table of predictions. Alike random layers share a row."""
+"""`rows_of`: the rows of a result table. Layers with random weights and equal sizes share a row."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,15 +16,15 @@ from prunecast.workload.workload import Workload, WorkloadLayer
 
 
 def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
-    """Return the rows of a table: the layers of each pass, each with the tokens of that pass.
+    """Return row name -> row of a result table: each layer of each pass, with its N in that pass.
 
-    Random layers of one shape, N and convolution share a row. Raise BadInput for a matrix too large to be
-    drawn at random.
+    Layers with random weights share a row if their shape, N, convolution and part of an MoE layer are equal.
+    Raise BadInput for a matrix that is too large to be drawn at random.
     """
     rows: dict[str, WorkloadLayer] = {}
     drawn: dict[tuple[int, int], Callable[[], npt.NDArray[Any]]] = {}
     elements = sum(m * k for m, k in {layer.shape for layer in workload.layers.values()})
-    # A table of one pass reads the weights of one row after the other, and each only once
+    # A table of one pass reads the weights row by row, and each only once: cache only the last matrix
     is_large = elements > MOST_REMEMBERED_WEIGHTS and len(workload.passes) == 1
     held = OneAtATime() if is_large else None
     for place, (run, label) in enumerate(zip(workload.passes, workload.labels, strict=True)):
@@ -68,7 +68,10 @@ def _drawn(
 ) -> WorkloadLayer:
     """Return the row with fp16 weights that all rows of its shape share.
 
-    Weights in `held` are drawn again if others have been read since; without it all are remembered.
+    Parameters
+    ----------
+    drawn : shape (M, K) -> function that returns the weights; a new shape is added
+    held : cache of only the last matrix; None to cache all matrices
     """
     if row.size > MOST_DRAWN:
         raise BadInput(

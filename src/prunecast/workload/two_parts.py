@@ -1,13 +1,14 @@
 """`two-part`: tiles on tensor cores, the remaining weights on CUDA cores, and the split between them.
 
-Patterns that keep whole segments of tiles and in addition single elements need both parts (TEW of Guo et al.,
-SC'20; dense blocks and leftovers of Rumi et al., PACT'20). The tiles write all of C. The remainder then reads
-the rows of C to which it contributes, adds, and writes them back. The two launches follow each other on a
-stream.
+Some patterns keep whole columns of tiles and in addition single elements, and need both parts (TEW of Guo et
+al., SC'20; dense blocks and leftovers of Rumi et al., PACT'20). The tiles write all of C. The remainder then
+reads the rows of C to which it contributes, adds, and writes them back. The two launches follow each other on
+a stream.
 
-All splits keep the same weights. They differ in which columns of a tile are multiplied whole. The closed-form
-model ranks them: a remainder is slow per element, and a column with few elements wastes tensor-core work. For
-dense blocks the pruner itself requests the times of its parts (`patterns.dense_block_pattern.cheaper_parts`).
+All splits keep the same weights. They differ in which columns of a tile are multiplied densely. The
+closed-form model ranks them: a remainder is slow per element, and a dense column with few kept elements
+wastes tensor-core work. For dense blocks, the pruner compares predicted times of splits itself
+(`patterns.dense_block_pattern.cheaper_parts`).
 """
 
 from collections.abc import Sequence
@@ -105,13 +106,13 @@ def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engi
 
     Parameters
     ----------
-    kept : the height of its pattern is the height of the tiles
+    kept : pruned map, or parts that are already split. Tiles have the height of its pattern, else `HEIGHT`
     n, dtype : tokens and format
     engine : ranks the splits by closed-form estimates
 
     Raises
     ------
-    BadInput : as `plan_in_two`
+    BadInput : in the same cases as `plan_in_two`
     """
     if isinstance(kept, TwoParts):
         return plan_in_two(kept, n, dtype, engine.gpu).launches
@@ -137,7 +138,7 @@ def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_C
 def blocks_in_two(
     importance: ImportanceArray, sparsity: float, counts: Sequence[int], n: int, dtype: str, engine: Engine
 ) -> TwoParts:
-    """Return the dense blocks and leftovers that retain the most importance per predicted time."""
+    """Return the dense blocks and the sparse remainder that retain the most importance per predicted time."""
 
     def seconds(parts: TwoParts) -> float:
         launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches

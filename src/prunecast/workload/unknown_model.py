@@ -1,4 +1,4 @@
-"""Graph of a model of unknown type: its matrices in a row, all else as the memory of its weights."""
+"""Graph of a model of unknown type: its matrix products in sequence, and one read of all other weights."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,11 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 def unknown_graph(name: str, stored: Mapping[str, StoredTensor], run: Pass) -> ModelGraph:
-    """Return the graph of a pass in which all matrices have all tokens, and the head the last ones.
+    """Return a graph in which each matrix multiplies all tokens of the pass, one matrix after the other.
 
-    Each part that is not known reads its weights once, before the matrices. What it does with activations is
-    not known and not counted.
+    The output head multiplies only the last token of each sequence unless the pass needs all logits. Every
+    other module reads its weights once, before the matrices. Its work on activations is not known and not
+    counted.
     """
     graph = ModelGraph(name=name)
     for table, (m, k) in _tables(stored).items():
@@ -35,7 +36,7 @@ def unknown_graph(name: str, stored: Mapping[str, StoredTensor], run: Pass) -> M
 
 
 def unknown_parts(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
-    """Return module -> elements of its tensors that are no matrix, embedding table, or bias of a matrix."""
+    """Return module -> elements of its tensors, except matrices, embedding tables and biases of matrices."""
     matrices, tables = _matrices(stored), _tables(stored)
     found: dict[str, int] = {}
     for name, tensor in stored.items():
@@ -46,7 +47,7 @@ def unknown_parts(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
 
 
 def parts_skipped(stored: Mapping[str, StoredTensor]) -> Iterator[Skipped]:
-    """Yield a line for the unknown parts of each name, without the numbers of layers."""
+    """Yield one note for all unknown modules whose names differ only in the number of the layer."""
     alike: dict[str, list[int]] = {}
     for module, elements in unknown_parts(stored).items():
         alike.setdefault(NUMBER.sub("*", module), []).append(elements)
@@ -57,7 +58,7 @@ def parts_skipped(stored: Mapping[str, StoredTensor]) -> Iterator[Skipped]:
 
 
 def _matrices(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:
-    """Return the sizes of products; a matrix of another name than `weight` belongs to its module."""
+    """Return name -> (M, K) of matrices called `weight`; other matrices count as parts of their modules."""
     return {
         name: sizes
         for name, sizes in matrix_sizes(stored).items()

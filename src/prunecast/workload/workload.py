@@ -1,4 +1,4 @@
-"""`Workload`: the layers of a model, the passes that run them, and what follows from both."""
+"""`Workload`: the layers of a model and the forward passes that run them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -21,18 +21,21 @@ from prunecast.workload.layers import Skipped
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorkloadLayer(Layer):
-    """A matrix (M, K) of a workload, or several that are stacked along M and launched as one.
+    """A matrix (M, K) of a workload, or several matrices that are stacked along M and launched as one.
+
+    `table_rows.rows_of` turns layers into the rows of a result table; some parameters are set only there.
 
     Parameters
     ----------
-    tokens : N in each pass, 0 in a pass that does not run the layer; a row of a table has one number
-    runs : rows only: times that a pass runs it, on average over all passes
-    in_pass : rows only: the index of its pass
-    stands_for : rows only: the layers that have its time
-    count : number of equal matrices that it represents, such as experts, or layers of a large model
+    tokens : N of the layer in each pass, 0 in a pass that does not run it; a row has one entry
+    runs : rows only: how often a pass runs the layer, as a mean over all passes
+    in_pass : rows only: index of the pass that the row belongs to
+    stands_for : rows only: names of the layers that the row represents
+    count : number of equal matrices that the layer represents, such as experts, or layers of a large model
     members : the matrices that are stacked; empty for one matrix
     convolution : the convolution that the product computes, None for a linear layer
-    fused : rows only: the part of a fused layer of experts that its dense product is, else None
+    fused : rows only: part of a fused MoE layer that the dense product belongs to; None outside of such
+        layers
     """
 
     tokens: tuple[int, ...]
@@ -56,12 +59,13 @@ class Workload:
 
     Parameters
     ----------
-    layers : by name; their weights are read or drawn when they are first used
-    passes : each with the model graph, if it is known
+    layers : layers by name; weights are read, or drawn at random, when they are first used
+    passes : the forward passes, each with its model graph or None
     labels : name of each pass, empty if there is only one
-    skipped : tensors that are not layers
-    form : `standard` (random weights), `checkpoint` (a Hugging Face folder), `onnx` or `matrices`
-    calibration : statistics of the inputs of the layers, if they weight the importance
+    skipped : tensors and parts of the model that are not predicted, with reasons
+    form : `standard` (random weights), `checkpoint` (a Hugging Face folder), `onnx`, `module` (a torch module
+        that reads images) or `matrices`
+    calibration : input statistics of the layers that weight the importance, or None
     """
 
     layers: dict[str, WorkloadLayer]
@@ -79,7 +83,7 @@ class Workload:
         graphs: Sequence[ModelGraph | None],
         **rest: Any,
     ) -> Self:
-        """Return the workload of layers with the graph of each pass, if it is known."""
+        """Return a workload from layers, passes and the model graph of each pass (None if unknown)."""
         seen = [LayerPass(graph, run.share, run.batch) for run, graph in zip(passes, graphs, strict=True)]
         labels = ("",) if len(passes) == 1 else tuple(run.label for run in passes)
         return cls(layers=layers, passes=tuple(seen), labels=labels, **rest)
@@ -91,7 +95,7 @@ class Workload:
 
     @property
     def runtime(self) -> str:
-        """Name of the runtime of its graphs; `engine` without a graph."""
+        """Runtime of the model graphs, `engine` or `torch`; `engine` if no graph is known."""
         return next((run.graph.runtime for run in self.passes if run.graph is not None), "engine")
 
     @property
@@ -106,7 +110,7 @@ class Workload:
         return around or self.weights
 
     def importance(self, name: str) -> ImportanceArray:
-        """Return the (M, K) importance of the weights of a layer, which are read or drawn now."""
+        """Read or draw the weights of a layer and return their importance, shape (M, K)."""
         layer = self.layers[name]
         parts = [self._importance(each) for each in layer.members or (layer,)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -122,7 +126,13 @@ class Workload:
 def stacked_as_launched(
     workload: Workload, apart: Collection[str] = (), *, own_tiles: bool = True
 ) -> Workload:
-    """Return the workload with the matrices that torch launches as one stacked, except those in `apart`."""
+    """Return the workload with matrices stacked along M where torch launches them as one product.
+
+    Parameters
+    ----------
+    apart : layers that are launched separately
+    own_tiles : True if the stacked matrices have separate tiles, False if they share tiles
+    """
     first = workload.passes[0].graph
     own = [name for name in workload.layers if name not in apart]
     groups = [] if first is None else launched_together(first, own)
@@ -152,9 +162,9 @@ def _stacked(members: Sequence[WorkloadLayer]) -> WorkloadLayer:
 
 
 def calibrated(workload: Workload, known: Calibration) -> Workload:
-    """Return the workload with importance that is weighted by the input statistics of its layers.
+    """Return the workload with importance weighted by the input statistics `known`.
 
-    Raise BadInput for random weights, or for a layer that the file does not contain.
+    Raise BadInput for random weights, or for a layer without statistics.
     """
     if workload.form == "standard":
         raise BadInput("calibrate is of trained weights, a standard model has random ones")
@@ -165,14 +175,14 @@ def calibrated(workload: Workload, known: Calibration) -> Workload:
 
 
 def experts_of(workload: Workload) -> dict[tuple[int, int, int], ExpertPart]:
-    """Return (M, K, N) of a product -> the part of a fused layer of experts that it is if it is dense."""
+    """Return (M, K, N) -> part of a fused MoE layer, for the products of experts."""
     graphs = [run.graph for run in workload.passes if run.graph is not None]
     products = [product for graph in graphs for product in graph.products.values()]
     return {(p.m, p.k, p.n): p.experts for p in products if p.experts is not None}
 
 
 def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:
-    """Return (M, K, N) of a product -> the grid of input images, for convolutions that torch runs."""
+    """Return (M, K, N) -> grid of zero-padded images, for torch convolutions that keep the image size."""
     graphs = [run.graph for run in workload.passes if run.graph is not None and run.graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
     return {

@@ -1,7 +1,7 @@
-"""ONNX files as whole models: the graph of operators that `workload.graph` costs.
+"""ONNX files as whole models: the graph of operations whose time `workload.graph` predicts.
 
-Layer: inside `codesign`, above `graph`. This package reads sizes and operators and runs nothing; weights are
-read by `patterns.sources.onnx_file`. It decides the kind and the sizes of each operator, not its time.
+Layer: inside `workload`, above `graph`. This package reads sizes and operators and runs nothing; weights are
+read by `patterns.sources.onnx_file`. It determines the kind and the sizes of each operation, not its time.
 
 Read first: `read_model.py` (from file to graph), then `operators.py` (shapes, and one node).
 """

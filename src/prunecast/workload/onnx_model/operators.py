@@ -1,4 +1,4 @@
-"""One node of an ONNX graph as an operation, and the shape of every tensor of a model.
+"""Shapes of all tensors of an ONNX model, and the conversion of one node to an `Operation`.
 
 Shapes are inferred once the free sizes of the inputs have values.
 """
@@ -38,12 +38,12 @@ def shapes_of(
 
     Parameters
     ----------
-    batch, tokens : values of the free sizes, see `_free_kinds`
-    images : heights and widths that replace those of the file
+    batch, tokens : values of the free (symbolic) sizes of inputs, see `_free_kinds`
+    images : input name -> height and width that replace those of the file
 
     Raises
     ------
-    BadInput : an image of free height or width, or sizes that do not fit together
+    BadInput : an image whose height, width or number of channels is free, or sizes that do not fit together
     """
     import onnx
 
@@ -75,8 +75,9 @@ def shapes_of(
 
 
 def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
-    """Refuse constants whose shape has more elements than they hold: shape inference would
-    allocate them all.
+    """Raise BadInput for a constant whose shape has more elements than its data.
+
+    Shape inference would allocate all elements of the shape.
     """
     in_nodes = [entry.t for node in model.graph.node for entry in node.attribute if entry.HasField("t")]
     for constant in (*model.graph.initializer, *in_nodes):
@@ -89,9 +90,7 @@ def _check_constants(path: Path, model: "onnx.ModelProto") -> None:
 
 
 def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """Return the model with empty tensors in place of large constants, of which only the
-    sizes matter here.
-    """
+    """Return the model without the data of large constants: shape inference needs only their shape."""
     import onnx
 
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -128,12 +127,12 @@ def is_image(value: "onnx.ValueInfoProto") -> bool:
 
 
 def free_sizes(model: "onnx.ModelProto") -> frozenset[str]:
-    """Return which of `batch`, `tokens` and `image` some input of the model leaves free."""
+    """Return the kinds of sizes (`batch`, `tokens`, `image`) that are free in at least one input."""
     return frozenset(kind for value in model_inputs(model) for kind in _free_kinds(value) if kind)
 
 
 def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
-    """Return `batch`, `tokens` or `image` for each size of an input, empty if the size is fixed.
+    """Return the kind of each size of an input: `batch`, `tokens` or `image`; empty if the size is fixed.
 
     The first free size is the batch. In an input (rows, features) with fixed features, the rows are tokens.
     """
@@ -150,7 +149,7 @@ def _free_kinds(value: "onnx.ValueInfoProto") -> list[str]:
 def _set_sizes(
     path: Path, value: "onnx.ValueInfoProto", batch: int, tokens: int, image: tuple[int, int] | None
 ) -> None:
-    """Set the free sizes of an input, and height and width to those of `image`."""
+    """Set the free sizes of an input, and its height and width to `image` if that is given."""
     wanted = {"batch": batch, "tokens": tokens}
     for place, (size, kind) in enumerate(
         zip(value.type.tensor_type.shape.dim, _free_kinds(value), strict=True)
@@ -195,9 +194,9 @@ def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Sha
 
     Parameters
     ----------
-    name : of the operation
+    name : name of the operation
     read : tensors that the node reads, without constants
-    shapes : of all tensors whose shape is known
+    shapes : all known shapes
     """
     written = sum(_elements(shapes, output) for output in node.output)
     taken = sum(_elements(shapes, tensor) for tensor in read)
@@ -205,14 +204,14 @@ def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Sha
         return _mixing(name, node, shapes, taken, written)
     kind = kinds().get(node.op_type, "unknown")
     if node.op_type in ("Gather", "Slice", "Split"):
-        taken = written  # they read only the elements that they write
+        taken = written  # these operators read only the elements that they write
     return Operation(
         name=name, kind="elementwise" if kind == "copy" else kind, elements_in=taken, elements_out=written
     )
 
 
 def _mixing(name: str, node: "onnx.NodeProto", shapes: Shapes, taken: int, written: int) -> Operation:
-    """Return a product of two activations, as in attention."""
+    """Return a product of two activations as an unfused attention operation."""
     inner = (shapes.get(node.input[0]) or (0,))[-1]
     return Operation(
         name=name,
@@ -227,15 +226,16 @@ def _mixing(name: str, node: "onnx.NodeProto", shapes: Shapes, taken: int, writt
 def product_of(
     name: str, node: "onnx.NodeProto", weight: tuple[int, ...], shapes: Shapes, *, is_transposed: bool
 ) -> Operation:
-    """Return the product of a node with a weight.
+    """Return the operation of a node that multiplies with a weight.
 
     Parameters
     ----------
     weight : shape of the weight in the file
+    is_transposed : the weight is stored as (K, M)
 
     Raises
     ------
-    BadInput : the shape of its input or output is unknown, or the sizes do not fit together
+    BadInput : the shape of the input or output is unknown, or the sizes do not fit together
     """
     out = shapes.get(node.output[0])
     source = (
@@ -304,8 +304,8 @@ def _conv_shape(
     """Return the convolution of a node.
 
     Return None if `ConvShape` cannot describe it: filters that are not square, dilation, or a stride or
-    padding that differs between the axes or between the two ends of an axis. N then follows only from the
-    sizes of the output.
+    padding that differs between the axes or between the two ends of an axis. The caller then has N only from
+    the sizes of the output.
     """
     numbers = {attribute.name: list(attribute.ints) for attribute in node.attribute}
     strides = numbers.get("strides") or [1, 1]

@@ -1,8 +1,8 @@
-"""`read_onnx_model`: from a file to the graph of its operators, with the names of its weights.
+"""`read_onnx_model`: the model graph of an ONNX file. Products have the names of their weights.
 
-Element-wise work is fused with its neighbours, as inference engines run it: biases and activations with their
-product, and a residual add with its norm. The standard models of `graph.workloads` have the same form. A file
-has a node for each, which would overestimate the memory traffic.
+Element-wise work is fused as in inference engines: biases and activations with the product before them, and a
+residual add with its norm. The standard models of `graph.workloads` have the same form. A file has one node
+for each of these operators; without fusion, memory traffic would be overestimated.
 """
 
 import math
@@ -41,9 +41,9 @@ class OnnxModel:
 
     Parameters
     ----------
-    graph : its operators; products have the names of their weights
-    unknown : operator type -> how many of them are costed as the memory that they move
-    takes : which of `batch` and `tokens` set a size; the file fixes the others
+    graph : model graph; products have the names of their weights
+    unknown : operator type -> number of nodes whose time is only that of their memory traffic
+    takes : kinds of sizes (`batch`, `tokens`, `image`) that the file leaves free
     untimed : weight of a product that is not timed -> the reason
     """
 
@@ -64,14 +64,14 @@ def read_onnx_model(
 
     Parameters
     ----------
-    batch : first size of every input that leaves it free
-    tokens : other free sizes, and the rows of inputs (rows, features)
-    images : names of the inputs (batch, channels, height, width) -> heights and widths that replace those of
-        the file, for some of them
+    batch : value of the first size of an input, where the file leaves it free
+    tokens : value of all other free sizes, and of the free rows of inputs (rows, features)
+    images : function from the names of inputs (batch, channels, height, width) to new heights and widths of
+        some of them, which replace those of the file
 
     Raises
     ------
-    BadInput : no ONNX file, sizes that do not fit together or are unknown, or no product with a weight
+    BadInput : not an ONNX file, sizes that do not fit together or are unknown, or no product with a weight
     """
     file = Path(path)
     if batch < 1 or tokens < 1:
@@ -119,7 +119,7 @@ def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
 
 
 class _Builder:
-    """Visits the nodes in order and records which operation wrote each tensor."""
+    """Adds the nodes to a graph, in order, and records which operation wrote each tensor."""
 
     def __init__(self, path: Path, model: "onnx.ModelProto", shapes: Shapes) -> None:
         self.path, self.shapes = path, shapes
@@ -169,8 +169,9 @@ class _Builder:
         return operation
 
     def _use(self, node: "onnx.NodeProto") -> WeightUse | None:
-        """Return the weight that a node multiplies with, or None. Of products that share one, the first has
-        its name.
+        """Return the weight that a node multiplies with, or None.
+
+        If several products share a weight, the first one has its name.
         """
         if node.op_type not in PRODUCTS:
             return None

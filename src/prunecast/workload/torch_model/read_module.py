@@ -1,7 +1,7 @@
-"""`read_module`: from a traced torch module and the sizes of its inputs to the graph of its operations.
+"""`read_module`: the model graph of a traced torch module for given sizes of its inputs.
 
-Batch norms and activations after a convolution are part of it, as `prunecast.torch.sparsify` and compilers
-run them. The standard networks of `graph.image_nets` have the same form.
+Batch norms and activations after a convolution are part of the convolution, as `prunecast.torch.sparsify` and
+compilers run them. The standard networks of `graph.image_nets` have the same form.
 """
 
 import math
@@ -23,7 +23,7 @@ from prunecast.workload.graph.pointwise import fuse_pointwise
 
 
 class ModuleGraph(NamedTuple):
-    """A network for one size of its inputs, as torch runs it."""
+    """Model graph of a torch module for one size of its inputs, and the module of each product."""
 
     graph: ModelGraph
     module_of: dict[str, str]
@@ -31,21 +31,21 @@ class ModuleGraph(NamedTuple):
 
 
 class ModuleTracer(fx.Tracer):  # type: ignore[misc]
-    """Traces a model; modules of torch and of this package are one node each."""
+    """Traces a model with torch.fx. Each module of torch or of this package becomes one node."""
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        """Return whether a module is one node."""
+        """Return whether a module becomes one node and is not traced into."""
         return module.__module__.startswith("prunecast.") or bool(super().is_leaf_module(module, name))
 
 
 def read_module(
     traced: fx.Graph, model: nn.Module, inputs: Sequence[torch.Tensor | Sequence[int]], name: str = "network"
 ) -> ModuleGraph:
-    """Return the graph of a traced model.
+    """Return the model graph of a traced model.
 
     Parameters
     ----------
-    inputs : tensors, or sizes of tensors in the format of the first parameter
+    inputs : tensors, or shapes of tensors with the dtype and device of the first parameter of the model
 
     Raises
     ------
@@ -74,15 +74,16 @@ def read_module(
 def read_network(
     model: Any, *, batch: int, images: Callable[[Sequence[str]], Mapping[str, tuple[int, int]]]
 ) -> ModelGraph:
-    """Return the graph of a module that reads images; products have the names of their weights.
+    """Return the model graph of a module that reads images; products have the names of their weights.
 
     Parameters
     ----------
-    images : names of the inputs -> heights and widths of the given ones
+    batch : number of images
+    images : function from the names of inputs to the heights and widths that the user gave
 
     Raises
     ------
-    BadInput : torch.fx cannot trace the module, an input is no image, or its size is not given
+    BadInput : torch.fx cannot trace the module, an input is not an image, or its size is missing
     """
     try:
         traced = ModuleTracer().trace(model)
@@ -102,7 +103,7 @@ def read_network(
 
 
 def channels_of_inputs(traced: fx.Graph, model: nn.Module) -> dict[str, int]:
-    """Return input -> channels of the images; nothing if one is not read by a convolution only."""
+    """Return input name -> channels of its images; empty if an input is not read only by convolutions."""
     modules = dict(model.named_modules())
     found = {}
     for node in traced.nodes:
@@ -115,7 +116,7 @@ def channels_of_inputs(traced: fx.Graph, model: nn.Module) -> dict[str, int]:
 
 
 def named_by_weights(read: ModuleGraph) -> ModelGraph:
-    """Return the graph with products named by their weights, such as `conv1.weight`."""
+    """Return the graph with products renamed to their weights, such as `conv1.weight`."""
     found = ModelGraph(name=read.graph.name)
     new = {}
     for o in read.graph:
@@ -142,7 +143,10 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         self._writer: dict[fx.Node, str] = {}
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the output of a module: of products an empty tensor, since sparse ones read planes."""
+        """Return the output of a module, for products an uninitialised tensor of its shape.
+
+        Sparse convolutions cannot run here, since they read images in another layout (planes).
+        """
         module: Any = self._modules[target]
         if is_filters(module):
             n, channels, *sides = args[0].shape
@@ -160,7 +164,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return super().call_module(target, args, kwargs)
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node and add its operation."""
+        """Run a node on fake tensors and add its operation to the graph."""
         value = super().run_node(n)
         if n.op not in ("output", "get_attr") and _tensors(value):
             self._add(n, value)
@@ -182,11 +186,11 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         self._writer[node] = self.model.add(operation, after)
 
     def _given(self, node: fx.Node) -> list[torch.Tensor]:
-        """Return the tensors that a node reads, without those of sizes."""
+        """Return the tensors that a node reads."""
         return [each for source in node.all_input_nodes for each in _tensors(self.env.get(source))]
 
     def _product(self, node: fx.Node, value: torch.Tensor) -> Operation | None:
-        """Return the product of a convolution or a linear layer; None for other modules."""
+        """Return the operation of a convolution or a linear layer; None for other modules."""
         module: Any = self._modules[node.target]
         if not (is_filters(module) or is_matrix(module)):
             return None
@@ -238,13 +242,13 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return name == "batchnorm2d" or is_fused
 
     def _follows_filters(self, node: fx.Node) -> bool:
-        """Return whether a value is that of a convolution, perhaps after its norm."""
+        """Return whether a node is a convolution, or a batch norm or identity after one."""
         while self._name(node) in ("batchnorm2d", "identity") and len(node.users) == 1:
             node = node.all_input_nodes[0]
         return bool(node.op == "call_module") and is_filters(self._modules[node.target])
 
     def _other(self, node: fx.Node, value: Any) -> Operation:
-        """Return an operation without weights."""
+        """Return the operation of a node that is not a product."""
         name, given, kinds = self._name(node), self._given(node), _kinds()
         kind = next((kind for kind in ("elementwise", "normalise", "pool") if name in kinds[kind]), "unknown")
         is_small = kind == "pool" and value.dim() == 4 and value.shape[2:].numel() == 1
@@ -270,7 +274,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return bool((node.kwargs.get("mode", "nearest") if module is None else module.mode) == "nearest")
 
     def _name(self, node: fx.Node) -> str:
-        """Return the name of an operation as in kinds.toml."""
+        """Return the name of a node's module, function or method, spelled as in kinds.toml."""
         target: Any = node.target
         if node.op == "call_module":
             target = type(self._modules[target]).__name__
@@ -303,7 +307,7 @@ def _numbers(module: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a value."""
+    """Return the tensors in the result of a node: itself, or the entries of a list or tuple."""
     if isinstance(value, torch.Tensor):
         return [value]
     return (
