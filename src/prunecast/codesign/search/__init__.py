@@ -1,8 +1,9 @@
 """Search for the pattern, density and kernel of each layer with which a model meets its targets.
 
-Layer: inside `codesign`, above `graph`. This package requests times from the engines and masks from the
-patterns, and selects between options. It contains neither performance models nor pruning rules. The options
-of one layer are called its menu, the classes of a multiple-choice knapsack.
+Layer: part of `codesign`; imports `workload.graph`. This package gets times from the engines and masks from
+the patterns, and selects one option for each layer. It contains neither performance models nor pruning rules.
+The selection is a multiple-choice knapsack problem. Its classes are the menus: a menu is the list of options
+of one layer, with the seconds, the retained importance and the number of kept weights of each option.
 
 Read first: `allocation.py` (the knapsack), `menus.py` (the options of a layer), `target.py` (the loop).
 """

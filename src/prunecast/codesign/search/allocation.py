@@ -1,10 +1,9 @@
-"""Selection of one option per layer: the highest retained importance within a time and, optionally, a weight
-count.
+"""Selection of one option per layer that maximises the retained importance within a time limit.
 
-This is a multiple-choice knapsack. With many layers, the greedy algorithm along the concave hulls is nearly
-exact, because the step of one layer is small compared with the whole. With few layers it is not, and a
-dynamic program over a grid of times is run too. Both keep the budget, and the better result is improved
-further by local search.
+The number of kept weights can be limited too. The problem is a multiple-choice knapsack. With many layers,
+the greedy algorithm along the concave hulls is nearly exact, because the step of one layer is small compared
+with the whole. With few layers, a dynamic program over a grid of times is run in addition. Local search
+improves the result of each algorithm, and the better one is returned. All results keep the limits.
 """
 
 import itertools
@@ -30,7 +29,7 @@ ROUNDING = 1e-13
 
 
 class Menu(NamedTuple):
-    """The options of one layer, as arrays (options,)."""
+    """The options of one layer, as float64 arrays (options,)."""
 
     seconds: FloatArray
     importance: FloatArray
@@ -40,7 +39,7 @@ class Menu(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums of a choice over all layers."""
+    """Sums of the chosen options over all layers."""
 
     seconds: float
     importance: float
@@ -48,29 +47,31 @@ class Totals(NamedTuple):
 
 
 def totals(menus: Sequence[Menu], choice: ChoiceArray) -> Totals:
-    """Return the sums over the chosen options."""
+    """Return the sums of the chosen options; `choice` (layers,) has the index of an option for each layer."""
     picked = [(m.seconds[c], m.importance[c], m.kept[c]) for m, c in zip(menus, choice, strict=True)]
     seconds, importance, kept = (float(sum(column)) for column in zip(*picked, strict=True))
     return Totals(seconds, importance, kept)
 
 
 def floor_seconds(menus: Sequence[Menu]) -> float:
-    """Return the least time of any choice, in seconds."""
+    """Return the sum of the fastest options' times over all layers, in seconds."""
     return float(sum(menu.seconds.min() for menu in menus))
 
 
 def allocate(menus: Sequence[Menu], budget_s: float, most_kept: float = np.inf) -> ChoiceArray:
-    """Return one option per layer, (layers,) int64.
+    """Return the index of the chosen option of each layer, (layers,) int64.
+
+    The choice maximises the retained importance, summed over layers.
 
     Parameters
     ----------
-    menus : one per layer, each with at least one option
-    budget_s : longest time of all layers together
-    most_kept : most weights of all layers together
+    menus : options of each layer, at least one per layer
+    budget_s : upper limit of the summed time, in seconds
+    most_kept : upper limit of the summed number of kept weights
 
     Raises
     ------
-    BadInput : no choice keeps the budgets; the message gives the floor
+    BadInput : no choice keeps both limits; the message gives the least possible time or number of weights
     """
     floor = floor_seconds(menus)
     if floor > budget_s:
@@ -85,10 +86,12 @@ def allocate(menus: Sequence[Menu], budget_s: float, most_kept: float = np.inf) 
 
 
 def _within_both(menus: Sequence[Menu], budget_s: float, most_kept: float) -> ChoiceArray:
-    """Return the best choice within both budgets, by the least price per kept weight that
-    meets `most_kept`.
+    """Return the best choice within both limits.
+
+    A price per kept weight is subtracted from the importance. Bisection finds the lowest price at which the
+    choice keeps `most_kept`.
     """
-    # The highest price is above the value of a weight in any layer
+    # The first upper bound exceeds the importance that one more weight can add in any layer
     steps = [np.ptp(m.importance) / max(np.diff(np.unique(m.kept)).min(initial=np.inf), 1.0) for m in menus]
     low, high = 0.0, 1.0 + 2.0 * float(max(steps))
     best = _within_time(_priced(menus, high), menus, budget_s)
@@ -112,8 +115,9 @@ def _priced(menus: Sequence[Menu], price: float) -> list[Menu]:
 
 
 def _within_time(priced: Sequence[Menu], menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
-    """Return the choice with the highest importance of `priced` within the time; both menus have the same
-    times.
+    """Return the choice with the highest importance whose summed time is at most `budget_s`.
+
+    `priced` are the options of `menus`, with the same times and with importance reduced by a price.
     """
     found = [_along_hulls(priced, budget_s)]
     if len(menus) <= MOST_GRID_LAYERS:
@@ -123,7 +127,11 @@ def _within_time(priced: Sequence[Menu], menus: Sequence[Menu], budget_s: float)
 
 
 def _along_hulls(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
-    """Start from the fastest options and apply the steps with the most importance per second that fit."""
+    """Return a greedy choice: start from the fastest options, then take steps along the concave hulls.
+
+    Steps are taken in the order of importance gained per second. A layer whose next step does not fit into
+    the budget stays at its option.
+    """
     hulls = [_hull(menu) for menu in menus]
     choice = np.array([hull[0] for hull in hulls], dtype=np.int64)
     steps: list[tuple[float, int, int]] = []
@@ -142,7 +150,7 @@ def _along_hulls(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
 
 
 def _hull(menu: Menu) -> ChoiceArray:
-    """Return the options on the upper concave hull, from the fastest to the one that retains most."""
+    """Return indices of the options on the upper concave hull of importance over time, fastest first."""
     from prunecast.codesign.search.loops import keep_hull  # numba is slow to import
 
     hull = _undominated(menu.seconds, menu.importance)
@@ -150,9 +158,7 @@ def _hull(menu: Menu) -> ChoiceArray:
 
 
 def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
-    """Return the optimal choice by dynamic programming, exact except that times are rounded
-    up to the grid.
-    """
+    """Return the choice that is optimal if times are rounded up to the grid, by dynamic programming."""
     from prunecast.codesign.search.loops import fill_grid
 
     spare = budget_s - floor_seconds(menus)
@@ -166,7 +172,7 @@ def _on_grid(menus: Sequence[Menu], budget_s: float) -> ChoiceArray:
 
 
 def _undominated(cost: FloatArray | ChoiceArray, importance: FloatArray) -> ChoiceArray:
-    """Return the options that retain more than every option that costs at most as much, cheapest first."""
+    """Return indices of the Pareto-optimal options in importance and cost, cheapest first."""
     order = np.lexsort((-importance, cost))
     ranked = importance[order]
     better = np.append(True, ranked[1:] > np.maximum.accumulate(ranked)[:-1])
@@ -184,7 +190,10 @@ def _walk_back(taken: npt.NDArray[np.int32], cells: Sequence[ChoiceArray]) -> Ch
 
 
 def _polish(menus: Sequence[Menu], choice: ChoiceArray, budget_s: float, most_kept: float) -> ChoiceArray:
-    """Replace options of single layers by better ones as long as one fits."""
+    """Improve a choice by local search.
+
+    As long as both limits hold, the option of one layer is replaced by one that retains more importance.
+    """
     choice = choice.copy()
     # Terminates: importance only increases, so a layer moves at most once to each option.
     moved = True

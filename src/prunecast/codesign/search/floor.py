@@ -1,4 +1,8 @@
-"""The floor (least reachable time) and its parts, and the ratios of predicted times to those of menus."""
+"""Check of the floor (the least time that pruning can reach), and correction factors of option times.
+
+The factor of a layer's kernel and pattern is a ratio of two times: the one that the engine predicts for the
+pruned layer, over the one that the layer's menu (its list of options) contains.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,18 +22,18 @@ PROBES = 3
 
 
 def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, most_s: float) -> None:
-    """Raise BadInput for a time that not even the fastest options of all layers reach.
+    """Raise BadInput if the model needs more than `most_s` even with the fastest option of every layer.
 
     Parameters
     ----------
-    menus : of `search`
-    around_s : seconds of everything else
+    menus : options of each layer, as `ModelSearch.menus` returns them
+    around_s : seconds of the rest of the model, as `ModelSearch.around` returns them
     most_s : the requested time in seconds
 
     Raises
     ------
-    BadInput : the message gives the floor, its share of dense, and the operators and layers that it consists
-        of
+    BadInput : the requested time is below the floor. The message gives the floor, its ratio to the dense
+        time, and its parts: kinds of operators, and layers grouped by shape
     """
     floor_s = around_s + floor_seconds(menus)
     if floor_s <= most_s:
@@ -43,13 +47,13 @@ def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, mos
 
 
 def apart(low: float, high: float) -> tuple[str, str]:
-    """Return two numbers as text with as few decimals (one to six) as make them differ."""
+    """Return two numbers as texts, with the fewest decimals (one to six) with which the texts differ."""
     texts = ((f"{low:.{places}f}", f"{high:.{places}f}") for places in range(1, 7))
     return next((pair for pair in texts if pair[0] != pair[1]), (f"{low:.6f}", f"{high:.6f}"))
 
 
 def _outside(search: ModelSearch) -> dict[str, float]:
-    """Return kind of operator -> seconds outside of the layers, with all of them sparse."""
+    """Return kind of operator -> seconds outside of the prunable layers, if all these layers are sparse."""
     time = search.time(dict.fromkeys(search.options, 0.0), frozenset(search.options))
     if time is None:
         return {}
@@ -59,7 +63,7 @@ def _outside(search: ModelSearch) -> dict[str, float]:
 
 
 def _fastest(search: ModelSearch, menus: Sequence[Menu]) -> dict[str, float]:
-    """Return shape -> seconds of all its layers with the fastest option that their caps allow."""
+    """Return a phrase for each shape -> summed seconds of the fastest options of the layers of that shape."""
     own: dict[tuple[int, int], list[float]] = {}
     for name, menu in zip(search.options, menus, strict=True):
         own.setdefault(search.workload.layers[name].shape, []).append(float(menu.seconds.min()))
@@ -70,7 +74,7 @@ def _fastest(search: ModelSearch, menus: Sequence[Menu]) -> dict[str, float]:
 
 
 def _listed(parts: Mapping[str, float]) -> str:
-    """Return the parts as text, the longest first, with small ones summed."""
+    """Return the parts (name -> seconds) as text, the longest first; parts after `MOST_NAMED` are summed."""
     ranked = sorted(parts.items(), key=lambda part: -part[1])
     named, rest = ranked[:MOST_NAMED], ranked[MOST_NAMED:]
     others = [(f"in {len(rest)} smaller parts", sum(seconds for _, seconds in rest))] if rest else []
@@ -78,12 +82,18 @@ def _listed(parts: Mapping[str, float]) -> str:
 
 
 def sparse_layers(choice: Mapping[str, int]) -> frozenset[str]:
-    """Return the layers that do not stay dense, their first option."""
+    """Return the layers whose chosen option is not dense; the dense option has index 0."""
     return frozenset(name for name, place in choice.items() if place)
 
 
 def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[str, Tried]) -> Scales:
-    """Return the scales of the layers of a choice that were pruned."""
+    """Return the correction factor of the chosen option of each sparse layer.
+
+    Parameters
+    ----------
+    choice : layer -> index of its option
+    tried : layer -> prediction of that option
+    """
     found = {}
     for name in sparse_layers(choice):
         option = search.options[name][choice[name]]
@@ -92,8 +102,9 @@ def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[s
 
 
 def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[RunAs, float]]) -> Scales:
-    """Return `seen`, with the mean over layers of the same shape for a (kernel, pattern)
-    that a layer lacks.
+    """Return correction factors, with estimates for those that `seen` lacks.
+
+    A missing (kernel, pattern) of a layer gets the mean factor of the layers with the same M, K and N.
     """
     of_shape: dict[tuple[int, int, int], dict[RunAs, list[float]]] = {}
     for name, scales in seen.items():
@@ -108,10 +119,15 @@ def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[RunAs, float]]) 
 
 
 def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scales: Scales) -> None:
-    """Prune one layer of each shape and pattern of a choice, and add the ratios to `scales`.
+    """Prune one layer for each shape, kernel and pattern of a choice, and add its factor to `scales`.
 
-    A round of a model with billions of weights needs minutes; probing needs seconds and saves most of the
-    rounds.
+    Pruning all layers of a model with billions of weights needs minutes. Probing needs seconds and saves most
+    of these rounds.
+
+    Parameters
+    ----------
+    choose : returns layer -> index of its option, given correction factors
+    scales : layer -> factors; extended in place
     """
     for _ in range(PROBES):
         choice = choose(with_likely(search, scales))

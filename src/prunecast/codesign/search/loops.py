@@ -1,4 +1,4 @@
-"""Numba loops of the allocation: the concave hull of a menu, and one layer of the dynamic program."""
+"""Numba loops of the allocation: the concave hull of a layer's options, and a step of the dynamic program."""
 
 import numpy as np
 
@@ -9,7 +9,10 @@ from prunecast.jit import njit
 def keep_hull(seconds, importance, options):  # type: ignore[no-untyped-def]
     """Move the options on the upper concave hull to the front of `options`; return their number.
 
-    `options` are undominated, the fastest first.
+    Parameters
+    ----------
+    seconds, importance : time and retained importance of every option, (options,)
+    options : indices of the Pareto-optimal options, fastest first; changed in place
     """
     size = 0
     for option in options:
@@ -26,14 +29,17 @@ def keep_hull(seconds, importance, options):  # type: ignore[no-untyped-def]
 
 @njit()
 def fill_grid(options, cells, importance, value, taken):  # type: ignore[no-untyped-def]
-    """Return the most importance at each cell of the grid after one more layer.
+    """Add one layer to the dynamic program; return the highest importance that each grid cell can reach.
+
+    Cell i is a time budget of i grid steps.
 
     Parameters
     ----------
-    options : undominated options of the layer, the fastest first
-    cells : time of every option, in cells
-    value : most importance at each cell before the layer
-    taken : filled with the option that the layer takes at each cell; the first of equals
+    options : indices of the layer's Pareto-optimal options, fastest first
+    cells : time of every option in grid steps, (options,)
+    importance : retained importance of every option, (options,)
+    value : highest importance of each cell without this layer, (cells,)
+    taken : output (cells,), index of the layer's option for each cell; the first of equally good ones
     """
     best = np.full(value.size, -np.inf)
     for option in options:

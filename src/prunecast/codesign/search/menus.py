@@ -1,11 +1,11 @@
-"""The options of one layer (its menu): densities of ATP in three tile heights, 2:4, TVW, and dense.
+"""The options of one layer (its menu): dense, ATP tiles of three heights, dense blocks, 2:4 and TVW.
 
-Tiles are offered with four degrees of balance, from counts within 3 % of their mean to arbitrary counts;
-guided by time; and with shuffled rows.
+Tiles have many densities and four limits on the column counts of tiles, from counts within 3 % of their mean
+to arbitrary counts. They can also be guided by predicted time, or have shuffled rows.
 
-The retained importance at every count follows from one sort of the column sums. The time is first predicted
-for equal tiles of the same shape and mean count, since splitting evens out unequal ones. When the layer has
-really been planned, its predicted time corrects the estimate.
+One sort of the column sums gives the retained importance of all densities. The time of an option is estimated
+as that of equal tiles of the same height and mean column count, since split-K evens out unequal tiles. After
+a layer has been pruned and planned, its predicted time corrects the estimates.
 """
 
 import contextlib
@@ -79,12 +79,13 @@ def layer_options(
 
     Parameters
     ----------
-    importance : (M, K)
-    sums : of the importance over tiles of the lowest offered height, or of a divisor of it
+    importance : importance of the weights, (M, K)
+    sums : sums of the importance over the columns of tiles, whose height divides the offered heights
     tokens : N
-    families : which of `atp`, `guided` (ATP by predicted time), `shuffled` (ATP on shuffled rows),
-        `dense-block` (guided), `2:4` and `tvw` are offered; one that the GPU or layer does not support is
-        left out
+    times : predicts the time of options
+    families : families to offer: `atp`, `guided` (ATP guided by predicted time), `shuffled` (ATP on shuffled
+        rows), `dense-block` (guided), `2:4` and `tvw`. Families that the GPU or the layer does not support
+        are left out
     """
     m, k = importance.shape
     total = float(importance.sum(dtype=np.float64))
@@ -132,7 +133,7 @@ def _tile_options(
 
 
 class _Limits(NamedTuple):
-    """Allowed range of the counts of tiles relative to their mean."""
+    """Allowed range of the column counts of tiles, relative to their mean."""
 
     low: float
     high: float
@@ -149,7 +150,7 @@ UNLIMITED = _Limits(0.0, float("inf"))
 
 
 def _limits(rule: AdaptiveTilePattern) -> _Limits:
-    """Return the limits of an ATP pattern. Those of 97 to 103 % are as good as equal counts."""
+    """Return the limits of an ATP pattern; a range of 97 to 103 % is treated as equal counts."""
     if rule.guided or (rule.low == 0 and rule.high == UNBOUNDED):
         return UNLIMITED
     if rule.flexible:
@@ -158,14 +159,17 @@ def _limits(rule: AdaptiveTilePattern) -> _Limits:
 
 
 def _shuffled_sums(importance: ImportanceArray) -> TileSums:
-    """Return the sums of tiles of shuffled rows with similar columns; the last tile may be short."""
+    """Return the column sums of tiles whose rows were grouped by similar columns; the last may be short."""
     groups = group_rows(importance, SHUFFLED_SPARSITY, height=SHUFFLED_HEIGHT)
     order = np.argsort(groups, kind="stable")
     return TileSums.of(importance[order], SHUFFLED_HEIGHT)
 
 
 def _are_even(ranked: FloatArray) -> bool:
-    """Return whether the best quarter of all columns is evenly distributed over the tiles."""
+    """Return whether the most important quarter of all tile columns is spread evenly over the tiles.
+
+    `ranked` are the column sums (tiles, K), highest first in each tile.
+    """
     best = np.argsort(-ranked, axis=None)[: ranked.size // 4]
     counts = np.bincount(best // ranked.shape[1], minlength=ranked.shape[0])
     return bool(counts.max() <= EVEN * counts.mean())
@@ -191,10 +195,10 @@ def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -
 
 
 def _best_two_of_four(importance: ImportanceArray) -> float:
-    """Return the importance that 2:4 retains: the best pair of each group of four.
+    """Return the importance that 2:4 retains: the sum of the best pair of each group of four.
 
-    Rows are processed a few at a time, so that all data stay in the L2 cache; this needs a quarter of the
-    time.
+    Rows are processed a few at a time, so that all data stay in the L2 cache of the CPU. This needs a quarter
+    of the time of processing all rows at once.
     """
     whole = importance.shape[1] // 4 * 4
     rest = -np.sort(-importance[:, whole:], axis=1)[:, : _half(importance.shape[1] % 4)]
@@ -213,23 +217,28 @@ def _best_pairs(rows: ImportanceArray) -> float:
 
 
 def _half(columns: int) -> int:
-    """Return the number of kept columns in a last group of fewer than four: its half, rounded up."""
+    """Return the number of kept columns in a last group of fewer than four: half of them, rounded up."""
     return -(-columns // 2)
 
 
 def _finer(counts: range, k: int) -> list[int]:
-    """Return the counts with intermediate means for uneven tiles at low density, where one quantum is a large
-    step.
+    """Return the counts and, below a quarter of `k`, three values between neighbouring ones.
+
+    Uneven tiles can have these mean counts. At low density, a step of whole quanta would be large.
     """
     between = [kept - counts.step + part * counts.step // 4 for kept in counts for part in (1, 2, 3)]
     return sorted([*counts, *(kept for kept in between if counts[0] < kept < k // 4)])
 
 
 def _retained(ranked: FloatArray, means: CountArray, limits: _Limits) -> FloatArray:
-    """Return the importance retained by the best `kept` columns per tile on average, for each of `means`.
+    """Return the importance that tiles retain for each mean column count in `means`, (means,).
 
-    Column sums (tiles, K) are sorted, highest first. All tiles keep their columns up to the lower limit; of
-    those between the limits the best of all tiles are kept.
+    Every tile keeps its best columns up to the lower limit. The other kept columns are the best of all tiles
+    among the columns between the two limits.
+
+    Parameters
+    ----------
+    ranked : column sums (tiles, K), highest first in each tile
     """
     if limits.enough:
         free = _retained(ranked, means, UNLIMITED)
@@ -251,7 +260,7 @@ def _retained(ranked: FloatArray, means: CountArray, limits: _Limits) -> FloatAr
 
 
 def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
-    """Yield options of dense blocks, whose importance and time are known only after pruning."""
+    """Yield the options of dense blocks, for which the layer must be pruned at each sparsity."""
     pattern = parse_pattern(BLOCKS).timed_by(lambda _, tiles: times.of_map(tiles, tokens))
     for sparsity in BLOCK_SPARSITIES:
         with contextlib.suppress(BadInput):
@@ -268,9 +277,10 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
 
 
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
-    """Yield options of TVW, whose importance is known only after pruning.
+    """Yield the options of TVW.
 
-    Times and importance are interpolated between 2:4 and the sparsities at which layers are really pruned.
+    The layer is pruned at `NESTED_SPARSITIES`. Times and importance at sparsities between these, and between
+    them and 2:4, are interpolated.
     """
     size = (*importance.shape, tokens)
     whole_s = _two_of_four_seconds(importance, tokens, times)

@@ -1,6 +1,4 @@
-"""`ModelSearch`: the options of a model's layers (the menus of the knapsack), and the
-results of tried ones.
-"""
+"""`ModelSearch`: the options of a model's layers, and the predictions of those that were tried."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +44,7 @@ _Result = TypeVar("_Result")
 
 
 class Tried(NamedTuple):
-    """An option after pruning and prediction."""
+    """The result of pruning a layer to an option and predicting its time."""
 
     seconds: float
     importance: float
@@ -56,7 +54,7 @@ class Tried(NamedTuple):
 
 
 class MemberShares(NamedTuple):
-    """One of several matrices in one launch, after pruning."""
+    """The result of pruning one of several matrices that share a launch."""
 
     removed: float
     """Share of its weights removed."""
@@ -74,7 +72,7 @@ class _PassLaunches(NamedTuple):
     plans: tuple[KernelPlan, ...]
 
     def total(self, of: Callable[[KernelPlan], float]) -> float:
-        """Return the sum of `of` over the plans, for the part of each that belongs to the layer."""
+        """Return the sum of `of` over the plans; only the layer's share of a grouped launch counts."""
         return sum(share_of(plan, self.m) * of(plan) for plan in self.plans)
 
 
@@ -98,15 +96,16 @@ class ModelSearch:
     Parameters
     ----------
     workload : the layers to prune, and the passes that run them
-    engine : predicts the layers that are really pruned
-    dtype : of A, B and C
+    engine : predicts the time of layers after they have been pruned
+    dtype : number format of A, B and C
     families : pattern families of the options
     caps : layer -> highest sparsity that it may have
-    most_sparsity : the same for all other layers
-    progress : called with the progress
-    origin : for recipes
+    most_sparsity : highest sparsity of the layers that `caps` does not name
+    progress : callback for the progress of long stages
+    origin : origin of the weights, which recipes store
     options : layer -> options, filled by `prepare`
-    saved_by_dense : layer -> seconds of the transposes that it saves if it is dense, filled by `prepare`
+    saved_by_dense : layer -> seconds of the transposes that are not needed if it is dense, filled by
+        `prepare`
     """
 
     workload: Workload
@@ -174,7 +173,7 @@ class ModelSearch:
             passes = [(self._weight(run, name), offered[n]) for run, n in self._passes_of(name)]
             return mixed_options(passes, self.workload.layers[name].count)
 
-        # The first layer of a shape fills the cache of times, so that no two threads compute them.
+        # The first layer of a shape fills the cache of times, so that no two threads compute the same ones.
         made = self._for_all("menus by shape", make, first.values())
         others = [name for name in dict.fromkeys(self._first.values()) if name not in made]
         made |= self._for_all("menus", make, others)
@@ -190,9 +189,9 @@ class ModelSearch:
         self.saved_by_dense.update(self._whole.savings_of_dense(self._fixed, frozenset(self.options)))
 
     def _first_alike(self) -> dict[str, str]:
-        """Return layer -> the first with the same weights and passes.
+        """Return layer -> the first layer with the same weights, passes and cap.
 
-        Only layers of large standard models share weights; those of files are loaded one by one.
+        Only layers of large standard models share weights; each layer of a file has its own.
         """
         first: dict[tuple[object, ...], str] = {}
         found = {}
@@ -204,7 +203,10 @@ class ModelSearch:
         return found
 
     def _families_of(self, name: str, n: int, families: Sequence[str]) -> Sequence[str]:
-        """Return the families that a layer can have. In torch, convolutions are tiles or dense."""
+        """Return the pattern families that a layer can have for `n` tokens.
+
+        In torch, a convolution can have no 2:4 or TVW; without a grid of input images it stays dense.
+        """
         layer = self.workload.layers[name]
         if layer.convolution is None or self.workload.runtime != "torch":
             return families
@@ -213,21 +215,27 @@ class ModelSearch:
 
     @property
     def in_planes(self) -> bool:
-        """True if torch runs the convolutions of the network in planes."""
+        """True if torch runs the model's convolutions on images with zeros around them (planes)."""
         return bool(self._grids)
 
     def with_options(self, options: dict[str, Options]) -> "ModelSearch":
-        """Return a search of this model with other options, dense first for each layer, which shares all
-        results.
+        """Return a search of the same model with other options; both searches share their results.
+
+        Parameters
+        ----------
+        options : layer -> options, the dense one first
         """
         return replace(self, options=options)
 
     def menus(self, scales: Mapping[str, Mapping[RunAs, float]]) -> list[Menu]:
-        """Return the options as arrays. Times are multiplied by layer -> (kernel, pattern) -> `scales`, if
-        known.
+        """Return the menu of each layer: its options as arrays.
 
-        A dense product can transpose its tensors at no cost. The time of the transposes that this saves is
-        subtracted from its time, see `around`.
+        A dense product can transpose its tensors at no cost. The time of the transposes that a dense layer
+        thereby saves is subtracted from the time of its dense option, see `around`.
+
+        Parameters
+        ----------
+        scales : layer -> (kernel, pattern) -> factor for the time; 1 for those that are missing
         """
         found = [options.menu(scales.get(name, {})) for name, options in self.options.items()]
         for name, menu in zip(self.options, found, strict=True):
@@ -235,12 +243,25 @@ class ModelSearch:
         return found
 
     def around(self, sparse: frozenset[str], unfused: frozenset[str] = frozenset()) -> float:
-        """Return the seconds of everything except the options, with the layers of `sparse` sparse."""
+        """Return the seconds of the model without its prunable layers, if only those in `sparse` are sparse.
+
+        The time that `menus` subtracts from the dense options of the other layers is added here.
+
+        Parameters
+        ----------
+        sparse : layers with a sparse kernel
+        unfused : as `unfused` returns them
+        """
         saved = sum(self.saved_by_dense.get(name, 0.0) for name in self.options if name not in sparse)
         return self.total(dict.fromkeys(self.options, 0.0), sparse, unfused) + saved
 
     def unfused(self, choice: Mapping[str, int]) -> frozenset[str]:
-        """Return the layers whose kernels have neither gated units nor residual adds in their epilogues."""
+        """Return the layers whose chosen kernels cannot fuse gated units or residual adds into epilogues.
+
+        Parameters
+        ----------
+        choice : layer -> index of its option
+        """
         kernels = {name: self.options[name][place].kernel for name, place in choice.items() if place}
         return frozenset(
             name
@@ -249,14 +270,19 @@ class ModelSearch:
         )
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
-        """Prune, plan and predict the chosen options."""
+        """Prune each layer to its chosen option, plan and predict it, and return layer -> result.
+
+        Parameters
+        ----------
+        choice : layer -> index of its option
+        """
         chosen = {name: (self._first[name], self.options[name][place]) for name, place in choice.items()}
         missing = dict.fromkeys(wanted for wanted in chosen.values() if wanted not in self._tried)
         self._tried.update(self._for_all("pruning", lambda wanted: self._try(*wanted), missing))
         return {name: self._tried[wanted] for name, wanted in chosen.items()}
 
     def shares_of_members(self, name: str, option: Option) -> tuple[MemberShares, ...]:
-        """Return the shares of each of several matrices that are launched as one."""
+        """Return the removed and retained shares of each matrix of a layer that launches several as one."""
         key = self._first[name], option
         if key not in self._of_members:
             members = self.workload.layers[name].members
@@ -270,7 +296,12 @@ class ModelSearch:
         return self._of_members[key]
 
     def mask(self, name: str, pattern: str, sparsity: float | None, kernel: str) -> MaskArray:
-        """Return the mask of a layer under a pattern of its options."""
+        """Return the mask (M, K) of a layer pruned to a pattern.
+
+        Parameters
+        ----------
+        kernel : kernel of the option, whose predicted times guide patterns that need times
+        """
         asked = pattern, sparsity, kernel
         last = self._masks.get(name)
         if last is not None and last[0] == asked:
@@ -284,26 +315,42 @@ class ModelSearch:
     def time(
         self, seconds: dict[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
     ) -> ModelTime | None:
-        """Return the end-to-end time, or None for layers without a model graph. See `model_time`."""
+        """Return the end-to-end time of the model; None without a model graph. See `model_time`.
+
+        Parameters
+        ----------
+        seconds : layer -> its seconds in all passes
+        sparse, unfused : as in `around`
+        """
         found = self._whole.times({**self._fixed, **seconds}, sparse, unfused)
         return mixed_time(found) if found else None
 
     def total(
         self, seconds: dict[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
     ) -> float:
-        """Return the seconds of the model."""
+        """Return the end-to-end seconds of the model; without a model graph, the sum of `seconds`.
+
+        Parameters
+        ----------
+        seconds, sparse, unfused : as in `time`
+        """
         time = self.time(seconds, sparse, unfused)
         return sum(seconds.values()) if time is None else time.seconds
 
     def dense_seconds(self) -> dict[str, float]:
-        """Return the dense seconds of each layer that may be pruned."""
+        """Return layer -> seconds of its dense product in all passes, for the layers that may be pruned."""
         return {name: self._fixed[name] for name in self.options}
 
     def seconds(
         self, name: str, kernels: Sequence[str], kept: PrunedMap, run: Callable[[KernelPlan], Outcome]
     ) -> float:
-        """Return the seconds of the pruned map of a layer in all passes, each with its own entry of
-        `kernels`.
+        """Return the seconds of a pruned layer, summed over all passes.
+
+        Parameters
+        ----------
+        kernels : kernel of each pass that runs the layer
+        kept : pruned map of the layer
+        run : predicts a plan
         """
         return sum(
             one.runs * one.total(lambda plan: run(plan).seconds)
@@ -315,7 +362,8 @@ class ModelSearch:
 
         Parameters
         ----------
-        weight_bytes : layer -> bytes of its weights in all copies; other products are dense
+        weight_bytes : layer -> bytes of the weights of all its copies; products that it does not name are
+            dense
         """
         each = {name: size / self.workload.layers[name].count for name, size in weight_bytes.items()}
         return tuple(
@@ -325,8 +373,12 @@ class ModelSearch:
         )
 
     def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
-        """Return the kernel of each pass with the least closed-form time, of those that `kernels` allows for
-        its tokens.
+        """Return the kernel with the least closed-form time for each pass that runs a layer.
+
+        Parameters
+        ----------
+        kept : pruned map of the layer
+        kernels : returns the candidates for a number of tokens
         """
 
         def seconds(kernel: str, n: int) -> float:
@@ -339,7 +391,7 @@ class ModelSearch:
         )
 
     def _launched(self, name: str, kernels: Sequence[str], kept: PrunedMap) -> Iterator[_PassLaunches]:
-        """Yield the launches of each pass that runs a layer, with its kernel of `kernels`."""
+        """Yield the launches of each pass that runs a layer; `kernels` has the kernel of each pass."""
         for (run, n), kernel in zip(self._passes_of(name), kernels, strict=True):
             yield _PassLaunches(kernel, self._weight(run, name), kept.m, self._launches(kernel, kept, n))
 
@@ -363,11 +415,11 @@ class ModelSearch:
         return [(run, n) for run, n in zip(self.workload.passes, layer.tokens, strict=True) if n]
 
     def _weight(self, run: LayerPass, name: str) -> float:
-        """Return how often a pass runs a layer, times its share."""
+        """Return the number of times that a pass runs a layer, times the share of the pass in the mix."""
         return run.share * run.runs(name)
 
     def _dense(self, times: OptionTimes) -> dict[str, float]:
-        """Return the dense seconds of every product in all passes, including those that are not pruned."""
+        """Return product -> dense seconds in all passes, including products that are never pruned."""
         found: dict[str, float] = {}
         for place, run in enumerate(self.workload.passes):
             products = {} if run.graph is None else run.graph.products
@@ -380,9 +432,10 @@ class ModelSearch:
         return found
 
     def _try(self, name: str, option: Option) -> Tried:
-        """Return the time and importance of an option.
+        """Return the result of pruning a layer to an option.
 
-        For 2:4 these are the numbers of its option: the time does not depend on which two of four are kept.
+        For 2:4, the numbers of the option are returned and nothing is pruned: the time does not depend on
+        which two of four weights are kept.
         """
         if option.pattern == "dense":
             size = DTYPE_BYTES[self.dtype] * option.kept
@@ -401,7 +454,7 @@ class ModelSearch:
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights, packed)
 
     def _two_of_four_bytes(self, name: str) -> float:
-        """Return the bytes of a layer in 2:4, which do not depend on which two of four are kept."""
+        """Return the bytes of a layer packed as 2:4, which do not depend on the weights that are kept."""
         layer = self.workload.layers[name]
         if layer.shape not in self._packed:
             m, k = layer.shape
@@ -414,18 +467,20 @@ class ModelSearch:
         return layer.count * self._packed[layer.shape]
 
     def _fits(self, name: str, pattern: str) -> bool:
-        """Return whether tile boundaries of a pattern coincide with the boundaries of a layer's members."""
+        """Return True if no tile of the pattern spans two of the matrices that the layer stacks."""
         height = 1 if pattern == "dense" else parse_pattern(pattern).parameters.get("height", 1)
         return all(each.shape[0] % height == 0 for each in self.workload.layers[name].members[:-1])
 
     def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
-        """Return the pattern, guided by closed-form times in all passes if it needs times."""
+        """Return the pattern; one that needs times is guided by the closed-form time over all passes."""
         kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
         return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.engine.estimate))
 
     def _prune(self, name: str, pattern: Pattern, option: Option) -> KeptLayer:
-        """Prune a layer from its sums over tiles if these suffice; otherwise its weights may be
-        read again.
+        """Return the pruned layer.
+
+        It is computed from the importance sums of tiles if the pattern needs no more. Otherwise the weights
+        may be read again.
         """
         sums = self._sums[name]
         if sums_say_all(pattern, sums):

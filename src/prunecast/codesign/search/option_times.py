@@ -1,7 +1,6 @@
-"""`OptionTimes`: times of the options of a layer, computed once for all layers of a shape.
+"""`OptionTimes`: predicted times of options, computed once for all layers of a shape.
 
-`KeptLayer` is one layer after pruning, computed from its weights or, where they suffice, from sums over
-tiles.
+`KeptLayer`: one layer after pruning, computed from its importance or from the importance sums of its tiles.
 """
 
 import contextlib
@@ -35,8 +34,14 @@ EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 
 
 def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) -> TileMap:
-    """Return tiles of `height` of m rows that keep the first `kept` of their columns
-    `best_first` (tiles, K).
+    """Return a map of tiles with equal numbers of kept columns.
+
+    Parameters
+    ----------
+    best_first : columns of each tile, the most important first, (tiles, K)
+    m : rows of the matrix
+    kept : number of columns that each tile keeps
+    height : rows of a tile; the last one may be shorter
     """
     row_start = np.append(np.arange(0, m, height), m)
     tiles, k = best_first.shape
@@ -53,18 +58,18 @@ def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptionTimes:
-    """Seconds of dense layers and of tiles with equal counts, for one engine and dtype.
+    """Predicted seconds of dense layers and of pruned layers, for one engine and dtype.
 
-    All layers of a shape are assumed to need the time of the first one. Tiles of the layers of a model have
-    similar numbers of columns in common, which decide how often rows of B are read.
+    All layers of a shape are assumed to need the time of the first one. The number of columns that
+    neighbouring tiles share decides how often rows of B are read, and it is similar in all layers of a model.
 
     Parameters
     ----------
     engine : predicts the times
-    dtype : of A, B and C
-    typical : (M, K) -> importance (M, K) of the layer that represents that shape
-    grids : (M, K, N) of a product -> the grid of input images, if torch runs it as a convolution
-    experts : (M, K, N) of a product -> the part of a fused layer of experts that it is
+    dtype : number format of A, B and C
+    typical : (M, K) -> function that returns the importance (M, K) of the layer that represents the shape
+    grids : (M, K, N) of a product -> grid of its input images, if torch runs it as a convolution
+    experts : (M, K, N) of a product -> the part of a fused mixture-of-experts layer to which it belongs
     """
 
     engine: Engine
@@ -83,8 +88,8 @@ class OptionTimes:
     def dense(self, m: int, k: int, n: int) -> float:
         """Return the predicted seconds of the dense product of A (m, k) and B (k, n).
 
-        Rows are padded to multiples of 16 bytes, which a user would do: unaligned rows are slower. Of
-        experts it is the share of one expert in the grouped launch.
+        Rows are assumed to be padded to multiples of 16 bytes, since unaligned rows are slower. For a product
+        of a fused mixture-of-experts layer, the result is the share of one expert in the grouped launch.
         """
         if (m, k, n) in self.experts and are_fused(self.engine.gpu, self.dtype):
             return self.experts[m, k, n].seconds(self.engine.gpu, self.dtype, self.engine.state)
@@ -100,9 +105,16 @@ class OptionTimes:
     def tile_curve(
         self, m: int, k: int, n: int, *, counts: Sequence[int], height: int, kernel: str = "stspmm"
     ) -> FloatArray:
-        """Return the seconds of a kernel on equal tiles at every count, ascending, (counts,) float64.
+        """Return the seconds of a kernel on equal tiles for each number of kept columns, (counts,) float64.
 
-        The engine predicts a few counts. Between them, its ratio to the closed form is interpolated linearly.
+        The engine predicts a few counts only. For the others, the closed-form time is multiplied by the ratio
+        of the engine's time to the closed form, which is interpolated linearly.
+
+        Parameters
+        ----------
+        m, k, n : sizes of the product
+        counts : numbers of columns that each tile keeps, ascending
+        height : rows of a tile
 
         Raises
         ------
@@ -117,7 +129,7 @@ class OptionTimes:
             for place, kept in enumerate(counts):
                 plan = self._plan(kernel, equal_tile_map(best, m, kept=kept, height=height), n)
                 share = share_of(plan, m)
-                # At once, while the estimate is remembered that chose the config
+                # Estimate at once, while the estimate that chose the config is still cached
                 estimated_s[place] = share * self.engine.estimate(plan).seconds
                 if place in places:
                     exact.append(self.engine.start(plan))
@@ -134,7 +146,7 @@ class OptionTimes:
         )
 
     def of_map(self, tiles: TileMap, n: int) -> float:
-        """Return the closed-form seconds of `stspmm` on any tiles."""
+        """Return the closed-form seconds of the kernel `stspmm` on a tile map with `n` tokens."""
         key = ("stspmm", tiles.fingerprint(), n)
         if key not in self._known:
             plan = self._plan("stspmm", tiles, n)
@@ -144,10 +156,15 @@ class OptionTimes:
     def two_of_four(
         self, pattern: str, mask: Callable[[], MaskArray], sparsity: float | None, size: tuple[int, int, int]
     ) -> float | None:
-        """Return the seconds of `2:4` on a pattern with 2:4 inside, for the first layer of the size (M, K,
-        N).
+        """Return the seconds of the kernel `2:4` on a pattern that it runs; None if it cannot run the layer.
 
-        Return None if the GPU or the shape does not support it. `mask` returns the mask of the layer.
+        The result is cached: later layers of the same size get the time of the first one.
+
+        Parameters
+        ----------
+        pattern, sparsity : pattern string and its argument
+        mask : returns the mask (M, K) of the layer
+        size : (M, K, N)
         """
         key = (pattern, sparsity, *size)
         if key not in self._of_patterns:
@@ -160,7 +177,7 @@ class OptionTimes:
         return self._of_patterns[key]
 
     def _columns(self, m: int, k: int, height: int) -> CountArray:
-        """Return the columns (tiles, K) of each tile, those with the highest importance first."""
+        """Return the columns of each tile, those with the highest importance first, (tiles, K)."""
         key = (m, k, height)
         if key not in self._best_first:
             if (m, k) not in self._sums:
@@ -181,9 +198,10 @@ class KeptLayer(NamedTuple):
 
     @classmethod
     def of_sums(cls, pattern: AdaptiveTilePattern, sums: TileSums, sparsity: float | None) -> Self:
-        """Return a pruned layer computed from tile sums instead of weights.
+        """Return the layer pruned by the importance sums of its tiles, without reading its weights.
 
-        It equals `of_mask` up to rounding, which matters only for columns of equal importance.
+        The result equals that of `of_mask` up to rounding, which matters only for columns of equal
+        importance.
         """
         fraction = pattern.sparsity_to_prune(sparsity)
         tiles = pattern.map_of_sums(sums, fraction)
@@ -192,12 +210,12 @@ class KeptLayer(NamedTuple):
 
     @classmethod
     def of_mask(cls, pattern: Pattern, importance: ImportanceArray, mask: MaskArray) -> Self:
-        """Return the layer that a mask of the pattern leaves of an importance (M, K)."""
+        """Return the layer for a mask (M, K) of the pattern and the importance (M, K) of its weights."""
         return cls(pattern.map(mask), retained_sum(importance, mask), int(np.count_nonzero(mask)))
 
 
 def sums_say_all(pattern: Pattern, sums: TileSums) -> TypeGuard[AdaptiveTilePattern]:
-    """Return whether the pattern needs only these sums of a layer."""
+    """Return True if the importance sums of tiles suffice to prune a layer to the pattern."""
     return (
         isinstance(pattern, AdaptiveTilePattern)
         and pattern.needs_only_sums

@@ -1,4 +1,4 @@
-"""`Option`: one way to run a layer. `Options`: all ways to run a layer, as arrays."""
+"""`Option`: a pattern, sparsity and kernel for a layer. `Options`: all options of a layer, as arrays."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class RunAs(NamedTuple):
-    """Kernel and pattern of an option, the key of a ratio of predicted to expected time."""
+    """Kernel and pattern of an option; the key of a factor that corrects estimated times."""
 
     kernel: str
     pattern: str
@@ -22,15 +22,15 @@ class RunAs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One way to run a layer.
+    """A pattern, sparsity and kernel for a layer, with its estimated time and retained importance.
 
     Parameters
     ----------
-    pattern : pattern string that the layer is pruned to; `dense` for none
+    pattern : pattern string to which the layer is pruned; `dense` for none
     sparsity : argument of the pattern; None for patterns with a fixed sparsity
-    kernel : name of the kernel; if passes of a workload have different ones, all of them joined by `+`
-    seconds : predicted time
-    importance : retained importance
+    kernel : name of the kernel; if the passes of a workload use different kernels, their names joined by `+`
+    seconds : predicted seconds
+    importance : retained importance, the sum of the importance of the kept weights
     kept : number of kept weights
     """
 
@@ -43,20 +43,20 @@ class Option:
 
     @property
     def run_as(self) -> RunAs:
-        """Kernel and pattern."""
+        """Kernel and pattern of the option."""
         return RunAs(self.kernel, self.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options(Sequence[Option]):
-    """The options of one layer; dense is the first. The arrays have the shape (options,).
+    """The options of one layer as arrays of shape (options,); the first option is dense.
 
     Parameters
     ----------
-    runs : the different kernels and patterns
-    run : index into `runs`, int64
-    sparsity : argument of the pattern; NaN for patterns with a fixed sparsity
-    seconds, importance, kept : as of `Option`, float64
+    runs : the different pairs of kernel and pattern
+    run : index into `runs` of each option, int64
+    sparsity : argument of the pattern, float64; NaN for patterns with a fixed sparsity
+    seconds, importance, kept : the fields of `Option`, float64
     """
 
     runs: tuple[RunAs, ...]
@@ -76,12 +76,12 @@ class Options(Sequence[Option]):
         kept: Any,
         sparsity: Any = np.nan,
     ) -> Self:
-        """Return the options of one pattern.
+        """Return the options of one pattern: every kernel at every sparsity.
 
         Parameters
         ----------
         seconds : kernel -> seconds at each sparsity, (sparsities,) or a number
-        importance, kept, sparsity : (sparsities,) or numbers
+        importance, kept, sparsity : the fields of `Option` at each sparsity, (sparsities,) or numbers
         """
         times = np.array([np.atleast_1d(own) for own in seconds.values()], dtype=np.float64)
         points = np.repeat(np.arange(times.shape[1]), len(seconds))
@@ -100,7 +100,7 @@ class Options(Sequence[Option]):
 
     @classmethod
     def joined(cls, parts: Iterable["Options"]) -> Self:
-        """Return the options of several patterns, in their order."""
+        """Concatenate the options of several patterns."""
         every = list(parts)
         starts = np.cumsum([0, *(len(part.runs) for part in every)])
         names = ("sparsity", "seconds", "importance", "kept")
@@ -126,37 +126,42 @@ class Options(Sequence[Option]):
         )
 
     def where(self, flags: npt.NDArray[np.bool_]) -> "Options":
-        """Return the options whose entry in `flags`, (options,) bool, is true."""
+        """Return the options for which `flags` (options,) is True."""
         names = ("run", "sparsity", "seconds", "importance", "kept")
         return Options(runs=self.runs, **{name: getattr(self, name)[flags] for name in names})
 
     def have(self, allows: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Return for each option whether `allows` accepts its pattern string, (options,) bool."""
+        """Return (options,) bool: True where `allows` accepts the pattern string of an option."""
         return np.array([allows(pattern) for _, pattern in self.runs])[self.run]
 
     def menu(self, scales: Mapping[RunAs, float]) -> Menu:
-        """Return the options with times multiplied by the scale of their kernel and pattern (default 1)."""
+        """Return the options as a `Menu`, with times multiplied by the factor for their kernel and pattern.
+
+        The factor is 1 for pairs that `scales` lacks.
+        """
         factors = np.array([scales.get(run, 1.0) for run in self.runs])
         return Menu(self.seconds * factors[self.run], self.importance, self.kept)
 
 
 def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:
-    """Return the kernel of each pass from a name that `joined_kernels` made."""
+    """Split a name that `joined_kernels` made into the kernel names of the passes."""
     own = tuple(kernel.split("+"))
     return own if len(own) == passes else own * passes
 
 
 def joined_kernels(kernels: Sequence[str]) -> str:
-    """Return one name for the kernels of all passes."""
+    """Return one name for the kernels of all passes: a common kernel, or all names joined by `+`."""
     return kernels[0] if len(set(kernels)) == 1 else "+".join(kernels)
 
 
 def mixed_options(passes: Sequence[tuple[float, Options]], copies: int) -> Options:
-    """Return the options that every pass can run, with each of its kernels.
+    """Combine the options of all passes; `seconds` are then sums over the passes.
+
+    An option must be available in every pass. Each combination of the kernels of the passes is an option.
 
     Parameters
     ----------
-    passes : for each pass, how often it runs the layer, and its options, dense first
+    passes : for each pass, the number of times that it runs the layer, and its options, dense first
     copies : number of equal matrices that the layer represents
     """
     rows_of: list[dict[tuple[str, float | None, int], list[int]]] = []

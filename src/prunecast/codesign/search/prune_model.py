@@ -1,4 +1,4 @@
-"""`prune_model`: from a file or the name of a standard model to pruned weights that meet targets."""
+"""`prune_model`: prune the weights in a file, or those of a standard model, so that targets are met."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -50,23 +50,26 @@ stored one element at a time: a product of such tiles needs 7 times as long (Min
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrunedModel(Result):
-    """The result of a search, and its folder.
+    """The result of a search for a pruned model, and the folder to which it was written.
 
     Parameters
     ----------
-    result : layers, times and front
-    gpu, spec_hash, engine, l2, dtype : of the predictions
-    source : path or name that was pruned
+    result : the chosen layers, their times, and the Pareto front
+    gpu, spec_hash, engine, l2, dtype : settings of the predictions: name and fingerprint of the GPU spec,
+        engine, L2 state and number format
+    source : path or name of the model that was pruned
     targets : the requested targets
-    workload : workload of the times, if one was given
-    runtime : runtime of the model
-    offered : restriction of the options of layers
+    folder : contains `recipe.json`, and the weights and `tiles.npz` if real weights were pruned; None if
+        nothing was written
+    has_weights : True if the weights were read, False if they were drawn at random
+    workload : workload for which times were predicted; None if there is none
+    offered : name of the restriction on the options of layers, see `solutions.OFFERS`
     others : other solutions, if several were requested
+    runtime : runtime of the model, `engine` or `torch`
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
     removed : parts that were removed, one entry for each kind, see `RemovedParts.rows`
-    uniform : one share in every layer in at most the time of this result; empty if parts were removed
-    unpruned_seconds : time with the chosen kernels and no weight removed; None if parts were removed
-    folder : holds `recipe.json`, and `weights.safetensors` and `tiles.npz` if real weights were pruned
+    uniform : models with one sparsity in all layers, for comparison; empty if parts were removed
+    unpruned_seconds : seconds with the chosen kernels and no weight removed; None if parts were removed
     """
 
     result: TargetResult
@@ -112,7 +115,7 @@ class PrunedModel(Result):
         )
 
     def with_yardsticks(self, search: ModelSearch) -> Self:
-        """Return the result beside one share in every layer, and its kernels without pruning."""
+        """Return the result with `uniform` and `unpruned_seconds` filled in, for comparison."""
         return replace(
             self,
             uniform=uniform_points(search, self.result.seconds),
@@ -120,7 +123,14 @@ class PrunedModel(Result):
         )
 
     def fill(self, unfinished: Path, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
-        """Write `document`, and the weights if they are real, to a folder that `folder_aside` created."""
+        """Write `document` as `recipe.json`, and the pruned weights unless they are random, to a folder.
+
+        Parameters
+        ----------
+        unfinished : temporary folder that `folder_aside` created
+        search : the search that found this result
+        weights : source of the weights
+        """
         if not self.has_weights:
             fill_folder(unfinished, document)
             return
@@ -136,7 +146,7 @@ class PrunedModel(Result):
         return {name: layer.pattern for layer in self.result.layers for name in layer.names}
 
     def plot(self) -> "Figure":
-        """Draw the retained importance at other times, and this solution, as a new Matplotlib figure."""
+        """Draw the Pareto front of retained importance and time, and this solution, as a new figure."""
         from prunecast.codesign.pictures.comparisons import draw_front
 
         result = self.result
@@ -147,7 +157,7 @@ class PrunedModel(Result):
         )
 
     def cells(self) -> list[Cells]:
-        """Return the layers as texts for a table."""
+        """Return a table with one row per layer, as texts."""
         return [
             {
                 **{"layer": layer.layer, "M": f"{layer.m}", "K": f"{layer.k}"},
@@ -202,26 +212,27 @@ def prune_model(
     remove: Sequence[str] = (),
     **options: Any,
 ) -> PrunedModel:
-    """Select the pattern, density and kernel of every layer with which the model meets its targets.
+    """Select the pattern, density and kernel of every layer so that the model meets its targets.
 
-    Retained importance (the kept sum of magnitudes over all layers) is maximised. A layer that no sparse
-    kernel makes faster stays dense.
+    The search maximises the retained importance, the kept sum of (weighted) magnitudes over all layers. A
+    layer that no sparse kernel makes faster stays dense.
 
     Parameters
     ----------
-    targets : constraints on the model
-    out : a folder, created if it does not exist; None writes nothing
-    solutions : number of different solutions to look for; the second is written to `out`-2, and so on
-    even : one pattern family and nearly one share in every layer, see `target.prune_evenly`; False for shares
-        by importance; None for one share without `calibrate`, see `target.evenly_if_close`
-    remove : parts of the model that may be removed (`widths`), or are removed (`heads:0.5`), see
+    targets : limits that the pruned model must keep
+    out : folder to write, created if it does not exist; None writes nothing
+    solutions : number of different solutions to search for; the second one is written to `out-2`, and so on
+    even : True for one pattern family and about one sparsity in all layers, see `target.prune_evenly`; False
+        for sparsities by importance. None is False with `calibrate`; without, it selects one sparsity if that
+        removes about as many weights, see `target.evenly_if_close`
+    remove : parts of the model that may be removed (`widths`) or must be removed (`heads:0.5`), see
         `removals.best_smaller_model`. Targets and results are relative to the whole model
-    weights, gpu, options : as of `search_of`
+    weights, gpu, options : parameters of `search_of`
 
     Raises
     ------
-    BadInput : input that cannot be used, a target below the floor, or a folder that cannot be written; then
-        nothing is written
+    BadInput : an argument cannot be used, a target is below the least time that pruning can reach, or a
+        folder cannot be written; then nothing is written
     """
     if solutions < 1:
         raise BadInput(f"solutions must be at least 1, got {solutions}")
@@ -244,7 +255,7 @@ def prune_model(
         PrunedModel.of(search, one.result, targets, folder, one.offered).with_yardsticks(search)
         for folder, one in zip(folders, solved, strict=False)
     ]
-    with ExitStack() as folders_aside:  # write all before any is moved to its place, the first last
+    with ExitStack() as folders_aside:  # write all folders, then move them into place, the first one last
         for pruned in found:
             if pruned.folder is not None:
                 unfinished = folders_aside.enter_context(folder_aside(pruned.folder, last=RECIPE))
@@ -261,7 +272,7 @@ def _without_parts(
     options: Mapping[str, Any],
     prune: Callable[[ModelSearch, Targets], TargetResult],
 ) -> PrunedModel:
-    """Search smaller models too, write the best one, and return it."""
+    """Search the models that remain after removing parts, write the best one, and return it."""
     if not isinstance(weights, str | Path):
         raise BadInput("remove is of a standard model or of a folder, got matrices")
     if len(folders) > 1:
@@ -302,31 +313,35 @@ def search_of(
     ignore: str | Sequence[str] = (),
     progress: Progress = silent,
 ) -> ModelSearch:
-    """Return a search of a model, whose menus are not computed yet.
+    """Return the search of a model; the options of its layers are not computed until `prepare` is called.
 
     Parameters
     ----------
-    weights : a file, matrices by name, or one of `graph.WORKLOADS` with heavy-tailed random weights. For the
-        latter and for `.onnx` the time of the whole graph counts
-    tokens : N of every layer, None for 4096; for a standard transformer tokens of each sequence and for
-        `.onnx` the free sizes of inputs except the first, None for 512
-    engine : predicts the chosen layers; the allocation mostly uses the closed-form model
-    families : options of layers in addition to dense: `atp`, `guided`, `shuffled`, `dense-block`, `2:4`,
-        `tvw`
-    caps, most_sparsity : highest sparsity by layer, and of layers that `caps` does not name
-    batch : images or sequences of a standard model; the free first size of inputs of `.onnx`; None for 8,
-        or for 1 where tokens are given
-    workload : in place of tokens and batch, such as `prefill:2048` or `decode:16@4096`, or a mix of them,
-        whose mean time counts; see `graph.parse_workload`
-    runtime : runtime of the model: `engine`, or `torch`, which does not support shuffled rows; None for torch
-        where its launches are known
-    calibrate : file of mean squares of each layer's inputs, whose roots weight the magnitudes; or of second
-        moments, which also update the kept weights
+    weights : a file, a mapping of names to matrices, or the name of a standard model (`graph.WORKLOADS`),
+        whose weights are random with heavy tails. Where the model graph is known, times are end to end
+    gpu : name, spec file or spec of the GPU
+    tokens : N of every layer, by default 4096. For a standard transformer, tokens of each sequence, and for
+        `.onnx`, every free size of inputs except the first one, by default 512
+    engine : predicts the chosen layers, `simulator` or `model`; the allocation mostly uses the closed form
+    state, launch, dtype : settings of the prediction, see `PredictSettings`
+    families : pattern families to use in addition to dense: `atp`, `guided`, `shuffled`, `dense-block`,
+        `2:4`, `tvw`
+    caps : layer -> highest sparsity that it may have
+    most_sparsity : highest sparsity of layers that `caps` does not name
+    batch : images or sequences of a standard model; for `.onnx`, the free first size of inputs. By default 8,
+        or 1 if `tokens` is given
+    workload : passes to predict instead of tokens and batch, such as `prefill:2048` or `decode:16@4096`, or a
+        mix, whose weighted mean time counts; see `graph.parse_workload`
+    runtime : `engine`, or `torch`, which does not support shuffled rows; None selects torch if its launches
+        for this model are known
+    calibrate : file with the mean squares of each layer's inputs, whose roots weight the magnitudes; or with
+        second moments, with which kept weights are updated too
     target, ignore : layers to include and to leave out
+    progress : callback for the progress of long stages
 
     Raises
     ------
-    BadInput : input that cannot be used
+    BadInput : an argument cannot be used
     """
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     for family in families:
@@ -377,7 +392,7 @@ def search_of(
 
 
 def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
-    """Return the files that a search reads in addition to the weights: GPU spec and calibration, if any."""
+    """Return the files that a search reads in addition to the weights: GPU spec and calibration file."""
     return [*spec_files(gpu), options.get("calibrate")]
 
 
@@ -387,7 +402,7 @@ def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
 
 
 def masks_of(search: ModelSearch, result: TargetResult) -> dict[str, MaskArray]:
-    """Return the masks of the matrices of a result, without those that stay dense."""
+    """Return matrix -> mask (M, K), for the matrices of a result that do not stay dense."""
     found: dict[str, MaskArray] = {}
     for layer in result.layers:
         if layer.pattern != "dense":

@@ -1,8 +1,9 @@
-"""Removed parts in a search: smaller models are searched like the whole one, and the best one is taken.
+"""Search with removed parts (layers, heads, widths, experts): the best of several smaller models is taken.
 
-A part that is removed changes the sizes of several matrices at once, so that it is no option of one layer.
-The search of a smaller model allocates the same time budget over its own layers, with the same patterns.
-Retained importance is compared on the scale of the whole model: the importance of a removed part is lost.
+Removing a part changes the sizes of several matrices at once. It is therefore not an option of one layer.
+Instead, each smaller model gets its own search, with the time budget of the whole model and the same
+patterns. Models are compared by their retained importance as a share of the whole model's importance, so that
+the importance of removed parts counts as lost.
 """
 
 import math
@@ -25,7 +26,7 @@ SHARES = (0.125, 0.25, 0.375, 0.5)
 
 
 class _Whole(NamedTuple):
-    """The whole model, to which smaller ones are compared."""
+    """Sums of the whole dense model, with which smaller models are compared."""
 
     dense_s: float
     importance: float
@@ -39,7 +40,7 @@ class _Whole(NamedTuple):
         return cls(dense_s, _importance(search), search.workload.weights, search.memory({}))
 
     def targets(self, targets: Targets, weights: int) -> Targets:
-        """Return targets of a smaller model of `weights` elements that meet `targets` of the whole model."""
+        """Return the targets of a smaller model with `weights` weights that `targets` of the whole imply."""
         most_s = targets.most_seconds(self.dense_s)
         sparsity = None
         if targets.sparsity is not None:
@@ -47,7 +48,7 @@ class _Whole(NamedTuple):
         return Targets(latency_s=None if math.isinf(most_s) else most_s, sparsity=sparsity)
 
     def seen(self, result: TargetResult, search: ModelSearch) -> TargetResult:
-        """Return the result of a smaller model with shares of the whole model."""
+        """Return the result of a smaller model with all shares relative to the whole model."""
         share, weights = _importance(search) / self.importance, search.workload.weights / self.weights
         front = tuple(
             point._replace(
@@ -67,13 +68,13 @@ class _Whole(NamedTuple):
 
 
 class SmallerModel(NamedTuple):
-    """A model from which parts were removed, and what pruning the rest of it to the targets gave.
+    """A model from which parts were removed and whose other weights were pruned to the targets.
 
     Parameters
     ----------
-    weights : the whole model, and what is removed of it
+    weights : source of the whole model with the parts to remove, or the whole model itself
     search : search of the smaller model
-    result : its outcome. Times, importance and sparsity are relative to the whole model, not the smaller one
+    result : result of the search; dense times and shares are those of the whole model, not the smaller one
     """
 
     weights: Source
@@ -94,22 +95,26 @@ def best_smaller_model(
     calibrate: str | Path | None = None,
     prune: Callable[[ModelSearch, Targets], TargetResult] | None = None,
 ) -> SmallerModel:
-    """Return the model that meets the targets with the highest retained importance.
+    """Return the smaller model that meets the targets with the highest retained importance.
 
-    Parts are decided one after the other. All shares of a part are tried: a small one can retain less than
-    none, and a large one more, since fixed costs of sparse kernels vanish only with the last of them.
-    With the best share of heads or widths of a folder, different numbers in each layer are tried too.
+    Parts are decided one after the other. Every share of a part is tried, because the importance need not
+    rise or fall steadily with the share: fixed costs of sparse kernels vanish only with the last sparse
+    kernel. For heads and widths of a model folder, the best share is also tried with different numbers in
+    each layer.
 
     Parameters
     ----------
-    remove : parts, with a share that is fixed (`heads:0.5`) or without (`widths`): one of `SHARES`, or none
-    make : returns the search of a model, not prepared
+    weights : standard model or model folder
+    targets : targets of the pruned model, relative to the whole dense model
+    remove : parts to remove. A part with a share (`heads:0.5`) is always removed; for one without (`widths`),
+        each share in `SHARES` and keeping the part are tried
+    make : returns the search of a model; `prepare` has not been called
     calibrate : calibration file that weights the saliency of parts
-    prune : returns the best options of a smaller model; None for `prune_to_targets`
+    prune : prunes a smaller model to its targets; None for `prune_to_targets`
 
     Raises
     ------
-    BadInput : a part that the model lacks, or targets that no smaller model meets
+    BadInput : the model lacks a part, or no smaller model meets the targets
     """
     fixed = [parse_removal(text).text for text in remove if ":" in text]
     free = [check_choice("remove", text, PARTS) for text in remove if ":" not in text]
@@ -150,7 +155,7 @@ def best_smaller_model(
 
 
 def _tries(weights: str | Path, part: str) -> list[str]:
-    """Return the removals of a part that the model allows. Raise BadInput if it allows none."""
+    """Return the removals of a part that the model allows, such as `heads:0.5`. Raise BadInput for none."""
     found, failure = [], None
     for share in SHARES:
         try:

@@ -1,7 +1,8 @@
-"""Several different solutions of one search: the best one and its alternatives.
+"""Several solutions of one search: the best one, and alternatives under restrictions.
 
-Every solution meets the same targets. They differ in the options that layers may have: importance only
-approximates accuracy, and a team may have kernels for, or confidence in, only some patterns.
+Every solution meets the same targets; a restriction limits the patterns or the sparsity of layers.
+Alternatives are useful because importance only approximates accuracy, and because a user may have kernels
+for only some patterns.
 """
 
 import re
@@ -33,15 +34,16 @@ dense. Solutions that remove less of a layer prune more evenly."""
 
 
 def numbered_folders(folder: Path, most: int) -> list[Path]:
-    """Return the folders of up to `most` solutions: `folder`, `folder`-2 and so on, at most as many as can
-    exist.
+    """Return the folders of up to `most` solutions: `folder`, `folder-2`, `folder-3` and so on.
+
+    There are no more folders than the first solution and one for each restriction in `OFFERS`.
     """
     numbers = range(2, min(most, 1 + len(OFFERS)) + 1)
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]
 
 
 class Solution(NamedTuple):
-    """A result and the name of the restriction that it was found with."""
+    """A result, and the name of the restriction under which it was found."""
 
     offered: str
     result: TargetResult
@@ -53,7 +55,9 @@ def different_solutions(
     most: int,
     prune: Callable[[ModelSearch, Targets], TargetResult] = prune_to_targets,
 ) -> list[Solution]:
-    """Return up to `most` different solutions: that of `prune`, then others by retained importance.
+    """Return up to `most` different solutions.
+
+    The first one is the result of `prune`. Others follow, those with more retained importance first.
 
     Raises
     ------

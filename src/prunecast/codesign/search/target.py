@@ -1,12 +1,14 @@
-"""`prune_to_targets`: select the pattern, density and kernel of every layer so that the model meets its
-targets.
+"""`prune_to_targets`: select pattern, density and kernel of every layer so that a model meets its targets.
 
-1. Every layer gets a menu of options with times, mostly closed-form, and exact retained importance.
-2. The time budget is allocated over the layers (`allocation.py`).
-3. The chosen layers are really pruned, planned and predicted by the requested engine.
-4. If these times differ from those of the menus, the menus are scaled by the ratio and step 2 is repeated,
-   until the model is closely below its target (`CLOSE_ENOUGH`). The best result that meets all targets
-   is returned.
+1. Every layer gets a menu: a list of options with estimated times (mostly closed-form) and their retained
+   importance.
+2. The time budget is allocated over the layers, with one option for each (`allocation.py`).
+3. Every layer is pruned to its option, planned, and predicted by the requested engine.
+4. If these times differ from the estimates, the estimates are multiplied by the ratio, and steps 2 and 3 are
+   repeated until the model is closely below its target (`CLOSE_ENOUGH`). The best result that meets all
+   targets is returned.
+
+`prune_evenly` gives all layers one pattern family and about one sparsity (share of removed weights) instead.
 """
 
 import math
@@ -62,7 +64,10 @@ Pools = Mapping[str, ChoiceArray]
 
 
 class _Round(NamedTuple):
-    """A choice and its results."""
+    """One round of the search: layer -> index of its option, and the predictions for these options.
+
+    `seconds` are end to end; `importance` and `kept` are sums over layers.
+    """
 
     choice: dict[str, int]
     tried: dict[str, Tried]
@@ -72,12 +77,14 @@ class _Round(NamedTuple):
 
 
 def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Return the best options of the layers; `search` must have been prepared.
+    """Return the model that meets the targets with the most retained importance that was found.
+
+    Each layer gets its own pattern and sparsity. `search` must have been prepared.
 
     Raises
     ------
-    BadInput : a target below the floor (the message gives the floor and its parts), or targets that exclude
-        each other
+    BadInput : a target is below the floor, the least time that pruning can reach (the message gives its
+        parts), no round met the targets, or they exclude each other
     """
     dense_s = search.total(search.dense_seconds(), frozenset())
     most_s = targets.most_seconds(dense_s)
@@ -87,12 +94,12 @@ def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
 
 
 def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Return one pattern family and nearly one removed share for every layer where that saves time.
+    """Return a model that has one pattern family and about one sparsity in all layers that this makes faster.
 
-    Each family of `EVEN` gets the least share of `SHARES` that meets the targets by the times of the menus.
-    The family that then retains the most importance is pruned. Time that remains is given back to layers,
-    which lose at most a step of `SHARES` less than others. Nothing is pruned where the dense model meets the
-    targets.
+    For each family in `EVEN`, the lowest sparsity of `SHARES` is found that meets the targets by estimated
+    times. Families are then pruned, the one with the most retained importance first, until one meets the
+    targets. To use up remaining time, the sparsity of some layers is lowered by at most one step of `SHARES`.
+    Nothing is pruned if the dense model meets the targets.
 
     Raises
     ------
@@ -115,11 +122,12 @@ def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
 
 
 def evenly_if_close(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Return the result of `prune_evenly` if that removes about as many weights as `prune_to_targets`.
+    """Return the result of `prune_evenly` if it removes about as many weights as `prune_to_targets`.
 
-    Otherwise return the result of the latter. Fixed costs of sparse kernels, for small layers and transposes,
-    can make one share remove many more weights in the same time than layers that compete. Times of the menus
-    decide. Layers of convolutions in planes compete: dense ones between them are nearly as fast.
+    Otherwise return the result of `prune_to_targets`. Small layers and transposes add fixed costs to sparse
+    kernels. For the same time, one sparsity in all layers can then require many more removed weights than
+    sparsities by importance. The comparison uses estimated times. Models whose convolutions torch runs on
+    padded images always use `prune_to_targets`: a dense convolution between sparse ones is nearly as fast.
     """
     dense_s = search.total(search.dense_seconds(), frozenset())
     most_s, most_kept = targets.most_seconds(dense_s), targets.most_kept(search.workload.weights)
@@ -136,7 +144,10 @@ def _kept(search: ModelSearch, choice: Mapping[str, int]) -> float:
 
 
 class _EvenStart(NamedTuple):
-    """The least share of a pattern family that meets the targets by the times of the menus."""
+    """The lowest sparsity (`share`) with which a pattern family meets the targets by estimated times.
+
+    `patterns` is the regular expression of the family. `importance` and `kept` are sums over layers.
+    """
 
     patterns: str
     share: float
@@ -145,13 +156,13 @@ class _EvenStart(NamedTuple):
 
 
 def _even_starts(search: ModelSearch, most_s: float, most_kept: float) -> list[_EvenStart]:
-    """Return the starts of the families that meet the targets, the most importance first."""
+    """Return an `_EvenStart` for each family that meets the targets, the one with most importance first."""
     starts = (_even_start(search, patterns, most_s, most_kept) for patterns in EVEN.values())
     return sorted((each for each in starts if each is not None), key=lambda each: -each.importance)
 
 
 def _even_start(search: ModelSearch, patterns: str, most_s: float, most_kept: float) -> _EvenStart | None:
-    """Return the start of a family, None if no share meets the targets."""
+    """Return the `_EvenStart` of a family; None if no sparsity meets the targets."""
     for share in SHARES:
         choice = _allocated(search, _even_pools(search, share, patterns), {}, most_s, most_kept)
         if choice is not None:
@@ -161,10 +172,10 @@ def _even_start(search: ModelSearch, patterns: str, most_s: float, most_kept: fl
 
 
 def _even_pools(search: ModelSearch, share: float, patterns: str) -> Pools:
-    """Return the options of each layer from a step of `SHARES` below a share up to that share.
+    """Return the options of each layer with a sparsity of about `share` or up to one step of `SHARES` below.
 
-    A layer that has no faster option of the family at that share stays dense. At the least share all layers
-    may.
+    A layer stays dense if no option of the family at this sparsity is faster than dense. At the lowest
+    sparsity of `SHARES`, every layer may also stay dense.
     """
     pools = {}
     for name, place in even_choice(search, share, patterns).items():
@@ -181,7 +192,17 @@ def _even_pools(search: ModelSearch, share: float, patterns: str) -> Pools:
 def _allocated(
     search: ModelSearch, pools: Pools, scales: Scales, aim_s: float, most_kept: float
 ) -> dict[str, int] | None:
-    """Return the options among `pools` that retain most within a time, None if they do not meet it."""
+    """Return layer -> index of the option among `pools` that together retain most within the limits.
+
+    Return None if no choice keeps the limits, or if all layers would be dense.
+
+    Parameters
+    ----------
+    pools : layer -> indices of the allowed options
+    scales : correction factors of the estimated times
+    aim_s : upper limit of the end-to-end seconds
+    most_kept : upper limit of the number of kept weights
+    """
     sparse = frozenset(name for name, places in pools.items() if places[-1])
     menus = [
         Menu(*(column[places] for column in menu))
@@ -192,16 +213,16 @@ def _allocated(
         return None
     try:
         picked = allocate(menus, budget, most_kept).tolist()
-    except BadInput:  # a time and a number of weights that exclude each other
+    except BadInput:  # each limit can be kept, but not both
         return None
     return {name: int(places[own]) for (name, places), own in zip(pools.items(), picked, strict=True)}
 
 
 def _even_round(search: ModelSearch, pools: Pools, most_s: float, most_kept: float) -> _Round | None:
-    """Return the best options among `pools` that meet the targets when they are really pruned.
+    """Return the round with the most importance that meets the targets after pruning; None if none does.
 
-    The fastest ones are tried first: where these need more time than the target, no others are tried. Large
-    models are pruned only until they meet the target.
+    Only options in `pools` are used. For small models, the fastest options are pruned first; if they miss the
+    targets, no others are tried. The search for large models ends at the first round that meets the targets.
     """
     scales: Scales = {name: {} for name in search.options}
     large = search.workload.weights > MOST_REFINED_WEIGHTS
@@ -240,15 +261,16 @@ def _meets(round_: _Round, most_s: float, most_kept: float) -> bool:
 
 
 def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
-    """Return the round of most importance that meets the targets.
+    """Return the round with the most importance that meets the targets.
 
-    Each round chooses options by the times of the menus, corrected by `scales` (predicted over menu's seconds
-    of options that earlier rounds chose), predicts the chosen layers, and moves the time that it aims at.
+    Each round chooses options by their estimated times, prunes the layers to them and predicts these. The
+    ratios of predicted to estimated seconds correct the estimates of later rounds (`scales`). The time budget
+    of the next allocation (`aim`) is changed by the amount by which the round missed the target.
     """
     scales: Scales = {name: {} for name in search.options}
     large = search.workload.weights > MOST_REFINED_WEIGHTS
     fewest, near = (1, CLOSE_ENOUGH_LARGE) if large else (FEWEST_ROUNDS, CLOSE_ENOUGH)
-    # Aim slightly lower: a result just above the target would cost a large model another round.
+    # Aim slightly below the target: a result just above it would cost a large model another round.
     aim, found = most_s * (1.0 - 0.5 * near) if large else most_s, []
     if large and not math.isinf(most_s):
         probe(search, lambda likely: _choose(search, likely, aim, most_s, most_kept), scales)
@@ -264,7 +286,8 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
         for name, seen in seen_scales(search, round_.choice, round_.tried).items():
             scales[name].update(seen)
         if len(found) > 2 or is_dense:
-            # Lower by the excess, higher by half of the unused time: menus tend to underestimate times
+            # Lower the budget by the excess, or raise it by half of the unused time (as a ratio, its root):
+            # estimates tend to be too low
             off = most_s / round_.seconds
             aim = min(aim * (off if off < 1.0 else math.sqrt(off)), most_s)
     if len(found) > 1:
@@ -281,10 +304,10 @@ def _search(search: ModelSearch, most_s: float, most_kept: float) -> _Round:
 
 
 def _with_fewer_sparse(search: ModelSearch, best: _Round, most_s: float, most_kept: float) -> _Round:
-    """Make sparse layers dense, one by one, while the targets are met.
+    """Make sparse layers dense, one by one, as long as the targets are met; return the last round.
 
-    Menus contain what each layer costs if it is dense between sparse ones. Several dense neighbours cost less
-    than the sum, so that an allocation can leave time unused.
+    The estimated time of a dense layer assumes that its neighbours are sparse. Several dense neighbours need
+    less time than the sum of their estimates, so that an allocation can leave time unused.
     """
     while True:
         fewer = (_tried(search, {**best.choice, name: 0}) for name in sorted(sparse_layers(best.choice)))
@@ -295,8 +318,9 @@ def _with_fewer_sparse(search: ModelSearch, best: _Round, most_s: float, most_ke
 
 
 def _among_tried(search: ModelSearch, found: list[_Round], most_s: float, most_kept: float) -> _Round:
-    """Allocate once more among the tried options. Their times are known, so that little of the budget is
-    unused.
+    """Allocate once more among the options that earlier rounds tried, and return that round.
+
+    The predicted times of these options are known, so that little of the time budget remains unused.
     """
     pools = {name: sorted({r.choice[name] for r in found}) for name in search.options}
     seen = {(name, r.choice[name]): r.tried[name] for r in found for name in search.options}
@@ -321,11 +345,14 @@ def _choose(
     most_s: float,
     most_kept: float,
 ) -> dict[str, int]:
-    """Allocate the part of `aim_s` that remains after all work outside of the options.
+    """Return layer -> index of its option for an end-to-end time budget of `aim_s`.
 
-    `aim_s` is not lowered below the middle between the floor and the target `most_s`. The time of transposes
-    depends on which layers stay dense; the first pass assumes that none does. Of convolutions in planes it is
-    the better assumption: dense ones between them stay there.
+    The time of the model outside of the layers is subtracted first. The rest is at least the middle between
+    the fastest possible time of the layers and the time that the target `most_s` leaves to them.
+
+    The time of transposes depends on the layers that stay dense. The first allocation assumes that no layer
+    does, and the second one uses the dense layers of the first. For convolutions on padded images, the
+    first assumption is better, since dense ones keep that layout; there is one allocation only.
     """
     menus = search.menus(scales)
     if math.isinf(aim_s):
@@ -391,7 +418,7 @@ def _chosen(search: ModelSearch, name: str, best: _Round) -> ChosenLayer:
 
 
 def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMember, ...]:
-    """Return the retained part of each matrix of a launch."""
+    """Return the result for each matrix of a layer that launches several as one; empty for other layers."""
     members = search.workload.layers[name].members
     if option.pattern == "dense" or not members:
         return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
@@ -404,7 +431,7 @@ def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMemb
 def _front(
     search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]], dense_s: float
 ) -> tuple[FrontPoint, ...]:
-    """Return allocations for a series of times, without those below the floor."""
+    """Return the Pareto front: allocations at the times `FRONT_SHARES` that the model can reach."""
     menus = search.menus(scales)
     others = search.around(frozenset(search.options))
     total = totals(menus, np.zeros(len(menus), dtype=np.int64))

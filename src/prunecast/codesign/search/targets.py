@@ -1,4 +1,4 @@
-"""`Targets`: the targets of a pruned model, parsed from text. `TargetResult`: a model that meets them."""
+"""`Targets`: the limits that a pruned model must keep. `TargetResult`: a pruned model that keeps them."""
 
 import math
 import re
@@ -17,18 +17,18 @@ ONE_SHARE = "one share in every layer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Constraints that must all be met.
+    """Limits for a pruned model, which must all be kept. At least one is given.
 
     Parameters
     ----------
-    latency_share : longest time, as a share of the dense model's
-    latency_s : longest time in seconds
-    speedup : least dense time over pruned time
-    sparsity : least share of weights removed, over all layers
+    latency_share : upper limit of the pruned time over the dense time
+    latency_s : upper limit of the pruned time, in seconds
+    speedup : lower limit of the dense time over the pruned time
+    sparsity : lower limit of the share of weights removed, over all layers
 
     Raises
     ------
-    BadInput : a number out of range, or no target at all
+    BadInput : a number is out of range, or no target is given
     """
 
     latency_share: float | None = None
@@ -53,18 +53,18 @@ class Targets:
             )
 
     def most_seconds(self, dense_s: float) -> float:
-        """Return the tightest time limit in seconds, given the dense model's time."""
+        """Return the tightest time limit in seconds; infinite without one. `dense_s` is the dense time."""
         shares = (self.latency_share, None if self.speedup is None else 1.0 / self.speedup)
         limits = [share * dense_s for share in shares if share is not None]
         return min([*limits, float("inf") if self.latency_s is None else self.latency_s])
 
     def most_kept(self, weights: int) -> float:
-        """Return the number of weights that may be kept, of `weights`."""
+        """Return the largest number of `weights` weights that may be kept; infinite without a target."""
         return float("inf") if self.sparsity is None else (1.0 - self.sparsity) * weights
 
 
 class Latency(NamedTuple):
-    """A latency target; one of the two fields is None."""
+    """A latency target, relative (`share`) or absolute (`seconds`); the other field is None."""
 
     share: float | None
     """Latency budget as a share of the dense model's time."""
@@ -72,11 +72,11 @@ class Latency(NamedTuple):
 
 
 def parse_latency(text: str) -> Latency:
-    """Return the latency of a text: `60%` of the dense one, `850us` or `1.2ms`.
+    """Parse a latency target: `60%` of the dense time, or a time such as `850us`, `1.2ms` or `2s`.
 
     Raises
     ------
-    BadInput : anything else
+    BadInput : the text has another form, or the number is 0
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|us|ms|s)\s*", text)
     if match is None or float(match[1]) == 0.0:
@@ -88,7 +88,10 @@ def parse_latency(text: str) -> Latency:
 
 
 class ChosenMember(NamedTuple):
-    """One of several matrices in one launch."""
+    """The result for one of several matrices that share a launch.
+
+    `removed` is the share of its weights that is removed, `retained_importance` a share of its importance.
+    """
 
     layer: str
     m: int
@@ -98,18 +101,19 @@ class ChosenMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChosenLayer:
-    """One layer of the result, or several in one launch.
+    """The pattern and kernel chosen for one layer, or for several matrices that share a launch.
 
     Parameters
     ----------
-    layer, m, k, n : name and sizes; n is the largest of all passes
-    pattern, kernel : the choice; `dense` for a layer that no option makes worth pruning
-    sparsity : argument of the pattern
-    removed : share of weights removed
-    retained_importance : share
-    seconds, dense_seconds : predicted; of all copies, and the mean over the passes of a workload
-    copies : number of equal layers that it represents
-    members : the part of each of several matrices
+    layer, m, k, n : name of the layer, rows and columns of A, and the largest number of tokens of all passes
+    pattern, kernel : the choice; `dense` for a layer that is not worth pruning
+    sparsity : argument of the pattern; None for patterns with a fixed sparsity
+    removed : share of the weights that is removed
+    retained_importance : share of the importance that is retained
+    seconds, dense_seconds : predicted seconds of all copies, pruned and dense; the mean over the passes of a
+        workload
+    copies : number of equal layers that this one represents
+    members : results of the matrices if several share the launch, else empty
     """
 
     layer: str
@@ -133,12 +137,13 @@ class ChosenLayer:
 
     @property
     def names(self) -> list[str]:
-        """Names of its matrices."""
+        """Names of the matrices of the layer."""
         return [each.layer for each in self.members] or [self.layer]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the fields for files, one row per matrix. A matrix has the share of the launch time of its
-        rows.
+        """Return one dictionary per matrix, as files store it.
+
+        If several matrices share a launch, its time is divided in proportion to their rows.
         """
         own = {name: getattr(self, name) for name in ChosenLayer.__slots__ if name != "members"}
         times = {name: own[name] / self.m for name in ("seconds", "dense_seconds")}
@@ -149,7 +154,10 @@ class ChosenLayer:
 
 
 class FrontPoint(NamedTuple):
-    """The highest importance that closed-form times allow at one time of the whole model."""
+    """The highest importance that one time of the whole model allows, by mostly closed-form times.
+
+    `retained_importance` and `sparsity` are shares of all layers that may be pruned.
+    """
 
     seconds: float
     retained_importance: float
@@ -158,18 +166,19 @@ class FrontPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TargetResult:
-    """A model that meets its targets.
+    """A pruned model that meets its targets.
 
     Parameters
     ----------
-    layers : the chosen layers
-    time, seconds, dense_seconds : end to end; for layers without a model graph, `time` is None and the others
-        are sums over layers
-    retained_importance, sparsity : over all layers that may be pruned
-    gpu_bytes : memory of the GPU
-    is_even : one pattern family and one share in every layer
+    layers : the choice for each layer
+    time : end-to-end time by operation; None without a model graph
+    seconds, dense_seconds : end-to-end seconds, pruned and dense; without a model graph, sums over layers
+    retained_importance, sparsity : shares of the importance and of the weights of all layers that may be
+        pruned
+    gpu_bytes : bytes of the GPU's memory
+    is_even : True if all pruned layers have one pattern family and about one sparsity
     dense_memory, memory : GPU memory of each pass with a known graph, before and after pruning
-    front : points of the Pareto front
+    front : Pareto front of retained importance and time
     """
 
     layers: tuple[ChosenLayer, ...]
@@ -185,7 +194,7 @@ class TargetResult:
     memory: tuple[PassMemory, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the solution as a JSON document, whose numbers are read back unchanged."""
+        """Return the solution as a JSON object that stores its numbers exactly."""
         has = self.gpu_bytes
         names = ("seconds", "dense_seconds", "retained_importance", "sparsity")
         return {
@@ -201,7 +210,7 @@ class TargetResult:
 
     @property
     def offered(self) -> str:
-        """Name of the choice between layers of one share and layers that compete by importance."""
+        """Name of the search: one sparsity in every layer, or `everything` for sparsities by importance."""
         return ONE_SHARE if self.is_even else "everything"
 
     @property

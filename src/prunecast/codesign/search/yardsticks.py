@@ -1,7 +1,8 @@
-"""Yardsticks of a solution: the same share removed from every layer, and its kernels without any pruning.
+"""Reference points for a solution: one sparsity in all layers, and the chosen kernels without pruning.
 
-Layers that compete by a sum of magnitudes keep the most of that sum, which is not accuracy. In the study of
-a language model (docs/studies/language.md) layers of one share lost less: a solution is compared with them.
+The search maximises the kept sum of magnitudes over all layers, which is not accuracy. In the study of a
+language model (docs/studies/language.md), one sparsity in all layers lost less accuracy. A solution is
+therefore compared with it.
 """
 
 import re
@@ -27,7 +28,7 @@ OTHER_KERNEL = 1.02
 
 
 class UniformPoint(NamedTuple):
-    """One pattern and one share in every layer where it saves time, in closed-form times."""
+    """A model with one pattern and one sparsity in all layers that these make faster; closed-form times."""
 
     pattern: str
     """`2:4` or `tiles`."""
@@ -38,7 +39,11 @@ class UniformPoint(NamedTuple):
 
 
 def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ...]:
-    """Return 2:4, and tiles of the least share whose time is `most_s` or less, where a model has them."""
+    """Return the model in 2:4, and in tiles of the lowest sparsity with which it needs at most `most_s`.
+
+    A point is missing if no layer has faster options of its pattern; that of tiles also if no sparsity in
+    `SHARES` meets the time.
+    """
     two_of_four = _point(search, "2:4", 0.5, "2:4")
     tiles = (_point(search, "tiles", float(share), "atp:.*") for share in SHARES)
     fitting = (point for point in tiles if point is not None and point.seconds <= most_s)
@@ -46,7 +51,7 @@ def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ..
 
 
 def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> UniformPoint | None:
-    """Return one share in every layer; None if no layer has an option of these patterns that saves time."""
+    """Return the model with one sparsity in all layers; None if no option of these patterns saves time."""
     choice = even_choice(search, removed, patterns)
     sparse = sparse_layers(choice)
     if not sparse:
@@ -60,18 +65,18 @@ def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> Uni
 
 
 def even_choice(search: ModelSearch, removed: float, patterns: str) -> dict[str, int]:
-    """Return the option of each layer with about one share removed, dense where none is faster.
+    """Return layer -> index of its fastest option of about one sparsity; 0 (dense) if none is faster.
 
     Parameters
     ----------
-    removed : share of the weights
-    patterns : regular expression that the pattern strings must match
+    removed : the sparsity; options differ from it by at most `NEAR`
+    patterns : regular expression that the pattern strings of the options must match
     """
     return {layer: _place(options, removed, patterns) for layer, options in search.options.items()}
 
 
 def _place(options: Options, removed: float, patterns: str) -> int:
-    """Return the fastest option of about one share; 0, dense, if none is faster."""
+    """Return the index of a layer's fastest option of about one sparsity; 0 (dense) if none is faster."""
     allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)
     allowed &= np.abs(1.0 - options.kept / options.kept[0] - removed) <= NEAR
     allowed[0] = True
@@ -79,8 +84,10 @@ def _place(options: Options, removed: float, patterns: str) -> int:
 
 
 def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
-    """Return the model's time with the faster of cuBLAS and the chosen kernel for each layer, and no weight
-    removed: a gain that is not pruning's. Kernels of tiles count; they can run all weights.
+    """Return the model's seconds with no weight removed, if each layer runs on cuBLAS or its chosen kernel.
+
+    The faster of the two is used. A gain over the dense model is then due to the kernel and not to pruning.
+    Only layers in tiles can use their chosen kernel, since it can also run a matrix that keeps all weights.
     """
     found = dict(_unpruned(search, result.layers))
     sparse = frozenset(name for name, s in found.items() if s < search.dense_seconds()[name])
@@ -88,7 +95,7 @@ def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
 
 
 def _unpruned(search: ModelSearch, layers: tuple[ChosenLayer, ...]) -> Iterator[tuple[str, float]]:
-    """Yield each layer in tiles with the closed-form seconds of its kernel for all weights."""
+    """Yield each layer in tiles, with the closed-form seconds of its kernel if no weight is removed."""
     known: dict[tuple[int, int, int, str, str], float] = {}
     for layer in layers:
         if layer.pattern == "dense" or parse_pattern(layer.pattern).keeps != "tiles":
