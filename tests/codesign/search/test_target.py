@@ -89,9 +89,9 @@ def test_the_layer_with_unlike_columns_is_pruned_more() -> None:
 class CostlyDense(ModelSearch):
     """A dense layer takes more from what is around it than the whole model has, as a lost epilogue may."""
 
-    def around(self, sparse: frozenset[str]) -> float:
+    def around(self, sparse: frozenset[str], unfused: frozenset[str] = frozenset()) -> float:
         lost = sum(self.dense_seconds().values()) if len(sparse) < len(self.options) else 0.0
-        return super().around(sparse) + lost
+        return super().around(sparse, unfused) + lost
 
 
 def test_a_choice_with_dense_layers_sets_no_floor() -> None:
