@@ -1,7 +1,8 @@
-"""`Fp8TileOperator`: the token form of the tile kernel with operands in fp8 (e4m3).
+"""`Fp8TileOperator`: the token form of the tile kernel (tokens are the first operand of wgmma) with operands
+in fp8 (e4m3).
 
-B is (tokens, K), C (tokens, M) in fp16 or bf16. The kernel multiplies C by a scale per row of A and a scale
-per token of B. Tiles keep columns in runs of `RUN`, each of which is a box of the copy engine.
+B is (tokens, K), C is (tokens, M) in fp16 or bf16. The kernel multiplies C by a scale per row of A and a
+scale per token of B. Tiles keep columns in runs of `RUN`; each run of B is loaded as one TMA box.
 """
 
 from typing import Any, Unpack
@@ -34,15 +35,17 @@ def _check(plan: KernelPlan) -> None:
 
 
 class Fp8TileOperator(TileOperator):
-    """The compiled tile kernel for one plan on one GPU, with A and B in fp8 (e4m3) and a scale per row and
-    token in the epilogue.
+    """Compiled plan of the fp8 tile kernel on one device. A and B are e4m3; the epilogue multiplies C by a
+    scale per row of A and a scale per token.
     """
 
     name = "the fp8 tile kernel"
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         _check(plan)
         own = {
             "BLOCK_M": plan.shape.block_m,
@@ -64,7 +67,9 @@ class Fp8TileOperator(TileOperator):
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return what a launch reads besides weights, scales, bias and B. BadInput : as `list_records`."""
+        """Return the device arrays and launch argument of a plan, without weights, scales, bias and B. Raise
+        BadInput in the same cases as `list_records`.
+        """
         return list_records(plan, FP8_ARGS, cls.stages(plan))
 
     def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
@@ -75,7 +80,9 @@ class Fp8TileOperator(TileOperator):
         self._b_maps: dict[int, BoxMaps] = {}
 
     def write(self, call: Call) -> None:
-        """Copy addresses and sizes of a call into the argument, and choose the tensor maps of B and C."""
+        """Write the addresses and sizes of a call into the kernel's parameter struct, and select the tensor
+        maps of B and C.
+        """
         super().write(call)
         tokens = call.c_tokens
         if tokens not in self._b_maps:
@@ -84,10 +91,14 @@ class Fp8TileOperator(TileOperator):
         self._map_of_b, self._b_row_bytes = self._b_maps[tokens], call.b_row_bytes
 
     def place(self, b: int, c: int) -> None:
-        """Write the addresses of B and C into the argument, and their tensor maps."""
+        """Write the addresses of B and C and the tensor map of B into the kernel's parameter struct, and set
+        the tensor map of C.
+        """
         super().place(b, c)
         self._b_map[:] = self._map_of_b.at((b, self._b_row_bytes)).map
 
     def place_second(self, second: int, b: int) -> None:
-        """Write the address of the scales of tokens."""
+        """Write the address `second` of the fp32 scales of the tokens, shape (tokens,), into the kernel's
+        parameter struct.
+        """
         self._words[self._token_scales] = second

@@ -27,8 +27,8 @@ from prunecast.plan.kernel_plan import KernelPlan
 MOST_MAPS = 256
 """Maximum number of tensor maps that an operator caches. Kind: choice, of 128 bytes each."""
 _TYPES = {None: 1, "fp16": 6, "bf16": 9, "fp8": 0}
-"""Dtype for reduce-add, or fp8 for loads; None for plain stores -> CU_TENSOR_MAP_DATA_TYPE_UINT16, _FLOAT16,
-_BFLOAT16 or _UINT8.
+"""Use of a tensor map -> its CU_TENSOR_MAP_DATA_TYPE. The key is the dtype of C for reduce-add, `fp8` for
+loads, and None for plain stores; the values are _UINT16, _FLOAT16, _BFLOAT16 and _UINT8.
 
 Kind: definition, CUDA driver API.
 """
@@ -37,7 +37,9 @@ _SWIZZLES = {32: 1, 64: 2, 128: 3}
 
 
 class Box(NamedTuple):
-    """Size of a TMA box of C, in rows and tokens."""
+    """Size of a TMA box of a row-major matrix: `rows`, and `tokens`, the elements along the contiguous
+    dimension.
+    """
 
     rows: int
     tokens: int
@@ -51,9 +53,10 @@ def _encode_boxes(
     Parameters
     ----------
     pointer : device address, 16-byte aligned
+    rows, tokens : size of the matrix; tokens are contiguous
     row_bytes : row stride, a multiple of 16
-    box : rows of 32, 64 or 128 bytes; the swizzle is as wide
-    dtype : of values that are added to the matrix, or `fp8`; None if boxes of 16 bits are stored
+    box : its rows have 32, 64 or 128 bytes; the swizzle has the same width
+    dtype : dtype of values that are added to the matrix, or `fp8`; None if 16-bit values are stored
 
     Returns
     -------
@@ -61,7 +64,7 @@ def _encode_boxes(
 
     Raises
     ------
-    LaunchError : the driver's error number
+    LaunchError : the driver rejects the arguments; the message has its error number
     """
     # The driver requires tensor maps that are aligned to 64 bytes
     room = np.zeros(192, np.uint8)
@@ -96,8 +99,8 @@ class _Kept(NamedTuple):
 
 
 class BoxMaps:
-    """Cache of tensor maps for matrices of one shape; allocators reuse a few addresses, so each is encoded
-    once.
+    """Cache of tensor maps for matrices of one shape. Allocators reuse a few addresses, so each map is
+    encoded once and found again.
     """
 
     def __init__(self, *, rows: int, tokens: int, box: Box, dtype: str | None = None) -> None:
@@ -105,13 +108,15 @@ class BoxMaps:
         self._kept: dict[tuple[int, int], _Kept] = {}
 
     def address(self, place: tuple[int, int]) -> int:
-        """Return the host address of the tensor map for the matrix at a `Place`, valid until
-        it is evicted.
+        """Return the host address of the tensor map for the matrix at a `Place`. It is valid until the map is
+        evicted from the cache.
         """
         return self.at(place).address
 
     def at(self, place: tuple[int, int]) -> _Kept:
-        """Return the TMA tensor map for the matrix at a `Place` (device pointer, bytes of a row)."""
+        """Return the tensor map for the matrix at a `Place` (device pointer, bytes of a row), encoded if it
+        is not cached.
+        """
         found = self._kept.get(place)
         return self._encoded(Place(*place)) if found is None else found
 
@@ -133,7 +138,7 @@ class BoxMaps:
 SOURCES = Path(__file__).parent
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
 CLUSTERS = (1, 2)
-"""Numbers of CTAs per cluster. Kind: choice, what the compile tests build."""
+"""Supported numbers of blocks per cluster. Kind: choice, what the compile tests build."""
 
 
 def _check_form(plan: KernelPlan) -> None:
@@ -149,9 +154,11 @@ def _check_form(plan: KernelPlan) -> None:
 
 
 def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
-    """Return the box of C that a warp stores with one instruction if its rows are contiguous.
+    """Return the box of C that a warp stores with one TMA instruction if its rows are contiguous.
 
-    `gated`: C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`).
+    Parameters
+    ----------
+    gated : C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`)
     """
     if _is_token_form(plan):
         return Box(rows=32, tokens=64)
@@ -160,7 +167,7 @@ def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
 
 
 def token_box_of(plan: KernelPlan) -> Box:
-    """Return the box for C of shape (tokens, M): its `rows` are tokens, and its `tokens` are 64 rows of A."""
+    """Return the box for C of shape (tokens, M). Its `rows` are tokens, and its `tokens` are 64 rows of A."""
     return Box(rows=16 if _is_token_form(plan) else box_of(plan).tokens, tokens=64)
 
 
@@ -179,14 +186,16 @@ def _check_cluster(plan: KernelPlan) -> None:
 
 
 class TileOperator(Operator):
-    """A plan of the wgmma tile kernel on one device."""
+    """Compiled plan of the wgmma tile kernel on one device."""
 
     name, writes_tokens, maps = "the wgmma tile kernel", True, 1
     heads = "items"
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         _check_form(plan)
         is_token_form = _is_token_form(plan)
         own = {
@@ -206,7 +215,9 @@ class TileOperator(Operator):
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return what a launch reads in addition to weights, bias and B. BadInput : as `list_records`."""
+        """Return the device arrays and launch argument of a plan, without weights, bias and B. Raise BadInput
+        in the same cases as `list_records`.
+        """
         return list_records(plan, TILE_ARGS, cls.stages(plan))
 
     def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
@@ -218,7 +229,9 @@ class TileOperator(Operator):
         self._maps: dict[tuple[int, int], BoxMaps] = {}
 
     def write(self, call: Call) -> None:
-        """Copy addresses and sizes of a call into the kernel's argument, and choose the tensor maps of C."""
+        """Write the addresses and sizes of a call into the kernel's parameter struct, and select the tensor
+        maps of C.
+        """
         super().write(call)
         rows = self.plan.c_rows // 2 if self._is_gated else self.plan.c_rows
         sizes = (call.c_tokens, rows) if self._is_token_major else (rows, call.tokens)
@@ -229,7 +242,7 @@ class TileOperator(Operator):
         self._map_of, self._c_row_bytes = found.address, call.c_row_bytes
 
     def place(self, b: int, c: int) -> None:
-        """Write the addresses of B and C into the argument, and set the tensor map of C."""
+        """Write the addresses of B and C into the kernel's parameter struct, and set the tensor map of C."""
         words = self._words
         words[self._b], words[self._c] = b, c
         self._launch.point(1, self._map_of((c, self._c_row_bytes)))

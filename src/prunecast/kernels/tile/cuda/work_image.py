@@ -1,6 +1,6 @@
-"""Encode a plan of the wgmma tile kernel: weights, work records, launch argument.
+"""Encode a plan of the wgmma tile kernel: layout of the weights, work records, launch argument.
 
-The work list has two records of four numbers per item.
+Each work item has two records of four int32, in `_WorkImage.items` and `_WorkImage.splits`.
 """
 
 from functools import lru_cache
@@ -27,10 +27,10 @@ MOST_BLOCKS_IN_ARGS = 160
 """Maximum number of blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
 `tile_args.cuh`."""
 GROUP_BYTES = 32
-"""Bytes of the columns that an instruction multiplies: 16 of fp16, 32 of fp8. Kind: definition, PTX ISA,
-wgmma."""
+"""Bytes of the columns that one instruction multiplies: 16 columns of fp16, 32 of fp8. Kind: definition, PTX
+ISA, wgmma."""
 FEWEST_STEPS = 2
-"""Least number of k-steps of an item. Kind: CUDA source, `tile_list.cuh`."""
+"""Minimum number of k-steps of an item. Kind: CUDA source, `tile_list.cuh`."""
 WHOLE, PART, OWNER = 0, 1, 2
 """Role of an item: a tile that is not split, one k-slice of a split tile, or the slice that adds the partial
 sums of the others and writes C. Kind: CUDA source, `tile_args.cuh`."""
@@ -40,8 +40,8 @@ class _WorkImage(NamedTuple):
     """Records of all items, in the order of the plan; the fields are those of `tile_args.cuh`."""
 
     items: IntArray
-    """(items, 4): first stage; k-steps, groups of `GROUP_BYTES` of the last step and owner flag; tile;
-    first token."""
+    """(items, 4): first stage; k-steps in bits 0 to 23, groups of `GROUP_BYTES` in the last k-step from bit
+    24 on and owner flag in bit 27; tile; first token."""
     splits: IntArray
     """(items, 4): workspace slot, number of slices to wait for, reduction group, role."""
     start: IntArray
@@ -52,7 +52,9 @@ class _WorkImage(NamedTuple):
     """Number of split tiles of C."""
 
     def workspace(self, shape: BlockShape, counters_per_group: int) -> dict[str, tuple[int, str]]:
-        """Return the partial sums and counters of split tiles, as `Packed.workspace`."""
+        """Return the sizes and dtypes of the partial sums and counters of split tiles, in the form of
+        `Packed.workspace`.
+        """
         tile_floats = shape.block_m * shape.block_n
         return {
             "partials": (max(self.slots, 1) * tile_floats, "f4"),
@@ -60,7 +62,9 @@ class _WorkImage(NamedTuple):
         }
 
     def into(self, args: npt.NDArray[np.void]) -> None:
-        """Write list bounds and first items into launch arguments, for plans with per-block lists."""
+        """Write the list bounds and the first item of each block into the launch argument `args`, for plans
+        with per-block lists.
+        """
         if not self.start.size:
             return
         args["blocks_in_args"] = self.start.size - 1
@@ -74,7 +78,8 @@ def work_image(plan: KernelPlan) -> _WorkImage:
 
     Raises
     ------
-    BadInput : as `item_columns`, or more persistent blocks than fit into the launch arguments
+    BadInput : in the same cases as `item_columns`, or there are more persistent blocks than fit into the
+        launch arguments
     """
     if plan.schedule is Schedule.STATIC and plan.blocks > MOST_BLOCKS_IN_ARGS:
         raise BadInput(f"{plan.kernel}: at most {MOST_BLOCKS_IN_ARGS} persistent blocks, got {plan.blocks}")
@@ -107,14 +112,19 @@ def _int32(*columns: npt.NDArray[np.int64]) -> IntArray:
 
 
 _LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
-"""Lists in the argument of a kernel. Kind: definition, `TileArgs` of tile_args.cuh."""
+"""Fields of the argument of a kernel for lists of items. Kind: definition, `TileArgs` of tile_args.cuh."""
 
 
 def list_record(pointers: str, numbers: str, *behind: Any) -> np.dtype[np.void]:
-    """Return the argument dtype of a kernel that processes lists of items.
+    """Return the dtype of the argument struct of a kernel that processes lists of items.
 
     Its fields are the pointers, the row strides of B and C, the 4-byte numbers, the lists, and the fields
     `behind` after the lists.
+
+    Parameters
+    ----------
+    pointers, numbers : field names, separated by spaces
+    behind : NumPy field descriptions
     """
     words = [(name, "u8") for name in pointers.split()]
     rows = [("b_row_bytes", "i8"), ("c_row_bytes", "i8")]
@@ -143,9 +153,9 @@ FP8_ARGS = np.dtype(
 """Layout of `TileArgs` with fp8 operands. Kind: CUDA source, `tile_args.cuh`."""
 
 STAGE_COLUMNS, FP8_STAGE_COLUMNS = 64, 128
-"""Columns of a stage in 2 bytes each, and in fp8. Kind: CUDA source, `tile_shape.cuh`."""
+"""Columns of a stage: with 2-byte weights, and with fp8 weights. Kind: CUDA source, `tile_shape.cuh`."""
 CHUNK = 8
-"""Elements of 2 bytes in the unit of the swizzle. Kind: definition, PTX ISA, 128-byte
+"""Number of 2-byte elements in a 16-byte chunk, the unit of the swizzle. Kind: definition, PTX ISA, 128-byte
 swizzle."""
 GATHER_ROWS = 16
 """Rows of B that the producer's threads fetch at once; a stage needs four such rounds. Kind: CUDA source,
@@ -154,8 +164,8 @@ GATHER_ROWS = 16
 
 @lru_cache
 def stage_slab(block_m: int, columns: int = STAGE_COLUMNS) -> Slab:
-    """Return the places of a stage of 128-byte rows: chunk c of 16 bytes in row r is at chunk c xor
-    (r mod 8).
+    """Return the memory layout of the packed weights of a stage, whose rows have 128 bytes. In row r, the
+    16-byte chunk c is stored at position c xor (r mod 8).
 
     This is the 128-byte swizzle of the wgmma descriptors, which avoids bank conflicts.
     """
@@ -166,16 +176,20 @@ def stage_slab(block_m: int, columns: int = STAGE_COLUMNS) -> Slab:
 
 
 COUNTERS_PER_GROUP = 16
-"""Words of a split tile's counters: a line per tile, of which the first word counts; for 2:4 one counter per
-warp and group of rows. Kind: CUDA source, `tile_sums.cuh`, `sparse_sums.cuh`."""
+"""4-byte words reserved for the counters of a split tile. The tile kernel uses only the first; the 2:4 kernel
+has one counter per warp and group of rows. Kind: CUDA source, `tile_sums.cuh`, `sparse_sums.cuh`."""
 
 
 def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages) -> Packed:
-    """Return the records of a plan for a kernel with lists of items and the argument `record`.
+    """Return the device arrays and launch argument of a plan for a kernel that processes lists of items.
+
+    Parameters
+    ----------
+    record : dtype of the argument struct, made by `list_record`
 
     Raises
     ------
-    BadInput : as `work_image`
+    BadInput : in the same cases as `work_image`
     """
     work, is_fp8 = work_image(plan), plan.dtype == "fp8"
     return Packed(
@@ -193,7 +207,9 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
 
 
 def runs_of(stages: TileStages) -> IntArray:
-    """Return (stages, 4): first columns of the runs of `RUN` columns of each stage, -RUN for none."""
+    """Return the first column of each run of `RUN` columns of each stage, (stages, 4) int32; -RUN if there is
+    no run.
+    """
     first = stages.columns[:, ::RUN]
     return np.ascontiguousarray(np.where(first < 0, -RUN, first).astype(np.int32))
 
@@ -201,7 +217,9 @@ def runs_of(stages: TileStages) -> IntArray:
 def _list_args(
     plan: KernelPlan, dtype: np.dtype[np.void], stages: TileStages, work: _WorkImage
 ) -> npt.NDArray[np.void]:
-    """Return the argument of a kernel with lists of items, complete except for addresses and row strides."""
+    """Return the argument struct of a kernel for lists of items, complete except for addresses and row
+    strides.
+    """
     args = np.zeros(1, dtype)
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, stages.null_stage
     work.into(args)

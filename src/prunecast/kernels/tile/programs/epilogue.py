@@ -16,12 +16,15 @@ WARP_BYTES = 32 * LANE_BYTES
 
 
 def copies(size: int) -> int:
-    """Return the number of warp instructions that move `size` bytes."""
+    """Return the number of load, store or copy instructions with which a warp moves `size` bytes, at
+    least 1.
+    """
     return max(-(-size // WARP_BYTES), 1)
 
 
 def fix_up(config: TileConfig) -> Code:
-    """Return the code that hands fp32 partial sums over, or adds those of the other slices in order of part.
+    """Return the instructions of the partial-sum exchange: slices write their fp32 sums, and the owner adds
+    those of the other slices in the order of `part`.
 
     Partial sums have the layout of the registers, so that their loads and stores are coalesced 16-byte
     accesses.
@@ -37,9 +40,9 @@ def fix_up(config: TileConfig) -> Code:
 
 
 def write_c(config: TileConfig) -> Code:
-    """Return the code that converts the sums, transposes them in shared memory and stores C.
+    """Return the instructions that convert the sums, transpose them in shared memory and store C.
 
-    In a wgmma kernel bulk stores read shared memory and write C, and each warp transposes its own rows. In
+    In a wgmma kernel, each warp transposes its own rows and bulk stores copy them from shared memory to C. In
     the other kernels the warps synchronize and store C themselves.
     """
     size = config.shape.block_m * config.shape.block_n * config.output_bytes // config.consumer_warps
@@ -64,15 +67,21 @@ def _sums_per_lane(config: TileConfig) -> int:
 FLAG_BYTES = 4
 """Bytes of the flag that counts the arrived slices of a split tile. Kind: CUDA source, `sparse_sums.cuh`."""
 SPARSE_TALL = 256
-"""Rows of the 2:4 form whose epilogue has two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
+"""Rows of the 2:4 block whose epilogue stores C in two halves. Kind: CUDA source, `sparse_epilogue.cuh`."""
 CHUNK_BYTES = 2048
 """Bytes of C, 16 rows x 64 tokens, that a warp transposes in shared memory at a time. Kind: CUDA source,
 `tile_shape.cuh`."""
 
 
 def end_of_item(config: TileConfig, scattered: bool) -> Code:
-    """Return the end of an item: hand partial sums over; or add those of the other slices, convert and store
-    C.
+    """Return the epilogue of an item of the wgmma tile kernel with gathers.
+
+    A slice that is not the owner of its tile writes its partial sums. Every other item adds the partial sums
+    of the other slices, if there are any, converts the sums and stores C.
+
+    Parameters
+    ----------
+    scattered : most rows of the tiles are not contiguous in C, so that TMA cannot store them
     """
     sums = config.shape.block_m * config.shape.block_n // config.consumer_warps
     # In fp8 two multiplications a sum, and a shuffle for the scale of each of four sums in two rows
@@ -92,12 +101,12 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
 
 
 def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
-    """Return the code that stores C of a warp through its staging buffer, in rounds.
+    """Return the instructions with which a warp stores C through its staging buffer, in rounds.
 
     The kernel refills the buffer in the first steps of the next item, after the previous contents have been
-    stored: with 128 x 256 tiles the third step needs 1,650 cycles instead of 1,050, and the step one pipeline
-    length later 1,550 (clock stamps, 0007). Scattered rows delay every step in which they are stored, by
-    1,400 to 1,800 cycles each.
+    stored. With 128 x 256 tiles, the third step therefore needs 1,650 cycles instead of 1,050, and the step
+    one pipeline length later 1,550 (clock stamps, decision 0007). Scattered rows delay every step in which
+    they are stored, by 1,400 to 1,800 cycles each.
     """
     staged = staging_bytes(config.shape, config.output_bytes) // config.consumer_warps
     rounds = max(size // staged, 1)
@@ -119,13 +128,13 @@ def _read_and_store(size: int) -> Code:
 
 
 def sparse_end_of_item(config: TileConfig) -> Code:
-    """Return the epilogue of the 2:4 kernel, whose stores block the warp; tall tiles store the upper rows
-    first.
+    """Return the epilogue of the 2:4 kernel, whose stores block the warp. Tall tiles store the upper half of
+    their rows first.
 
-    Tall tiles store 32 KB twice while the pipeline refills, at 20 bytes a cycle instead of the 27 of stores
-    without gathers, on one SM and on all, and items are 10 % shorter without gathers (0004): stores and
-    gathers alternate. For the other forms, the load of the next item, which queues after the gathers, models
-    this.
+    Tall tiles (`SPARSE_TALL` rows) store 32 KB twice while the pipeline refills. These stores reach 20 bytes
+    a cycle instead of 27 without gathers, on one SM and on all, and items are 10 % shorter without gathers
+    (decision 0004). Therefore the stores are modelled as alternating with gathers (`Instruction.queued`). For
+    the other forms, the delay is modelled by the load of the next item, which queues after the gathers.
     """
     groups = 2 if config.shape.block_m == SPARSE_TALL else 1
     leave = _sparse_end(config, groups)
@@ -135,7 +144,9 @@ def sparse_end_of_item(config: TileConfig) -> Code:
 
 
 def _sparse_end(config: TileConfig, groups: int) -> Code:
-    """Return the epilogue of a group of rows: partial sums out, or those of the other slices in and C out."""
+    """Return the epilogue of a group of rows. It writes partial sums, or adds those of the other slices and
+    stores C.
+    """
     sums = config.shape.block_m * config.shape.block_n // (groups * config.consumer_warps)
     return (
         Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
@@ -151,7 +162,9 @@ def _sparse_end(config: TileConfig, groups: int) -> Code:
 
 
 def _posted(code: Code) -> Code:
-    """Return the code with its last store asynchronous, because the warp continues with the next item."""
+    """Return the instructions with the last one, a store, made asynchronous, because the warp continues with
+    the next item.
+    """
     return (*code[:-1], code[-1]._replace(posted=True))
 
 

@@ -20,30 +20,32 @@ INDEX_BYTES = 4
 ITEM_BYTES = 16
 """Bytes of an item in a block's list. Kind: CUDA source, `tile_args.cuh`."""
 ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
-"""Bytes of the list of a warp's rows of C, and of the item's split record. Kind: CUDA source,
-`tile_list.cuh`."""
+"""Bytes that a consumer warp loads per item: the list of its rows of C, and the item's split record. Kind:
+CUDA source, `tile_list.cuh`."""
 STAGES_AHEAD, SPARSE_STAGES_AHEAD = 4, 3
-"""Stages by which the producer prefetches indices, enough to hide their latency. Kind: CUDA source,
-`tile_producer.cuh`, of which 2:4 has three."""
+"""Number of stages by which the producer of the tile kernel, and of the 2:4 kernel, prefetches column indices
+to hide their latency. Kind: CUDA source, `tile_producer.cuh`."""
 PORT_BYTES, PORT_FMA_PER_BYTE = 128, 16
-"""Bytes per cycle of the shared-memory port, and FMA in fp16 of the tensor cores in the time of one byte.
-Kind: datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
+"""Bytes per cycle of the shared-memory port, and fp16 FMA of the tensor cores in the time of one of these
+bytes. Kind: datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
 MOST_ROWS_FIRST = 128
-"""Taller tiles have their tokens as the first operand; that form moves missing tokens to the end of the row
-and needs no bounds check per copy. Kind: CUDA source, `tile_producer.cuh`."""
+"""Maximum rows of a tile whose weights are the first operand of wgmma. Taller tiles have tokens as the first
+operand. Their kernel reads the last tokens of a row in place of tokens beyond N, and needs no bounds check
+per copy. Kind: CUDA source, `tile_producer.cuh`."""
 
 
 def gather_programs(
     config: TileConfig, *, multicast: int = 1, item_in_memory: bool = False, scattered: bool = False
 ) -> tuple[WarpProgram, ...]:
-    """Return the programs of producer and consumer.
+    """Return the programs of the producer and the consumer warps.
 
     Parameters
     ----------
-    multicast : blocks of a cluster that each read a share of the weights and multicast it to all
-    item_in_memory : a block loads its item from memory first; the first items of a persistent grid are in the
-        launch arguments
-    scattered : rows of a tile are not contiguous in C, so that the warps store them without TMA
+    multicast : number of blocks of a cluster; each reads an equal share of the weights and multicasts it to
+        all
+    item_in_memory : a block loads its item from global memory first; otherwise the first items of the blocks,
+        a persistent grid, are in the launch arguments
+    scattered : most rows of the tiles are not contiguous in C, so that the warps store them without TMA
     """
     # Consumer warps load the entry of the next item and wait for it, because the fence between a full stage
     # and its multiplication waits for loads. 580 to 650 cycles pass between the last write of C to the
@@ -55,8 +57,8 @@ def gather_programs(
 
 
 def _producer(config: TileConfig, multicast: int) -> WarpProgram:
-    """Return the producer, which loads weights in whole stages and prefetches indices to hide
-    their latency.
+    """Return the program of the producer warps, which load weights in whole stages and prefetch column
+    indices to hide their latency.
     """
     row_bytes = config.shape.block_n * config.element_bytes
     copy_a = Instruction(
@@ -119,7 +121,9 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
 
 
 def start_cycles(config: TileConfig, costs: Costs) -> float:
-    """Return the cycles of a block's producer warp before it requests its first indices."""
+    """Return the cycles from the start of a block until its producer warp requests its first column
+    indices.
+    """
     return total(_set_up(config), costs) + costs["next_item_wait"]
 
 
@@ -128,21 +132,26 @@ def _set_up(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def first_fill_cycles(config: TileConfig, costs: Costs) -> float:
-    """Return the cycles of a producer warp per 16 columns of a tile with all its tokens, copies included,
-    while it fills the pipeline stages for the first time; `refill_wait_per_k16` is added afterwards.
+    """Return the cycles of a producer warp per 16 columns while it fills the pipeline stages for the first
+    time, copies included.
+
+    The token range must be whole (`edge_cycles` are added otherwise). Once the stages have been filled, each
+    16 columns need `refill_wait_per_k16` more.
     """
     return _copy_issues(config) + total(_pace(config), costs)
 
 
 def _copy_issues(config: TileConfig) -> int:
-    """Return the number of copy instructions per 16 columns: addresses, an offset for each copy,
-    and copies.
+    """Return the number of instructions of a producer warp per 16 columns to copy B: addresses, an offset for
+    each copy, and the copies.
     """
     return 4 + 2 * copies(16 * config.shape.block_n * config.element_bytes // PRODUCER_WARPS)
 
 
 def _pace(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the cycles of a producer warp per 16 columns in addition to copy issue, at any memory speed."""
+    """Return the cycles of a producer warp per 16 columns in addition to copy issue, which do not depend on
+    memory speed.
+    """
     rows, tokens = config.shape.block_m / 64, config.shape.block_n / 64
     if config.is_sparse:
         return (Charge("sparse_wait_per_k16"), Charge("sparse_wait_per_k16_and_64_tokens", tokens))
@@ -154,7 +163,9 @@ def _pace(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def _waits(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the charges of `_pace`, with the part in which the warp issues instructions charged as issue."""
+    """Return the charges of `_pace`. The cycles in which the warp issues instructions are charged as issue
+    slots.
+    """
     issued = "producer_instructions_per_k16"
     return (*_pace(config), Charge(issued, -1.0), Charge(issued, field="issue"))
 
@@ -167,11 +178,11 @@ def _edge(config: TileConfig) -> Code:
 
 
 def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the extra cycles of a producer warp per 16 columns of a tile with missing tokens.
+    """Return the extra cycles per 16 columns of a producer warp whose token range extends beyond N.
 
-    They are relative to those of a tile with all its tokens. The loop over blocks of 64 tokens checks for
-    each copy if its tokens exist. The copies of an iteration hold the registers of their addresses until
-    the shared-memory pipe accepts them, so the next iteration waits for other traffic through the port.
+    They are relative to the cycles with a whole token range. The loop over blocks of 64 tokens checks for
+    each copy if its tokens exist. The copies of an iteration hold the registers of their addresses until the
+    shared-memory pipe accepts them, so the next iteration waits for other traffic through the port.
     """
     operands = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     of_operands = "sparse_edge_operand_share" if config.is_sparse else "edge_port_share"
@@ -186,7 +197,9 @@ def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def edge_cycles(config: TileConfig, costs: Costs) -> int:
-    """Return the extra cycles of a producer warp per 16 columns of a tile with missing tokens."""
+    """Return the extra cycles per 16 columns of a producer warp whose token range extends beyond N, where
+    copies need bounds checks.
+    """
     if _tokens_first(config):
         return 0
     return max(round(total(_edge_pace(config), costs) - _copy_issues(config)), 0)
@@ -197,14 +210,16 @@ def _tokens_first(config: TileConfig) -> bool:
 
 
 class _CopyOverhead(NamedTuple):
-    """Port time of a warp's copies of 16 columns in addition to their bytes, expressed in bytes."""
+    """Time that a warp's copies of 16 columns occupy the shared-memory port in addition to their bytes,
+    expressed in bytes.
+    """
 
     bytes: int
     charges: tuple[Charge, ...]
 
 
 def _copy_overhead(config: TileConfig) -> _CopyOverhead:
-    """Return the tensor-core stalls that copies cause if products saturate the shared-memory port.
+    """Return the tensor-core stalls that copies cause if operands and copies saturate the shared-memory port.
 
     In other configs these stalls are hidden by waits for the port or for the producer.
     """
@@ -225,16 +240,16 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
 
 
 def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
-    """Return the port time of a warp's copies of 16 columns in addition to their bytes, expressed
-    in bytes.
+    """Return the time that a warp's copies of 16 columns occupy the shared-memory port in addition to their
+    bytes, expressed in bytes.
     """
     overhead = _copy_overhead(config)
     return round(overhead.bytes + total(overhead.charges, costs))
 
 
 def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
-    """Return the consumer, which keeps one step in the tensor pipe and releases the stage of the
-    step before.
+    """Return the program of the consumer warps. They keep the multiplication of one k-step in flight and
+    release the stage of the step before it.
     """
     leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)
     operands = config.operand_bytes_per_warp_per_k16

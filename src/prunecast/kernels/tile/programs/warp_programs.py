@@ -14,9 +14,9 @@ from prunecast.kernels.tile.programs.gather import gather_programs
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 B_ACCESSES = ("gather", "dense_tile")
-"""Rows of B by index, or contiguous slabs of B; as `KernelPlan.b_access`."""
+"""How B is read: rows by index, or contiguous slabs. The values of `KernelPlan.b_access`."""
 PRODUCER_WARPS = 4
-"""Warps of the producer warpgroup, of which one thread issues the copies. Kind: choice, as in CUTLASS's
+"""Warps of the producer warpgroup, one thread of which issues the copies. Kind: choice, as in CUTLASS's
 warp-specialised kernels."""
 
 
@@ -29,15 +29,20 @@ def warp_programs(
     item_in_memory: bool = False,
     scattered: bool = False,
 ) -> tuple[WarpProgram, ...]:
-    """Return the warp programs of a block of `config`; their warps add up to the block's threads.
+    """Return the warp programs of a block of `config`. The warps of all programs add up to the block's
+    threads.
 
     Parameters
     ----------
     b_access : one of `B_ACCESSES`
-    multicast : blocks of a cluster that share data by multicast: boxes of tokens or, in a kernel that
-        gathers, the weights; only for wgmma kernels
-    item_in_memory : blocks of a wgmma kernel that gathers load their item from memory first
-    scattered : rows of the tiles are not contiguous in C
+    multicast : number of blocks of a cluster that share boxes of B (`dense_tile`) or weights (`gather`) by
+        multicast; only wgmma kernels have more than one
+    item_in_memory : blocks of a wgmma kernel that gathers load their item from global memory first
+    scattered : most rows of the tiles are not contiguous in C
+
+    Raises
+    ------
+    BadInput : unknown `b_access`, or multicast without wgmma
     """
     if b_access not in B_ACCESSES:
         raise BadInput(f"B access must be one of {', '.join(B_ACCESSES)}, got {b_access!r}")
@@ -56,7 +61,9 @@ def warp_programs(
 
 
 def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
-    """Return the producer for dense tiles of B: one thread issues TMA loads; the other warps are idle."""
+    """Return the program of the producer warps for dense tiles of B: one thread issues TMA loads, the other
+    warps are idle.
+    """
     row_bytes = config.shape.block_n // config.pair * config.element_bytes
     return WarpProgram(
         role="producer",
@@ -73,8 +80,8 @@ def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
 
 
 def _consumer(config: TileConfig) -> WarpProgram:
-    """Return the consumer, which keeps one step in the tensor pipe and releases the stage of the
-    step before.
+    """Return the program of the consumer warps. They keep the multiplication of one k-step in flight and
+    release the stage of the step before it.
     """
     multiply = Instruction(
         Op.MMA,
@@ -107,15 +114,15 @@ def _consumer(config: TileConfig) -> WarpProgram:
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
 MANY_SUMS = 64
-"""Accumulators per lane from which on the fp32 kernel reads one column at a time. Kind: CUDA source,
-`ffma_shape.cuh`."""
+"""Number of accumulators per lane from which on the fp32 kernel reads the operands of one column at a time.
+Kind: CUDA source, `ffma_shape.cuh`."""
 PART_WAITS = {64 * 64: "wide_part_wait", 32 * 32: "narrow_part_wait"}
-"""Rows x tokens of parts with registers for two sets of fragments -> cost entry of a warp's wait for its
-reads. Kind: CUDA source, `mma_multiply.cuh`."""
+"""Rows x tokens of a warp's part of C -> cost entry of the wait for operand reads, if registers hold two sets
+of fragments. Kind: CUDA source, `mma_multiply.cuh`."""
 
 
 def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
-    """Return the programs with cp.async copies `stages` - 1 steps ahead."""
+    """Return the program whose cp.async copies are issued `stages` - 1 steps ahead."""
     stages = config.resources.stages
     walk = Instruction(Op.ISSUE, issue=0, charges=walk_of_step(config))
     step = (
@@ -130,9 +137,10 @@ def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
 
 
 def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the charges of a gathering kernel's step in addition to copies, reads and products.
+    """Return the charges of a k-step for step records, column indices and addresses in a kernel that gathers
+    B, in addition to copies, reads and products.
 
-    The last step of an item costs the same, however short it is.
+    The last step of an item costs the same, even if it has fewer columns.
     """
     k16 = config.shape.block_k // 16
     made = copies(_weights_per_warp(config) * k16) + _row_copies(config) * k16
@@ -146,10 +154,11 @@ def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def _register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
-    """Return the programs with copies through registers: load before a step's products, store after them.
+    """Return the program whose copies go through registers: loads before the products of a step, stores to
+    shared memory after them.
 
-    Rows of B are loaded first. If they queued after all blocks' weights, the blocks, which share rows of B,
-    would run in lockstep.
+    Rows of B are loaded before weights. If they queued after the weights of all blocks, the blocks, which
+    share rows of B, would run in lockstep.
     """
     step = (
         Instruction(Op.SYNC),
@@ -183,7 +192,7 @@ def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> War
 
 
 def _first_indices(config: TileConfig, b_access: str) -> Code:
-    """Return the loads of the indices of all steps that are copied before the first prefetched indices
+    """Return the loads of column indices for all steps that are copied before the first prefetched indices
     arrive.
     """
     if b_access != "gather":
@@ -193,7 +202,7 @@ def _first_indices(config: TileConfig, b_access: str) -> Code:
 
 
 def _next_indices(config: TileConfig, b_access: str, *, ahead: int) -> Code:
-    """Return the prefetch of later indices, early enough to hide its latency."""
+    """Return the prefetch of the column indices `ahead` steps later, early enough to hide its latency."""
     if b_access != "gather":
         return ()
     return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // config.consumer_warps, per_k16=True, ahead=ahead),)
@@ -229,10 +238,10 @@ def _store(config: TileConfig, *, ahead: int) -> Instruction:
 
 
 def _multiply(config: TileConfig) -> Code:
-    """Return the reads of fragments and their multiplication.
+    """Return the reads of operand fragments and their multiplication.
 
     mma.sync does not block the warp: the next fragments are read into a second set of registers while the
-    tensor pipe multiplies these. Therefore the instruction is MMA and not MMA_SYNC.
+    tensor pipe multiplies the current ones. Therefore the instruction is MMA and not MMA_SYNC.
     """
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
@@ -249,7 +258,7 @@ def _multiply(config: TileConfig) -> Code:
 
 
 def _column_reads(config: TileConfig) -> Code:
-    """Return the reads of a column's operands, for which a warp waits before it multiplies them.
+    """Return the reads of the operands of each column, for which a warp waits before it multiplies them.
 
     Lanes with many accumulators have no registers to prefetch the next column.
     """

@@ -20,23 +20,27 @@ LANES_M, LANES_N = 4, 8
 """Number of lanes of a warp along the rows and along the tokens of its part. Kind: CUDA source,
 `ffma_shape.cuh`."""
 _THREADS, _LANE_TOKENS, _STEP = 256, 4, 16
-"""Threads of a block, tokens that a lane copies at once, columns of a stage. Kind: CUDA source,
+"""Threads of a block, tokens that a lane copies at once, and columns of a stage. Kind: CUDA source,
 `ffma_shape.cuh`."""
 
 
 def core_slab(block_m: int) -> Slab:
-    """Return the places of a stage, column by column: (16, block_m)."""
+    """Return the memory layout of the packed weights of a stage: column by column, shape (16, block_m)."""
     return Slab(np.arange(block_m * _STEP).reshape(block_m, _STEP).T.ravel(), (_STEP, block_m))
 
 
 class FfmaOperator(MmaOperator):
-    """A plan of the fp32 tile kernel on one device; B must be finite at every column that a tile keeps."""
+    """Compiled plan of the fp32 tile kernel on one device. B must be finite at every column that a tile
+    keeps.
+    """
 
     name = "the fp32 tile kernel"
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         shape, resources = plan.shape, plan.resources
         if plan.tensor != "none" or plan.inner is not None or plan.dtype != "fp32":
             raise BadInput(f"{plan.kernel}: the fp32 tile kernel runs tiles on CUDA cores, got {plan.dtype}")
@@ -60,12 +64,14 @@ class FfmaOperator(MmaOperator):
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return what a launch reads in addition to weights, bias and B. BadInput : as `mma_packed`."""
+        """Return the device arrays and launch argument of a plan, without weights, bias and B. Raise BadInput
+        in the same cases as `mma_packed`.
+        """
         return mma_packed(plan, cls.stages(plan), _THREADS * _LANE_TOKENS // plan.shape.block_n)
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return all compute capabilities with CUDA cores; NVRTC 13 compiles from 7.5 on, older ones from 7.0
-        on.
+        """Return the range of compute capabilities, times ten, on which the plan runs: 7.0 and up. NVRTC 13
+        compiles for 7.5 and up, older versions also for 7.0.
         """
         return range(70, 1000)

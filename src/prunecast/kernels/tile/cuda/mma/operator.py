@@ -19,11 +19,14 @@ _REGISTERS_PER_SM = 65536
 """Registers of an SM on every architecture from 7.5 on. Kind: datasheet, CUDA C++ Programming Guide,
 technical specifications."""
 _MOST_REGISTERS = 255
-"""Most registers of a thread. Kind: datasheet, CUDA C++ Programming Guide, technical specifications."""
+"""Maximum number of registers of a thread. Kind: datasheet, CUDA C++ Programming Guide, technical
+specifications."""
 
 
 def has_async_copies(plan: KernelPlan) -> bool:
-    """Return True if the plan is for the form with cp.async (compute capability 8.0)."""
+    """Return True if the plan is for the form of the kernel with cp.async, which needs compute capability
+    8.0.
+    """
     return bool(compiled_config(plan).tensor_path == "mma")
 
 
@@ -44,9 +47,9 @@ def _check_mma(plan: KernelPlan) -> None:
 
 
 class MmaOperator(Operator):
-    """A plan of the mma tile kernel on one device.
+    """Compiled plan of the mma tile kernel on one device.
 
-    B must be finite at every column that its tile keeps: the padding of tiles and of 2:4 groups multiplies it
+    B must be finite at every column that a tile keeps: the padding of tiles and of 2:4 groups multiplies it
     by zero.
     """
 
@@ -54,7 +57,9 @@ class MmaOperator(Operator):
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         _check_mma(plan)
         config, shape, resources = compiled_config(plan), plan.shape, plan.resources
         is_async = has_async_copies(plan)
@@ -83,7 +88,9 @@ class MmaOperator(Operator):
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return what a launch reads in addition to weights, bias and B. BadInput : as `mma_packed`."""
+        """Return the device arrays and launch argument of a plan, without weights, bias and B. Raise BadInput
+        in the same cases as `mma_packed`.
+        """
         return mma_packed(plan, cls.stages(plan), rows_at_once(plan.shape.block_n))
 
     def __init__(self, plan: KernelPlan, packed: Packed, **options: Any) -> None:
@@ -96,5 +103,7 @@ class MmaOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return the range of compute capabilities, times ten: with cp.async, or with mma.sync m16n8k8."""
+        """Return the range of compute capabilities, times ten, on which the plan runs: 8.0 and up with
+        cp.async, else 7.5 and up (mma.sync m16n8k8).
+        """
         return range(80 if has_async_copies(plan) else 75, 1000)

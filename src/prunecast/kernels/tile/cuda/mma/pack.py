@@ -1,8 +1,10 @@
-"""Places of the packed weights of the mma tile kernel; for 2:4 fragments of kept values, then metadata.
+"""Memory layout of the packed weights of the mma tile kernel. For 2:4, the fragments of kept values precede
+the metadata.
 
-Layout of the metadata of mma.sp.m16n8k32: PTX ISA, sparse matrix storage and matrix fragments of sparse mma.
-Lane 4 g + j of a warp holds the positions in 16 columns of rows g (lower half of the word) and g + 8.
-Selector 0 reads the 32 columns of an instruction from the lanes with j 0 and 1, selector 1 from 2 and 3.
+The PTX ISA defines the metadata of mma.sp.m16n8k32 (sparse matrix storage and matrix fragments of sparse
+mma). Lane 4 g + j of a warp holds one word with the positions of kept values in 16 columns: row g in the
+lower half, row g + 8 in the upper half. Selector 0 reads the 32 columns of an instruction from the lanes with
+j = 0 and 1, selector 1 from those with j = 2 and 3.
 """
 
 from functools import lru_cache
@@ -15,8 +17,8 @@ from prunecast.kernels.device.packing import Slab
 _DEPTH = 16
 """Weights of a row in one instruction. Kind: definition, PTX ISA, mma m16n8k16."""
 _LINE_ELEMENTS = 64
-"""Elements of a line of 128 bytes; the weights of a stage are a multiple of it. Kind: CUDA source,
-`mma_shape.cuh`."""
+"""Two-byte elements of a line of 128 bytes. The weights of a stage are padded to a multiple of it. Kind: CUDA
+source, `mma_shape.cuh`."""
 _THREADS = 256
 """Threads of a block. Kind: CUDA source, `mma_shape.cuh`."""
 _LANE_TOKENS = 8
@@ -30,19 +32,25 @@ def rows_at_once(block_n: int) -> int:
 
 @lru_cache
 def fragment_slab(block_m: int, step: int) -> Slab:
-    """Return the places of a stage of `step` columns: (step / 16, block_m / 16, 32, 8).
+    """Return the memory layout of the weights of a stage of `step` columns, shape (step / 16, block_m / 16,
+    32 lanes, 8).
 
-    Lane 4 g + q holds eight values of 16 rows x 16 columns: 2 q and 2 q + 1 of row g, then of row g + 8, then
-    columns 2 q + 8 and 2 q + 9 of both.
+    Lane 4 g + q holds eight values of 16 rows x 16 columns: columns 2 q and 2 q + 1 of row g, the same of row
+    g + 8, then columns 2 q + 8 and 2 q + 9 of both rows.
     """
     return Slab(_fragments(block_m, step), (step // _DEPTH, block_m // 16, 32, 8))
 
 
 @lru_cache
 def sparse_fragment_slab(block_m: int, step: int) -> Slab:
-    """Return the places of a stage of `step` columns before 2:4: fragments of the kept values, then metadata.
+    """Return the memory layout of the 2:4 weights of a stage: fragments of the kept values, then metadata.
 
-    Word j of row g is that of columns 16 j to 16 j + 15, of row g + 8 in its upper half.
+    Metadata word j of row g holds the positions of kept values in columns 16 j to 16 j + 15: those of row g
+    in its lower half, those of row g + 8 in its upper half.
+
+    Parameters
+    ----------
+    step : columns of the stage before 2:4 compression
     """
     # fragment 0, half of its rows 1, row 2, 16 columns 3, four of them 4
     fours = np.arange(block_m * step // 4).reshape(block_m // 16, 2, 8, step // _DEPTH, 4)

@@ -24,11 +24,12 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 MOST_BLOCKS_IN_ARGS = 900
 """Maximum number of blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
 WARPS = 8
-"""Warps of a block; each has a counter for every split tile. Kind: CUDA source, `mma_shape.cuh`."""
+"""Warps of a block. Each warp has a counter for every split tile. Kind: CUDA source, `mma_shape.cuh`."""
 _LANE_BYTES = 16
 """Bytes that a lane stores at once. Kind: CUDA source, `mma_end.cuh`."""
 FIRST_STEP, LAST_STEP, PART, OWNER, PLACE_SHIFT = 1, 2, 4, 8, 4
-"""Bits of the enum `What`. Kind: CUDA source, `mma_args.cuh`."""
+"""Bits of the flags of a step record; from bit `PLACE_SHIFT` on they contain an index into `splits`. Enum
+`What`. Kind: CUDA source, `mma_args.cuh`."""
 
 _POINTERS = ("weights", "columns", "steps", "splits", "start", "rows", "bias", "partials", "counters")
 MMA_ARGS = np.dtype(
@@ -43,12 +44,16 @@ source, `mma_args.cuh`."""
 
 
 class _MmaRecords(NamedTuple):
-    """Records of every block: those of the plan, then blocks for rows in no tile, which multiply zeros."""
+    """Records of all blocks. The blocks of the plan come first, then blocks for rows in no tile, which
+    multiply zeros.
+    """
 
     steps: IntArray
-    """(k-steps, 4): stage, first token, row list, flags that say what to do with the item."""
+    """(k-steps, 4): stage, first token, index into `rows`, and flags (`FIRST_STEP` to `OWNER`) with an index
+    into `splits`."""
     splits: IntArray
-    """(split items, 4): workspace slot, number of slices to wait for, reduction group; at least one entry."""
+    """(split items, 4): workspace slot, number of slices to wait for, reduction group, 0; at least one
+    entry."""
     start: IntArray
     """(blocks + 1,): first step of each block."""
     rows: IntArray
@@ -83,7 +88,8 @@ class _Walked(NamedTuple):
     token: IntArray
     rows: IntArray
     action: IntArray
-    """Flag and place of a k-slice in the last word of its steps, see `mma_args.cuh`; 0 for whole items."""
+    """Flag (`PART` or `OWNER`) and index into `splits` of a k-slice, as in the last word of its step records;
+    0 for whole items."""
 
 
 def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
@@ -91,8 +97,8 @@ def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
 
     Raises
     ------
-    BadInput : the plan splits inside k-steps, leaves tokens of a block out,
-        or lets a part other than the first own a split tile
+    BadInput : the plan splits inside k-steps, leaves tokens of a block out, or has a split tile whose owner
+        is not slice 0
     """
     items, block_n = item_columns(plan, plan.shape.block_k, "the mma tile kernel"), plan.shape.block_n
     lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
@@ -138,7 +144,17 @@ def _splits(items: ItemColumns) -> IntArray:
 
 
 def mma_packed(plan: KernelPlan, stages: TileStages, rows_at_once: int) -> Packed:
-    """Return the records of a plan. Raises BadInput as `_mma_records`."""
+    """Return the device arrays and launch argument of a plan, without weights, bias and B.
+
+    Parameters
+    ----------
+    rows_at_once : number of rows of B that the threads of a block fetch at once
+
+    Raises
+    ------
+    BadInput : the plan splits inside k-steps, leaves tokens of a block out, or has a split tile whose owner
+        is not slice 0
+    """
     records = _mma_records(plan, stages)
     return Packed(
         arrays={
