@@ -1,8 +1,8 @@
-"""Configs of the kernel for few tokens, and the resources of a block of each on an SM.
+"""Configs of the kernel for few tokens, and the resources that a block of each config occupies on an SM.
 
-The warps of a block share the kept columns of a tile in groups of 16 (a k16). Each warp prefetches into its
-own pipeline stages and reads only its own copies. Sizes are those of `kernels/small_n/cuda/small_shape.cuh`,
-which checks them.
+The kept columns of a tile are processed in groups of 16 (a k16), which are distributed over the warps of a
+block. Each warp prefetches into its own pipeline stages and reads only its own copies. The sizes in shared
+memory are those of `kernels/small_n/cuda/small_shape.cuh`, which checks them.
 """
 
 import math
@@ -19,36 +19,36 @@ WIDTHS = (8, 16, 32, 64)
 MOST_TOKENS = WIDTHS[-1]
 """Maximum number of tokens of a block; more are split into ranges. Kind: choice, the last of `WIDTHS`."""
 RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
-"""Warps of a block -> numbers of k16s of each warp that may be in flight; 3 and 5 were slower wherever they
-were timed. Kind: choice, what the compile tests build without spills."""
+"""Warps of a block -> depths, the numbers of k16s of a warp that may be in flight. Depths of 3 and 5 were
+slower wherever they were timed. Kind: choice, what the compile tests build without spills."""
 WARPS = 8
 """Default number of warps of a block. Kind: choice, the middle of `RINGS`."""
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
-"""Accumulators of a thread -> registers that the compiler may use, in any config and on any architecture.
-Kind: CUDA source, `small_shape.cuh`."""
+"""Accumulators per thread -> maximum registers per thread, in any config and on any architecture. Kind: CUDA
+source, `small_shape.cuh`."""
 _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
-"""Accumulators of a thread -> registers if rows of B are not word-aligned: every word has its own address.
-Kind: CUDA source, `small_shape.cuh`."""
+"""`_REGISTERS` if rows of B are not aligned to 4-byte words, so that every word needs its own address. Kind:
+CUDA source, `small_shape.cuh`."""
 
 
 _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
-"""Rows and tokens of a block -> depths at which all columns but the first k16's are loaded at once. Kind:
-as-compiled, sm_90a, order of loads."""
+"""Rows and tokens of a block -> depths at which the column indices of all k16s but the first are loaded
+together. Kind: as-compiled, sm_90a, order of loads."""
 _BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
-"""Rows and tokens of a block -> depths at which the first k16's columns, too, are loaded after the wait.
-Kind: as-compiled, sm_90a."""
+"""Rows and tokens of a block -> depths at which the column indices of the first k16, too, are loaded after
+the wait for the preceding launch. Kind: as-compiled, sm_90a."""
 
 
 class ColumnLoads(NamedTuple):
-    """Order of the loads of the first k16s' column indices, which select the rows of B that a
-    block copies.
+    """Order in which a warp loads the column indices of its first k16s, which select the rows of B to
+    copy.
     """
 
     before: int
     """Number of k16s whose indices are loaded before the wait for the preceding launch."""
     at_once: bool
-    """True if the other indices are loaded together after the wait; else each is loaded after the rows of the
-    k16 before it, and waited for."""
+    """True if the remaining indices are loaded together after that wait. Otherwise the indices of each k16
+    are loaded after the rows of B of the k16 before it have been requested, and the warp waits for them."""
 
 
 class SmallConfig(NamedTuple):
@@ -66,21 +66,25 @@ class SmallConfig(NamedTuple):
 
     @property
     def shape(self) -> BlockShape:
-        """Block shape of a step, in which every warp processes one k16."""
+        """Block shape. In each k-step every warp processes one k16."""
         return BlockShape(self.block_m, self.block_n, 16 * self.warps)
 
     @property
     def tokens(self) -> int:
-        """Number of neighbouring tokens of a lane."""
+        """Number of neighbouring tokens that a lane copies and multiplies."""
         return self.block_n // 8
 
     def registers(self, n: int) -> int:
-        """Return the registers per thread that the launch bound allows, for `n` tokens in all."""
+        """Return the registers per thread that the launch bound allows, if a product has `n` tokens in
+        all.
+        """
         known = _REGISTERS_BY_WORDS if row_unit(n) == 2 and self.tokens > 1 else _REGISTERS
         return known[max(self.block_m * self.block_n // 32, 16)]
 
     def resources(self, n: int) -> BlockResources:
-        """Return the resources of a block; unaligned rows of B need slightly more shared memory."""
+        """Return the resources of a block, if a product has `n` tokens in all. Unaligned rows of B need
+        slightly more shared memory.
+        """
         weights = self.block_m * 32
         slot = weights + 4 * self.row_slot_bytes(n) + (128 if self.by_words(n) else 0)
         ring = self.depth * slot + 2 * self.depth * 32
@@ -88,31 +92,31 @@ class SmallConfig(NamedTuple):
         return BlockResources(32 * self.warps, self.registers(n), self.warps * max(ring, sums), self.depth)
 
     def by_words(self, n: int) -> bool:
-        """Return True if rows of B are copied as 4-byte words, because they are not word-aligned or are
-        short.
+        """Return True if rows of B are copied as 4-byte words, because they are not aligned to words or
+        because a lane has only one token of a row.
         """
         return row_unit(n) == 2 or self.tokens == 1
 
     def copies_per_row(self, n: int) -> int:
-        """Return the number of asynchronous copies that each lane issues for one row of B."""
+        """Return the number of asynchronous copies (cp.async) that a lane issues for one row of B."""
         if self.by_words(n):
             return self.tokens // 2 + 1
         return 2 * self.tokens // min(row_unit(n), 2 * self.tokens)
 
     def k16_instructions(self, n: int) -> int:
-        """Return the instructions of a warp for a k16, counted in the loops compiled for sm_90a, within a
-        tenth.
+        """Return the instructions of a warp per k16, counted in the loops compiled for sm_90a and correct
+        within a tenth.
         """
         fragments = self.block_m // 16
         return 25 + fragments * (2 + self.tokens) + 2 * self.tokens + self.copy_instructions(n)
 
     def copy_instructions(self, n: int) -> int:
-        """Return the instructions of a k16 that copy a later one; the others multiply."""
+        """Return how many of the `k16_instructions` copy a later k16; the others multiply."""
         return 78 + self.copies_per_row(n) * (115 if self.by_words(n) else 12)
 
     def column_loads(self, n: int) -> ColumnLoads:
-        """Return the order of the index loads that `start` requests at its beginning, as
-        compiled for sm_90a.
+        """Return the order in which `start` (`small_ring.cuh`) loads column indices, as compiled for
+        sm_90a.
         """
         if self.by_words(n):
             return ColumnLoads(self.depth if self.depth <= 4 else 0, at_once=True)
@@ -123,13 +127,15 @@ class SmallConfig(NamedTuple):
         return ColumnLoads(0 if self.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
     def row_slot_bytes(self, n: int) -> int:
-        """Return the bytes of shared memory of one row of B for the 32 lanes."""
+        """Return the bytes of shared memory for one row of B of each of the 32 lanes. A k16 needs four times
+        as many.
+        """
         piece = 4 if self.by_words(n) else min(row_unit(n), 2 * self.tokens)
         return 32 * piece * self.copies_per_row(n)
 
 
 def _block_width(n: int) -> int:
-    """Return the tokens of a block for `n` tokens in all."""
+    """Return the tokens of a block for a product with `n` tokens in all."""
     return next((width for width in WIDTHS if width >= n), MOST_TOKENS)
 
 
@@ -139,7 +145,7 @@ def row_unit(n: int) -> int:
 
 
 def small_configs(n: int) -> Iterator[SmallConfig]:
-    """Yield every config for `n` tokens that compiles to its registers without spills."""
+    """Yield every config for `n` tokens that the compiler builds within its register limit without spills."""
     width = _block_width(n)
     for height in HEIGHTS:
         tight = width == MOST_TOKENS and (row_unit(n) < 16 or height == min(HEIGHTS))

@@ -1,9 +1,10 @@
-"""`small-n`: tiles times few tokens, bound by reading the weights; planner and record.
+"""`small-n`: planner and record of the kernel for tiles and few tokens, whose time is bound by reading the
+weights.
 
 A block has up to 64 rows of a tile and all its kept columns. There is no split-K, and no block waits for
-another. Blocks are small so that all of them are resident at once. With overlapping launches (PDL), some SMs
-get as many blocks as fit, so that the config determines the time of the slowest SM. Every block reads its
-rows of B once.
+another. Blocks are small so that all of them are resident at once. With overlapping launches (programmatic
+dependent launch, PDL), some SMs get as many blocks as fit, so that the config determines the time of the
+slowest SM. Every block reads its rows of B once.
 
 A plan contains the maximum number of registers that a config may use on any architecture. The tables here
 contain the registers as compiled for sm_90a (CUDA 13), rounded up to the allocation unit of eight.
@@ -34,7 +35,8 @@ from prunecast.plan.tile_rows import cut_rows, kept_per_piece
 from prunecast.plan.work_items import raster, whole_items
 
 HOPPER = 90
-"""Compute capability that the code was compiled for. Kind: definition, sm_90a."""
+"""Compute capability, times ten, for which the tables contain the compiled registers. Kind: definition,
+sm_90a."""
 _IN_PIECES = {
     (16, 8): 56,
     (16, 16): 64,
@@ -49,8 +51,8 @@ _IN_PIECES = {
     (64, 32): 120,
     (64, 64): 192,
 }
-"""Rows and tokens of a block -> registers per thread, if rows of B are copied in pieces, or as one word.
-Kind: as-compiled, sm_90a, CUDA 13."""
+"""Rows and tokens of a block -> registers per thread, if a lane copies its part of a row of B in aligned
+pieces or as one word. Kind: as-compiled, sm_90a, CUDA 13."""
 _BY_WORDS = {
     (16, 16): 64,
     (16, 32): 80,
@@ -62,13 +64,14 @@ _BY_WORDS = {
     (64, 32): 120,
     (64, 64): 200,
 }
-"""Rows and tokens of a block -> registers per thread, if rows of B are copied as several words: 16 x 16 with
-64 has two blocks of 16 warps to an SM, with 80 one. Kind: as-compiled, sm_90a, CUDA 13."""
+"""Rows and tokens of a block -> registers per thread, if a lane copies its part of a row of B as several
+words. With 64 registers, two blocks of 16 x 16 and 16 warps fit on an SM; with 80, one. Kind: as-compiled,
+sm_90a, CUDA 13."""
 _SHORT_RINGS = {(4, 4): 48, (4, 8): 48, (6, 8): 56}
-"""Depth and warps -> registers of 16 x 16 in pieces, if they are fewer. Kind: as-compiled, sm_90a,
-CUDA 13."""
+"""Depth and warps -> registers per thread of 16 x 16 blocks that need fewer than `_IN_PIECES`. Kind:
+as-compiled, sm_90a, CUDA 13."""
 MOST_N = WIDTHS[-1]
-"""Maximum number of tokens that the planner accepts; other kernels run more. Kind: choice, the last of
+"""Maximum number of tokens for which there are configs; other kernels run more. Kind: choice, the last of
 `WIDTHS`."""
 
 
@@ -79,8 +82,9 @@ def _plan_small_n(
 
     Parameters
     ----------
-    config : one of `_small_n_configs` or any other; tokens beyond those of its block are further ranges
-    loads : tokens of each expert, for tiles of experts that are below each other; `n` is ignored then
+    config : any config; if `n` exceeds the tokens of its block, there are several token ranges
+    loads : number of tokens of each expert, if `tiles` is the map of several experts' matrices stacked along
+        M; `n` is then ignored
 
     Raises
     ------
@@ -116,7 +120,7 @@ def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
     Raises
     ------
-    BadInput : n above 64; else as `_plan_small_n`
+    BadInput : n above 64; and in the same cases as `_plan_small_n`
     """
     _check(n, dtype, gpu)
     if n > MOST_N:
@@ -125,10 +129,10 @@ def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
 
 def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
-    """Return the times of items.
+    """Return the estimated times of the items of a config.
 
-    They include the instructions of all warps on the SM's schedulers, the DRAM latency once per round of the
-    warps, and the exchange of all warps' sums through shared memory.
+    They include the instructions of all warps on the SM's schedulers, the DRAM latency each time that every
+    warp starts another k16, and the exchange of all warps' sums through shared memory.
     """
     k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
     sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm
@@ -147,7 +151,7 @@ def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu:
 
 
 def _small_n_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Return the launch traits: registers as compiled, and programs whose prologues prefetch weights under
+    """Return the launch traits: registers as compiled, and the programs of blocks that prefetch weights under
     PDL.
     """
     config = plan.config
@@ -181,7 +185,7 @@ SMALL_N = Kernel(
 
 
 def _compiled_registers(config: SmallConfig, n: int) -> int:
-    """Return the registers per thread as compiled, for `n` tokens in all."""
+    """Return the registers per thread as compiled for sm_90a, for `n` tokens in all."""
     tile = (config.block_m, config.block_n)
     if config.by_words(n) and config.tokens > 1:
         return _BY_WORDS[tile]
@@ -190,7 +194,9 @@ def _compiled_registers(config: SmallConfig, n: int) -> int:
 
 
 def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
-    """Return the resources of a block as compiled for sm_90; the maximum on other architectures."""
+    """Return the resources of a block with the registers as compiled on sm_90; on other architectures with
+    the maximum.
+    """
     most = config.resources(n)
     if gpu.compute_capability != HOPPER:
         return most

@@ -1,12 +1,14 @@
 """Warp program of the kernel for few tokens: every warp copies and multiplies without waiting for other
 warps.
 
-A step is one k16 for each warp. Copies run `depth` k16s ahead. They arrive in shared memory, but a warp waits
-only for its own copies. Therefore they are modelled as loads, and a step waits for its own loads.
+In a step, each warp processes one k16 (16 kept columns). Copies are issued `depth` k16s ahead. They arrive in
+shared memory, but a warp waits only for its own copies. Therefore they are modelled as loads, and a step
+waits for its own loads.
 
 With overlapping launches, the first weights and column indices are loaded before the preceding launch ends;
-only rows of B remain to be requested and waited for. They queue after the first weights of the next launch:
-its blocks request these after the preceding launch has ended, while this launch still runs.
+only rows of B remain to be requested and waited for. Rows of B of launch i queue in DRAM after the first
+weights of launch i + 1, because blocks of launch i + 1 request these weights as soon as launch i - 1 has
+ended.
 
 Passes through the shared-memory port follow from the layout, instructions from code compiled for sm_90a;
 waits are entries of `costs/sm_90.toml`.
@@ -32,35 +34,35 @@ as-compiled, sm_90a."""
 COLUMN_BYTES = 2
 """Bytes of a column's index. Kind: CUDA source, `small_args.cuh`."""
 ROW_PASSES = 4
-"""Passes of the port for a copy of a warp, one for each row of B that it requests, since each is in another
-line. Kind: CUDA source, `small_ring.cuh`."""
+"""Passes of the shared-memory port per copy instruction of a warp, one for each row of B that it requests,
+since each row is in another line. Kind: CUDA source, `small_ring.cuh`."""
 LANDING_BYTES = 32
-"""Bytes that arrive in a pass. A row of B arrives as eight pieces, one per lane, four lanes apart, so that a
-pass fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
+"""Bytes of copied rows that arrive in shared memory per pass. A row of B arrives as eight pieces, one per
+lane, four lanes apart, so that a pass fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
 PORT_BYTES = 128
 """Bytes of shared memory per pass. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 PIECES = 2
 """Number of alternating parts of a k16's reads and products; otherwise all warps would read, then all
 multiply. Kind: choice, how finely the model interleaves them."""
 WEIGHTS_ISSUE = 25
-"""Instructions that request weights and indices of a k16, before the preceding launch has ended. Kind:
-as-compiled, sm_90a: 57 to 85 are left after it at 16 tokens and more, at one 152 to 175."""
+"""Instructions that request weights and column indices of a k16 before the preceding launch has ended. Kind:
+as-compiled, sm_90a: 57 to 85 follow after it at 16 tokens and more, 152 to 175 at one token."""
 END_ISSUE, SUM_ISSUE = 45, 3
-"""Instructions of a thread per position in a fragment, and per token and warp of which it adds two sums.
-Kind: as-compiled, sm_90a."""
+"""Instructions of a thread in the epilogue: per position in a fragment, and per token and warp whose two sums
+it adds. Kind: as-compiled, sm_90a."""
 SET_UP = Instruction(Op.ISSUE, issue=60)
 """Instructions of a warp before its first loads. Kind: as-compiled, sm_90a."""
 FROM_DRAM = Instruction(Op.ISSUE, charges=(Charge("dram_latency_cycles"),))
-"""Wait of a warp until a column index, or the position of a row of C, arrives from DRAM."""
+"""Wait of a warp until a column index, or the index of a row of C, arrives from DRAM."""
 
 
 def small_programs(config: SmallConfig, n: int, dtype: str, *, most_kept: int) -> tuple[WarpProgram, ...]:
-    """Return the program of all warps of a block for a launch that does not overlap with another.
+    """Return the program of all warps of a block, for a launch that does not overlap with another.
 
     Parameters
     ----------
     n : number of tokens in all, which determines the size of a copy
-    most_kept : number of columns of the tile that keeps most
+    most_kept : kept columns of the tile that keeps the most
     """
     element, rings = DTYPE_BYTES[dtype], _rings(config, most_kept)
     worker = WarpProgram(
@@ -80,10 +82,10 @@ def small_programs(config: SmallConfig, n: int, dtype: str, *, most_kept: int) -
 
 
 def with_early_blocks(plan: KernelPlan, config: SmallConfig, early_share: float) -> tuple[WarpProgram, ...]:
-    """Return the plan's program if a share of the blocks runs its prologue during the preceding launch.
+    """Return the plan's program if a fraction of the blocks runs its prologue during the preceding launch.
 
-    These blocks have already requested their weights, which DRAM delivers first. If all blocks have, their
-    set-up and column indices are done too.
+    These blocks have already requested their weights, which DRAM delivers first. If all blocks are early,
+    their set-up is done and their column indices have arrived, too.
 
     Parameters
     ----------
@@ -97,12 +99,14 @@ def with_early_blocks(plan: KernelPlan, config: SmallConfig, early_share: float)
 
 
 def most_kept(tiles: TileMap) -> int:
-    """Return the number of columns of the tile that keeps most."""
+    """Return the number of kept columns of the tile that keeps the most; 0 without tiles."""
     return int(tiles.kept_per_tile.max(initial=0))
 
 
 def _rings(config: SmallConfig, kept: int) -> range:
-    """Return the k16s of a warp that are in flight at once, if the warps of a block share `kept` columns."""
+    """Return the range of a warp's k16s that are in flight at once, if the warps of a block share `kept`
+    columns.
+    """
     k16s = -(-kept // 16)
     return range(min(config.depth, max(-(-k16s // config.warps), 1)))
 
@@ -119,19 +123,24 @@ def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_sha
 
 
 def _first_weights(config: SmallConfig, element: int, rings: range, share: float) -> Code:
-    """Return the loads of a share of the first k16s' weights, which do not depend on the preceding launch."""
+    """Return the loads of a fraction of the weights of the first k16s. They do not depend on the preceding
+    launch.
+    """
     weights = _weights(config, element)
     amount = round(share * weights.amount)
     return tuple(weights._replace(amount=amount, ahead=ahead) for ahead in rings if amount)
 
 
 def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, early: bool) -> Code:
-    """Return the loads of the first k16s' rows of B, after the wait for the preceding launch.
+    """Return the loads of the rows of B of the first k16s, after the wait for the preceding launch.
 
-    They include the column indices if the compiler has moved their loads after the wait. DRAM delivers them
-    after all first weights. The waits of a warp do not shrink if some warps have no k16.
+    They include the column indices if the compiler has moved their loads after the wait. DRAM delivers the
+    rows after all first weights. The waits of a warp do not shrink if some warps have no k16.
 
-    early : the fitted time of overlapping launches already contains `WAIT_TO_COPY` of these instructions
+    Parameters
+    ----------
+    early : all blocks run their prologue during the preceding launch. The fitted time of overlapping launches
+        then contains `WAIT_TO_COPY` of these instructions already
     """
     loads = config.column_loads(n)
     instructions = config.copy_instructions(n) - WEIGHTS_ISSUE
@@ -153,7 +162,7 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
 
 
 def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
-    """Return the copies of a later k16: weights with column indices, and rows of B, which need most
+    """Return the copies of a later k16: weights with column indices, and rows of B, which need most of the
     instructions.
     """
     own = (
@@ -166,7 +175,7 @@ def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
 
 
 def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
-    """Return the computation of addresses, most of them of rows of B."""
+    """Return the instructions that compute the addresses of copies, most of them of rows of B."""
     waits: tuple[Charge, ...] = (Charge("ask_wait"),)
     if config.by_words(n):
         waits = (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))
@@ -197,8 +206,8 @@ def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
 def _landing(config: SmallConfig, n: int, rings: range) -> Code:
     """Return the port traffic of the rows of B that arrive for the next k16.
 
-    While the pipeline is first filled, part of it is hidden by waits for later columns; the remaining traffic
-    is divided among these k16s.
+    While the pipeline is first filled, part of the traffic is hidden by waits for later column indices. The
+    remaining traffic is divided among the k16s of the first fill.
     """
     loads, whole = config.column_loads(n), _landed(config, n)
     hidden = sum(_waits_for_columns(loads, ahead) for ahead in rings[1:])
@@ -208,20 +217,20 @@ def _landing(config: SmallConfig, n: int, rings: range) -> Code:
 
 
 def _landed(config: SmallConfig, n: int) -> Instruction:
-    """Return the port traffic of arriving rows of B, for which no warp waits but which delays later reads."""
+    """Return the port traffic of arriving rows of B. No warp waits for it, but it delays later reads."""
     passed = PORT_BYTES * _landing_passes(config, n)
     return Instruction(Op.SHARED, int(passed / config.warps), 0, per_k16=True, posted=True)
 
 
 def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
-    """Return the load of rows of B, in whole sectors."""
+    """Return the load of the rows of B of one k16, in whole sectors."""
     tokens = min(n, config.block_n)
     sectors = -(-tokens * element // SECTOR_BYTES)
     return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * config.block_n // tokens), 0, per_k16=True)
 
 
 def _of_a_warp(config: SmallConfig, instructions: int) -> int:
-    """Return the instructions per warp for a k16 that one of the warps processes."""
+    """Return the instructions per warp, at least 1, if one of the block's warps executes `instructions`."""
     return max(round(instructions / config.warps), 1)
 
 
@@ -265,7 +274,7 @@ def _end(config: SmallConfig, n: int, element: int) -> Code:
     stored.
 
     Each sum is read once, with half of the banks at a time. A thread processes its positions of a fragment
-    one after the other, and first loads the index of its row of C.
+    one after the other. For each, it first loads the index of its row of C.
     """
     sums, warps = config.block_m * config.block_n * 4, config.warps
     busy = config.block_m / (8 * warps)

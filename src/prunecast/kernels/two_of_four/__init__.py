@@ -1,3 +1,3 @@
-"""`2:4`: sparse tensor cores, on all columns or on those that tiles keep (TVW)."""
+"""`2:4`: the kernel on sparse tensor cores, for all columns or for those that tiles keep (TVW)."""
 
 __all__: list[str] = []

@@ -1,5 +1,5 @@
-"""`2:4`: sparse tensor cores, on all columns of A or on those that a tile map keeps (TVW); planner and
-record.
+"""`2:4`: planner and record of the kernel on sparse tensor cores, for all columns of A or for those that a
+tile map keeps (TVW).
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.tile_rows import check_two_of_four, cut_rows
 
 _TALL = 256
-"""Rows of the tallest config of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""
+"""Rows of the tallest block of the wgmma kernel. Kind: CUDA source, `sparse_shape.cuh`."""
 
 
 def plan_sparse_tensor(
@@ -44,8 +44,8 @@ def plan_sparse_tensor(
     ----------
     elements : kept elements; a row keeps at most two of every four neighbouring columns
     config : one of `_sparse_tensor_configs`
-    tiles : None, or the tiles inside which the pattern is 2:4; neighbours are then neighbours in a tile's
-        list of kept columns, and rows of B are gathered
+    tiles : None, or the tiles inside which the pattern is 2:4. Then columns are neighbours if they are
+        neighbours in a tile's list of kept columns
 
     Raises
     ------
@@ -63,7 +63,7 @@ def plan_sparse_tensor(
 def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
     """Return the plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
 
-    Return nothing if no split shortens the makespan, or if the kernel is not persistent.
+    The list is empty if no split shortens the makespan, or if the kernel is not persistent.
     """
     if config.tensor_path != "wgmma":
         return []
@@ -80,11 +80,11 @@ def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
 def _sparse_tensor_configs(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, tiles: TileMap | None = None
 ) -> tuple[TileConfig, ...]:
-    """Return all configs, but 128 x 256 only if no tile fills 256 rows: it needs as many k-steps as 256 x
-    128.
+    """Return the configs of the kernel. Blocks of 128 x 256 are left out if a tile fills 256 rows, because
+    then 256 x 128 needs as many k-steps and is faster.
 
-    Measured on an H200 (2026-11-20): a step of 256 x 128 needs 749 cycles, of 128 x 256 778. Only 256 x 128
-    overlaps the epilogue of an item with multiplications.
+    Measured on an H200 (2026-11-20): a k-step of 256 x 128 needs 749 cycles, one of 128 x 256 needs 778. Only
+    256 x 128 overlaps the epilogue of an item with multiplications.
 
     Raises
     ------
@@ -107,7 +107,9 @@ def _sparse_tensor_times(
     *,
     tiles: TileMap | None = None,
 ) -> list[ItemTimes]:
-    """Return the times of items; only the wgmma kernel is persistent and splits tiles."""
+    """Return the estimated times of the items of each config. Only the wgmma kernel is persistent and splits
+    tiles.
+    """
     own = all(config.tensor_path == "wgmma" for config in configs)
     return item_times(configs, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
 
@@ -139,7 +141,9 @@ def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
 
 
 def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """Assign items; only the wgmma kernel is persistent, to overlap storing C with the next item."""
+    """Assign items to blocks. Only the wgmma kernel is persistent, to overlap storing C with the next
+    item.
+    """
     items = items_of(tiles, config, n, gpu)
     if config.tensor_path != "wgmma":
         return assign_hardware(items)
@@ -147,6 +151,6 @@ def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigne
 
 
 def _spread(items: WorkList, tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """Return a persistent grid, longest items first."""
+    """Assign items, longest first, to the blocks of a persistent grid."""
     cycles = item_cycles(items, config.shape.block_k, item_cost(config, tiles, n, gpu))
     return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))

@@ -1,6 +1,7 @@
 """`SmallOperator`: the kernel for few tokens.
 
-Weights are packed in the order of the lanes' fragments; each block has a record of its work.
+Weights are packed in the order of the lanes' fragments. A record per block contains its range of k16s (16
+kept columns each), its rows and its first token.
 """
 
 from functools import lru_cache
@@ -37,14 +38,15 @@ _READ_BYTES = 4
 GROUP = 16
 """Kept columns of a tensor instruction, a k16. Kind: definition, PTX ISA, mma m16n8k16."""
 NO_COLUMN = 0xFFFF
-"""Index of a missing column. Kind: CUDA source, `small_ring.cuh`."""
+"""Column index of padding. Kind: CUDA source, `small_ring.cuh`."""
 
 
 @lru_cache
 def k16_slab(block_m: int) -> Slab:
-    """Return the places of a k16: (block_m / 16, 32, 8), the values that lane 4 g + q holds of 16 rows.
+    """Return the memory layout of the weights of a k16, shape (block_m / 16, 32 lanes, 8).
 
-    They are columns 4 q, 4 q + 1 of row g, of row g + 8, then 4 q + 2, 4 q + 3 of both.
+    Of each 16 rows, lane 4 g + q holds columns 4 q and 4 q + 1 of row g, the same of row g + 8, then columns
+    4 q + 2 and 4 q + 3 of both rows.
     """
     # fragment 0, half h of its rows 1, row g 2, quarter q 3, pair of columns p 4, column of the pair 5
     split = np.arange(block_m * GROUP).reshape(block_m // 16, 2, 8, 4, 2, 2)
@@ -52,7 +54,8 @@ def k16_slab(block_m: int) -> Slab:
 
 
 MOST_RANGES_IN_ARGS = 440
-"""Number of ranges that fit into the launch arguments. Kind: CUDA source, `small_args.cuh`."""
+"""Maximum number of blocks whose ranges of k16s fit into the launch arguments. Kind: CUDA source,
+`small_args.cuh`."""
 
 SMALL_ARGS = np.dtype(
     [(name, "u8") for name in ("weights", "columns", "ranges", "places", "rows", "bias", "b", "c", "clock")]
@@ -64,12 +67,14 @@ SMALL_ARGS = np.dtype(
 
 
 class _SmallRecords(NamedTuple):
-    """One entry per block: those of the plan, then blocks for rows in no tile, which have no k16s."""
+    """One entry per block. The blocks of the plan come first, then blocks for rows in no tile, which have no
+    k16s.
+    """
 
     ranges: IntArray
     """(blocks, 2): first k16, number of k16s."""
     places: IntArray
-    """(blocks, 2): row list, first token."""
+    """(blocks, 2): index into `rows`, first token."""
     rows: IntArray
     """(row lists, block_m): rows of C, -1 for none."""
 
@@ -89,7 +94,7 @@ class _SmallRecords(NamedTuple):
 
 
 def small_records(plan: KernelPlan, stages: TileStages) -> _SmallRecords:
-    """Return the records of a plan, whose items are whole tiles."""
+    """Return the records of a plan without split tiles."""
     items = item_columns(plan, GROUP, "the small-n kernel")
     lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
     tokens = np.arange(0, plan.n, plan.shape.block_n, dtype=np.int32)
@@ -109,16 +114,21 @@ def _int32(array: npt.NDArray[np.integer]) -> IntArray:
 
 
 class SmallOperator(Operator):
-    """A plan of the small-n kernel on one device; B and C of any N are read and written in place."""
+    """Compiled plan of the small-n kernel on one device. B and C with any number of tokens are read and
+    written in place.
+    """
 
     name, writes_tokens, takes_one = "the small-n kernel", True, True
     heads = "ranges"
     _shift = -1
-    """Elements before B in its first word; -1 if they are not in the argument."""
+    """Number of elements between the word in which B begins and B itself, as last written to the parameter
+    struct; -1 if it must be written."""
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         if (
             plan.kernel != "small-n"
             or np.any(np.diff(plan.work.block_start) > 1)
@@ -141,7 +151,9 @@ class SmallOperator(Operator):
 
     @staticmethod
     def stages(plan: KernelPlan) -> TileStages:
-        """Return the k16s of a plan. BadInput : more than 65,535 columns."""
+        """Return the rows and columns of the k16s of a plan. Raise BadInput if A has more than 65,535
+        columns.
+        """
         if plan.k > NO_COLUMN:
             raise BadInput(
                 f"the small-n kernel numbers columns in 16 bits: at most {NO_COLUMN}, got {plan.k}"
@@ -150,12 +162,14 @@ class SmallOperator(Operator):
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
-        """Return the places of the weights of a k16."""
+        """Return the order in which a k16 of packed weights holds the elements of its tile of A."""
         return k16_slab(plan.shape.block_m)
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return what a launch reads in addition to weights, bias and B. BadInput : as `item_columns`."""
+        """Return the device arrays and launch argument of a plan, without weights, bias and B. Raise BadInput
+        in the same cases as `item_columns`.
+        """
         stages = cls.stages(plan)
         records = small_records(plan, stages)
         return Packed(
@@ -171,25 +185,34 @@ class SmallOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return the range of compute capabilities, times ten, with cp.async."""
+        """Return the range of compute capabilities, times ten, on which the plan runs: those with
+        cp.async.
+        """
         return range(80, 1000)
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:
-        """Return the alignment of contiguous rows, so that no rows are copied."""
+        """Return the alignment in bytes that rows of B and C need. Contiguous rows of the plan's number of
+        tokens always have it, so that no rows are copied.
+        """
         return row_unit(plan.n)
 
     def write(self, call: Call) -> None:
-        """Copy the addresses and sizes of a call into the kernel's argument.
+        """Write the addresses and sizes of a call into the kernel's parameter struct.
 
-        Its tokens are the plan's, those of experts all the columns that they may need.
+        The number of tokens is the plan's. In a grouped launch of experts it is the call's: the columns of B
+        that the experts may need at most.
         """
         self._tokens = call.tokens if self.plan.experts > 1 else self.plan.n
         super().write(call._replace(tokens=self._tokens))
         self._row, self._shift = call.b_row_bytes // DTYPE_BYTES[self.plan.dtype], -1
 
     def place(self, b: int, c: int) -> None:
-        """Write B, rounded down to a whole word in which it may begin at any element, its end, and C."""
+        """Write the addresses of B and C and the end of B into the kernel's parameter struct.
+
+        B may begin at any element: its address is rounded down to a 4-byte word, and `b_shift` counts the
+        elements in between.
+        """
         element = DTYPE_BYTES[self.plan.dtype]
         shift = b % _READ_BYTES // element
         if shift != self._shift:

@@ -2,7 +2,7 @@
 
 `prunecast.kernels.compile(plan, weights)` runs a plan of `plan_sparse_tensor`.
 
-Pruning and planning are done elsewhere. The pipeline, the item list and the producer are those of
+Pruning and planning are done elsewhere. The kernel shares its pipeline, item list and producer with
 `prunecast.kernels.tile.cuda`.
 
 Read first: `kernels/tile/cuda/__init__.py`, then `sparse_sm90.cu` and, in this order, `sparse_args.cuh`,

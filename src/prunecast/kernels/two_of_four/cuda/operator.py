@@ -1,8 +1,8 @@
 """`SparseOperator`: the kernel for 2:4 weights on sparse wgmma.
 
 Weights are packed in stages, each loaded by one bulk copy. The metadata layout of wgmma.mma_async.sp.m64n*k32
-was verified on an H200 (2026-11-20): for every thread's word and both selectors, a product showed the
-decompressed weights. It agrees with the figure in the PTX ISA.
+was verified on an H200 (2026-11-20): for every thread's metadata word and both selectors, a product returned
+the decompressed weights. The layout agrees with the figure in the PTX ISA.
 """
 
 from functools import lru_cache
@@ -32,19 +32,21 @@ SPARSE_ARGS = list_record(
 CONSUMERS = 2
 """Number of consumer warpgroups. Kind: CUDA source, `sparse_shape.cuh`."""
 HALF_WIDTH = 36
-"""Elements of a row of a stage: 32 values, eight bytes of positions. Kind: CUDA source, `sparse_args.cuh`."""
+"""Two-byte elements of a row of a stage: 32 kept values, and eight bytes of metadata (the positions of the
+values). Kind: CUDA source, `sparse_args.cuh`."""
 SPARSE_SOURCE = Path(__file__).parent / "sparse_sm90.cu"
 
 
 @lru_cache
 def sparse_slab(block_m: int) -> Slab:
-    """Return the places of a stage: the 32 kept values of every row, then their positions.
+    """Return the memory layout of the weights of a stage: the 32 kept values of every row, then their
+    positions (the metadata).
 
     Chunk c of 8 values in row r is at chunk c xor (r / 2 mod 4), the 64-byte swizzle, to avoid bank
     conflicts. The positions are in the order [consumer][thread][group of rows], one word each. Thread w, q, j
     (warp, row, position in its quad) holds the positions of columns 16 j to 16 j + 15: row 16 w + q in the
     lower half of the word, row 16 w + q + 8 in the upper half. An instruction reads its 32 columns from the
-    threads with j 0 and 1 (selector 0) or 2 and 3 (selector 1).
+    threads with j = 0 and 1 (selector 0) or j = 2 and 3 (selector 1).
     """
     row, chunk = np.ogrid[:block_m, : STAGE_COLUMNS // 2 // CHUNK]
     natural = np.arange(block_m * STAGE_COLUMNS // 2).reshape(block_m, -1, CHUNK)
@@ -64,17 +66,19 @@ def _check_sparse_form(plan: KernelPlan) -> None:
 
 
 class SparseOperator(Operator):
-    """A plan of the sparse wgmma kernel on one device.
+    """Compiled plan of the sparse wgmma kernel on one device.
 
-    B must be finite at every column that its tile keeps: if a row keeps fewer than two of four neighbours,
-    the hardware multiplies another one by zero.
+    B must be finite at every column that a tile keeps: if a row keeps fewer than two of four neighbours, the
+    hardware multiplies another one by zero.
     """
 
     name, writes_tokens = "the sparse wgmma kernel", True
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         _check_sparse_form(plan)
         own = {
             "BLOCK_M": plan.shape.block_m,
@@ -93,5 +97,7 @@ class SparseOperator(Operator):
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return what a launch reads in addition to weights, bias and B. BadInput : as `list_records`."""
+        """Return the device arrays and launch argument of a plan, without weights, bias and B. Raise BadInput
+        in the same cases as `list_records`.
+        """
         return list_records(plan, SPARSE_ARGS, cls.stages(plan))
