@@ -1,16 +1,17 @@
-"""A convolutional network in planes, from the first convolution of our kernels to the last.
+"""Rewrite a convolutional network such that images stay in planes between the convolutions of this package.
 
 `trace` makes a graph of the model with torch.fx and finds its convolutions. `folded_norms` folds batch norms
 into the convolutions before them, `ends_of` returns activations and residual sums for the epilogues of
-convolutions, and `rewrite` replaces the model's `forward` by code in which images stay in planes:
+convolutions, and `rewrite` replaces the model's `forward` by code in which images stay in planes
+(`planes.py`):
 
     conv -> norm -> relu                       becomes  conv (epilogue)
     conv -> norm -> sum with x -> relu         becomes  conv (x is its second input; epilogue)
     relu -> max pool of images                 becomes  part of the copy into planes
     pool, upsample, concatenate, elementwise   become   passes over planes
 
-Everything else reads and writes images. The submodules stay where they are, so that names, `state_dict` and
-hooks stay; submodules whose work is part of another one are no longer called.
+All other operations read and write images. The model keeps its submodules, so that names, `state_dict` and
+hooks do not change. Submodules whose work another kernel does are no longer called.
 """
 
 from collections import Counter
@@ -38,7 +39,7 @@ _ONE = 2.0**-11
 
 
 class Site(NamedTuple):
-    """A call of a convolution, with the nodes whose work its kernel does."""
+    """Call of a convolution, with the nodes after it whose work its kernel does."""
 
     name: str
     conv: fx.Node
@@ -56,7 +57,7 @@ class Site(NamedTuple):
         return self.norm, self.other is not None, self.activation
 
     def before_end(self) -> Iterator[fx.Node]:
-        """Yield the convolution and the nodes after it, without the last one."""
+        """Yield the nodes from the convolution up to `end`, without `end`."""
         node = self.conv
         while node is not self.end:
             yield node
@@ -64,7 +65,7 @@ class Site(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """The graph of a model and its convolutions; or why it has none."""
+    """Graph of a model with its convolutions; or `why`, the reason for which the model cannot be traced."""
 
     graph: fx.Graph | None = None
     sites: tuple[Site, ...] = ()
@@ -72,7 +73,7 @@ class Traced(NamedTuple):
 
 
 def trace(model: nn.Module) -> Traced:
-    """Return the graph of a model in which convolutions and what follows them are found."""
+    """Trace a model with torch.fx; find its convolutions and the operations that can be fused into them."""
     if model.training:
         return Traced(why="it is in training mode, call eval() first")
     try:
@@ -84,9 +85,9 @@ def trace(model: nn.Module) -> Traced:
 
 
 def sites_of(graph: fx.Graph, model: nn.Module) -> list[Site]:
-    """Return all calls of convolutions with what follows them.
+    """Return all calls of convolutions, with the operations after them that can be fused.
 
-    Modules that are called several times must be followed by the same work everywhere, or nothing is fused.
+    If a module is called several times, nothing is fused unless the same operations follow every call.
     """
     modules = dict(model.named_modules())
     place = {node: number for number, node in enumerate(graph.nodes)}
@@ -133,7 +134,9 @@ def _site(
 
 
 def _after_identities(node: fx.Node, modules: Mapping[str, nn.Module]) -> fx.Node:
-    """Return the last of the identities that a node's value goes through, as folded norms leave them."""
+    """Return the last of the `nn.Identity` modules that follow a node, such as folding a norm leaves; else
+    the node.
+    """
     while (after := _only_user(node)) is not None and type(modules.get(str(after.target))) is nn.Identity:
         node = after
     return node
@@ -144,7 +147,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _is_folded(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
-    """Return whether the node is a batch norm with fixed statistics, weight and bias."""
+    """Return whether the node is a batch norm that can be folded: with fixed statistics, weight and bias."""
     norm: Any = modules.get(str(node.target)) if node.op == "call_module" else None
     return (
         type(norm) is nn.BatchNorm2d and norm.running_mean is not None and norm.affine and not norm.training
@@ -152,7 +155,7 @@ def _is_folded(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
 
 
 def activation_of_node(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
-    """Return the name of the activation that a node computes, None for another operation."""
+    """Return the name of the activation that a node computes; None for another operation."""
     if node.op == "call_module":
         module = modules[node.target]
         plain = type(module).__module__ == "torch.nn.modules.activation"
@@ -170,23 +173,24 @@ def activation_of_node(node: fx.Node, modules: Mapping[str, nn.Module]) -> str |
 
 
 class Folded(NamedTuple):
-    """A convolution and the batch norm that is folded into it, by their names."""
+    """Names of a convolution and of the batch norm that is folded into it."""
 
     conv: str
     norm: str
 
 
 def folds_of(sites: Sequence[Site]) -> list[Folded]:
-    """Return the batch norms that can be folded."""
+    """Return the batch norms that can be folded, with their convolutions."""
     return list(dict.fromkeys(Folded(site.name, site.norm) for site in sites if site.norm is not None))
 
 
 @contextmanager
 def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[Callable[[], None]]:
-    """Fold batch norms; undo it if the block raises, or calls the function that it is given.
+    """Fold batch norms into convolutions; undo it if the `with` block raises, or calls the function that it
+    gets.
 
-    The norm keeps only a shift, and none if the convolution has a bias. A dense copy of the model that loads
-    the state computes the same.
+    A folded norm only adds a shift; if the convolution has a bias, the shift moves into the bias. A dense
+    copy of the model that loads the `state_dict` computes the same result.
     """
     touched = [model.get_submodule(name) for fold in folds for name in fold]
     before = [{key: value.clone() for key, value in each.state_dict().items()} for each in touched]
@@ -205,7 +209,7 @@ def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[Callable[[],
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def fold_again(model: nn.Module, folds: list[Folded]) -> None:
-    """Fold batch norms, also after a state was loaded: a norm that was folded before changes nothing."""
+    """Fold batch norms, also after a state was loaded. Norms that are already folded change nothing."""
     for conv, norm in ((model.get_submodule(a), model.get_submodule(b)) for a, b in folds):
         scale = (norm.running_var.float() + norm.eps).rsqrt() * norm.weight.float()
         shift = norm.bias.float() - norm.running_mean.float() * scale
@@ -231,7 +235,7 @@ def fold_again(model: nn.Module, folds: list[Folded]) -> None:
 
 
 def ends_of(model: nn.Module, sites: Sequence[Site]) -> dict[str, Ends]:
-    """Return name of a convolution -> what its kernel does after the products."""
+    """Return name of a convolution -> operations that its kernel computes after the matrix product."""
     found = {}
     for site in sites:
         is_shifted = site.norm is not None and model.get_submodule(site.name).bias is None
@@ -243,9 +247,11 @@ def ends_of(model: nn.Module, sites: Sequence[Site]) -> dict[str, Ends]:
 def dense_in_planes(
     model: nn.Module, network: Traced, sparse: Mapping[str, TileMap], border: int
 ) -> dict[str, TileMap]:
-    """Return dense convolutions that run as dense tiles of our kernel, between convolutions in planes.
+    """Return name -> tiles for dense convolutions that run on the tile kernel, because their neighbours use
+    planes.
 
-    A dense convolution of cuDNN there costs two copies of images.
+    The tiles keep all weights. If cuDNN ran such a convolution, images would be copied out of planes and
+    back.
     """
     modules = dict(model.named_modules())
     sites = {site.conv: site for site in network.sites}
@@ -273,7 +279,8 @@ def dense_in_planes(
 def rewrite(model: nn.Module, convs: Sequence[SparseConv]) -> None:
     """Put sparse convolutions into a model, and replace its `forward`, in place.
 
-    The model gets a subclass of its class. It is traced here again, with the linear layers that it has now.
+    The class of the model becomes a subclass of its class. The model is traced again, since its linear layers
+    may have been replaced after the first trace.
     """
     network = trace(model)
     assert network.graph is not None
@@ -292,7 +299,7 @@ def rewrite(model: nn.Module, convs: Sequence[SparseConv]) -> None:
 
 
 class _Rewriter:
-    """Copies a graph, with values in planes where their makers and readers are."""
+    """Copies a graph such that values are in planes between operations that can write and read planes."""
 
     def __init__(self, network: Traced, modules: Mapping[str, nn.Module], border: int) -> None:
         self._graph, self._modules, self._border = network.graph, modules, border
@@ -306,7 +313,9 @@ class _Rewriter:
         """New nodes whose work a copy into planes does, in order."""
 
     def _in_kernel(self, site: Site) -> Site:
-        """Return the site with the work that is done in the kernel: of a dense one, only the norm."""
+        """Return the site with the operations that its kernel will do; for a dense convolution this is only
+        the norm.
+        """
         if isinstance(self._modules[site.name], SparseConv2d):
             return site
         end = site.conv
@@ -348,7 +357,9 @@ class _Rewriter:
         return self._new.call_function(nn.functional.conv2d, (x, weight, bias, *sizes))
 
     def _passed(self, node: fx.Node) -> bool:
-        """Add a pass over planes for a node that reads planes, if there is one."""
+        """Add an operation on planes for a node whose first operand is in planes; return False if there is
+        none.
+        """
         if not node.all_input_nodes or node.all_input_nodes[0] not in self._planes:
             return False
         add = pass_of(node, self._modules)
@@ -364,7 +375,9 @@ class _Rewriter:
         return self._images[node]
 
     def _as_planes(self, node: fx.Node, border: int) -> fx.Node:
-        """Return a value in planes; a ReLU and a max pool before it are part of the copy."""
+        """Return the node of a value in planes. The copy into planes also computes a ReLU and a max pool
+        before it.
+        """
         if border == self._border and node in self._planes:
             return self._planes[node]
         pooled, window = window_of(node, self._modules)

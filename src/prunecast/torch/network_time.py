@@ -1,7 +1,9 @@
-"""Predicted time of a whole network, dense and with sparse layers, and the layers that should be sparse.
+"""Predict the time of a whole network, dense and with sparse layers, and choose the layers that become
+sparse.
 
-The launches, and their sum over a pass, are those of `predict --runtime torch`: `workload.torch_model` reads
-the traced network, and `workload.graph` adds its time. The dense network is cuDNN's, compiled by torch.
+Launches and the time of a pass are predicted as by `predict --runtime torch`: `workload.torch_model` reads
+the traced network, and `workload.graph` adds the times. The dense network is predicted with cuDNN under
+torch.compile.
 """
 
 import warnings
@@ -46,9 +48,10 @@ class NetworkTime:
 
     Parameters
     ----------
-    network : the network at one size of its inputs
-    sparse : layer -> seconds of one of its products if it is sparse, for all layers that can be
-    gpu, dtype : the GPU, and the format of weights and images
+    network : the network with one size of its inputs
+    sparse : layer -> function that returns the seconds of a product of this layer if it is sparse; contains
+        all layers that can be sparse
+    gpu, dtype : the GPU, and the dtype of weights and images
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class NetworkTime:
         return tuple(dict.fromkeys(self._module_of[name] for name in self._sparse))
 
     def seconds(self, sparse: Iterable[str] = ()) -> float:
-        """Return the seconds of a pass with these layers sparse."""
+        """Return the predicted seconds of a pass in which the layers named in `sparse` are sparse."""
         names = frozenset(sparse)
         if names not in self._known:
             own = frozenset(name for name in self._sparse if self._module_of[name] in names)
@@ -82,11 +85,12 @@ class NetworkTime:
 
     @cached_property
     def best(self) -> frozenset[str]:
-        """Layers that should be sparse; none if the network would not save `LEAST_GAIN`.
+        """Layers that should be sparse; none if the network would save less than `LEAST_GAIN`.
 
-        Starting with all layers, one is left dense, or all before or after one, or one becomes sparse again,
-        until less than `LEAST_SAVED` is saved. Between sparse layers, one dense layer can cost more in copies
-        of images than it saves.
+        The search begins with all layers sparse. Each step makes one layer dense, or all layers before or
+        after one layer, or makes one layer sparse again. It ends when no step saves `LEAST_SAVED`. Steps of
+        several layers are needed since a single dense layer between sparse ones can cost more in copies of
+        images than it saves.
         """
         best = frozenset(self.layers)
         while best and self.seconds(near := min(self._near(best), key=self.seconds)) <= (
@@ -96,7 +100,7 @@ class NetworkTime:
         return best if self.seconds(best) <= (1.0 - LEAST_GAIN) * self.seconds() else frozenset()
 
     def _near(self, sparse: frozenset[str]) -> list[frozenset[str]]:
-        """Return the sets that one step of the search reaches."""
+        """Return the sets of sparse layers that one step of the search can reach from `sparse`."""
         order = [name for name in self.layers if name in sparse]
         return [
             *(sparse ^ {name} for name in self.layers),
@@ -112,7 +116,7 @@ class NetworkTime:
 
 
 def planned_seconds(tiles: TileMap, gpu: GpuSpec, dtype: str, o: Operation) -> float:
-    """Return the predicted seconds of a product with these tiles."""
+    """Return the predicted seconds of the product `o` with weights in these tiles."""
     engine = Engine(name="model", gpu=gpu)
     if o.convolution is not None:
         return engine.estimate(plan_in_planes("stspmm", tiles, o.convolution, dtype, gpu)).seconds
@@ -121,7 +125,7 @@ def planned_seconds(tiles: TileMap, gpu: GpuSpec, dtype: str, o: Operation) -> f
 
 
 class Verdict(NamedTuple):
-    """The layers of a network that stay dense, as predicted for one size of its inputs."""
+    """Layers of a network that should stay dense, predicted for one size of its inputs."""
 
     dense: frozenset[str]
     whole: bool
@@ -131,7 +135,7 @@ class Verdict(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A network for the inputs of an example."""
+    """A network, read for the inputs of an example."""
 
     network: ModuleGraph
     sizes: str
@@ -141,7 +145,9 @@ class Example(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Most tokens that one of its linear layers reads; pixels of all images where it reads images."""
+        """Largest number of tokens that one of its linear layers reads. Pixels of all images count as
+        tokens.
+        """
         products = self.network.graph.products.values()
         return max((o.n for o in products if o.convolution is None), default=1)
 
@@ -149,17 +155,19 @@ class Example(NamedTuple):
 def read_example(
     model: nn.Module, network: Traced, example: Any = None, *, images: int = USUAL_IMAGES
 ) -> Example | None:
-    """Return a traced network for its inputs; None if it is not traced, or no example fits.
+    """Return a traced network, read for the inputs of an example.
+
+    Return None if the network is not traced, or if no example is given and the assumed images do not fit.
 
     Parameters
     ----------
-    example : inputs of the model: a tensor, the sizes of one, or a sequence of either; None for images of
-        224 x 224 pixels
-    images : images of a pass if no example is given
+    example : inputs of the model: a tensor, the shape of one, or a sequence of either; None for images of 224
+        x 224 pixels
+    images : number of images of a pass if no example is given
 
     Raises
     ------
-    BadInput : the model does not run on the example
+    BadInput : the model does not run on the given example
     """
     inputs = _inputs_of(model, network, example, images)
     if network.graph is None or not inputs:
@@ -173,12 +181,14 @@ def read_example(
 
 
 def verdict_on(example: Example, kept: Mapping[str, TileMap], gpu: GpuSpec, dtype: str) -> Verdict | None:
-    """Return which of the layers in tiles should stay dense; None for a network whose form is not known.
+    """Return the layers in tiles that should stay dense.
+
+    Return None for a network with attention, or if a layer cannot be predicted and the user gave no example.
 
     Parameters
     ----------
     kept : layer -> its tiles
-    dtype : format of weights and images
+    dtype : dtype of weights and images
 
     Raises
     ------
@@ -201,7 +211,9 @@ def verdict_on(example: Example, kept: Mapping[str, TileMap], gpu: GpuSpec, dtyp
 
 
 def _inputs_of(model: nn.Module, network: Traced, example: Any, images: int) -> list[Any]:
-    """Return the inputs of a network; none if no example is given and it reads something else than images."""
+    """Return the inputs of a network; an empty list if no example is given and the network reads no
+    images.
+    """
     if example is not None:
         is_one = isinstance(example, torch.Tensor) or all(isinstance(each, int) for each in example)
         return [example] if is_one else list(example)
@@ -215,7 +227,9 @@ def _words(inputs: Sequence[Any]) -> str:
 
 
 def watch_sizes(model: nn.Module, network: Traced) -> None:
-    """Warn at the first call of a rewritten network with new sizes if dense is predicted to be as fast."""
+    """Register a hook that warns, at the first call with each size of inputs, if dense is predicted to be as
+    fast.
+    """
     seen: list[str] = []
 
     def after_call(called: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:

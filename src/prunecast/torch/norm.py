@@ -1,9 +1,9 @@
-"""Norms in graphs of torch.compile, and the part of the pass that moves them into transposes.
+"""Find norms in graphs of torch.compile, and move them into the transposes that follow them.
 
     columns((x - shift) * scale * weight + bias)  ->  norm_columns(x, shift, scale, weight, bias)
 
-Mean and deviation of each token stay a kernel of torch.compile, which also computes x. A norm whose result is
-a residual too, as in BERT, stays.
+A kernel of torch.compile still computes the mean and deviation of each token, together with x. A norm is not
+moved if its result is also a residual, as in BERT.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ _CONVERT = torch.ops.prims.convert_element_type.default
 
 
 class NormNodes(NamedTuple):
-    """((x - shift) * scale) * weight + bias, by nodes."""
+    """Nodes of a norm, ((x - shift) * scale) * weight + bias."""
 
     x: Node
     shift: Node | None
@@ -30,7 +30,9 @@ class NormNodes(NamedTuple):
 
 
 def norm_in_transpose(graph: Graph, columns: Node) -> None:
-    """Replace the transpose of a norm's result, which has no other reader, by `norm_columns`."""
+    """Replace a transpose by `norm_columns` if its operand is the result of a norm that nothing else
+    reads.
+    """
     flat, tokens = columns.args
     rows, features = flat.meta["val"].shape
     if not (
@@ -61,7 +63,11 @@ def norm_in_transpose(graph: Graph, columns: Node) -> None:
 
 
 def norm_of(y: Node) -> NormNodes | None:
-    """Return the norm that y is: with a weight after rounding, as in Llama; or rounded last, as LayerNorm."""
+    """Return the norm of which y is the result: rounded before the weight, as in Llama, or at the end, as
+    LayerNorm.
+
+    Return None if y is not the result of a norm.
+    """
     dtype, width = y.meta["val"].dtype, y.meta["val"].shape[-1:]
 
     def is_row(node: Any) -> bool:

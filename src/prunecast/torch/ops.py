@@ -2,11 +2,12 @@
 
     linear(x_t, images, tiles, bias, tokens, rows, activation, glu, features_first, gpu, plan) -> y
 
-`x_t` (K, tokens or up to 7 more) has contiguous tokens per feature, as the kernels gather them. `y` (tokens,
-rows) is contiguous and token-major, as in frameworks; with `features_first` it has the layout of x_t, (rows,
-columns of x_t), for the next product. Tracing expresses the transpose of a small `x` as a copy in plain
-torch, so that torch.compile fuses it into the producer of x. In eager mode, and for a large x, `columns`
-transposes x at memory speed.
+`x_t` (K, columns) is x transposed, with one column per token and up to 7 columns of padding. The tokens of a
+feature are contiguous, as the kernels gather them. `y` (tokens, rows) is contiguous and token-major, as in
+frameworks; with `features_first` it has the layout of x_t, (rows, columns of x_t), for the next product.
+Traced graphs contain the transpose of x as a copy in plain torch, which torch.compile fuses into the kernel
+that computes x. In eager mode, and in graphs for few tokens or a large x, `columns` transposes x at memory
+speed.
 
     linear_add_(y, x_t, images, tiles, bias, tokens, rows, gpu, plan)
 
@@ -15,14 +16,15 @@ follows a product. The product is rounded, then the sum, as by the two operators
 
     norm_columns(x, shift, scale, weight, bias, rounds, tokens) -> x_t
 
-is `columns` of ((x - shift) * scale) * weight + bias, with shift and scale (tokens, 1) fp32: a normalisation
-that `residual.py` leaves to the transpose, so that its result is not written twice.
+computes `columns` of ((x - shift) * scale) * weight + bias, where shift and scale are (tokens, 1) fp32. With
+`rounds`, (x - shift) * scale is rounded before it is multiplied by the weight. `norm.py` inserts this
+operator into graphs, so that the result of a norm is written once, transposed.
 
     dense_weight(image, tiles, gpu, plan) -> A (M, K)
     conv, into_planes, between_planes: see `planes.py`
 
-    images  packed weights, each for other numbers of tokens; see `weight_layouts.py`
-    tiles   the tile map, from which all other data of the layer can be restored
+    images  packed weights, one tensor for each layout; see `weight_layouts.py`
+    tiles   the tile map (int32), from which all other data of the layer can be restored
     plan    number of the layer in this process's table; see `layer_table.py`
 
 On a CPU the operators unpack the weights and multiply in fp32: slow, and exact up to the rounding of y.
@@ -88,13 +90,13 @@ def linear(*arguments: Any) -> torch.Tensor:
 
 
 def columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    """Call `prunecast::columns`: return (K, tokens) of x (tokens or fewer, K), padded with zeros."""
+    """Call `prunecast::columns`: transpose x (at most `tokens`, K) to (K, tokens), padded with zeros."""
     found: torch.Tensor = torch.ops.prunecast.columns.default(x, tokens)
     return found
 
 
 def dense_weight(image: torch.Tensor, tiles: torch.Tensor, gpu: str, plan: int) -> torch.Tensor:
-    """Call `prunecast::dense_weight`: return A (M, K) of packed weights."""
+    """Call `prunecast::dense_weight`: unpack weights to A (M, K)."""
     found: torch.Tensor = torch.ops.prunecast.dense_weight.default(image, tiles, gpu, plan)
     return found
 
@@ -105,7 +107,10 @@ def conv(*arguments: Any) -> torch.Tensor:
 
 
 def columns_of(x: torch.Tensor) -> torch.Tensor:
-    """Return x_t (K, tokens padded with zeros to a multiple of 8) of x (tokens, K)."""
+    """Transpose x (tokens, K) to x_t (K, tokens padded to a multiple of 8); a single token is not padded.
+
+    Nothing is copied if x is a view of such a tensor already.
+    """
     tokens = x.shape[0]
     if tokens == 1:
         return x.reshape(-1, 1)

@@ -1,4 +1,4 @@
-"""The modules that replace layers of a model, with their weights packed for the kernels."""
+"""Create the modules that replace layers of a model, with weights packed for the kernels."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from prunecast.workload.graph.convolutions import border_of
 
 
 class PackedLayers(NamedTuple):
-    """The modules that replace layers, all of them packed."""
+    """Modules with packed weights that replace layers of a model."""
 
     products: list[tuple[Launch, PackedProduct]]
     fused: list[FeedForward]
@@ -39,7 +39,7 @@ class PackedLayers(NamedTuple):
 def pack_layers(
     model: nn.Module, found: list[Found], network: Traced, chosen: ChosenLayers, options: Conversion
 ) -> PackedLayers:
-    """Pack the weights of the chosen layers, and of dense convolutions between them."""
+    """Pack the weights of the chosen layers, and of dense convolutions between them, into modules."""
     gpu, max_tokens = options.gpu, options.max_tokens
     filters = {layer.name: tiles for layer, tiles, _ in chosen.choices if is_convolution(layer.module)}
     border = border_of(model.get_submodule(name).padding[0] for name in filters)

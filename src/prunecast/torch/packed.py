@@ -1,8 +1,8 @@
 """`PackedProduct`: the pruned weights of one launch, on a device.
 
-Several linear layers that read the same x are one product. Their rows are stacked in one tile map, or
-interleave, and the first layer that is called computes the product for all. See `sparse_linear.py` for the
-layers.
+Linear layers that read the same x share one product. Their rows are stacked in one tile map, or interleaved
+for a gated unit. The first of these layers that is called computes the product for all of them. The layers
+are in `sparse_linear.py`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from prunecast.torch.weight_layouts import Layout, covering, layout_of, pack, ti
 
 
 class _Held(NamedTuple):
-    """The result that one part computed for the others."""
+    """Result of a product, kept for the other layers that share the product."""
 
     x: torch.Tensor
     version: int
@@ -31,18 +31,19 @@ class _Held(NamedTuple):
 
 
 class PackedProduct(torch.nn.Module):  # type: ignore[misc]
-    """y (..., M) = x (..., K) A^T + bias, with A in tiles.
+    """Compute y (..., M) = x (..., K) A^T + bias with A in tiles, followed by the epilogue.
 
     Parameters
     ----------
     weight : (M, K) fp16, bf16 or fp32, on the device that runs the product; elements outside of the tiles are
         not read
-    tiles : of A
+    tiles : tile map of A
     bias : (M,) or None
     gpu : the GPU to plan for
-    max_tokens : most tokens of one call
-    layouts : of the packed weights, see `weight_layouts.py`; dense weights are unpacked from the first one
-    epilogue : after the bias; with a gated unit y has M / 2 features
+    max_tokens : largest number of tokens of a call
+    layouts : layouts of the packed weights, see `weight_layouts.py`. The weights are packed once for each;
+        `dense_weight` unpacks the first one
+    epilogue : operations after the bias; with a gated unit y has M / 2 features
     """
 
     fp32_bias: Any
@@ -76,7 +77,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def images(self) -> list[torch.Tensor]:
-        """Packed weights, each for other numbers of tokens."""
+        """Packed weights, one tensor for each layout."""
         return [getattr(self, name) for name in self.image_names]
 
     @property
@@ -91,13 +92,15 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return layout_of(getattr(self, self.image_names[0])).is_two_of_four
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y of x: contiguous, or a transposed view (..., rows) if the epilogue writes features first.
+        """Return y (..., rows) of x (..., features).
 
-        Under autocast x is cast to the dtype of the weights.
+        y is contiguous, or a transposed view if the epilogue writes features first. Under autocast x is cast
+        to the dtype of the weights.
 
         Raises
         ------
-        BadInput : another number of features or dtype, or more tokens than `max_tokens`
+        BadInput : x has another number of features, dtype or device, no tokens, or more tokens than
+            `max_tokens`
         """
         y = self._directly(x)
         if y is not None:
@@ -117,9 +120,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return y.view(*x.shape[:-1], self.rows)
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return y without calling the torch operators, or None if the operators must be used (tracing,
-        gradients).
-        """
+        """Return y without calling the torch operators; None if these must be used (tracing, gradients)."""
         if torch.compiler.is_dynamo_compiling():
             return None
         own = self._eager
@@ -180,11 +181,11 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
     def traced_weight(self) -> torch.Tensor:
-        """Return A in a graph that is traced."""
+        """Return A (M, K) while a graph is traced."""
         return dense_weight(self.like, self.tiles, self.gpu.name, self.plan)
 
     def add_image(self, layout: Layout) -> None:
-        """Pack the weights in one more layout."""
+        """Pack the weights in one more layout, and keep the others."""
         name = f"image_{len(self.image_names)}"
         with torch.no_grad():
             self.register_buffer(name, pack(self.dense_weight(), self.tile_map, layout), persistent=False)
@@ -192,7 +193,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self._eager = None
 
     def set_weight(self, weight: torch.Tensor, rows: "ProductRows") -> None:
-        """Replace the values of some rows, of their first columns if there are fewer than the product has.
+        """Replace the weights of some rows, or their first columns if `weight` has fewer columns than A.
 
         Raises
         ------
@@ -260,7 +261,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     def _load_from_state_dict(self, *_: Any) -> None: ...
 
     def make_trainable(self) -> None:
-        """Turn the packed weights into parameters. Raise BadInput for 2:4."""
+        """Turn the packed weights into parameters. Raise BadInput for 2:4 weights."""
         if self.is_two_of_four:
             raise BadInput("2:4 weights are not trained in place: train with `Pruner`, then sparsify")
         for name in self.image_names:
@@ -277,7 +278,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
 
 class ProductRows(NamedTuple):
-    """The rows of a product that belong to one layer."""
+    """Rows of a product that belong to one layer."""
 
     first: int
     """First row of the layer; with `interleaved` 0 for the gate and 1 for up."""
@@ -292,7 +293,10 @@ class ProductRows(NamedTuple):
 
 
 def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
-    """Return the map of gate and up with rows interleaved by 8. Both layers have the map `half`."""
+    """Return the tile map of a product of gate and up whose rows are interleaved by 8.
+
+    `half` is the tile map that gate and up have in common.
+    """
     place = half.row_index.reshape(-1, GATED_ROWS)
     gate = place // GATED_ROWS * 2 * GATED_ROWS + place % GATED_ROWS
     return TileMap(

@@ -1,7 +1,8 @@
-"""Operations of a rewritten network on planes: the functions of its code, and which node becomes which.
+"""Operations of a rewritten network on images in planes, and the nodes that they replace.
 
-The first part are the functions, on `Planes` and ordinary operators. The second part recognises nodes of a
-torch.fx graph. Elementwise operations run on all planes at once, borders included, if they leave zeros zero.
+The first part contains the functions that the rewritten code calls. They use `Planes` and ordinary operators.
+The second part finds the function for a node of a torch.fx graph. Elementwise operations run on all pixels at
+once, including the borders; they must therefore map zero to zero.
 """
 
 import math
@@ -24,12 +25,17 @@ where the sum added 16, those of 7x7 pixels 15 where it added 8 (H200, 2026-11-2
 
 
 def layout_of_planes(x: Planes) -> PlaneLayout:
-    """Return the layout of the pixels."""
+    """Return the memory layout of the images."""
     return PlaneLayout(x.channels, x.height, x.width, x.border)
 
 
 def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int, padding: int) -> Planes:
-    """Return images (N, channels, height, width) in planes, after a ReLU and a max pool if there are any."""
+    """Copy images (N, channels, height, width) into planes, after a ReLU and a max pool if these are
+    requested.
+
+    `size`, `stride` and `padding` are those of the max pool; 1, 1 and 0 for none. Raise BadInput for other
+    inputs than images.
+    """
     if not isinstance(x, torch.Tensor) or x.dim() != 4 or not x.numel():
         got = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
         raise BadInput(f"wanted images (batch, channels, height, width), got {got}")
@@ -39,7 +45,9 @@ def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int
 
 
 def as_images(x: Planes) -> torch.Tensor:
-    """Return images (N, channels, height, width), contiguous: one transpose at memory speed, and one copy."""
+    """Return images (N, channels, height, width), contiguous, by one transpose at memory speed and one
+    copy.
+    """
     layout, body = layout_of_planes(x), _body(x)
     rows = torch.ops.prunecast.columns.default(body, whole_batch(body.shape[0]))
     lines = rows[: x.n_images, : body.shape[0]].unflatten(1, (x.channels, x.height + x.border, layout.line))
@@ -47,20 +55,22 @@ def as_images(x: Planes) -> torch.Tensor:
 
 
 def _body(x: Planes) -> torch.Tensor:
-    """Return the pixels of all planes (channels * plane, batch), each with the border after it."""
+    """Return the pixels of all planes (channels * plane, batch), with the border after each plane."""
     layout = layout_of_planes(x)
     return x.data[layout.first : layout.first + layout.planes * layout.plane]
 
 
 def pooled(x: Planes, mode: str, size: int, stride: int, padding: int) -> Planes:
-    """Return pooled or upsampled images."""
+    """Return pooled or upsampled images. `mode` is `max`, `average` or `nearest`."""
     window = Window(mode, size, stride, padding)
     data = between_planes(x.data, layout_of_planes(x), window)
     return Planes(data, x.channels, *window.sides(x.height, x.width), x.border, x.n_images)
 
 
 def mean(x: Planes) -> torch.Tensor:
-    """Return the mean of each channel, (N, channels), feature-major as linear layers of ours read it."""
+    """Return the mean of each channel, (N, channels), with the memory order that linear layers of this
+    package read.
+    """
     if x.height == x.width <= MOST_AVERAGED:
         one = pooled(x, "average", x.height, x.height, 0)
         return _body(one).unflatten(0, (x.channels, -1))[:, 0].t()[: x.n_images]
@@ -74,7 +84,7 @@ def mean_as_images(x: Planes) -> torch.Tensor:
 
 
 def averaged_to(x: Planes, height: int, width: int) -> Planes:
-    """Return images of a fixed size, by adaptive average pooling."""
+    """Return images of `height` x `width` pixels, by adaptive average pooling."""
     if (x.height, x.width) == (height, width):
         return x
     return into_planes(
@@ -90,7 +100,7 @@ def flat(x: Planes) -> torch.Tensor:
 
 
 def combined(x: Planes, y: Planes, name: str) -> Planes:
-    """Return the sum, product, difference or maximum of two images."""
+    """Return the elementwise sum, product, difference or maximum of two batches of images."""
     function = _FUNCTIONS[name]
     if x[1:] == y[1:]:
         return x._replace(data=function(x.data, y.data))
@@ -98,7 +108,7 @@ def combined(x: Planes, y: Planes, name: str) -> Planes:
 
 
 def concatenated(*parts: Planes) -> Planes:
-    """Return the channels of all images one after the other."""
+    """Concatenate images along the channels."""
     first, last = parts[0], parts[-1]
     ends = layout_of_planes(first)
     pieces = [first.data[: ends.first], *(_body(each) for each in parts)]
@@ -108,7 +118,7 @@ def concatenated(*parts: Planes) -> Planes:
 
 
 def resized(x: Planes, size: Any) -> Planes:
-    """Return images of a size, by the nearest pixel."""
+    """Return images of another size, a side or (height, width), by the nearest pixel."""
     height, width = (int(size), int(size)) if isinstance(size, int) else (int(side) for side in size)
     scale = height // x.height
     if (height, width) == (scale * x.height, scale * x.width):
@@ -127,12 +137,12 @@ def size_of(x: Planes, dim: int) -> int:
 
 
 def data_of(x: Planes) -> torch.Tensor:
-    """Return the planes (pixels, batch)."""
+    """Return the tensor (pixels, batch) of images in planes."""
     return x.data
 
 
 def with_data(x: Planes, data: torch.Tensor) -> Planes:
-    """Return other planes of the same images."""
+    """Return images in planes of the same sizes, with another tensor (pixels, batch)."""
     return x._replace(data=data)
 
 
@@ -162,14 +172,14 @@ Adder = Callable[["NodeOfPass"], "Made | None"]
 
 
 class Made(NamedTuple):
-    """The node of a pass, and whether its value is in planes."""
+    """Node of the new graph, and whether its value is in planes."""
 
     node: fx.Node
     is_planes: bool = True
 
 
 class NodeOfPass(NamedTuple):
-    """The new graph, and the nodes of operands in it."""
+    """A node of the traced graph that becomes one of these functions, with the new graph and its nodes."""
 
     graph: fx.Graph
     planes: Mapping[fx.Node, fx.Node]
@@ -179,16 +189,20 @@ class NodeOfPass(NamedTuple):
 
     @property
     def x(self) -> fx.Node:
-        """The first operand in planes."""
+        """First operand in planes, as a node of the new graph."""
         return self.planes[self.node.all_input_nodes[0]]
 
     def call(self, function: Callable[..., Any], *arguments: Any, is_planes: bool = True) -> Made:
-        """Add a call with the first operand."""
+        """Add a node to the new graph that calls `function` with the first operand and `arguments`."""
         return Made(self.graph.call_function(function, (self.x, *arguments)), is_planes)
 
 
 def pass_of(node: fx.Node, modules: Modules) -> Adder | None:
-    """Return what adds the pass for a node whose first operand is in planes; None if there is no pass."""
+    """Return the function that adds a node's operation on planes to the new graph; None if there is no such
+    operation.
+
+    The first operand of the node must be in planes.
+    """
     module = modules[node.target] if node.op == "call_module" else None
     for find in (_of_one, _of_pool, _of_mean, _of_shape, _of_several):
         if (found := find(node, module)) is not None:
@@ -197,7 +211,7 @@ def pass_of(node: fx.Node, modules: Modules) -> Adder | None:
 
 
 def _of_one(node: fx.Node, module: Any) -> Adder | None:
-    """Elementwise operations on one operand."""
+    """Find an elementwise operation on one operand."""
     if type(module) in _GONE or (node.target == "contiguous" and node.op == "call_method"):
         return lambda given: Made(given.x)
     is_scaled = node.target in _SCALED and len(node.args) == 2 and isinstance(node.args[1], int | float)
@@ -214,7 +228,7 @@ def _of_one(node: fx.Node, module: Any) -> Adder | None:
 
 
 def _of_pool(node: fx.Node, module: Any) -> Adder | None:
-    """Pooling and upsampling."""
+    """Find a pooling or upsampling operation."""
     _, window = window_of(node, {str(node.target): module} if module is not None else {})
     if window is not None:
         return lambda given: given.call(pooled, "max", *window)
@@ -262,14 +276,14 @@ def window_of(node: fx.Node, modules: Modules) -> tuple[fx.Node, tuple[int, int,
 
 
 def _side(given: Any) -> int | None:
-    """Return a size that both sides have; None for different, unknown or broken ones."""
+    """Return the integer size that both sides have; None if they differ or are no integers."""
     sides = given if isinstance(given, tuple | list) else (given, given)
     same = len(sides) == 2 and all(isinstance(side, int | float) for side in sides) and sides[0] == sides[1]
     return int(sides[0]) if same and math.floor(sides[0]) == sides[0] else None
 
 
 def _of_mean(node: fx.Node, module: Any) -> Adder | None:
-    """Means over all pixels, and flat vectors of them."""
+    """Find a mean over all pixels, an adaptive average pool, or a `flatten`."""
     size = None
     if type(module) is nn.AdaptiveAvgPool2d:
         size = module.output_size
@@ -292,7 +306,7 @@ def _of_mean(node: fx.Node, module: Any) -> Adder | None:
 
 
 def _of_shape(node: fx.Node, _: Any) -> Adder | None:
-    """Sizes of images."""
+    """Find a node that reads sizes of images."""
     if (node.target is getattr and node.args[1] == "shape") or (
         node.target == "size" and len(node.args) == 1
     ):
@@ -303,7 +317,7 @@ def _of_shape(node: fx.Node, _: Any) -> Adder | None:
 
 
 def _of_several(node: fx.Node, _: Any) -> Adder | None:
-    """Operations on several images, all in planes."""
+    """Find an operation on several batches of images, all in planes."""
     if node.target in (torch.cat, torch.concat) and isinstance(node.args[0], tuple | list):
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         return _concatenated if dim in (1, -3) else None

@@ -1,13 +1,16 @@
-"""Images as the convolution kernels read and write them, and the operators on such images.
+"""Images in planes, the layout that the convolution kernels read and write, and operators on such images.
 
     conv(planes, images, tiles, bias, shape, activation, gpu, plan, second) -> planes
-    into_planes(images, batch, border, relu, window) -> planes
+    into_planes(x, batch, border, relu, window) -> planes
     between_planes(planes, layout, mode, window) -> planes
 
-Planes (pixels, batch) have the batch innermost and zeros around every image (`prunecast.plan.conv_grid`).
-`shape` are the fields of `ConvCall`; `images` to `plan` are those of `prunecast::linear`, and `second` are
-the planes that columns of A after the filters read. A batch is padded to a multiple of 8. `layout` are the
-fields of `PlaneLayout`, `window` the last three of `Window`. On a CPU the operators compute in fp32.
+Planes are a tensor (pixels, batch). Each row contains one pixel of one channel for all images of the batch,
+and rows of zeros surround every image (`prunecast.plan.conv_grid`). The batch is padded to a multiple of 8.
+`conv` has the arguments `images` (packed weights), `tiles`, `bias`, `gpu` and `plan` of `prunecast::linear`.
+`shape` are the fields of `ConvCall`. `second` are the planes of an optional second input, which the last
+columns of A, after those of the filters, multiply. `x` are images (N, channels, height, width). `layout` are
+the fields of `PlaneLayout`, and `window` is (size, stride, padding), the last three fields of `Window`. On a
+CPU the operators compute in fp32.
 """
 
 from typing import Any, NamedTuple
@@ -61,7 +64,7 @@ class ConvCall(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """Images in planes, between the modules of a rewritten network."""
+    """Images in planes, as the modules of a rewritten network pass them to each other."""
 
     data: torch.Tensor
     """(pixels, batch)."""
@@ -73,11 +76,11 @@ class Planes(NamedTuple):
     """The batch has up to 7 more."""
 
     def after(self, data: torch.Tensor, layout: PlaneLayout) -> "Planes":
-        """Return planes for the same number of images with other sizes."""
+        """Return `Planes` with another tensor and other sizes, for the same number of images."""
         return Planes(data, *layout, self.n_images)
 
     def images(self) -> torch.Tensor:
-        """Return images (n_images, channels, height, width), a view."""
+        """Return a view of the images, (n_images, channels, height, width)."""
         return images_in(self.data, PlaneLayout(*self[1:5]), self.n_images)
 
 
@@ -89,9 +92,10 @@ def whole_batch(count: int) -> int:
 def planes_of(
     x: torch.Tensor, batch: int, border: int, window: Window | None = None, *, relu: bool = False
 ) -> torch.Tensor:
-    """Copy images (N, channels, height, width), with N up to the batch, into planes.
+    """Copy images (N, channels, height, width), with N at most `batch`, into planes.
 
-    The largest pixel of each window is copied, and with `relu` zero in the place of what is below.
+    With a window, the largest pixel of each window is copied (max pooling). With `relu`, negative pixels
+    become zero.
     """
     sizes = list((window or Window())[1:])
     found: torch.Tensor = torch.ops.prunecast.into_planes.default(x, batch, border, relu, sizes)
@@ -106,9 +110,9 @@ def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Te
 
 
 def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
-    """Return images (batch, channels, height, width) in the layout of `SparseConv2d`.
+    """Return images (batch, channels, height, width) as a view of planes, which `SparseConv2d` reads.
 
-    This needs one copy, which several modules can share, or none if one of these modules wrote the images.
+    This needs one copy, which several modules can share, or none if a `SparseConv2d` wrote the images.
     """
     count, channels, height, width = x.shape
     layout, batch = PlaneLayout(channels, height, width, border), whole_batch(count)
@@ -127,16 +131,18 @@ def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tens
 
 
 def planes_behind(x: torch.Tensor) -> torch.Tensor | None:
-    """Return the planes that images are a view of, or None.
+    """Return the planes of which the images are a view, or None.
 
-    Element-wise kernels read planes at full bandwidth. Over the images themselves the compiler puts columns
-    innermost, which are a whole batch apart in memory, and is five times slower.
+    Elementwise kernels read planes at full bandwidth. On the images themselves, the compiler puts columns
+    innermost, which are a whole batch apart in memory, and its kernels are five times slower.
     """
     return getattr(x, _PLANES, None)
 
 
 def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: int) -> bool:
-    """Return whether images are still the unchanged view of planes that a module returned, in this layout."""
+    """Return whether images are still the unchanged view of the planes that a module returned, with this
+    layout.
+    """
     if planes.shape != (layout.pixels, batch):
         return False
     made = images_in(planes, layout, x.shape[0])
@@ -155,7 +161,7 @@ def fake_into_planes(x: torch.Tensor, batch: int, border: int, relu: bool, windo
 def into_planes_on_cpu(
     x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]
 ) -> torch.Tensor:
-    """Return the planes of images, computed by torch."""
+    """Convert images (N, channels, height, width) to planes, with torch's operators."""
     layout = _layout_of_images(x, border, window)
     if window != [1, 1, 0]:
         x = torch.nn.functional.max_pool2d(x.float(), *window).to(x.dtype)
@@ -167,7 +173,7 @@ def into_planes_on_cpu(
 def into_planes_on_cuda(
     x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]
 ) -> torch.Tensor:
-    """Return the planes of images, written by one launch."""
+    """Convert images (N, channels, height, width) to planes, with one kernel launch."""
     from prunecast.torch.cuda.planes import into_planes
 
     found = fake_into_planes(x, batch, border, relu, window)
@@ -176,7 +182,7 @@ def into_planes_on_cuda(
 
 
 def between_planes(planes: torch.Tensor, layout: PlaneLayout, window: Window) -> torch.Tensor:
-    """Call `prunecast::between_planes`: pool or upsample."""
+    """Call `prunecast::between_planes`: pool or upsample images in planes."""
     arguments = (list(layout), window.mode, list(window[1:]))
     found: torch.Tensor = torch.ops.prunecast.between_planes.default(planes, *arguments)
     return found
@@ -197,7 +203,7 @@ def fake_between_planes(
 def between_planes_on_cpu(
     planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
 ) -> torch.Tensor:
-    """Return the planes that torch computes."""
+    """Pool or upsample images in planes, with torch's operators."""
     x = images_in(planes, PlaneLayout(*layout), planes.shape[1]).float()
     size, stride, padding = window
     if mode == "nearest":
@@ -211,7 +217,7 @@ def between_planes_on_cpu(
 def between_planes_on_cuda(
     planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
 ) -> torch.Tensor:
-    """Return the planes, written by one launch."""
+    """Pool or upsample images in planes, with one kernel launch."""
     from prunecast.torch.cuda.planes import between_planes as launch
 
     found = fake_between_planes(planes, layout, mode, window)
@@ -234,12 +240,12 @@ class _ConvOperands(NamedTuple):
 
     @property
     def a_tiles(self) -> TileMap:
-        """The tiles of A."""
+        """Tile map of A."""
         return known_layer(self.plan, self.tiles, self.planes.dtype, self.gpu).tiles
 
 
 def fake_conv(*given: Any) -> torch.Tensor:
-    """Return an uninitialised output."""
+    """Return uninitialised output planes."""
     own = _ConvOperands(*given)
     call = ConvCall(*own.shape)
     return own.planes.new_empty((call.grid.output(own.a_tiles.m).pixels, call.batch))

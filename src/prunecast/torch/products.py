@@ -1,4 +1,4 @@
-"""Layers of a model that one launch multiplies, and their packed products.
+"""Group the layers of a model into launches, and pack the weights of each launch.
 
 Layers that read the same x share a launch if they have the same kind of tiles and the same dtype. The
 epilogue of a launch computes the activation or the gated unit of a feed-forward layer.
@@ -44,8 +44,8 @@ def has_epilogues(choice: Choice, gpu: GpuSpec) -> bool:
 def fusable(forwards: list[FeedForward], chosen: list[Choice], gpu: GpuSpec) -> list[FeedForward]:
     """Return the feed-forward layers that can be fused.
 
-    All their layers must be sparse; gate and up must have the same tiles, which consist of whole groups of
-    rows, and a kernel that can compute gated units.
+    All their layers must be sparse. Gate and up must have the same tiles, made of whole groups of rows, and
+    their kernel must be able to compute gated units.
     """
     choices = {choice.layer.name: choice for choice in chosen}
 
@@ -68,9 +68,10 @@ def _may_interleave(gate: TileMap, up: TileMap) -> bool:
 
 
 def joint_launches(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[Launch]:
-    """Return the launches in the order of the model. Layers that read the same x share a launch.
+    """Group the layers into launches, one for the layers that read the same x.
 
-    Layers in tiles and layers with 2:4 are launched separately, and so are layers of different dtypes.
+    Layers in tiles and layers with 2:4 are launched separately, and so are layers of different dtypes. Within
+    each of these kinds, launches are in the order of the model.
     """
     epilogues = {
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)
@@ -97,11 +98,11 @@ def pack_launches(
     fp8: bool,
     progress: Progress | None,
 ) -> list[tuple[Launch, PackedProduct]]:
-    """Return the products in the order of the model.
+    """Pack the weights of every launch, and return the launches with their products.
 
     Threads plan and pack them concurrently, since NumPy and torch release the GIL. The products are prepared
-    for calls of `max_tokens`, and with `few_tokens` also of one token. With `fp8`, those that fit multiply
-    in fp8.
+    for calls of `max_tokens`, and with `few_tokens` also of one token. With `fp8`, those that `fits_fp8`
+    accepts are computed in fp8.
     """
 
     def packed(launch: Launch) -> PackedProduct:
@@ -145,7 +146,7 @@ def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool,
 
 
 def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
-    """Return the bias of each part, zeros for those without one; None if no part has one."""
+    """Return the bias of each module, zeros for a module without one; None if no module has one."""
     if all(module.bias is None for module in modules):
         return None
     return [
