@@ -1,4 +1,4 @@
-"""`Pruner`: prunes a PyTorch model while it trains, and writes what `prunecast predict` reads.
+"""`Pruner`: prune a PyTorch model while it trains, and write a folder that `prunecast predict` reads.
 
 pruner = Pruner(model, "atp:128", schedule=gradual(0.75, updates=8, every=100))
 pruner.prepare()
@@ -35,32 +35,37 @@ REST = "rest"
 
 
 class Pruner:
-    """Applies masks that follow a schedule to the weights of a model.
+    """Prune the weights of a model while it trains, with masks that follow a schedule.
 
     Gradients of pruned weights are set to zero in the backward pass, so that they affect neither gradient
     norms nor momentum. The masks are applied again after every optimizer step.
 
     Parameters
     ----------
-    model : pruned in place: the weights of its linear and convolution layers, as matrices (M, K)
+    model : model whose linear and convolution layers are pruned in place; their weights are treated as
+        matrices (M, K)
     pattern : pattern string
     sparsity : final sparsity if no schedule is given; None for patterns with a fixed one
-    schedule : None to prune once, in `prepare`
+    schedule : sparsity as a function of training steps; None to prune once, in `prepare`
     target, ignore : weights to include and to leave out, by state-dict name or `re:` and a regular expression
     importance : `magnitude`, `squared`, `taylor`, a function of a layer's name and weights (M, K), or a
         mapping of layers to scores
-    scope : `layer`, or `global` to rank the layers that are pruned together
-    way : `stepwise`, `towards` or None, see `codesign.schedule_masks`
-    groups : name -> selectors; a schedule with floors prunes these groups of layers one after another
-    metric : measures the model, more is better; required by schedules with floors
-    final : masks of all layers at the end of the schedule if they are known, e.g. from
-        `prunecast prune --latency`. The weights that they prune are pruned in the order of their importance,
-        the least important first, and `pattern` is used only in the recipe
-    teacher : returns the target outputs of `distance`, usually a copy of the dense model; it is not trained
+    scope : `layer` to rank the weights of each layer separately, or `global` to rank those of all layers that
+        are pruned at the same time
+    way : method for intermediate masks, `stepwise` or `towards`, see `codesign.schedule_masks`; None for the
+        one that suits the pattern
+    groups : name -> selectors of weights. A schedule with floors (least values of `metric`) prunes these
+        groups of layers one after another
+    metric : function that measures the model, where more is better; required by schedules with floors
+    final : layer -> final mask, for all layers, if these masks are known, e.g. from `prunecast prune
+        --latency`. The weights outside of them are pruned in the order of their importance, the least
+        important first, and `pattern` is used only in the recipe
+    teacher : function that returns the target outputs for `distance`, usually a copy of the dense model; it
+        is not trained
 
     Raises
     ------
-    BadInput : any of these cannot be used
+    BadInput : one of these arguments cannot be used
     """
 
     def __init__(
@@ -103,7 +108,7 @@ class Pruner:
 
     @property
     def masks(self) -> dict[str, MaskArray]:
-        """Layer -> bool mask (M, K), of the layers that are already pruned."""
+        """Layer -> bool mask (M, K), for the layers that are already pruned."""
         if self._target is None:
             return dict(self.path.masks)
         return {name: mask.flatten(1).bool().cpu().numpy() for name, mask in self._masks.items()}
@@ -114,15 +119,15 @@ class Pruner:
         return self.run.finished
 
     def prepare(self, masks: Mapping[str, MaskArray] | None = None) -> None:
-        """Begin the schedule; one without a delay prunes now. Call once, before the first training step.
+        """Start the schedule, before the first training step. A schedule without a delay prunes now.
 
         Parameters
         ----------
-        masks : the masks of the first stage if they are already known; else None
+        masks : layer -> bool mask (M, K) of the first stage, if these masks are already known; else None
 
         Raises
         ------
-        BadInput : called twice, masks that do not fit, or importance that cannot rank
+        BadInput : this is the second call, the masks do not fit, or the importance cannot rank weights
         """
         update = self.run.begin()
         if masks is not None:
@@ -131,8 +136,11 @@ class Pruner:
             self._prune(update)
 
     def step(self) -> bool:
-        """Count a training step, after `optimizer.step()`, and return whether masks changed.
-        Raise BadInput.
+        """Count a training step, apply the masks, and return whether they changed; call it after
+        `optimizer.step()`.
+
+        Raise BadInput if masks are due and the importance cannot rank weights, or if `metric` returns no
+        number.
         """
         self.apply()
         update = self.run.advance(self._metric)
@@ -147,13 +155,13 @@ class Pruner:
                 self.parameters[name].mul_(mask)
 
     def distance(self, logits: torch.Tensor, *inputs: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-        """Return the divergence of the teacher's classes from `logits` (..., classes), to be added to the
+        """Return the KL divergence of `logits` (..., classes) from the teacher's outputs, to be added to the
         loss.
 
         Parameters
         ----------
         inputs : arguments of the teacher
-        temperature : divides logits; its square multiplies the divergence (Hinton et al., 2015)
+        temperature : divides the logits; its square multiplies the divergence (Hinton et al., 2015)
 
         Raises
         ------

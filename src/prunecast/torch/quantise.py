@@ -2,13 +2,14 @@
 
     quantise(x) -> (x in e4m3, scales)
 
-x (tokens, K) becomes e4m3 numbers with a scale per token, the largest size of the token over 448. Traced
-graphs express it in plain torch, so that torch.compile can fuse it with the kernel that computes x.
+converts x (tokens, K) to e4m3 with one scale per token: the largest absolute value of the token, divided by
+448. Traced graphs express it in plain torch, so that torch.compile can fuse it with the kernel that computes
+x.
 
     norm_quantise(x, weight, epsilon) -> (norm of x in e4m3, scales)
 
-does so for x / sqrt(mean(x^2) + epsilon) * weight, without rounding it to 16 bits before, as torch.compile
-does where it fuses both.
+quantises the RMS norm x / sqrt(mean(x^2) + epsilon) * weight. The norm is not rounded to 16 bits before;
+torch.compile does not round it either where it fuses the norm and the quantisation.
 """
 
 import torch
@@ -22,7 +23,7 @@ Quantised = tuple[torch.Tensor, torch.Tensor]
 
 
 def quantised(x: torch.Tensor) -> Quantised:
-    """Return x (rows, K) in e4m3 with the scale of each row, computed by torch."""
+    """Return x (rows, K) in e4m3 and the scale of each row (rows,), computed by torch."""
     values = x.float()
     size = values.abs().amax(-1, keepdim=True)
     # Python's number over a tensor would be a product with the reciprocal, rounded twice
@@ -32,7 +33,10 @@ def quantised(x: torch.Tensor) -> Quantised:
 
 
 def quantise(x: torch.Tensor) -> Quantised:
-    """Return x (tokens, K) in e4m3 with the scale of each token, in one pass over memory."""
+    """Return x (tokens, K) in e4m3 and the scale of each token (tokens,).
+
+    Eager calls on a GPU use one kernel, which reads x once.
+    """
     if torch.compiler.is_compiling() or not x.is_cuda:
         return quantised(x)
     found: Quantised = torch.ops.prunecast.quantise.default(x)
@@ -40,7 +44,7 @@ def quantise(x: torch.Tensor) -> Quantised:
 
 
 def norm_quantised(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> Quantised:
-    """Return the RMS norm of x (rows, K) in e4m3 with the scale of each row, computed by torch."""
+    """Return the RMS norm of x (rows, K) in e4m3 and the scale of each row (rows,), computed by torch."""
     values = x.float()
     scale = torch.rsqrt(values.square().mean(-1, keepdim=True) + epsilon)
     return quantised(values * scale * weight.float())

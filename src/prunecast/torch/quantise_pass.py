@@ -1,10 +1,11 @@
-"""The part of the torch.compile pass that lets one kernel quantise x of fp8 products.
+"""Part of the torch.compile pass: quantise the operand x of an fp8 product in one kernel.
 
     quantised(y)             ->  quantise(y)
     quantised(rms norm of y) ->  norm_quantise(y, weight, epsilon)
 
-torch.compile reads y for each reduction of a token and again to round. Where y is what a product or attention
-wrote, or its RMS norm has no other reader, one kernel of `kernels/device/quantise` reads it once.
+The code of torch.compile reads y once for each reduction over a token, and again to round it. A kernel of
+`kernels/device/quantise` reads y once. It is used if a product or attention wrote y, or if nothing else reads
+the RMS norm of y.
 """
 
 import operator
@@ -22,7 +23,7 @@ _CONVERT = torch.ops.prims.convert_element_type.default
 
 
 class _RmsNorm(NamedTuple):
-    """x / sqrt(mean(x^2) + epsilon) * weight, by nodes."""
+    """Nodes of an RMS norm, x / sqrt(mean(x^2) + epsilon) * weight."""
 
     x: Node
     weight: Node
@@ -30,12 +31,14 @@ class _RmsNorm(NamedTuple):
 
 
 def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[Node], bool]) -> None:
-    """Let one kernel quantise x if torch does and x, or that of which it is a norm, is in memory.
+    """Let one kernel quantise x, if plain torch operations do so in the graph.
+
+    If x is an RMS norm, the kernel reads the input of the norm. Otherwise x must be in memory already.
 
     Parameters
     ----------
     bits, scales : x in e4m3 and its scales, operands of an fp8 product
-    writers : True for nodes whose result is in memory, contiguous
+    writers : function that returns True for nodes whose result is in memory and contiguous
     """
     x = _quantised_by_torch(bits, scales)
     if x is None:
@@ -62,7 +65,7 @@ def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[
 
 
 def _rms_norm_of(x: Node) -> _RmsNorm | None:
-    """Return the RMS norm that x (tokens, K) is, if nothing but the quantising reads it."""
+    """Return the RMS norm whose result is x (tokens, K), if only the quantisation reads x; else None."""
     y: Any = x
     while (
         isinstance(y, Node) and y.target in (_aten.view.default, _aten.reshape.default) and len(y.users) == 1
@@ -89,7 +92,7 @@ def _rms_norm_of(x: Node) -> _RmsNorm | None:
 
 
 def _quantised_by_torch(bits: Node, scales: Node) -> Node | None:
-    """Return x in 16 bits if these are x in e4m3 and its scales, as `quantised` computes them."""
+    """Return x in 16 bits if `bits` and `scales` are the result of `quantised(x)`; else None."""
     product = _operand(bits, _CONVERT)
     values, maximum = _operand(product, _aten.mul.Tensor), _operand(scales, _aten.select.int)
     for target, place in (
@@ -103,7 +106,7 @@ def _quantised_by_torch(bits: Node, scales: Node) -> Node | None:
 
 
 def _operand(node: Node | None, target: Any, place: int = 0) -> Node | None:
-    """Return an operand of a node if it has this target, else None."""
+    """Return the operand `place` of a node if the node has this target; else None."""
     if node is None or node.target is not target or not isinstance(node.args[place], Node):
         return None
     found: Node = node.args[place]

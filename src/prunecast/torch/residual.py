@@ -1,14 +1,14 @@
-"""A torch.compile pass that fuses what precedes and follows sparse products into their kernels.
+"""A torch.compile pass that fuses operations before and after sparse products into kernels.
 
     residual + linear(x)  ->  linear_add_(residual, x)
 
-is a residual add, which moves into the epilogue of the product, in 16 bits or fp8. Other parts of the pass
-are in `layout_pass.py` (order of stored tensors), `rotary.py` (rotary embedding in place), `norm.py` (norms
-in transposes) and `quantise_pass.py` (fp8 operands in one kernel).
+This moves a residual add into the epilogue of the product, in 16 bits or fp8. Other parts of the pass are in
+`layout_pass.py` (order of stored tensors), `rotary.py` (rotary embedding in place), `norm.py` (norms in
+transposes) and `quantise_pass.py` (fp8 operands in one kernel).
 
-This is a pass over Inductor's graph, so that the code of a model does not change. The residual is
-overwritten. It must therefore have been computed in the graph and have no reader after the sum. `sparsify`
-registers the pass if a model's sums are large: see `docs/decisions/0016-epilogues-in-models.md`.
+The pass changes Inductor's graph, so that the code of a model does not change. The residual is overwritten.
+It must therefore have been computed in the graph, and nothing may read it after the sum. `sparsify` registers
+the pass if a model's sums are large: see `docs/decisions/0016-epilogues-in-models.md`.
 """
 
 import operator
@@ -37,7 +37,7 @@ _ops = torch.ops.prunecast
 
 
 class _Adding(NamedTuple):
-    """A product that can add to a residual."""
+    """A product that can add to a residual in place."""
 
     call: type[LinearCall | Fp8Call]
     """Arguments of the product."""
@@ -53,8 +53,11 @@ _ADDING = {
 
 
 class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
-    """Fuses products whose only reader adds y to a residual that has no later reader, and norms that only
-    products read.
+    """Fuse residual adds into products, norms into transposes, and the quantisation of fp8 operands into
+    kernels.
+
+    A residual add is fused if nothing else reads the result of the product, and nothing reads the residual
+    later.
     """
 
     def __call__(self, graph: Graph) -> None:
@@ -78,7 +81,7 @@ class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
 
 
 def _is_written(x: Node) -> bool:
-    """Return whether x is, without a copy, what an fp8 product or attention wrote."""
+    """Return whether x is a view of a tensor that an fp8 product or attention wrote."""
     y: Any = x
     while isinstance(y, Node) and y.target in (*VIEWS, _aten.permute.default):
         y = y.args[0] if y.meta["val"].is_contiguous() else None
@@ -97,7 +100,7 @@ class _Sum(NamedTuple):
 
 
 def _sums(graph: Graph) -> Iterator[_Sum]:
-    """Yield the sums of a large product and a tensor of its shape."""
+    """Yield the sums of the result of a large sparse product and a tensor of its shape."""
     for add in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
         if len(add.args) != 2 or add.kwargs:
             continue
@@ -114,10 +117,8 @@ def register() -> None:
 
 
 def _product_behind(y: Any) -> Node | None:
-    """Return the plain and large product that y is a view of, if it has no other reader; else None.
-
-    The kernel of 2:4 does not add: its epilogue would need 14 to 20 us for 7 to 8 Mi elements of a residual,
-    the norm that adds them about 6 (H200, `benchmarks.pytorch.passes`).
+    """Return the product of which y is a view, if it is large, has no epilogue and no other reader; else
+    None.
     """
     while isinstance(y, Node) and len(y.users) == 1 and y.target in VIEWS:
         y = y.args[0]
@@ -137,7 +138,7 @@ def _is_like(node: Any, add: Node) -> bool:
 
 
 def _may_overwrite(residual: Any, product: Node, add: Node, place: dict[Node, int]) -> bool:
-    """Return whether the residual is contiguous, has its last use in the sum, and is not an input of the
+    """Return whether the residual is contiguous, is not read after the sum, and is not an input of the
     product.
     """
     if residual.op != "call_function" or _is_view(residual):

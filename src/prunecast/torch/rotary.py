@@ -2,10 +2,10 @@
 
     heads * cos + cat(-second half, first half) * sin    ->  rotate_heads_(y, cos, sin, number of heads)
 
-for heads that are views of what a sparse product wrote. torch.compile copies the heads to do so, and
-computes cos and sin of each angle again for every head. The operator overwrites queries and keys in the
-result of their joint product, which attention then reads where it is. Sums are fp32 and rounded once, as
-those of torch.compile.
+applies to heads that are views of the result of a sparse product. The code of torch.compile copies the heads,
+and computes cos and sin of each angle again for every head. The operator overwrites queries and keys in the
+result of their joint product, where attention then reads them. Sums are computed in fp32 and rounded once, as
+by torch.compile.
 """
 
 import operator
@@ -28,7 +28,10 @@ _LIBRARY.define("rotate_heads_(Tensor(a!) y, Tensor cos, Tensor sin, int heads) 
 
 
 def _rotate_heads(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int) -> None:
-    """Rotate the first heads of y (tokens, features) in place; cos and sin are (periods, width)."""
+    """Rotate the first `heads` heads of each row of y (tokens, features) in place.
+
+    `cos` and `sin` are (periods, width); token t uses row t modulo `periods`.
+    """
     cos, sin = cos.contiguous(), sin.contiguous()
     if y.is_cuda:
         from prunecast.torch.cuda.rotary import rotate_rows
@@ -49,7 +52,7 @@ _ROTATE = torch.ops.prunecast.rotate_heads_.default
 
 
 class _Rotation(NamedTuple):
-    """Heads in the result of a product that are rotated, by nodes."""
+    """Nodes of the rotary embedding of some heads in the result of a product."""
 
     total: Node
     """The sum, (batch, heads, tokens, width)."""
@@ -64,13 +67,16 @@ class _Rotation(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Feature after the last one."""
+        """Index of the first feature after the heads."""
         _, heads, _, width = self.heads.meta["val"].shape
         return self.first + int(heads) * int(width)
 
 
 def rotate_in_place(graph: Graph) -> list[Node]:
-    """Let one launch rotate the heads of each large product; return the nodes that now read views of it."""
+    """Rotate the heads in the result of each large product by one launch, in place.
+
+    Return the nodes that read rotated heads; they now read views of that result.
+    """
     of_product: dict[Node, list[_Rotation]] = {}
     for total in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
         rotation = _rotation_of(total)
@@ -88,7 +94,7 @@ def rotate_in_place(graph: Graph) -> list[Node]:
 
 
 def _rotation_of(total: Node) -> _Rotation | None:
-    """Return the rotation that a sum completes, as transformers writes it, else None."""
+    """Return the rotary embedding that the sum `total` completes, in the form of transformers; else None."""
     if len(total.args) != 2 or total.kwargs:
         return None
     straight, crossed = total.args
@@ -105,7 +111,9 @@ def _rotation_of(total: Node) -> _Rotation | None:
 
 
 def _angles(node: Any) -> Node | None:
-    """Return cos or sin (1 or batch, tokens, width) of one that has a dimension for the heads."""
+    """Return cos or sin (1 or batch, tokens, width), if `node` is this tensor with a dimension for the heads;
+    else None.
+    """
     if not isinstance(node, Node) or node.target is not _aten.unsqueeze.default or node.args[1] != 1:
         return None
     found: Node = node.args[0]
@@ -113,7 +121,7 @@ def _angles(node: Any) -> Node | None:
 
 
 def _is_turned(halves: Any, heads: Node) -> bool:
-    """Return whether these are the second half of the heads, negative, and the first half."""
+    """Return whether `halves` are the negative second half of the heads, then the first half."""
     if not isinstance(halves, Node) or halves.target is not _aten.cat.default or halves.args[1:] != (-1,):
         return False
     parts, width = halves.args[0], int(heads.meta["val"].shape[-1])
@@ -124,7 +132,7 @@ def _is_turned(halves: Any, heads: Node) -> bool:
 
 
 def _slice_of(node: Node, source: Node, dim: int) -> tuple[int, int] | None:
-    """Return the range of a slice of `source` along a dimension, None if it is none."""
+    """Return the range (first, end) of a node that slices `source` along `dim`; None for another node."""
     if node.target is not _aten.slice.Tensor or node.args[0] is not source or len(node.args) > 4:
         return None
     rank = source.meta["val"].dim()
@@ -137,7 +145,9 @@ def _slice_of(node: Node, source: Node, dim: int) -> tuple[int, int] | None:
 
 
 def _heads_of_product(heads: Node) -> tuple[Node, int] | None:
-    """Return the sparse product of which the heads are a view, and their first feature."""
+    """Return the sparse product of which the heads are a view, and their first feature; None if there is
+    none.
+    """
     if heads.target is not _aten.permute.default or list(heads.args[1]) != [0, 2, 1, 3]:
         return None
     parts = heads.args[0]
@@ -162,7 +172,9 @@ def _heads_of_product(heads: Node) -> tuple[Node, int] | None:
 
 
 def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
-    """Return whether the heads are the first features of a large product, and nothing else reads them."""
+    """Return whether the heads are the first features of a large product, and nothing reads them
+    unrotated.
+    """
     y = product.meta["val"]
     one, last = rotations[0], 0
     for each in rotations:
@@ -181,7 +193,7 @@ def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
 
 
 def _reads_after(user: Node, own: set[Node], last: int) -> bool:
-    """Return whether a reader of the product reads only what is rotated, or features after it."""
+    """Return whether a reader of the product reads only rotated heads, or only features after them."""
     if user in own:
         return True
     if user.target in VIEWS and user.meta["val"].dim() == 3:
@@ -194,7 +206,7 @@ def _reads_after(user: Node, own: set[Node], last: int) -> bool:
 
 
 def _renew_views(graph: Graph) -> None:
-    """Let the values of views share the storage of what was rotated."""
+    """Compute fake values of views again, so that they share the storage of the rotated tensor."""
     renewed: set[Node] = set()
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0].args[0] is _ROTATE:
@@ -205,7 +217,7 @@ def _renew_views(graph: Graph) -> None:
 
 
 def _replace(graph: Graph, product: Node, rotations: list[_Rotation]) -> list[Node]:
-    """Rotate in place; return the readers of the heads."""
+    """Insert the rotation in place; return the nodes that read the rotated heads."""
     one, width = rotations[0], rotations[0].heads.meta["val"].shape[-1]
     with graph.inserting_after(product):
         angles = [

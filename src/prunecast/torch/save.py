@@ -33,7 +33,7 @@ def save(
 
     Parameters
     ----------
-    masks : layer -> (M, K)
+    masks : layer -> bool mask (M, K)
     first : layer -> importance (M, K) before anything was pruned
     facts : further entries of the recipe
 
@@ -62,7 +62,9 @@ def save(
 
 
 def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
-    """Return the maps of the layers whose masks have the pattern. Intermediate masks may not have it yet."""
+    """Return the maps of those layers whose masks follow the pattern. Intermediate masks may not follow it
+    yet.
+    """
     maps = {}
     for name, mask in masks.items():
         try:

@@ -1,7 +1,7 @@
-"""`SparseLinear`: replaces an `nn.Linear` by some rows of a shared product.
+"""`SparseLinear`: replaces an `nn.Linear` by some rows of a product that several layers may share.
 
-The state dict holds dense tensors with zeros under the names of `nn.Linear`, so that a checkpoint loads with
-and without this package. `fuse_dense` joins layers that stay dense in the same way.
+The state dict contains dense tensors with zeros under the names of `nn.Linear`, so that a checkpoint can be
+loaded with and without this package. `fuse_dense` joins layers that stay dense in the same way.
 """
 
 import math
@@ -31,12 +31,18 @@ MOST_DENSE = 0.999
 
 
 class SparseLayer(torch.nn.Module):  # type: ignore[misc]
-    """Rows of a product, under the names of the layer that they were.
+    """Module in place of one layer of a model, which computes its rows of a sparse product.
+
+    Its state dict has the names and shapes of the original layer.
 
     Parameters
     ----------
-    shape : of the layer's weights
-    transposed : its weights are (K, M)
+    product : product with the packed weights; other layers may share it
+    rows : rows of the product that belong to the layer
+    pattern : pattern of the layer's zeros
+    shape : shape of the original weights
+    has_bias : whether the original layer has a bias
+    transposed : whether the original weights are (K, M)
     """
 
     def __init__(
@@ -56,9 +62,9 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def weight(self) -> torch.Tensor:
-        """Dense weights with zeros in the layout of the original layer.
+        """Dense weights with zeros, in the layout of the original layer.
 
-        They are unpacked where values are read, not for dtype, device and shape.
+        They are unpacked only when their values are read, not for dtype, device or shape.
         """
         product = self.product
         if torch.compiler.is_compiling():
@@ -66,7 +72,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         return UnpackedWeight(self.dense_weight, self.weight_shape, product.like)
 
     def dense_weight(self) -> torch.Tensor:
-        """Return the dense weights with zeros in the layout of the original layer, a new tensor."""
+        """Return the dense weights with zeros as a new tensor in the layout of the original layer."""
         return self._of_product(self.product.dense_weight())
 
     def _of_product(self, whole: torch.Tensor) -> torch.Tensor:
@@ -93,7 +99,10 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         return kept / float(self.rows.size * tiles.k) / (2.0 if self.product.is_two_of_four else 1.0)
 
     def trainable(self) -> Self:
-        """Turn kept values into parameters with gradients; everything else stays zero."""
+        """Turn the kept weights into parameters with gradients; everything else stays zero.
+
+        Raise BadInput for 2:4 weights, and for weights that are packed in two layouts.
+        """
         product = self.product
         if len(product.image_names) > 1:
             raise BadInput("weights that are packed twice cannot be trained: sparsify with one_image=True")
@@ -120,7 +129,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
 
 class DenseTensor(NamedTuple):
-    """A tensor of a state dict, which a module keeps in another form."""
+    """Tensor of a state dict that a module stores in another form."""
 
     shape: tuple[int, ...]
     load: Callable[[torch.Tensor], object]
@@ -137,11 +146,13 @@ def load_tensors(
     unexpected: list[str],
     errors: list[str],
 ) -> None:
-    """Load the tensors of a module, as `torch.nn.Module._load_from_state_dict` does those of plain ones.
+    """Load tensors of a state dict that a module stores in another form.
+
+    This replaces `torch.nn.Module._load_from_state_dict` and has its arguments.
 
     Parameters
     ----------
-    tensors : name in the module -> its tensor
+    tensors : name in the module -> tensor to load
     """
     for name, (shape, load) in tensors.items():
         new = state_dict.get(prefix + name)
@@ -158,11 +169,12 @@ def load_tensors(
 def tiles_of_weight(
     weight: torch.Tensor, kept: TileMap | torch.Tensor | np.ndarray[Any, Any] | None, pattern: str | None
 ) -> TileMap:
-    """Return the tiles of a single layer, as `tiles_of`; the mask may be a tensor of the layer's shape.
+    """Return the tiles of a single layer, as `tiles_of` does. A mask may also be a tensor with the layer's
+    shape.
 
     Raises
     ------
-    BadInput : as `tiles_of`, or nothing says what is kept of weights of which none is zero
+    BadInput : in the same cases as `tiles_of`; or `kept` is None and at most 0.1 % of the weights are zero
     """
     weights = weight.detach().flatten(1).float().cpu().numpy()
     share = np.count_nonzero(weights) / weights.size
@@ -174,10 +186,11 @@ def tiles_of_weight(
 
 
 class SparseLinear(SparseLayer):
-    """Rows of a product, in place of the `nn.Linear` that they were.
+    """Sparse layer in place of one `nn.Linear`: it computes its rows of a product that several layers may
+    share.
 
-    Its weights have no gradient unless `trainable()` was called on this layer or on one that shares the
-    product; x has one.
+    Gradients flow to x. The weights have gradients only after `trainable()` was called on this layer or on
+    one that shares the product.
     """
 
     features_first = False
@@ -218,20 +231,20 @@ class SparseLinear(SparseLayer):
 
         Parameters
         ----------
-        linear : fp16, bf16 or fp32
-        kept : `TileMap`; or a mask (out_features, in_features) that follows `pattern`; None for the weights
-            that are not zero
+        linear : layer in fp16, bf16 or fp32
+        kept : `TileMap`; or a mask (out_features, in_features) that follows `pattern`; None to keep the
+            weights that are not zero
         pattern : pattern string, e.g. `tile-wise:128`; not needed with a `TileMap`
         gpu : name of the GPU to plan for, or its spec
-        max_tokens : most tokens of one call
-        layout : `tokens_first` for x (..., in_features) as `nn.Linear` has it; `features_first` for x
+        max_tokens : largest number of tokens of a call
+        layout : `tokens_first` for x (..., in_features) as in `nn.Linear`; `features_first` for x
             (in_features, tokens) and y (out_features, tokens), which the kernels read and write without a
             transpose
 
         Raises
         ------
-        BadInput : another dtype, a shape that differs, an unknown layout or GPU, a mask that does not follow
-            its pattern, or no mask for weights of which none is zero
+        BadInput : the dtype, layout or GPU is not supported, the shapes differ, the mask does not follow its
+            pattern, or `kept` is None and at most 0.1 % of the weights are zero
         """
         check_choice("layout", layout, LAYOUTS)
         if max_tokens < 1:
@@ -254,9 +267,11 @@ class SparseLinear(SparseLayer):
         return own
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y (..., out_features) of x (..., in_features); contiguous if the product has one part.
+        """Return y (..., out_features) of x (..., in_features); contiguous if no other layer shares the
+        product.
 
-        Gate and up of a gated unit multiply dense weights if they are called separately.
+        With `features_first`, x is (in_features, tokens) and y (out_features, tokens). Gate and up of a gated
+        unit multiply dense weights if they are called separately.
         """
         rows, product = self.rows, self._modules["product"]  # attribute access would need 1 us
         if self.features_first:
@@ -279,7 +294,7 @@ TileSparseLinear = SparseLinear
 
 
 class DenseProduct(nn.Module):  # type: ignore[misc]
-    """Layers that read the same x as one dense product."""
+    """One dense product for several layers that read the same x."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__()
@@ -293,7 +308,10 @@ class DenseProduct(nn.Module):  # type: ignore[misc]
         self.held: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
-        """Return features `first` to `last` of the product."""
+        """Return features `first` to `last` (exclusive) of y.
+
+        The product is computed once if all parts are requested in order with the same x.
+        """
         held = self.held
         is_same = held is not None and held[0] is x
         y = held[1] if held is not None and is_same else nn.functional.linear(x, self.weight, self.bias)
@@ -302,7 +320,10 @@ class DenseProduct(nn.Module):  # type: ignore[misc]
 
 
 class DensePart(nn.Module):  # type: ignore[misc]
-    """Rows of a dense product, for inference, under the names of the layer that they were."""
+    """Module in place of one dense layer, for inference: it computes its rows of a `DenseProduct`.
+
+    Its state dict has the names and shapes of the original layer.
+    """
 
     def __init__(self, product: DenseProduct, first: int, last: int, layer: nn.Module) -> None:
         super().__init__()
@@ -312,17 +333,17 @@ class DensePart(nn.Module):  # type: ignore[misc]
 
     @property
     def weight(self) -> torch.Tensor:
-        """View of its rows, in the layout of the original layer."""
+        """View of the layer's rows of the weights, in the layout of the original layer."""
         own = self.product.weight[self.first : self.last]
         return own.t() if self.transposed else own
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """View of its bias, or None."""
+        """View of the layer's bias, or None."""
         return self.product.bias[self.first : self.last] if self.has_bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return its features of y for x."""
+        """Return y (..., out_features) of x (..., in_features)."""
         return self.product.part(x, self.first, self.last)
 
     def _named(self) -> dict[str, torch.Tensor]:
@@ -339,10 +360,11 @@ class DensePart(nn.Module):  # type: ignore[misc]
 
 @checked
 def fuse_dense(model: nn.Module) -> nn.Module:
-    """Join dense queries, keys and values, and gate and up, into one product each, in place.
+    """Join the dense layers for queries, keys and values, and those for gate and up, into one product each,
+    in place.
 
     For inference, after `sparsify` and before `torch.compile`; predictions of `--runtime torch` assume such
-    models. Layers keep their names in `state_dict`, but are no `nn.Linear` any more.
+    models. Layers keep their names in `state_dict`, but are no longer an `nn.Linear`. Return the model.
     """
     found, _ = find_layers(model)
     for group in (each for each in sibling_groups(found) if len(each) > 1):

@@ -1,7 +1,7 @@
-"""`UnpackedWeight`: the weights of a sparse layer as a tensor that is unpacked where its values are read.
+"""`UnpackedWeight`: the weights of a sparse layer as a tensor that is unpacked only when its values are read.
 
-Models read `weight.dtype`, `weight.device` and `weight.shape` in their forward, where unpacking would be
-slow, and impossible while a CUDA graph is captured.
+Models read `weight.dtype`, `weight.device` and `weight.shape` in `forward`. Unpacking would be slow there,
+and impossible while a CUDA graph is captured.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 
 class UnpackedWeight(torch.Tensor):  # type: ignore[misc]
-    """A tensor with the values of `read()`, which every operator on it calls anew."""
+    """A tensor without memory. Every operator on it calls `read()` and uses the returned values."""
 
     _read: Callable[[], torch.Tensor]
     __torch_function__ = torch._C._disabled_torch_function_impl

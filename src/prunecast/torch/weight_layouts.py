@@ -1,17 +1,18 @@
-"""Packed weights of a layer as tensors, in the layouts of the kernels; packed and unpacked on CPU or GPU.
+"""Pack the weights of a layer into tensors with the layouts of the kernels, and unpack them, on CPU or GPU.
 
-The layout depends only on the tiles, on the kernel and on the height of a block. It follows from the shape of
-the tensor, in which every stage is one slab of `kernels.device.packing`:
+The layout depends only on the tiles, the kernel and the block height. It can be recognised from the shape and
+dtype of the tensor. Every stage is one slab of `kernels.device.packing`:
 
-    stages         (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last one holds zeros
+    stages         (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last stage contains zeros
     fragments      (k16s, block_m / 16, 32, 8), for the kernel for few tokens
     sparse stages  (k-steps + 1, block_m, 36), 2:4 in tiles on wgmma: 32 values of a row, then metadata
     mma            (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
     sparse mma     (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
     cores          (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
-    fp8            (k-steps + 1, block_m, 128) bits of e4m3, for the tile kernel on wgmma in fp8
+    fp8            (k-steps + 1, block_m, 128) uint8 that hold e4m3, for the tile kernel on wgmma in fp8
 
-The metadata of 2:4 are bits of the weights' dtype: such a tensor may be copied and moved, but never cast.
+The metadata of 2:4 are bits in elements of the weights' dtype: such a tensor may be copied and moved, but
+never cast.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ _HEADER = 4
 
 
 class Layout(NamedTuple):
-    """The layout of packed weights."""
+    """Layout of packed weights."""
 
     kind: str
     """One of the kinds above."""
@@ -61,19 +62,19 @@ class Layout(NamedTuple):
         return self.kind in (SPARSE_STAGES, SPARSE_MMA)
 
     def stages(self, tiles: TileMap) -> TileStages:
-        """Return the rows and columns of every slab; tiles are cut to the height of a block."""
+        """Return the rows and columns of A in every slab. Tiles higher than a block are cut."""
         has_null = self.kind != FRAGMENTS
         return tile_stages(cut_rows(tiles, self.block_m), self.block_m, self.step, has_null=has_null)
 
     def places(self, tiles: TileMap, device: torch.device) -> PackingMap:
-        """Return which element of A is at which place, on a device."""
+        """Return the map from elements of A to their positions in the packed tensor, on a device."""
         slab = _SLABS[self.kind](self.block_m, self.step)
         found = PackingMap.of(self.stages(tiles), slab, tiles.m, tiles.k)
         return found.on(lambda array: torch.from_numpy(array).to(device))
 
 
 def layout_of(image: torch.Tensor) -> Layout:
-    """Return the layout of packed weights, which follows from their shape."""
+    """Return the layout of packed weights, recognised from their shape and dtype."""
     slab = image.shape[1:]
     if image.dtype == torch.uint8:
         return Layout(FP8, int(slab[0]), int(slab[1]))
@@ -113,9 +114,10 @@ def covering(tiles: TileMap) -> TileMap:
 
 
 def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
-    """Return packed A (M, K), of the same dtype on the same device.
+    """Pack A (M, K) into a tensor of the same dtype on the same device.
 
-    Elements outside of the tiles are not read. BadInput : 2:4 weights that are not 2:4 in the tiles.
+    Elements outside of the tiles are not read. Raise BadInput if the layout is for 2:4 and the weights in the
+    tiles are not 2:4.
     """
     places = layout.places(tiles, weight.device)
     wide = torch.nn.functional.pad(weight, (0, 1, 0, 1))
@@ -124,7 +126,7 @@ def pack(weight: torch.Tensor, tiles: TileMap, layout: Layout) -> torch.Tensor:
 
 
 def unpack(image: torch.Tensor, tiles: TileMap) -> torch.Tensor:
-    """Return A (M, K), with zeros where pruned."""
+    """Unpack weights to A (M, K), with zeros where pruned."""
     layout = layout_of(image)
     places, stages = layout.places(tiles, image.device), len(image)
     flat = image.reshape(stages, -1)
@@ -160,7 +162,7 @@ def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
 
 
 def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
-    """Return the tile map of a tensor: the inverse of `tiles_to_tensor`. Every row of the map must be in a
+    """Return the tile map of a tensor: the inverse of `tiles_to_tensor`, for maps with every row in a
     tile.
     """
     numbers = tensor.cpu().numpy()

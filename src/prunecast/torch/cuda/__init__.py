@@ -1,6 +1,8 @@
-"""The operators on a GPU: kernels loaded and launched through the driver, with torch's memory and streams.
+"""The operators on a GPU: kernels are loaded and launched through the driver, with torch's memory and
+streams.
 
-Neither CuPy nor NumPy runs between an operator's call and its launch. Read first: `launches.py`.
+Once a product is prepared, neither CuPy nor NumPy runs between a call of its operator and the launch. Read
+first: `launches.py`.
 """
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
 """Eager calls of a product without torch's dispatcher: one launch transposes x, one multiplies.
 
-Torch's operators cost an eager call more than its kernels: two operators with gradients registered in Python
-and a list of tensors need over 100 us of CPU time. Eager calls without tracing, gradients or dispatch modes
-run here instead; graphs still contain the operators. A prepared call is cached for later calls with the same
-type, dtype, device, shape, strides and modes, which a guard of torch's compiler checks in one step.
+In eager mode, torch's operators need more time than the kernels: two operators with gradients registered in
+Python and a list of tensors need over 100 us of CPU time. Eager calls without tracing, gradients or dispatch
+modes run here instead; graphs still contain the operators. A prepared call is cached for later calls with the
+same type, dtype, device, shape, strides and modes. A guard of torch's compiler compares these in one step.
 """
 
 from threading import Lock
@@ -41,7 +41,7 @@ class ProductForm(NamedTuple):
 
 
 class DirectCalls:
-    """Prepared launches of one sparse product, by number of tokens."""
+    """Prepared calls of one sparse product, one for each layout of x."""
 
     def __init__(self, form: ProductForm, tensors: LayerTensors) -> None:
         self.form, self.tensors = form, tensors
@@ -51,7 +51,7 @@ class DirectCalls:
     def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
         """Return y of x, contiguous or with features first as the epilogue requires.
 
-        Return None if the operators must be used, or if no x with these shapes and strides has been seen.
+        Return None if the operators must be used, or if no call is prepared for these shapes and strides.
         """
         last = self._last
         y = None if last is None else last(x)
@@ -64,10 +64,9 @@ class DirectCalls:
         return found.run(x, x.data_ptr())
 
     def first(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Run the first call for an x with new shape or strides that `may_call` accepts. Raise as
-        `launch_of`.
+        """Prepare and run the call for an x with new shape or strides. `may_call(x)` must be True.
 
-        Return None if no kernel reads this layout.
+        Return None if no kernel reads this layout. Raise BadInput in the same cases as `launch_of`.
         """
         if not x.is_contiguous() and not columns_of_view(x):
             return None
@@ -113,12 +112,12 @@ class DirectCalls:
 
 
 def _key(x: torch.Tensor) -> tuple[Any, ...]:
-    """Return the layout of x and the modes that guards depend on."""
+    """Return the key of a prepared call: shape, strides and dtype of x, and the modes of torch."""
     return x.shape, x.stride(), x.dtype, torch.is_inference_mode_enabled(), torch.is_autocast_enabled()
 
 
 class _DirectCall:
-    """The call for every x with the layout of the first one."""
+    """Prepared call for every x with the shape, strides and dtype of the first one."""
 
     def __init__(
         self, product: ProductForm, tensors: LayerTensors, prepared: Prepared, x: torch.Tensor
@@ -169,7 +168,7 @@ class _DirectCall:
         return (rows, columns), (columns, 1), x.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return y; None if x differs from the first one, or if the operators must be used."""
+        """Return y; None if x has another layout than the first one, or if the operators must be used."""
         at = x.data_ptr() if self._looks_alike(x) and not _modes() else 1
         if at % _ALIGN_BYTES or torch._C._cuda_getDevice() != self._device:
             return None
@@ -178,7 +177,7 @@ class _DirectCall:
         return self.run(x, at)
 
     def run(self, x: torch.Tensor, at: int) -> torch.Tensor:
-        """Enqueue the launches for an x at that address and return y."""
+        """Enqueue the launches for an x at the address `at`, and return y."""
         stream = stream_of(self._device)
         y: torch.Tensor = _empty(*self._y)
         if self._transpose is not None:
@@ -192,8 +191,9 @@ class _DirectCall:
 
 
 def columns_of_view(x: torch.Tensor) -> int:
-    """Return the columns of the (features, columns) that x (..., features) is a view of; 0 if it is no such
-    view.
+    """Return the number of columns of the tensor (features, columns) of which x (..., features) is a view.
+
+    Return 0 if x is no such view.
     """
     shape, strides = x.shape, x.stride()
     columns, step = strides[-1], 1

@@ -1,8 +1,7 @@
-"""Launches of layers: the device data of a plan, cached for each planned number of tokens.
+"""Launches of layers: operators with the device data of a plan, cached for each planned number of tokens.
 
-The record of a launch is made at its first call, which plans, compiles and copies, and therefore cannot
-happen during the capture of a CUDA graph. Records hold no weights: the pointers of weights, x and y are
-passed at every call.
+The first call plans, compiles and copies data to the GPU, and therefore must not happen during the capture of
+a CUDA graph. Cached launches contain no weights: the pointers of weights, x and y are passed at every call.
 """
 
 from typing import NamedTuple
@@ -61,7 +60,9 @@ class Prepared(NamedTuple):
         bias: torch.Tensor | None,
         y: torch.Tensor,
     ) -> None:
-        """Write y in the layout of the epilogue from x_t (K, tokens or more), or add to the values in y."""
+        """Compute y from x_t (K, tokens or more), in the layout of the epilogue; with `adds`, add to the
+        values in y.
+        """
         device = x_t.device.index
         if torch._C._cuda_getDevice() != device:
             with torch.cuda.device(device):
@@ -95,7 +96,9 @@ class Prepared(NamedTuple):
         tokens: int,
         features_first: bool,
     ) -> Call:
-        """Return the values of a call for x_t with such columns, and y (tokens, rows) or its transpose."""
+        """Return pointers and sizes of a call with `columns` columns of x_t, and y (tokens, rows) or its
+        transpose.
+        """
         image = images[self.image]
         item = image.element_size()
         biased = 0 if bias is None else bias.data_ptr()
@@ -118,13 +121,12 @@ _PREPARED: dict[_Key, Prepared] = {}
 
 
 def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
-    """Return the launch for such a call, prepared if it is the first. With `adds`, it adds to the values in
-    y.
+    """Return the launch for a call, and prepare it at the first one. With `adds`, it adds to the values in y.
 
     Raises
     ------
-    BadInput : the device is another GPU than the one planned for, x_t has other strides, or a graph is being
-        captured and there was no call before it
+    BadInput : the device is another GPU than the one planned for; the tokens of x_t are not contiguous; or a
+        graph is being captured and there was no call before it
     """
     if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
         raise BadInput(f"x_t must have its tokens side by side, got strides {call.x_t.stride()}")
@@ -141,9 +143,15 @@ def prepared_launch(
     *,
     adds: bool = False,
 ) -> Prepared:
-    """Return the launch of `launch_of` for any x of that device and dtype, whatever its strides.
+    """Return the launch for any x with this device and dtype, whatever its strides; prepare it at the first
+    call.
 
     `source` is a number of tokens, or the convolution whose input is read.
+
+    Raises
+    ------
+    BadInput : the device is another GPU than the one planned for, or a graph is being captured and there was
+        no call before it
     """
     key = _Key(
         plan,
@@ -194,7 +202,7 @@ def _operator(plan: KernelPlan, key: _Key) -> Operator:
 
 
 def stream_of(device: int) -> int:
-    """Return the handle of torch's current stream."""
+    """Return the handle of torch's current stream on a device."""
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 

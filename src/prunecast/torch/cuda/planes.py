@@ -1,4 +1,4 @@
-"""Launches on planes of images: convolutions, and the passes that move, pool and upsample images."""
+"""Launch kernels on images in planes: convolutions, and copies, pooling and upsampling of images."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from prunecast.torch.epilogue import Epilogue
 
 
 class ConvLaunch(NamedTuple):
-    """A convolution with everything but the addresses of planes and the stream."""
+    """Launch of a convolution that lacks only the addresses of planes and the stream."""
 
     operator: Operator
     call: Call
@@ -41,7 +41,10 @@ class ConvLaunch(NamedTuple):
     def of(
         cls, grid: ConvGrid, plan: int, layer: LayerTensors, activation: str, planes: torch.Tensor
     ) -> "ConvLaunch":
-        """Return the launch of a layer for planes of such sizes. BadInput : as `prepared_launch`."""
+        """Return the launch of a layer for planes of the sizes in `grid`.
+
+        Raise BadInput in the same cases as `prepared_launch`.
+        """
         prepared = prepared_launch(plan, grid, Epilogue(activation), planes, layer)
         output = grid.output(prepared.operator.plan.m)
         pixel = grid.conv.batch * planes.element_size()
@@ -56,7 +59,10 @@ class ConvLaunch(NamedTuple):
         return cls(prepared.operator, call, grid.source.pixels, added, output.pixels, output.first * pixel)
 
     def __call__(self, planes: torch.Tensor, second: torch.Tensor | None = None) -> torch.Tensor:
-        """Enqueue the launch and return its planes. BadInput : other sizes than those of the launch."""
+        """Enqueue the launch and return the output planes.
+
+        Raise BadInput if the planes have other sizes than those of the launch, or are not contiguous.
+        """
         pixels, batch = planes.shape
         added = 0 if second is None else second.shape[0]
         if (pixels, added) != (self.read, self.added) or not planes.is_contiguous():
@@ -75,7 +81,11 @@ class ConvLaunch(NamedTuple):
 def into_planes(
     x: torch.Tensor, out: torch.Tensor, layout: PlaneLayout, window: Window, *, relu: bool
 ) -> None:
-    """Write images (N, channels, height, width) in any layout to planes, the largest pixel of each window."""
+    """Copy images (N, channels, height, width) with any strides into planes, with max pooling over each
+    window.
+
+    With `relu`, negative pixels become zero.
+    """
     given = Images(x.data_ptr(), tuple(x.shape), x.stride())
     args, blocks = into_planes_args(given, layout, out.shape[1], out.data_ptr())
     defines = _defines(window, x.dtype, channels=are_channels(given), relu=relu)
@@ -85,7 +95,7 @@ def into_planes(
 def between_planes(
     x: torch.Tensor, source: PlaneLayout, out: torch.Tensor, layout: PlaneLayout, window: Window
 ) -> None:
-    """Write pooled or upsampled planes."""
+    """Pool or upsample the images in the planes `x`, and write the result to the planes `out`."""
     args, blocks = between_planes_args(x.data_ptr(), source, layout, x.shape[1], out.data_ptr())
     _launch("between_planes", args, blocks, _defines(window, x.dtype), x.get_device())
 

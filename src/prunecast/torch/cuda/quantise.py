@@ -1,4 +1,4 @@
-"""Launches of the pass that quantises x, or its RMS norm."""
+"""Launch the kernel that quantises x, or its RMS norm, to e4m3."""
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ from prunecast.torch.layer_table import DTYPES
 def quantise_rows(
     x: torch.Tensor, norm: tuple[torch.Tensor, float] | None = None
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return x (tokens, K) in e4m3 and the scale of each token; None if the kernel cannot read x.
+    """Return x (tokens, K) in e4m3 and the scale of each token (tokens,); None if the kernel cannot read x.
 
     Parameters
     ----------
-    norm : weight and epsilon of an RMS norm that is quantised in place of x
+    norm : weight and epsilon of an RMS norm; if given, the norm of x is quantised
     """
     x = x if x.stride(1) == 1 else x.contiguous()
     (tokens, features), row_bytes = x.shape, x.stride(0) * x.element_size()

@@ -1,4 +1,4 @@
-"""Launches of the pass that rotates heads in place."""
+"""Launch the kernel that rotates heads in place."""
 
 import numpy as np
 import torch
@@ -10,11 +10,13 @@ from prunecast.torch.layer_table import DTYPES
 
 
 def rotate_rows(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int) -> bool:
-    """Rotate the first heads of y (tokens, features); return False, with y as it was, if the kernel cannot.
+    """Rotate the first `heads` heads of each row of y (tokens, features) in place.
+
+    Return False, and leave y unchanged, if the kernel does not support the tensors.
 
     Parameters
     ----------
-    cos, sin : (periods, width) contiguous
+    cos, sin : (periods, width) contiguous; token t uses row t modulo `periods`
     """
     (periods, width), place = cos.shape, Place(y.data_ptr(), y.stride(0) * y.element_size())
     aligned = all(each.data_ptr() % 16 == 0 and each.dtype == y.dtype for each in (cos, sin))

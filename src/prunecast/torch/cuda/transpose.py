@@ -1,4 +1,4 @@
-"""Transposes of X (tokens, features) into rows of tokens, at memory speed."""
+"""Transpose x (tokens, features) to x_t (features, tokens), at memory speed."""
 
 import torch
 
@@ -14,14 +14,16 @@ from prunecast.kernels.device.transpose.transpose import (
 
 
 def turned(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    """Return x_t (features, tokens) of x (tokens or fewer, features), padded with zeros."""
+    """Return the transpose x_t (features, tokens) of x (at most `tokens`, features), padded with zeros."""
     x_t = x.new_empty((x.shape[1], tokens))
     turn_into(x, x_t)
     return x_t
 
 
 def turn_into(x: torch.Tensor, x_t: torch.Tensor) -> None:
-    """Write x (tokens, features) to x_t (features or fewer, tokens or more), padded with zeros."""
+    """Write the transpose of x (tokens, features) to x_t (features or fewer, tokens or more), padded with
+    zeros.
+    """
     (own, _), (features, tokens) = x.shape, x_t.shape
     given = Rows(x.data_ptr(), x.stride(0) * ELEMENT_BYTES, own, features)
     made = Rows(x_t.data_ptr(), x_t.stride(0) * ELEMENT_BYTES, features, tokens)
@@ -46,8 +48,10 @@ def normed(
     rounds: bool,
     tokens: int,
 ) -> torch.Tensor | None:
-    """Return x_t (features, tokens) of ((x - shift) * scale) * weight + bias, padded with zeros; None if the
-    kernel does not accept the tensors.
+    """Return the transpose x_t (features, tokens) of ((x - shift) * scale) * weight + bias, padded with
+    zeros.
+
+    Return None if the kernel does not accept the tensors.
     """
     (own, features), size = x.shape, x.element_size()
     x_t = x.new_empty((features, tokens))
