@@ -1,6 +1,6 @@
 """Check the quantities of a GPU file: each one separately, and all of them for consistency.
 
-Messages are one line: file, quantity, wanted and actual value.
+A message is one line with the file, the quantity, and the wanted and actual values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def read_quantity(entry: object, quantity: str, where: str) -> CheckedQuantity:
 
     Raises
     ------
-    BadInput : a key is missing, unknown or wrong, or the value is not a sensible number
+    BadInput : a key is missing, unknown or invalid, or the value is not a finite number in its allowed range
     """
     at = f"{where}: {quantity}"
     if not isinstance(entry, dict):
@@ -123,13 +123,19 @@ def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> Quanti
 
 
 def check_kind(kind: object, kinds: tuple[str, ...], at: str) -> None:
-    """Raise BadInput for a kind that is not in `kinds`; `at` is the place in the file, for the message."""
+    """Raise BadInput unless `kind` is one of `kinds`; the message begins with `at`, a place in the file."""
     if kind not in kinds:
         raise BadInput(f"{at}: kind must be one of {', '.join(kinds)}, got {short_text(kind)}")
 
 
 def check_text(text: object, wanted: str, at: str) -> None:
-    """Raise BadInput unless `text` is a string that is not blank; `wanted` begins the message."""
+    """Raise BadInput unless `text` is a string that is not blank.
+
+    Parameters
+    ----------
+    wanted : requirement that the message states, e.g. `source must name a document`
+    at : position in the file, with which the message begins
+    """
     if not isinstance(text, str) or not text.strip():
         raise BadInput(f"{at}: {wanted}, got {short_text(text)}")
 
@@ -153,9 +159,9 @@ def _read_number(value: object, quantity: str, at: str) -> int | float:
 
 
 def check_number(value: object, at: str, *, zero: bool) -> int | float:
-    """Return the value if it is a sensible number above 0, or 0 where `zero` allows it.
+    """Return `value` if it is a finite number above 0 and below `LARGEST`; 0 is accepted if `zero` is True.
 
-    Raises BadInput for any other value.
+    Raises BadInput for any other value. The message begins with `at`, the position in the file.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise BadInput(f"{at}: value must be a number, got {short_text(value)}")

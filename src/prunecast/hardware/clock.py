@@ -46,13 +46,13 @@ def sm_clock_hz(
 
     Parameters
     ----------
-    tensor_duty : fraction of cycles in which the tensor pipes are busy, 0 to 1, launch gaps included
-    l2_bytes_per_clk_per_sm : mean L2 traffic over the number of SMs, a multicast counted once; moving data
-        draws power too
-    dram_bytes_per_clk_per_sm : the same for DRAM
+    tensor_duty : fraction of all cycles, gaps between launches included, in which the tensor pipes are busy
+    l2_bytes_per_clk_per_sm : mean L2 traffic in bytes per SM clock cycle, divided by the number of SMs; a
+        multicast read counts once
+    dram_bytes_per_clk_per_sm : mean DRAM traffic in the same unit
     state : `burst` or `sustained`
     dtype : operand type; bf16 has shorter mantissas than fp16 and draws less power
-    busy_share : mean over SMs with work of the time until they finish, over the longest, within one launch
+    busy_share : mean finish time of the SMs that have work, divided by the latest, see `busy_share`
     period_s : seconds from launch to launch
 
     activity = tensor_duty * (`clock_bf16_duty` for bf16, else 1)
@@ -65,7 +65,10 @@ def sm_clock_hz(
 
     Where SMs finish at different times, activity is high at first and low at the end of a launch. In a short
     launch the clock depends on the mean activity. In a long launch the clock follows the activity with the
-    time constant `clock_follow_s`; the result is the mean clock, weighted with the time of both phases.
+    time constant `clock_follow_s`; the result is the time-weighted mean of the clock while SMs are busy and
+    the first clock of the spec's table.
+
+    Raises BadInput if `state` is unknown.
     """
     clocks = gpu.clock_burst_hz
     if state != "burst":
@@ -89,7 +92,10 @@ def activity_of(
     dram_bytes_per_clk_per_sm: float,
     dtype: str,
 ) -> float:
-    """Return the activity of a launch; see `sm_clock_hz`."""
+    """Return the activity of a launch: its weighted use of tensor cores, L2 and DRAM.
+
+    `sm_clock_hz` contains the formula and explains the parameters.
+    """
     return (
         tensor_duty * (gpu.clock_bf16_duty if dtype == "bf16" else 1.0)
         + gpu.clock_activity_per_l2_byte_per_clk * l2_bytes_per_clk_per_sm
@@ -98,24 +104,32 @@ def activity_of(
 
 
 def busy_share(sm_finish: npt.NDArray[Any]) -> float:
-    """Return the mean time until an SM finishes over the longest, among SMs with work; 1 if none has work.
+    """Return the mean finish time of the SMs that have work, divided by the latest; 1 if no SM has work.
 
-    SMs without work are idle all the time; the mean activity already contains that.
+    SMs without work are left out, because the mean activity already accounts for them.
+
+    Parameters
+    ----------
+    sm_finish : (SMs,) time at which each SM finishes, in any unit; 0 for an SM without work
     """
     working = sm_finish[sm_finish > 0.0]
     return float(working.mean() / working.max()) if working.size else 1.0
 
 
 def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
-    """Return the GPU with another power limit; a lower limit reduces the clock at a lower activity.
+    """Return a copy of the spec with another power limit; a lower limit lowers the clock at lower activity.
 
-    Model: power above idle = activity * f(clock), and the clock is the highest that meets the limit. A limit
-    that leaves half as much power above idle therefore has the clocks of the GPU's own limit at half the
-    activity. The points of the clock tables scale along the activity axis, whatever f is.
+    Model: power above idle = activity * f(clock), and the clock is the highest that meets the limit. If the
+    limit leaves half as much power above idle, each clock is therefore reached at half the activity. The
+    points of the clock tables scale along the activity axis, whatever f is.
+
+    Parameters
+    ----------
+    watts : the new power limit in W
 
     Raises
     ------
-    BadInput : a limit that leaves nothing for work, or more than three times the GPU's own
+    BadInput : the limit does not exceed the idle power, or is more than three times the GPU's own limit
     """
     idle = IDLE_SHARE * gpu.power_limit_w
     if not idle < watts <= MOST_POWER * gpu.power_limit_w:

@@ -1,7 +1,7 @@
-"""Costs of one kernel on one architecture: numbers measured or fitted for it, with their sources.
+"""Costs of one kernel on one GPU architecture: numbers that were measured or fitted, with their sources.
 
-A kernel stores them next to its sources in files like `costs/sm_90.toml`. An architecture without a file, or
-whose file lacks an entry, uses the entry of the nearest architecture that has one, as a guess.
+A kernel stores them next to its sources in files like `costs/sm_90.toml`. If an architecture has no file, or
+its file lacks an entry, the entry of the nearest architecture that has one is used and marked as a guess.
 """
 
 import datetime
@@ -39,10 +39,11 @@ class Cost:
 
     Parameters
     ----------
-    value : in `unit`, one of `COST_UNITS`
+    value : the number, in `unit`
+    unit : one of `COST_UNITS`
     kind : one of `COST_KINDS`
-    source : the measurement, listing or document
-    date : of the measurement or fit, `YYYY-MM-DD`
+    source : measurement, machine-code listing or document that the value comes from
+    date : date of the measurement or fit, `YYYY-MM-DD`
     meaning : description of the quantity
     worth : change in predictions that the entry causes, empty if it was not measured
     """
@@ -58,14 +59,16 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """All entries of one kernel on one architecture, compared by identity, so that caches can hold it.
+    """All cost entries of one kernel on one architecture.
+
+    Objects compare and hash by identity, so that they can be arguments of cached functions.
 
     Parameters
     ----------
-    kernel : the folder's name, e.g. `tile`
+    kernel : name of the kernel's folder, e.g. `tile`
     architecture : the requested architecture, e.g. `sm_89`
-    entries : by name
-    inherited : entry -> architecture that it comes from, for entries of another architecture
+    entries : entry name -> `Cost`
+    inherited : entry name -> architecture whose file contains it, for entries taken from another architecture
     fingerprint : first 16 hex digits of the SHA-256 of all values
     """
 
@@ -76,16 +79,16 @@ class Costs:
     fingerprint: str
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of an entry."""
+        """Return the value of an entry, in the entry's unit."""
         return self.entries[name].value
 
     def whole(self, name: str) -> int:
-        """Return the value of an entry, rounded to whole units or cycles."""
+        """Return the value of an entry, rounded to an integer."""
         return round(self.entries[name].value)
 
     @property
     def guessed_share(self) -> float:
-        """Return the fraction of entries of kind `guess`; 0 if there are no entries."""
+        """Fraction of the entries, 0 to 1, whose kind is `guess`; 0 if there are no entries."""
         guesses = sum(cost.kind == "guess" for cost in self.entries.values())
         return guesses / max(len(self.entries), 1)
 
@@ -100,12 +103,12 @@ def load_costs(package: str, compute_capability: int) -> Costs:
 
     Parameters
     ----------
-    package : package of the kernel, e.g. `prunecast.kernels.tile`, with a folder `costs`
-    compute_capability : as `GpuSpec.compute_capability`
+    package : package of the kernel, e.g. `prunecast.kernels.tile`, which contains a folder `costs`
+    compute_capability : compute capability times ten, as in `GpuSpec` (90 for 9.0)
 
     Raises
     ------
-    BadInput : the package has no costs, or a file breaks the rules of `read_costs`
+    BadInput : in the same cases as `read_costs`
     """
     return read_costs(resources.files(package) / "costs", package.rpartition(".")[2], compute_capability)
 
@@ -113,17 +116,22 @@ def load_costs(package: str, compute_capability: int) -> Costs:
 def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Costs:
     """Return the costs in a folder of files `sm_*.toml` for one compute capability.
 
+    Parameters
+    ----------
+    kernel : name of the kernel in messages and in the result
+    compute_capability : compute capability times ten (90 for 9.0)
+
     Raises
     ------
-    BadInput : no file; an entry without value, unit, kind, source, date or meaning, or with an invalid one.
-        The message names file, entry and cause.
+    BadInput : the folder contains no such file; or an entry lacks its value, unit, kind, source, date or
+        meaning, or one of these is invalid. The message names the file, the entry and the cause.
     """
     wanted, entries = compute_capability, dict[str, Cost]()
     inherited: dict[str, str] = {}
     files = {_capability(file.name): file for file in folder.iterdir() if file.name.endswith(".toml")}
     if not files:
         raise BadInput(f"{kernel}: wanted costs/sm_*.toml, there is none")
-    # The nearest architecture first: of the same major version, then by number, the older of two equally near
+    # The nearest architecture is first: the same major version, then the closest number, then the older one
     nearness = {found: (found // 10 != wanted // 10, abs(found - wanted), found) for found in files}
     for capability in sorted(files, key=nearness.__getitem__):
         for name, cost in _read(files[capability], kernel).items():

@@ -1,8 +1,9 @@
 """Find a GPU by name or file and read its quantities, each with its unit, kind and source.
 
-A GPU file may contain only the quantities that differ from those of a bundled GPU: `like = "NAME"` takes the
-rest from that GPU. If both have the same compute capability, the vendor's limits are taken unchanged. All
-other missing quantities are guesses, scaled with the datasheet quantities that they grow with.
+A GPU file may contain only the quantities that differ from those of a bundled GPU: `like = "NAME"` copies the
+rest from that GPU. If both have the same compute capability, quantities from the datasheet are copied as they
+are, unless they are in `IN_PROPORTION`. All other missing quantities become guesses; those in `IN_PROPORTION`
+are scaled with the datasheet quantities listed there.
 """
 
 import difflib
@@ -48,11 +49,13 @@ with the power per SM cycle. Boards with one chip have different links, so that 
 
 
 def with_relative(document: Mapping[str, Any], relative: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the tables of all quantities of a file: its own, and those of the related GPU as guesses.
+    """Return the tables of a GPU file, completed with the quantities of the related GPU that it lacks.
 
     Parameters
     ----------
-    relative : the tables of the GPU that the file names with `like`
+    document : tables of the file, quantity -> table with value, unit, kind and source
+    relative : tables of the GPU that the file names with `like`
+    where : name of the file in messages
 
     Raises
     ------
@@ -112,7 +115,7 @@ HEADER = ("schema", "name", "title", "compute_capability", "like")
 
 
 def gpu_names() -> list[str]:
-    """Return the sorted names of the GPUs of this package and of packages with an entry point for GPUs."""
+    """Return the sorted names of the GPUs of this package and of plugins (entry point `prunecast.gpus`)."""
     return sorted(_named_files())
 
 
@@ -135,9 +138,9 @@ def load_gpu(name_or_path: str) -> GpuSpec:
 
 
 def parse_spec(content: bytes, where: str) -> GpuSpec:
-    """Return the spec in the content of a file; `where` names it in messages.
+    """Return the spec that the content of a GPU file describes; `where` names the file in messages.
 
-    Raises BadInput as `load_gpu`.
+    Raises BadInput in the same cases as `load_gpu`.
     """
     document = _document(content, where)
     quantities = {name: read_quantity(document[name], name, where) for name in quantity_units()}
@@ -157,7 +160,10 @@ def parse_spec(content: bytes, where: str) -> GpuSpec:
 
 
 def spec_text(name_or_path: str) -> str:
-    """Return the text of a spec file, found as by `load_gpu`. Raises BadInput if there is none."""
+    """Return the text of the file from which `load_gpu` reads a GPU.
+
+    Raises BadInput if the name is unknown, or the file cannot be read or is not UTF-8.
+    """
     file = _find(name_or_path)
     where = name_or_path if _is_path(name_or_path) else file.name
     try:
@@ -190,7 +196,10 @@ def _named_files() -> dict[str, Traversable]:
 
 
 def spec_files(gpu: str | GpuSpec) -> list[Path]:
-    """Return the files that loading a GPU reads, which no output may overwrite; none for a known name."""
+    """Return the user's file from which a GPU is loaded, which no output may overwrite.
+
+    The list is empty for a GPU that is given by name or as a `GpuSpec`.
+    """
     return [Path(gpu)] if isinstance(gpu, str) and _is_path(gpu) else []
 
 

@@ -1,7 +1,7 @@
-"""`MemoryPass`: a kernel that moves memory with almost no arithmetic, and its duration on a GPU.
+"""`MemoryPass`: a kernel that moves data with almost no arithmetic, and its duration on a GPU.
 
 Norms, sums, transposes, copies, im2col, fills and reductions are such kernels. All code that predicts their
-time uses this module, so that the rule which selects a memory rate by size exists once.
+time uses this module, so that only one rule selects the memory rate by size.
 """
 
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from prunecast.hardware.spec import GpuSpec
 
 
 class MemoryPass(NamedTuple):
-    """Bytes that a kernel moves, and other limits of its duration.
+    """Bytes that a kernel moves, and the other terms of its duration.
 
     t = start + max(overlapped, copied / copy rate + l2 / L2 rate + one-way / DRAM rate)
 
-    The copy rate is that of L2 for at most `GpuSpec.l2_usable_bytes`, since a tensor that fits is still in L2
-    when the next kernel reads it. For more bytes it is DRAM's copy rate (mixed reads and writes).
+    The copy rate is the L2 rate for at most `GpuSpec.l2_usable_bytes`, since a tensor that fits is still in
+    L2 when the next kernel reads it. For more bytes it is DRAM's copy rate (mixed reads and writes).
     """
 
     copied_bytes: float = 0.0

@@ -26,12 +26,12 @@ class Occupancy:
 
     Parameters
     ----------
-    blocks_per_sm : 0 if not a single block fits
+    blocks_per_sm : resident blocks; 0 if not a single block fits
     limiter : resource that prevents one more block: `warps`, `blocks`, `registers` or `shared memory`; the
         first of these on a tie
-    limits : blocks that each resource would allow if it were the only limit
+    limits : resource -> blocks per SM if it were the only limit
     warps_per_sm : resident warps
-    share : resident warps over the most that the SM holds
+    share : resident warps divided by the maximum of the SM, 0 to 1
     """
 
     blocks_per_sm: int
@@ -53,7 +53,7 @@ def occupancy(resources: BlockResources, gpu: GpuSpec) -> Occupancy:
 
     Raises
     ------
-    BadInput : no thread, or a negative resource
+    BadInput : the block has no thread, or a negative number of registers or bytes
     """
     if resources.threads < 1 or resources.registers_per_thread < 0 or resources.shared_bytes < 0:
         raise BadInput(f"a block needs at least 1 thread and no negative resource, got {resources}")

@@ -1,10 +1,10 @@
-"""CTA placement under programmatic dependent launch: which SMs hold several small blocks of a launch.
+"""CTA placement under programmatic dependent launch (PDL): which SMs run several small blocks of one launch.
 
-Consecutive launches are resident on the GPU at the same time, as many as fit, and each block takes the slot
-of the next block that ends. Equal blocks that share an SM end last, so that their slots go to the first
-blocks of a later launch. The remainder of slots over whole launches therefore stays concentrated on few SMs,
-and all other blocks are distributed evenly. Of unequal blocks the longest end last; these launches are
-simulated one after another, and one launch of mean duration represents all.
+As many consecutive launches as fit are resident on the GPU at the same time, and each new block takes the
+slot of the next block that ends. Equal blocks that share an SM end last, so that their slots go to the first
+blocks of a later launch. The slots that remain after a whole number of launches therefore stay concentrated
+on few SMs, and all other blocks are distributed evenly. If blocks are unequal, the longest ones end last.
+Such launches are simulated one after another, and one launch of about mean duration represents all of them.
 """
 
 import math
@@ -37,14 +37,15 @@ Places = npt.NDArray[np.int64]
 
 
 def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
-    """Return the slot of each block, (blocks,), where slot p is on SM p mod `sms`.
+    """Return the slot of each block, (blocks,) int64, where slot p is on SM p mod `sms`.
 
-    Returns None if no SM gets a second block before all have one, as the hardware fills SMs in turn.
+    Return None if no SM has a second block before every SM has one: blocks are then assigned to SMs in turn.
 
     Parameters
     ----------
     columns : kept columns of each block, in launch order
-    fit : blocks per SM
+    fit : number of blocks that fit on an SM
+    sms : number of SMs
     """
     blocks = len(columns)
     if fit < 2 or not 0 < -(-blocks // fit) < sms:
@@ -55,7 +56,10 @@ def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
 
 @lru_cache(maxsize=256)
 def block_places(columns: Columns, fit: int, sms: int) -> Places:
-    """Return the slot of each block, (blocks,), whether or not an SM has more than one block."""
+    """Return the slot of each block, (blocks,) int64, also if no SM has more than one block.
+
+    See `expected_places` for the parameters and the numbering of slots.
+    """
     blocks = len(columns)
     if len(set(columns)) > 1 and fit * sms < DEEPEST * blocks:
         return _numbered(_typical(columns, fit, sms), sms)
@@ -85,7 +89,7 @@ def _crowded(crowd: _Crowd, blocks: int, sms: int) -> Places:
 
 
 class BurstPlacement(NamedTuple):
-    """A placement, and the fraction of a burst's launches that have it."""
+    """Placement of the blocks of a launch, and the fraction of the launches of a burst that have it."""
 
     share: float
     places: Places | None
@@ -93,11 +97,12 @@ class BurstPlacement(NamedTuple):
 
 @lru_cache(maxsize=256)
 def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, ...]:
-    """Return the placements of few equal blocks in the launches of a burst, by the most blocks on one SM.
+    """Return the placements of equal blocks, at most one per SM, that occur in the launches of a burst.
 
-    The result is empty if nearly all launches have the same placement. A burst begins with one block per SM;
-    the more launches are resident at once, the later blocks begin to share SMs. This matters for 25 to 60
-    blocks of one token.
+    Each placement represents the launches with the same largest number of blocks on one SM. The result is
+    empty if nearly all launches have the same placement. A burst begins with one block per SM; the more
+    launches are resident at once, the later blocks begin to share SMs. This matters for products with one
+    token and 25 to 60 blocks.
     """
     from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 
@@ -150,7 +155,7 @@ def _numbered(sm: Places, sms: int) -> Places:
 
 
 def followed(blocks: int, fit: int, sms: int) -> int:
-    """Return the number of launches that are simulated."""
+    """Return the number of consecutive launches that are simulated to find a placement."""
     return FOLLOWED * math.ceil(fit * sms / blocks)
 
 
@@ -159,16 +164,18 @@ def resident_share(
 ) -> float:
     """Return the fraction of a launch's blocks, 0 to 1, that are resident before the preceding launch ends.
 
-    For equal blocks it is the number of free slots over that of blocks. With unequal ones, short blocks free
-    their slots long before the longest ends. If no late block ends after the longest, the late start delays
-    nothing and the fraction is 1.
+    For equal blocks it is the number of free slots divided by the number of blocks. If blocks are unequal,
+    short blocks free their slots long before the longest block ends. If no block that starts late ends after
+    the longest block, the late starts delay nothing and the fraction is 1.
 
     Parameters
     ----------
     columns : kept columns of each block, in launch order
-    fit : blocks per SM
-    column_cycles : duration of a block per kept column
-    start_cycles : cycles before the end of the preceding launch by which a block must have started
+    fit : number of blocks that fit on an SM
+    sms : number of SMs
+    column_cycles : duration of a block in cycles per kept column
+    start_cycles : a block counts as resident if its slot is free at least this many cycles before the
+        preceding launch ends
     """
     blocks, room = len(columns), fit * sms
     at_once = min(-blocks % max(room, 1) / max(blocks, 1), 1.0)

@@ -1,4 +1,4 @@
-"""Jitted simulation of consecutive launches of which several are resident on a GPU at once."""
+"""Numba loops that simulate consecutive launches, several of which are resident on a GPU at once."""
 
 import numpy as np
 
@@ -27,11 +27,11 @@ def follow_launches(length, jitter, fit, sms, out_sm, out_longest):  # type: ign
     """Place the blocks of consecutive launches.
 
     The first blocks fill all SMs in turn, and each later block takes the slot of the next block that ends.
-    All blocks of a launch start to work at the same time, when the launch before it has ended.
+    All blocks of a launch start to work at the same time, when the preceding launch has ended.
 
-    length : (blocks,) float64 durations; no more blocks than slots
-    jitter : (launches, blocks) float64 factors on the ends that decide which block ends first
-    fit, sms : slots of an SM; number of SMs
+    length : (blocks,) float64 duration of each block without contention; no more blocks than slots
+    jitter : (launches, blocks) float64 factors on the end times, which decide the order in which blocks end
+    fit, sms : number of slots of an SM; number of SMs
     out_sm : (launches, blocks) int64; receives the SM of each block
     out_longest : (launches,) float64; receives the duration of each launch, without jitter
     """

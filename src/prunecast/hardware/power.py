@@ -1,16 +1,17 @@
-"""Board power of launches that follow each other for seconds, and their time at the power limit.
+"""Board power and launch time while a launch is repeated for several seconds, at the power limit.
 
-The activity of the clock law (`clock.py`) also gives the power: before any limit
+The activity that determines the SM clock (`clock.py`) also determines the power. Without a power limit it is
 
     P0 = idle + (limit - idle) * busy * (static + slope * activity)
 
-where busy = t / (t + gap) accounts for the time between launches. The board holds its limit, near which the
-power approaches it smoothly:
+where busy = t / (t + gap) accounts for the time between launches. The board does not exceed its limit, which
+the power approaches smoothly:
 
     P = (P0^-p + (share * limit)^-p)^(-1/p)    and the launch needs    t * (P0 / P)^g
 
-t is the time of a launch in the state `sustained`, about a second back to back; several seconds are slower.
-The numbers are in `power_costs/sm_*.toml`.
+t is the time of a launch in the state `sustained`, which is measured over about a second; after several
+seconds a launch needs the longer time above. The constants (gap, static, slope, share, p, g) are in
+`power_costs/sm_*.toml`.
 """
 
 from functools import cache
@@ -32,20 +33,21 @@ class LaunchPower(NamedTuple):
 
     @property
     def joules(self) -> float:
-        """Energy of a launch."""
+        """Energy of a launch in joules."""
         return self.watts * self.seconds
 
 
 def launch_power(
     gpu: GpuSpec, seconds: float, activity: float, numbers: Costs | dict[str, float] | None = None
 ) -> LaunchPower:
-    """Return the power of a launch.
+    """Return the mean board power and the time of a launch that is repeated for several seconds.
 
     Parameters
     ----------
     seconds : time of a launch in the state `sustained`
     activity : mean activity over this time, see `clock.activity_of`
-    numbers : of the law; None for those of the GPU's architecture
+    numbers : constants of the power model (`gap_s`, `static_share`, ...); None for the fitted ones of the
+        GPU's architecture
     """
     numbers = numbers if numbers is not None else power_costs(gpu.compute_capability)
     idle_w = IDLE_SHARE * gpu.power_limit_w
@@ -59,5 +61,5 @@ def launch_power(
 
 @cache
 def power_costs(compute_capability: int) -> Costs:
-    """Return the fitted numbers of the law."""
+    """Return the fitted constants of the power model for a compute capability (90 for 9.0)."""
     return read_costs(resources.files(__package__) / "power_costs", "power", compute_capability)

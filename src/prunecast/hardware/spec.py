@@ -207,25 +207,25 @@ class GpuSpec:
 
     @property
     def dram_s_per_byte(self) -> float:
-        """Return the seconds that DRAM needs to read a byte."""
+        """Seconds that DRAM needs to read a byte, from the achieved bandwidth `dram_bytes_per_s`."""
         return 1.0 / self.dram_bytes_per_s
 
     @property
     def has_wgmma(self) -> bool:
-        """Return True if warpgroup tensor instructions and bulk copies exist (compute capability 9.0)."""
+        """True if warpgroup tensor instructions (`wgmma`) exist, only on compute capability 9.0."""
         return self.compute_capability == 90
 
     @property
     def has_async_copy(self) -> bool:
-        """Return True if cp.async exists (compute capability 8.0 and later)."""
+        """True if asynchronous copies (`cp.async`) exist, on compute capability 8.0 and later."""
         return self.compute_capability >= 80
 
 
 def quantity_units() -> dict[str, str]:
-    """Return field name -> unit, for every quantity of a spec file."""
+    """Return a dict from field name to unit, with every quantity of a spec file."""
     return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if "unit" in f.metadata}
 
 
 def optional_quantities() -> dict[str, str]:
-    """Return field name -> unit, for rates that are 0 if a spec file omits them."""
+    """Return a dict from field name to unit, with the rates that are 0 if a spec file omits them."""
     return {f.name: f.metadata["unit"] for f in fields(GpuSpec) if f.metadata.get("optional")}

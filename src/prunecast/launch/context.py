@@ -1,4 +1,4 @@
-"""`LaunchContext`: a plan on a GPU in a sequence of similar launches, as both engines use it.
+"""`LaunchContext`: a plan on a GPU in a sequence of similar launches, the input of both prediction engines.
 
 A plan describes the launch itself. This module adds the properties that depend on the GPU: whether the launch
 overlaps the preceding one (programmatic dependent launch, PDL), on which SMs its CTAs are expected, which
@@ -10,8 +10,9 @@ cold   operands were last used so long ago that L2 has evicted them, as in the r
 model  the layer before has just written B; weights are cold unless those of the whole model fit in L2
 warm   the same product is repeated on the same operands
 
-Activations reuse the same memory: C that fits is overwritten before it is evicted. Data somewhat larger than
-the usable part of L2 are kept in part, since L2 does not evict strictly by age.
+Activations reuse the same memory: if C fits in L2, the next launch overwrites it before it is evicted. If
+data are somewhat larger than the usable part of L2, a part of them stays in L2, since L2 does not evict
+strictly by age.
 """
 
 from dataclasses import dataclass, replace
@@ -45,7 +46,7 @@ of `_with_l2`. Kind: choice, fine enough.
 
 
 class CacheState(NamedTuple):
-    """State of L2 when launches of a plan begin."""
+    """State of L2 at the beginning of each launch of a plan."""
 
     name: str = "cold"
     """One of `L2_STATES`."""
@@ -54,7 +55,7 @@ class CacheState(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the state as text for tables: where a launch finds its operands."""
+        """Text for tables that says where the operands of a launch are, e.g. `operands in DRAM`."""
         return {"cold": "operands in DRAM", "model": "B in L2", "warm": "operands in L2"}[self.name]
 
 
@@ -71,7 +72,10 @@ class _Found(NamedTuple):
 
 
 def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
-    """Return the GPU with DRAM rates and latency for a launch whose operands are partly in L2."""
+    """Return the spec with DRAM rates and latency adjusted to the fraction of the operands that is in L2.
+
+    The state `cold` returns `gpu` itself. Raises BadInput for an unknown state.
+    """
     check_choice("l2", l2.name, L2_STATES)
     if l2.name == "cold":
         return gpu
@@ -125,17 +129,18 @@ class LaunchContext:
     ----------
     plan, gpu : the launch, and the GPU that runs it
     costs : launch costs on the GPU's architecture, `costs/sm_*.toml`
-    fit : blocks per SM, with registers as compiled
-    programs : programs of the plan with the costs of the GPU's architecture, without the part that
-        co-resident blocks have completed when the preceding launch ends
-    pdl : blocks may start before the preceding launch has ended, since no other launch is in between
-    co_resident : blocks of the next launch are resident on SMs concurrently with those of this one; each has
-        one item
+    fit : occupancy, computed with the registers of the compiled kernel
+    programs : warp programs of the plan with the costs of the GPU's architecture. They omit the part that
+        co-resident blocks complete before the preceding launch ends
+    pdl : True if blocks may start before the preceding launch has ended (programmatic dependent launch); it
+        needs a product without additional launches for rows of zeros or padded copies
+    co_resident : True if blocks of the next launch are resident on SMs concurrently with those of this one;
+        each block has one item
     places : (blocks,) slot of each block, slot p on SM p mod SMs, for co-resident launches in which some
-        blocks share an SM; None where the hardware fills SMs in turn
-    b_in_l2 : L2 contains B when the launch begins
+        blocks share an SM; None if blocks are assigned to SMs in turn
+    b_in_l2 : True if L2 contains B when the launch begins
     pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns,
-        if all blocks wait there by then; else 0
+        if all blocks are already waiting there; else 0
     other_launches_s : seconds of other kernels that a library launches, e.g. a split-K reduction
     """
 
@@ -153,12 +158,12 @@ class LaunchContext:
 
     @property
     def prefetches_weights(self) -> bool:
-        """Return True if producer warps read indices and weights before `griddepcontrol.wait` and B after."""
+        """True if producer warps read indices and weights before `griddepcontrol.wait`, and B after it."""
         return self.plan.pdl and not self.co_resident
 
     @property
     def held(self) -> int:
-        """Return the number of blocks that the GPU holds at once."""
+        """Number of blocks that can be resident on the GPU at once."""
         return self.fit.blocks_per_sm * self.gpu.sm_count
 
     def check_fit(self) -> None:
@@ -175,14 +180,14 @@ class LaunchContext:
 
     @property
     def crowd(self) -> int:
-        """Return the number of blocks on the SM with the most blocks."""
+        """Number of blocks on the SM with the most blocks."""
         if self.places is not None:
             return int(np.bincount(self.places % self.gpu.sm_count).max())
         return max(min(self.fit.blocks_per_sm, -(-self.plan.item_count // self.gpu.sm_count)), 1)
 
 
 def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> LaunchContext:
-    """Return the context of a launch: all its properties that the plan does not determine.
+    """Return the context of a launch of `plan` on `gpu`: the properties that the plan does not determine.
 
     Raises
     ------
@@ -222,18 +227,21 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
 
 
 def launch_costs(gpu: GpuSpec) -> Costs:
-    """Return the launch costs on the GPU's architecture, which are the same for all kernels."""
+    """Return the launch costs of the GPU's architecture; all kernels share them."""
     return load_costs("prunecast.launch", gpu.compute_capability)
 
 
 def block_columns(work: WorkList) -> Columns:
-    """Return the kept columns of each block, or 1 each if all are equal: placement needs only proportions."""
+    """Return the kept columns of each block, or 1 for each block if all are equal.
+
+    The placement of blocks depends only on the proportions of these numbers.
+    """
     columns = work.k_stop - work.k_start
     return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
 
 
 def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
-    """Return (fraction of launches, context) for each placement in a burst; the fractions sum to 1."""
+    """Return (fraction of launches, context) for each block placement in a burst; the fractions sum to 1."""
     blocks, sms = context.plan.item_count, context.gpu.sm_count
     if context.places is None or blocks > sms or len(set(block_columns(context.plan.work))) > 1:
         return [(1.0, context)]
@@ -242,10 +250,10 @@ def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
 
 
 def l2_power(context: LaunchContext) -> float:
-    """Return the relative power of a byte through L2, below 1 where blocks read the same rows of B in step.
+    """Return the relative power per byte of L2 traffic; below 1 if blocks read the same rows of B in step.
 
-    It is 1 for kernels that read dense tiles of B, whose programs model shared reads themselves. It is 1 for
-    2:4 too: its sparse tensor cores draw as much more power as reads in step save.
+    It is 1 for kernels that read dense tiles of B, because their programs model shared reads themselves. It
+    is also 1 for 2:4: the additional power of sparse tensor cores cancels the power that reads in step save.
     """
     plan = context.plan
     if plan.b_access == "dense_tile" or plan.tensor.startswith("sparse"):
@@ -254,10 +262,16 @@ def l2_power(context: LaunchContext) -> float:
 
 
 def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power: float) -> float:
-    """Return the relative L2 power of random column masks whose tiles (tiles,) have the given densities.
+    """Return the relative power per byte of L2 traffic for tiles with random column masks.
 
     1 - (1 - p) * sum(d_t^(1 + e)) / sum(d_t), with densities d_t, p = `in_step_power`, e =
-    `out_of_step_power`.
+    `out_of_step_power`. It is 1 if no column is kept.
+
+    Parameters
+    ----------
+    density : (tiles,) fraction of columns that each tile keeps
+    costs : launch costs, which contain `out_of_step_power`
+    in_step_power : relative power of a byte that neighbouring blocks read at the same time
     """
     columns = float(density.sum())
     if columns == 0.0:

@@ -1,4 +1,4 @@
-"""Launch floor: time between back-to-back launches that the cycles of their kernels do not contain."""
+"""Launch floor: the time of back-to-back launches that the cycles of their kernels do not contain."""
 
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
@@ -19,12 +19,12 @@ LAUNCHES = ("graph", "stream")
 def launch_floor_s(context: LaunchContext, launch: str) -> float:
     """Return the seconds per launch, back to back, that the plan's own cycles do not contain.
 
-    Rows of C without a tile need a second launch, and misaligned rows need two copies, which overlap with no
-    other kernel. The time of these kernels is included.
+    The time of additional kernels is included: rows of C without a tile need a second launch, and misaligned
+    rows need two copies. These kernels overlap with no other kernel.
 
     Parameters
     ----------
-    launch : one of `LAUNCHES`; in a stream the host limits the rate, whether launches overlap or not
+    launch : one of `LAUNCHES`; in a stream the host limits the rate, even if launches could overlap
     """
     if launch == "stream":
         floor_s = context.gpu.stream_launch_s
@@ -35,11 +35,11 @@ def launch_floor_s(context: LaunchContext, launch: str) -> float:
 
 
 def beside_s(context: LaunchContext) -> float:
-    """Return the seconds of other kernels that are launched for a plan.
+    """Return the seconds of the additional kernels that are launched for a plan: copies, fills, reductions.
 
-    None of them uses tensor cores. The clock of the plan's own kernel depends on its activity in the rest of
-    the time. Products with rows of zeros showed 1840 to 1880 MHz on average where a third of the time is
-    spent in that launch and 1800 were predicted (H200, 2026-11-21).
+    None of them uses tensor cores, so the clock of the plan's own kernel depends only on its activity in the
+    remaining time. Measurement (H200, 2026-11-21): if the kernel that zeros rows of C needs a third of the
+    time, the mean clock is 1840 to 1880 MHz, and 1800 MHz are predicted.
     """
     plan, gpu = context.plan, context.gpu
     return padded_copy_seconds(plan, gpu) + zero_row_seconds(plan, gpu) + context.other_launches_s
@@ -62,11 +62,10 @@ def _overlapped_s(context: LaunchContext) -> float:
 def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     """Return the seconds of the two copies that pad misaligned rows, launches included; 0 if none are needed.
 
-    The copies read and write memory once, one after the other, and nothing overlaps with them. On an H200
-    products of 1 token needed 4.6 to 5.2 us more than those of 16 (3072 x 768, own measurement, 2026-11-21);
-    the formula gives 5.4 us for launches and copies. Of these, 0.3 us are the lost overlap: so few blocks
-    would otherwise run part of their work before the preceding launch ends. With 4321 tokens, 4096 x 4096
-    needed 170 us more than with padded rows.
+    The copies run one after the other, and nothing overlaps with them. Each reads and writes its data once.
+    Measured on an H200 (2026-11-21): 3072 x 768 needed 4.6 to 5.2 us more with 1 token than with 16. The
+    formula gives 5.4 us for launches and copies, of which 0.3 us are lost overlap with the preceding launch.
+    With 4321 tokens, 4096 x 4096 needed 170 us more than with padded rows.
     """
     if not plan.pdl or not has_copied_rows(plan.kernel, plan.n, plan.dtype):
         return 0.0

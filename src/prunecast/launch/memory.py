@@ -1,15 +1,15 @@
 """Memory rules of a launch: the data that it brings into L2, and the DRAM traffic that it causes.
 
-Both engines use one record, computed from a plan on a GPU: the simulator turns it into costs and segments,
-the closed form into bytes. If a rule existed in only one of them, their predictions would differ.
+Both prediction engines use the record `MemoryRules`: the simulator converts it to costs and segments, the
+closed form to bytes. If a rule existed in only one of them, their predictions would differ.
 
 Order at DRAM         Weights that blocks prefetch before `griddepcontrol.wait` are queued at DRAM before
                       rows of B (`early_blocks`, `weights_first`).
-Write-back of C       A store ends in L2. DRAM writes a line when L2 evicts it, which data that arrive later
-                      cause: reads and stores of this launch evict C of earlier launches (`write_back`).
-Data that stay in L2  Partial sums of a workspace that all launches share. An operator's private workspace is
-                      as old as its weights when it is used again, and is written back like C (`partials`).
-Fetch size of a miss  The row of B that missed, in the range of tokens (`rows_per_miss`).
+Write-back of C       Stores of C go to L2. A line is written to DRAM when later data evict it: reads and
+                      stores of this launch evict C of earlier launches (`write_back`).
+Data that stay in L2  Partial sums stay in L2 if all launches share one workspace. An operator's private
+                      workspace is evicted before its next use, so it is written back like C (`partials`).
+Fetch size of a miss  A miss fetches the missing row of B for the token range of the item (`rows_per_miss`).
 Reads of CTA pairs    Each CTA of a pair copies its own part of a box of B, once (`box_parts`).
 """
 
@@ -25,7 +25,7 @@ from prunecast.plan.program import Op
 
 
 class RowsRead(NamedTuple):
-    """Rows of B, or channels of the input of a convolution, that at least one tile reads."""
+    """Number and size of the rows of B (or input channels of a convolution) that at least one tile reads."""
 
     rows: int
     bytes_per_token: float
@@ -36,9 +36,13 @@ class RowsRead(NamedTuple):
     def share(
         self, columns: npt.NDArray[np.integer] | npt.NDArray[np.float64], segments: int = 1
     ) -> npt.NDArray[np.float64]:
-        """Return the fraction of the rows that each item reads, (items,), for columns drawn at random.
+        """Return the fraction of the rows that each item reads, (items,) float64, for random columns.
 
-        With several segments: of the rows of one of so many equal parts, if all columns are in that part.
+        Parameters
+        ----------
+        columns : (items,) number of kept columns of each item
+        segments : number of equal parts of the rows. All columns of an item are in one part, and the result
+            is a fraction of that part
         """
         rows = max(self.rows / segments, 1.0)
         found = columns / rows if self.columns_per_row == 1 else 1.0 - (1.0 - 1.0 / rows) ** columns
@@ -68,7 +72,7 @@ class MemoryRules(NamedTuple):
 
 
 def memory_rules(context: LaunchContext) -> MemoryRules:
-    """Return the memory rules of a launch."""
+    """Return the memory rules of a launch, from its plan and its GPU."""
     plan = context.plan
     read = rows_read(plan)
     partials = _partial_bytes(context)
@@ -86,9 +90,10 @@ def memory_rules(context: LaunchContext) -> MemoryRules:
 
 
 def rows_read(plan: KernelPlan) -> RowsRead:
-    """Return the number and size of the rows of B, or channels, that the tiles of a plan read in total.
+    """Return the number and size of the rows of B (or channels) that at least one tile of a plan reads.
 
-    Of experts it is the mean over their tokens, since each reads rows of its own tokens only.
+    In a grouped launch each expert reads B only for its own tokens. The number is then the mean over experts,
+    weighted by their tokens.
     """
     element_bytes = DTYPE_BYTES[plan.dtype]
     if plan.experts > 1:
@@ -122,7 +127,7 @@ def _different(index: npt.NDArray[np.integer], size: int, plan: KernelPlan) -> i
 
 
 def pixels_per_output(plan: KernelPlan) -> int:
-    """Return the input pixels of a channel per output pixel of a convolution, rounded, at least 1."""
+    """Return the input pixels per output pixel of a convolution, rounded, at least 1; 1 for other plans."""
     return 1 if plan.source is None else max(round(plan.source.source_ratio), 1)
 
 

@@ -1,13 +1,14 @@
 """Overlap of consecutive launches under PDL: the prologue of a block, its head start, and stragglers.
 
-A block of the tile kernels fills an SM. It starts on the next SM that the preceding launch leaves, runs its
-prologue (set-up, work list and indices), and waits for that launch to end before it reads B.
+A block of the tile kernels fills an SM. It starts on the next SM that a block of the preceding launch leaves,
+runs its prologue (set-up, work list and indices), and waits for that launch to end before it reads B.
 
 Two effects delay the end of a launch: stores of C on their way to L2, and stragglers. Equal blocks do not end
 together, since DRAM and L2 do not serve all SMs equally. The delay of a block follows a Gumbel distribution,
-so that the last of n equal blocks is late by its scale times log n. The fitted constants of PDL launches of
-tile kernels contain this delay for equal blocks. If only few blocks are long, the longest block is seldom the
-one with the largest delay, and the launch ends earlier than these constants predict: it gets a credit.
+so that the last of n equal blocks is late by the scale of the distribution times log n. The fitted constants
+of PDL launches of tile kernels contain this delay for equal blocks. If only few blocks are long, the longest
+block is seldom the one with the largest delay. The launch then ends earlier than these constants predict, and
+the difference (`straggler_credit_cycles`) is subtracted.
 """
 
 from typing import NamedTuple
@@ -24,11 +25,15 @@ Cycles = npt.NDArray[np.float64]
 
 
 def store_latency_cycles(context: LaunchContext) -> int:
-    """Return the cycles from a block's last store until L2 has it.
+    """Return the cycles from a block's last store until its data are in L2.
 
-    Tile kernels store with the copy engine: their latency is `store_latency_cycles` as measured, until the
-    engine has read the whole tile of C. Warps of co-resident launches and of 2:4 store directly: their
-    latency is that of a read, plus a part of the rest that grows with the bytes stored.
+    Tile kernels store with the copy engine. Their latency is the measured `GpuSpec.store_latency_cycles`, the
+    cycles until the engine has read the whole tile of C. In co-resident launches and in 2:4 with wgmma, warps
+    store directly, and the latency is
+
+        l2 + min(bytes of a tile of C / `store_latency_measured_bytes`, 1) * (store - l2)
+
+    with l2 = `l2_latency_cycles` and store = `store_latency_cycles` of the spec.
     """
     plan, gpu = context.plan, context.gpu
     if not context.co_resident and plan.tensor != "sparse-wgmma":
@@ -53,7 +58,7 @@ class Straggler(NamedTuple):
 
 
 def straggler_of(context: LaunchContext) -> Straggler:
-    """Return the delay distribution of a co-resident launch under PDL; all zeros for other launches."""
+    """Return the straggler distribution of a co-resident launch under PDL; all zeros for other launches."""
     if not context.co_resident or not context.pdl:
         return Straggler(0.0, 0.0, 0.0, 0.0)
     gpu = context.gpu
@@ -63,9 +68,13 @@ def straggler_of(context: LaunchContext) -> Straggler:
 
 
 def straggler_cycles(sm_ends: Cycles, straggler: Straggler) -> float:
-    """Return the cycles from the last SM's end to the launch's end that the launch floor does not contain.
+    """Return the straggler delay of a launch in cycles, without the part that the launch floor contains.
 
-    sm_ends : (SMs,) cycle in which each SM ends without delays, 0 if it has no block
+    It is the most likely time from the end of the last SM without delays to the end of the launch.
+
+    Parameters
+    ----------
+    sm_ends : (SMs,) cycle in which each SM would end without delays, 0 if it has no block
     """
     last = float(sm_ends.max(initial=0.0))
     scale = min(straggler.share * max(last - straggler.start, 0.0), straggler.most)
@@ -76,18 +85,25 @@ def straggler_cycles(sm_ends: Cycles, straggler: Straggler) -> float:
 
 
 def straggler_credit_scale(context: LaunchContext) -> float:
-    """Return the Gumbel scale in cycles of launches with one block per SM; 0 for other launches."""
+    """Return the Gumbel scale in cycles for `straggler_credit_cycles`.
+
+    It is 0, so that there is no credit, unless the launch uses PDL, has at most one block per SM with one
+    item each, and is not co-resident with the next launch.
+    """
     plan, gpu = context.plan, context.gpu
     one_each = plan.item_count == plan.blocks <= gpu.sm_count
     return gpu.slow_sm_cycles if one_each and not context.co_resident and context.pdl else 0.0
 
 
 def straggler_credit_cycles(sm_ends: Cycles, scale: float) -> float:
-    """Return the cycles by which a launch ends earlier than if all its SMs ended with the last one.
+    """Return the cycles by which a launch ends earlier than if all its SMs ended at the same time.
 
-    With fewer SMs that end late, fewer blocks may be the straggler.
+    The fewer SMs end late, the fewer blocks can be the straggler, and the smaller is the most likely delay.
 
-    sm_ends : (SMs,) cycle in which each SM ends without delays, 0 if it has no block
+    Parameters
+    ----------
+    sm_ends : (SMs,) cycle in which each SM would end without delays, 0 if it has no block
+    scale : Gumbel scale in cycles, see `straggler_credit_scale`
     """
     ends = sm_ends[sm_ends > 0.0]
     if scale <= 0.0 or not ends.size:
@@ -105,9 +121,11 @@ def _last_of(behind: Cycles, scale: float) -> float:
 
 
 def prologue_is_hidden(context: LaunchContext) -> bool:
-    """Return True if all blocks run their whole prologue during the preceding launch, on SMs without a block.
+    """Return True if all blocks run their whole prologue during the preceding launch, on SMs that it leaves
+    free.
 
-    Without this rule, predictions for products of at most 66 blocks are 900 to 1,500 cycles too slow.
+    This is so if both launches fit on the GPU together with one block per SM. Without this rule, predictions
+    for products of at most 66 blocks are 900 to 1,500 cycles too slow.
     """
     plan = context.plan
     one_each = not context.co_resident and plan.item_count == plan.blocks
@@ -115,7 +133,10 @@ def prologue_is_hidden(context: LaunchContext) -> bool:
 
 
 def prologue_under_preceding_cycles(context: LaunchContext) -> float:
-    """Return the cycles of a prologue that may overlap the preceding launch; 0 if none or all of it does."""
+    """Return the cycles of a block's prologue that may overlap the preceding launch.
+
+    It is 0 without PDL, for co-resident launches, and if the whole prologue is hidden (`prologue_is_hidden`).
+    """
     if prologue_is_hidden(context) or context.co_resident or not context.pdl:
         return 0.0
     gpu, blocks, prologue = context.gpu, context.plan.blocks, prologue_cycles(context)
@@ -128,18 +149,19 @@ def prologue_under_preceding_cycles(context: LaunchContext) -> float:
 
 
 def prologue_cycles(context: LaunchContext) -> float:
-    """Return the cycles of a block from its start until it may read B: set-up, and indices from DRAM."""
+    """Return the cycles from the start of a block until it may read B: set-up, and indices read from DRAM."""
     gpu, setting_up = context.gpu, max((_set_up_cycles(program) for program in context.programs), default=0)
     return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
 
 
 def early_starts(context: LaunchContext) -> float:
-    """Return the blocks of the next launch whose weight prefetch is complete when the preceding launch ends.
+    """Return the number of blocks of the next launch whose weight prefetch is complete when the preceding
+    launch ends.
 
-    Each block fills an SM. Where n blocks leave f SMs free, f blocks of the next launch start at once. The
-    next f start on SMs whose blocks had started early in the same way, and so on; each group starts a part of
-    the prologue after the one before. Only the last cycles of a prologue count, one DRAM latency for its
-    indices, during which its weights are in flight.
+    Each block fills an SM. If n blocks leave f SMs free, the first f blocks of the next launch start at once.
+    The next f blocks start on SMs whose blocks had started early themselves, and so on; each group starts a
+    part of the prologue after the previous group. Only the last cycles of a prologue count (one DRAM latency,
+    for the indices), because the weights are in flight during these cycles.
     """
     gpu, blocks = context.gpu, context.plan.blocks
     if not context.pdl or not _leaves_sms(blocks, gpu):
@@ -162,22 +184,25 @@ def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
 
 
 def free_sms(sm_finish: npt.NDArray[np.float64], before_b: float) -> int:
-    """Return the number of SMs that finish at least `before_b` cycles before the last one."""
+    """Return the number of SMs that finish at least `before_b` cycles before the last SM.
+
+    sm_finish : (SMs,) cycle in which each SM runs out of work, 0 if it has no block
+    """
     return int((sm_finish <= sm_finish.max(initial=0.0) - before_b).sum())
 
 
 def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free: int) -> float:
     """Return the head start: cycles by which early block starts shorten the period of repeated launches.
 
-    A block takes the next SM that the preceding launch leaves and runs its prologue there, then waits for the
-    end of that launch. Nothing is gained if all SMs end at the same time.
+    A block starts on the next SM that the preceding launch leaves, runs its prologue there, and then waits
+    for the end of that launch. Nothing is gained if all SMs end at the same time.
 
     Parameters
     ----------
     sm_finish : (SMs,) cycle in which each SM runs out of work, 0 if it has no block
-    before_b : cycles of a block before it reads B
-    free : SMs on which blocks start early in any case: `free_sms`, or, where ends differ by chance as in a
-        simulated run, the SMs without a block
+    before_b : cycles from the start of a block until it reads B
+    free : number of SMs on which blocks always start early: the result of `free_sms`, or the number of SMs
+        without a block if end times vary randomly, as in a simulated run
     """
     last = float(sm_finish.max(initial=0.0))
     if before_b <= 0.0:
@@ -191,11 +216,11 @@ def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free:
 def spread_cycles(before_b: float, late: int, free: int) -> float:
     """Return the cycles that every block gains if `late` SMs end last and `free` SMs end early enough.
 
-    Early enough means that a prologue fits. As many blocks of the next launch as there are free SMs start
-    early, then as many on SMs whose blocks had started so, and so on. In repeated launches each of these
-    groups is later than the one before by the same amount, and the last one by the remainder: all of them
-    gain `before_b` over the number of groups. The number of groups is whole: 80 blocks start in two groups,
-    not in 1.5, which would make predictions 4 to 7 % too fast (1280 x 1280 x 1024 and 3072 x 768 x 512, H200,
-    2026-11-22).
+    Early enough means that a prologue (`before_b` cycles) fits. The blocks of the next launch start in
+    groups, each with as many blocks as there are free SMs: the first group on the free SMs, the next one on
+    SMs whose blocks had started early, and so on. In repeated launches each group starts later than the
+    previous one by the same amount, so that all blocks gain `before_b` divided by the number of groups. This
+    number is rounded up: 80 blocks start in two groups, not in 1.5, which would make predictions 4 to 7 % too
+    fast (1280 x 1280 x 1024 and 3072 x 768 x 512, H200, 2026-11-22).
     """
     return before_b / -(-late // free) if free > 0 and late > 0 else 0.0
