@@ -1,7 +1,7 @@
 """Check the arrays of a call, identically for all operators, before anything is launched.
 
-An operator passes its requirements and a launch function to `multiply`. Rows that are not aligned are copied
-only here.
+An operator passes its requirements (`OperandSpec`) and a launch function to `multiply`. Misaligned rows are
+copied only in this module.
 """
 
 from collections.abc import Callable
@@ -65,8 +65,9 @@ class StagingBuffers:
         self._kept: dict[tuple[str, str, str], Any] = {}
 
     def buffer(self, name: str, framework: Framework, like: Any, rows: int, columns: int) -> Any:
-        """Return the buffer (rows, columns) in the framework and dtype of `like`, initially zero, the same in
-        every call.
+        """Return the buffer `name`, (rows, columns), in the framework and dtype of `like`.
+
+        It is allocated and zeroed in the first call; later calls return the same buffer.
         """
         key = (name, framework.name, str(like.dtype))
         if key not in self._kept:
@@ -79,21 +80,23 @@ class StagingBuffers:
 def multiply(wanted: OperandSpec, buffers: StagingBuffers, b: Any, out: Any, run: Run) -> Any:
     """Check B and `out`, copy them to aligned rows if necessary, call `run`, and return C.
 
-    B with aligned and padded rows is read in place, whatever values the padding has.
+    If the rows of B are aligned and padded, B is read in place; the padding may contain any values.
 
     Parameters
     ----------
+    wanted : requirements on B and C
     buffers : buffers of the operator, for the copies
-    b : (K, N), row-major, of the plan's dtype, on the operator's device; a CuPy array or a torch tensor
+    b : (K, N), row-major, in the plan's dtype, on the operator's device; a CuPy array or a torch tensor
     out : None, or C (M, N) of the same framework
+    run : function that enqueues the product
 
     Returns
     -------
-    `out`, or a new array of the framework of `b`, whose rows are aligned and may be padded
+    `out`, or a new array (M, N) of the framework of `b`, whose rows are aligned and may be padded
 
     Raises
     ------
-    BadInput : a dtype, shape, layout or device is not as wanted; nothing was launched
+    BadInput : a dtype, shape, layout or device differs from `wanted`; nothing was launched
     """
     framework = framework_of("B", b)
     given = framework.describe("B", b)
@@ -112,8 +115,9 @@ def multiply(wanted: OperandSpec, buffers: StagingBuffers, b: Any, out: Any, run
 
 
 def check_given(name: str, given: Given, wanted: OperandSpec, rows: int) -> None:
-    """Raise `BadInput` unless an array is (rows, n), row-major, of the wanted dtype and on the
-    wanted device.
+    """Raise `BadInput` unless an array is (rows, `wanted.n`), row-major, and has the wanted dtype and device.
+
+    `name` is the name of the array in the message.
     """
     names, shape, item = _NAMES[wanted.dtype], (rows, wanted.n), wanted.item_bytes
     if given.dtype not in names:
@@ -132,7 +136,7 @@ def check_given(name: str, given: Given, wanted: OperandSpec, rows: int) -> None
 def check_weights(
     plan: KernelPlan, weights: npt.NDArray[np.floating[Any]], bias: npt.NDArray[np.floating[Any]] | None
 ) -> None:
-    """Raise `BadInput` unless the weights are (M, K) and the bias is (M,)."""
+    """Raise `BadInput` unless weights (M, K) and bias (M,), if any, are floating-point NumPy arrays."""
     for name, array, shape in (("weights", weights, (plan.m, plan.k)), ("bias", bias, (plan.m,))):
         if array is None:
             continue

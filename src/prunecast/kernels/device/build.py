@@ -1,7 +1,7 @@
 """Compile a CUDA source to a cubin with NVRTC, without a GPU or a driver, and cache it.
 
-The log of ptxas is checked. A warning that tensor instructions (wgmma) were serialized is an error: such a
-kernel is correct but up to 13 % slower, and no test of its results would detect it.
+The log of ptxas is checked. A warning that tensor instructions (wgmma) were serialized counts as an error:
+such a kernel is correct but up to 13 % slower, and no test of its results would detect it.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ thread."""
 
 
 class KernelBuildError(RuntimeError):
-    """NVRTC is missing, rejected a source, or produced code that must not be used."""
+    """Error: NVRTC is missing, rejected a source, or produced code that must not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class CompiledKernel:
     arch : architecture, e.g. `sm_90a`
     registers : registers per thread at entry
     spill_bytes : bytes of register spills (stores and loads) and of the stack frame
-    shared_bytes : static shared memory; dynamic shared memory is the plan's
+    shared_bytes : static shared memory in bytes; the plan contains the dynamic shared memory
     log : output of NVRTC and ptxas
     """
 
@@ -78,9 +78,9 @@ def compile_cubin(
     Parameters
     ----------
     arch : e.g. `sm_90a`
-    defines : preprocessor names and their values
-    includes : folders of headers in addition to the source's own folder and that of the device
-    allow_spills : accept any register spills to local memory (builds for debugging)
+    defines : preprocessor macros and their values
+    includes : folders of headers in addition to the source's own folder and `kernels/device`
+    allow_spills : accept any number of register spills to local memory (for debug builds)
     folder : cache folder; None for `_cache_folder()`
 
     Raises

@@ -1,6 +1,6 @@
-"""Compile-time parameters of the kernel of a plan: source, preprocessor names and registers.
+"""Compile-time parameters of the kernel of a plan: source, preprocessor macros and registers.
 
-Also the kernel `fill_rows.cu`, for rows of C that are in no tile.
+The module also launches the kernel `fill_rows.cu`, which writes rows of C that are in no tile.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3, "gelu-tanh": 4}
 
 
 class CompileOptions(TypedDict, total=False):
-    """Options in which compiled kernels of the same plan differ."""
+    """Compile options that are not part of a plan."""
 
     activation: str
     """One of `ACTIVATIONS`, applied after the bias."""
@@ -34,7 +34,7 @@ class CompileOptions(TypedDict, total=False):
 
 
 class CompileInputs(NamedTuple):
-    """Compile-time parameters of one kernel source: the compiler's inputs for a plan."""
+    """Inputs of the compiler for the kernel of a plan: source, macros, and the expected registers."""
 
     source: Path
     entry: str
@@ -55,7 +55,8 @@ class CompileInputs(NamedTuple):
 
         Raises
         ------
-        KernelBuildError : as `compile_cubin`, or the kernel does not use the plan's number of registers
+        KernelBuildError : in the same cases as `compile_cubin`, or the kernel does not use the number of
+            registers in the plan
         """
         spills = bool(self.defines.get("GUARD", 0))
         name = arch.rstrip("a") if self.any_arch else arch
@@ -70,9 +71,9 @@ class CompileInputs(NamedTuple):
 
 
 def plan_defines(plan: KernelPlan, **options: Unpack[CompileOptions]) -> dict[str, int]:
-    """Return the preprocessor names common to all plans: threads, shared memory, convolution, epilogue.
+    """Return the preprocessor macros common to all plans: threads, shared memory, convolution, epilogue.
 
-    `changes` override them. Raises BadInput for an unknown activation.
+    The option `changes` overrides them. Raises BadInput for an unknown activation.
     """
     dtype = options.get("output", plan.dtype)
     ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False), dtype=dtype)
@@ -87,7 +88,10 @@ def plan_defines(plan: KernelPlan, **options: Unpack[CompileOptions]) -> dict[st
 
 
 def end_defines(activation: str, *, bias: bool, dtype: str = "fp16") -> dict[str, int]:
-    """Return the preprocessor names of the epilogue. Raises BadInput for an unknown activation."""
+    """Return the preprocessor macros of the epilogue: bias, activation, and the format of C.
+
+    Raises BadInput for an unknown activation.
+    """
     if activation not in ACTIVATIONS:
         raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     return {
@@ -104,12 +108,13 @@ _ARGUMENTS, _ARGUMENT_BYTES = 5, 8
 
 
 class FillRows:
-    """Launch that writes the rows of C without kept weights: the activation of the bias.
+    """Launch that writes activation(bias) to the rows of C that have no kept weights.
 
     Parameters
     ----------
     function : handle of the loaded kernel
-    rows : device address of `count` numbers of rows; the caller keeps the array alive
+    rows : device address of `count` row indices (int32); the caller keeps the array alive
+    count : number of these rows
     """
 
     def __init__(self, function: int, rows: int, count: int) -> None:
@@ -123,12 +128,20 @@ class FillRows:
         )
 
     def __call__(self, c: Place, bias: int, tokens: int, stream: int) -> None:
-        """Enqueue the launch for rows of C of `tokens` tokens, a multiple of 8."""
+        """Enqueue the launch.
+
+        Parameters
+        ----------
+        c : address and row stride of C
+        bias : device address of the fp32 bias; 0 for none
+        tokens : tokens of a row of C, a multiple of 8
+        stream : handle of a CUDA stream
+        """
         words = self._words
         words[1], (words[2], words[3]), words[4] = bias, c, tokens
         self._launch(stream)
 
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
-    """Compile the kernel that writes rows of C that are in no tile."""
+    """Compile the kernel of `FillRows` for C in `dtype`, with this epilogue."""
     return compile_cubin(SOURCES / "fill_rows.cu", ARCH, end_defines(activation, bias=bias, dtype=dtype))

@@ -20,15 +20,16 @@ class CompiledPlan:
     """One pruned layer on one device: `c = op(b)` with B (K, N) and C (M, N), both row-major.
 
     All checks are done before the launch. The operator uses the current stream of the caller's framework and
-    may be captured in a CUDA graph after its first call. It owns its arrays, including a workspace, so it
-    must not run on two streams at once.
+    may be captured in a CUDA graph after its first call. It owns its device arrays, including a workspace,
+    so it must not run on two streams at once.
 
     Parameters
     ----------
-    kind : operator of the plan's kernel
-    packed : of `kind.pack`
+    kind : operator class of the plan's kernel
+    plan : the plan to launch
+    packed : result of `kind.pack`
     bias : (M,) fp32 or None
-    options : `CompileOptions` without the bias
+    options : `CompileOptions` except `bias`
 
     Attributes
     ----------
@@ -63,16 +64,16 @@ class CompiledPlan:
         )
 
     def copy(self) -> "CompiledPlan":
-        """Return an operator of the same plan and weights with its own arrays, for another stream."""
+        """Return an operator with the same plan and weights but its own device arrays, for another stream."""
         kind, plan, packed, bias, options = self._made
         return CompiledPlan(kind, plan, packed, bias, **options)
 
     def __call__(self, b: Any, out: Any = None) -> Any:
         """Return C (M, N) for B (K, N), enqueued on the current stream of the framework of `b`.
 
-        Both are CuPy arrays or both torch tensors on the operator's device. Rows that do not have the
-        alignment that the kernel needs are first copied to padded rows. B with aligned, padded rows, such as
-        C of another operator, is not copied.
+        Both are CuPy arrays, or both are torch tensors, on the operator's device and in the plan's dtype.
+        Rows that are less aligned than the kernel requires are first copied to padded rows. B with aligned,
+        padded rows, such as C of another operator, is not copied.
 
         Raises
         ------
@@ -81,7 +82,14 @@ class CompiledPlan:
         return multiply(self._wanted, self._buffers, b, out, self.enqueue)
 
     def enqueue(self, b: Place, c: Place, stream: int, *, second: int = 0) -> None:
-        """Enqueue only the launches; see `prunecast.kernels.compile.Operator`."""
+        """Enqueue only the launches: nothing is checked, copied or allocated.
+
+        Parameters
+        ----------
+        b, c : aligned and padded B and C, see `prunecast.kernels.compile.Operator.enqueue`
+        stream : handle of a CUDA stream of the current device
+        second : address of a convolution's second input, or of fp32 scales (tokens,) of fp8 B; 0 for none
+        """
         call = self._call
         if (call.b_row_bytes, call.c_row_bytes) != (b.row_bytes, c.row_bytes):
             self._call = call = call._replace(b_row_bytes=b.row_bytes, c_row_bytes=c.row_bytes)

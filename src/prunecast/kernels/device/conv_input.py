@@ -1,6 +1,4 @@
-"""Convolutions with implicit GEMM on the tile kernels: input offsets, line ends, strides, and
-`ConvOperator`.
-"""
+"""Implicit-GEMM convolutions on the tile kernels: input offsets, borders, strides, and `ConvOperator`."""
 
 from typing import Any
 
@@ -25,11 +23,11 @@ PLANE_FIELDS = [("strides", "i4", (4,)), ("gaps", "i4", (4,)), ("second", "i8")]
 
 
 def grid_of(plan: KernelPlan) -> ConvGrid | None:
-    """Return the convolution whose input a plan reads; None for a matrix product.
+    """Return the convolution that a plan computes; None for a matrix product.
 
     Raises
     ------
-    BadInput : the plan has no `ConvGrid`, or the number of images is not a multiple of 8
+    BadInput : the plan is a convolution without a `ConvGrid`, or its batch is not a multiple of 8 images
     """
     if plan.source is None:
         return None
@@ -43,8 +41,9 @@ def grid_of(plan: KernelPlan) -> ConvGrid | None:
 
 
 def conv_defines(plan: KernelPlan) -> dict[str, int]:
-    """Return the preprocessor names of a kernel that reads a convolution's input; none for a
-    matrix product.
+    """Return the preprocessor macros of a kernel that reads the input of a convolution.
+
+    The dict is empty for a matrix product.
     """
     grid = grid_of(plan)
     if grid is None:
@@ -55,7 +54,11 @@ def conv_defines(plan: KernelPlan) -> dict[str, int]:
 
 
 def rows_of_b(plan: KernelPlan, columns: IntArray) -> IntArray:
-    """Return the rows of B of column indices: pixels of the inputs of a convolution; -1 stays -1."""
+    """Return the row of B that each column of A multiplies, in the shape of `columns`; -1 (padding) stays -1.
+
+    In a matrix product the row is the column's index. In a convolution it is the input pixel at which the row
+    begins; for columns that read the second input, the bit `SECOND_SOURCE` is set.
+    """
     grid = grid_of(plan)
     if grid is None:
         return columns
@@ -65,7 +68,10 @@ def rows_of_b(plan: KernelPlan, columns: IntArray) -> IntArray:
 
 
 def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
-    """Write sizes of lines, pixels and borders into the launch argument; nothing for a matrix product."""
+    """Write the line, pixel and border sizes of a convolution into the launch argument `args`.
+
+    A matrix product leaves `args` unchanged.
+    """
     grid = grid_of(plan)
     if grid is None:
         return
@@ -79,12 +85,13 @@ def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
 
 
 class ConvOperator:
-    """A convolution on one device, `c = op(b)`: both arrays are planes of a `ConvGrid`, pixels of `batch`
-    elements.
+    """A convolution on one device, `c = op(b)`, whose input and output have the layout of a `ConvGrid`.
+
+    Both arrays are (pixels, batch): one plane of pixels for each channel, with zero borders.
 
     Attributes
     ----------
-    grid : layout of the input
+    grid : the convolution and the layout of its input
     output : layout of the output's pixels
     """
 
@@ -97,10 +104,13 @@ class ConvOperator:
     def __call__(self, b: Any, out: Any = None, *, second: Any = None) -> Any:
         """Return C (output.pixels, batch) for B (grid.source.pixels, batch): CuPy arrays or torch tensors.
 
-        `second` (output.pixels, batch) is the second input of a grid that has one.
+        The launch is enqueued on the current stream of the framework of `b`. It writes all of C, including
+        the zeros between its planes.
 
-        The launch is enqueued on the current stream of the framework of `b`, and writes all of C, with zeros
-        between its planes.
+        Parameters
+        ----------
+        out : C, or None for a new array
+        second : the second input, if the grid has one: `grid.second` planes in the layout of the output
 
         Raises
         ------
@@ -124,8 +134,8 @@ class ConvOperator:
 
         Parameters
         ----------
-        b, c, second : inputs and output; `row_bytes` is the bytes of a pixel
-        stream : handle
+        b, c, second : addresses of the inputs and the output; `row_bytes` is the size of a pixel in bytes
+        stream : handle of a CUDA stream of the current device
         """
         written = Place(c.pointer + self._first, self._plane)
         self._operator.enqueue(b, written, stream, second=0 if second is None else second.pointer)

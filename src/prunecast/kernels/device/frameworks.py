@@ -3,9 +3,9 @@
 Work is enqueued on the current stream of the caller's framework, and new arrays come from its allocator.
 Therefore graph capture works with both CuPy and torch after a first call.
 
-CuPy's own copy of strided rows moves one element per thread, whatever its size: 0.8 elements per cycle and SM
-of an H200, 0.4 TB/s for fp16 (own measurement, 2026-11-22). Rows are copied here in words as wide as both
-sides allow: four elements of fp16 as one word of 8 bytes.
+CuPy's own copy of strided rows moves one element per thread, even if elements are small: 0.8 elements per
+cycle and SM of an H200, 0.4 TB/s for fp16 (own measurement, 2026-11-22). Here rows are copied in the widest
+words that the alignment of source and destination allows, e.g. four fp16 elements as one word of 8 bytes.
 """
 
 import sys
@@ -20,7 +20,7 @@ from prunecast.plan.misaligned import word_bytes
 
 
 class Given(NamedTuple):
-    """Properties of a caller's array as plain numbers, which can be checked without a GPU."""
+    """Properties of a caller's array as plain Python values, which can be checked without a GPU."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -39,13 +39,16 @@ class Framework(Protocol):
     name: str
 
     def describe(self, name: str, array: Any) -> Given:
-        """Return the properties of the array; raise BadInput for arrays that cannot be used."""
+        """Return the properties of an array; `name` is its name in messages.
+
+        Raises BadInput for arrays that cannot be used.
+        """
 
     def view(self, array: Any) -> Any:
-        """Return the memory of an array as a CuPy array; bf16 as uint16."""
+        """Return a CuPy array that shares the memory of an array; bf16 becomes uint16."""
 
     def empty(self, like: Any, rows: int, columns: int) -> Any:
-        """Return a new array of the same dtype on the same device."""
+        """Return a new, uninitialized array (rows, columns) with the dtype and on the device of `like`."""
 
     def copy(self, to: Any, of: Any) -> None:
         """Copy the rows of `of` into those of `to`, on the current stream."""
@@ -55,8 +58,9 @@ class Framework(Protocol):
 
 
 def framework_of(name: str, array: Any) -> Framework:
-    """Return the framework of an array; `name` is its name in error messages. Raises BadInput for any other
-    object.
+    """Return the adapter for the framework of an array; `name` is the name of the array in messages.
+
+    Raises BadInput if the object is neither a CuPy array nor a torch tensor.
     """
     kind = type(array)
     if kind.__module__.partition(".")[0] == "cupy":

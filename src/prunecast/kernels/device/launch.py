@@ -1,11 +1,11 @@
 """The CUDA driver: kernels from cubins, small arrays, and launches with arguments passed by value.
 
 Neither CuPy nor torch is needed here. Frameworks support only plain arguments and no programmatic dependent
-launch, so `cuLaunchKernelEx` is called directly. A launch configuration is prepared once, because building it
-needed a fifth of the time of a call.
+launch, so `cuLaunchKernelEx` is called directly. A launch configuration is prepared once and reused, because
+building it needed a fifth of the time of a call.
 
-The memory of `DeviceArray` does not come from a framework's allocator: the memory pool of a CUDA graph owns
-all that is allocated during its warm-up, and would reclaim it.
+The memory of `DeviceArray` does not come from a framework's allocator: all memory that is allocated during
+the warm-up of a CUDA graph belongs to the graph's memory pool, which would reclaim it.
 """
 
 import ctypes
@@ -61,12 +61,12 @@ class _Config(ctypes.Structure):
 
 @cache
 def driver() -> Any:
-    """Return the library with the driver's functions."""
+    """Return the CUDA driver library, loaded with ctypes."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 def answer_of(function: Callable[..., int], *arguments: Any) -> int:
-    """Return the status of a driver function.
+    """Call a driver function and return its status, a `CUresult`.
 
     A thread that has not used a GPU has no current context, even if its framework gives it memory from a
     pool. In this case the primary context of the current device is bound and the function is called again.
@@ -95,7 +95,7 @@ def _current_device() -> int:
 
 
 def ask(name: str, *arguments: Any) -> None:
-    """Call a function of the driver. Raise LaunchError with the driver's error number."""
+    """Call a driver function by name. Raise LaunchError, with the driver's error number, if it fails."""
     status = answer_of(getattr(driver(), name), *arguments)
     if status != 0:
         raise LaunchError(f"{name} answers {status}")
@@ -120,7 +120,19 @@ class DeviceArray:
 
 @cache
 def load_function(cubin: Path, entry: str, shared_bytes: int, device: int) -> int:
-    """Return the handle of a kernel on the current device, with this limit of dynamic shared memory."""
+    """Load a kernel on the current device, and return the handle of its function.
+
+    Parameters
+    ----------
+    cubin : file with the compiled code
+    entry : name of the `__global__` function
+    shared_bytes : limit of dynamic shared memory that is set for the function
+    device : number of the current device; the result is cached for each device
+
+    Raises
+    ------
+    LaunchError : the driver's error number
+    """
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     ask("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
     ask("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
@@ -142,13 +154,21 @@ def _attribute(number: int, device: int) -> int:
 
 
 def arch_of(device: int) -> str:
-    """Return the architecture to compile for: `sm_90a` on Hopper, since `sm_90` lacks wgmma, else `sm_XY`."""
+    """Return the architecture to compile for: `sm_90a` on Hopper (`sm_90` lacks wgmma), otherwise `sm_XY`."""
     capability = capability_of(device)
     return "sm_90a" if capability == 90 else f"sm_{capability}"
 
 
 def check_resident(function: int, blocks: int, threads: int, shared_bytes: int, device: int) -> None:
-    """Raise BadInput if blocks that wait for one another cannot all be resident, to avoid a deadlock."""
+    """Raise BadInput if the GPU cannot hold all blocks of a launch at once.
+
+    Blocks that wait for one another would otherwise deadlock.
+
+    Parameters
+    ----------
+    function : handle of the loaded kernel
+    threads, shared_bytes : threads and dynamic shared memory of a block
+    """
     per_sm = ctypes.c_int()
     sizes = ctypes.c_int(threads), ctypes.c_size_t(shared_bytes)
     ask(
@@ -164,11 +184,13 @@ class PreparedLaunch:
 
     Parameters
     ----------
-    function : handle of the driver, as CuPy's `.ptr`
-    arguments : addresses of the arguments' values in host memory, which the caller keeps alive; the values
-        are read before a launch returns, and may change between launches
-    overlap : blocks may start before the previous kernel of the stream has finished; the kernel itself waits
-        before it accesses data of that kernel (programmatic dependent launch)
+    function : handle of the loaded function (`CUfunction`)
+    arguments : host address of the value of each kernel argument. The caller keeps the values alive; they are
+        read before a launch returns, and may change between launches
+    blocks, threads : size of the one-dimensional grid, and of each block
+    shared_bytes : dynamic shared memory of a block
+    overlap : True for a programmatic dependent launch: blocks may start before the preceding kernel in the
+        stream has finished, and the kernel itself waits before it accesses the data of that kernel
     """
 
     def __init__(
@@ -191,11 +213,11 @@ class PreparedLaunch:
         self._given = (ctypes.byref(self._config), ctypes.c_void_p(function), self._addresses, None)
 
     def point(self, argument: int, address: int) -> None:
-        """Set the address of an argument, given by its number, for later launches."""
+        """Set the host address of the value of kernel argument number `argument`, for later launches."""
         self._addresses[argument] = address
 
     def __call__(self, stream: int) -> None:
-        """Enqueue the launch on a stream of the current device, given by its handle.
+        """Enqueue the launch on the stream of the current device that has the handle `stream`.
 
         Raises
         ------

@@ -1,7 +1,8 @@
-"""`Operator`: the kernel of a plan on one device, launched on addresses; each kernel has a subclass.
+"""`Operator`: the kernel of a plan on one device, launched on device addresses; each kernel has a subclass.
 
-A subclass is data about its kernel: what to compile, places of the packed weights, records of a plan, and how
-addresses are written into the argument. Layers for torch and `kernels.compile` launch through it.
+A subclass describes its kernel: the compiler's inputs, the layout of the packed weights, the records of a
+plan, and the fields of the argument that contain addresses. torch layers and `kernels.compile` use it to
+launch.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ WORD_BYTES = 8
 
 
 class Call(NamedTuple):
-    """Values of a launch that rarely differ from those of the launch before it."""
+    """Addresses and sizes of a launch that rarely differ from those of the preceding launch."""
 
     weights: int
     """Address of the packed weights."""
@@ -48,13 +49,15 @@ class Call(NamedTuple):
 
 
 class Operator:
-    """The kernel of a plan on the current device, with everything that it reads but weights, bias and B.
+    """The kernel of a plan on the current device, with the device arrays that it reads.
 
-    It owns its argument, and a workspace if tiles are split. It must not run on two streams at once.
+    Bias and B are not included, and weights only if `packed` contains them. The operator owns its argument
+    record, and a workspace if tiles are split, so it must not run on two streams at once.
 
     Parameters
     ----------
-    packed : of `records` or `pack`
+    packed : result of `records` (without weights) or `pack` (with weights)
+    device : number of the current device
     clock : address of four uint64, written by every launch: cycles and nanoseconds at its start and end on
         one SM; 0 for none
     options : `CompileOptions`
@@ -84,16 +87,21 @@ class Operator:
 
     @staticmethod
     def stages(plan: KernelPlan) -> TileStages:
-        """Return the stages of the plan's tiles. BadInput : a tile is taller than the block."""
+        """Return the pipeline stages of the plan's tiles. Raise BadInput if a tile is taller than a block."""
         return tile_stages(plan.tiles, plan.shape.block_m, plan.shape.block_k)
 
     @classmethod
     def pack(cls, plan: KernelPlan, weights: Floats) -> Packed:
-        """Return the records of a plan with its packed weights (M, K), rounded to the plan's dtype.
+        """Return the records of a plan together with its packed weights, rounded to the plan's dtype.
+
+        Parameters
+        ----------
+        weights : (M, K)
 
         Raises
         ------
-        BadInput : as `records`; weights that are not 2:4 in the tiles
+        BadInput : in the same cases as `records`, the shape of `weights` differs from the plan's, or the plan
+            needs 2:4 weights and these are not 2:4
         """
         bits, stages = to_bits(weights, plan.dtype), cls.stages(plan)
         image = packed_weights(bits, plan.tiles, stages, cls.slab(plan), plan.inner)
@@ -102,7 +110,7 @@ class Operator:
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return the range of compute capabilities, times ten, on which the plan runs."""
+        """Return the range of compute capabilities, times ten, on which the plan runs; here only 90."""
         return range(90, 91)
 
     @classmethod
@@ -166,12 +174,14 @@ class Operator:
         )
 
     def at(self, call: Call, b: int, c: int, stream: int, second: int = 0) -> None:
-        """Enqueue the launches on a stream, given by its handle.
+        """Enqueue the launches.
 
         Parameters
         ----------
+        call : the other addresses and the sizes of the launch
         b, c : addresses of B and C
-        second : address of a convolution's second input, or of fp32 scales (tokens,) of fp8 B
+        stream : handle of a CUDA stream
+        second : address of a convolution's second input, or of fp32 scales (tokens,) of fp8 B; 0 for none
         """
         # Other threads must not change the argument before the driver has copied it
         with self._lock:
@@ -187,16 +197,16 @@ class Operator:
                 self._fill(Place(c, call.c_row_bytes), call.bias, call.tokens, stream)
 
     def place(self, b: int, c: int) -> None:
-        """Write the addresses of B and C into the argument."""
+        """Write the addresses of B and C into the argument record of the kernel."""
         words = self._words
         words[self._b], words[self._c] = b, c
 
     def place_second(self, second: int, b: int) -> None:
-        """Write the address of a second input into the argument, relative to B."""
+        """Write the address of a second input, relative to B, into the argument record of the kernel."""
         self._words[self._second] = (second - b) % (1 << 64)
 
     def write(self, call: Call) -> None:
-        """Copy the addresses and sizes of a call into the struct that is the argument of the kernel."""
+        """Copy the addresses and sizes of a call into the argument record of the kernel."""
         for name, value in zip(call._fields, call, strict=True):
             if name in self._names:
                 self._args[name] = value

@@ -1,8 +1,9 @@
-"""Packed weights of the tile kernels: which element of A is at which place, and the gather that fills them.
+"""Packed weights of the tile kernels: the order in which elements of A are stored, and the packing itself.
 
-A slab holds the weights of one stage of a tile. Its places are the same in every stage, so each kernel
-describes them once (`Slab`), and the rows and columns of a stage select its elements. The gather uses only
-what NumPy, CuPy and torch have in common, so that operators and layers pack the same bytes with one code.
+A slab is the packed weights of one pipeline stage of a tile, a block (block_m, step) of A. All stages have
+the same order of elements, so each kernel describes it once (`Slab`); the rows and columns of a stage select
+the elements. A place is an index into a flattened slab. `gather` uses only functions that NumPy, CuPy and
+torch share, so that operators and torch layers pack identical bytes with the same code.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from prunecast.patterns.tile_map import TileMap
 
 
 class Slab(NamedTuple):
-    """The places of a slab."""
+    """Memory layout of a slab, the packed weights of one stage: its shape, and the order of its elements."""
 
     order: npt.NDArray[np.int64]
     """Place -> index in the weights (block_m, step) of a stage; for 2:4 in the kept ones, half as wide."""
@@ -31,7 +32,9 @@ class Slab(NamedTuple):
 
 
 def _positions(kept: int) -> tuple[int, int, int, int]:
-    """Return the positions of two elements of a group of four with mask `kept`, and if each of them is kept.
+    """Return two positions in a group of four, and a flag for each of them: 1 if the position is kept.
+
+    `kept` is the mask of the group, bit i for position i.
 
     The hardware needs two different positions. A position that is not kept is multiplied by 0; it is as late
     in the group as possible, because the padding of a column list is at its end.
@@ -52,7 +55,8 @@ PTX ISA, mma.sp metadata."""
 class PackingMap(NamedTuple):
     """Map from each place of the packed weights to the element of A (M, K) that is stored there.
 
-    The arrays are of NumPy; `on` moves them to another framework.
+    The arrays are NumPy arrays; `on` moves them to another framework. `order`, `shape` and `codes` are those
+    of a `Slab`; `two_of_four` is the table of kept positions by mask, or None.
     """
 
     rows: Any
@@ -67,38 +71,41 @@ class PackingMap(NamedTuple):
 
     @classmethod
     def of(cls, stages: TileStages, slab: Slab, m: int, k: int) -> "PackingMap":
-        """Return the map of the stages of a matrix A (m, k)."""
+        """Return the map of a matrix A (m, k) whose stages have the layout `slab`."""
         rows, columns = stages.stage_rows.astype(np.int64), stages.columns.astype(np.int64)
         rows, columns = np.where(rows < 0, m, rows)[:, :, None], np.where(columns < 0, k, columns)[:, None]
         return cls(rows, columns, *slab, None if slab.codes is None else _TWO_OF_FOUR)
 
     @classmethod
     def of_places(cls, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> "PackingMap":
-        """Return the map of a kernel whose places follow no slab: row and column of each place; M and K for
-        none.
+        """Return the map of a kernel whose packed weights have no regular slab.
+
+        Parameters
+        ----------
+        rows, columns : (stages, *shape) row and column of A at each place; M and K for none
         """
         stages, *shape = rows.shape
         order = np.arange(prod(shape))
         return cls(rows.reshape(stages, -1), columns.reshape(stages, -1), order, tuple(shape), None, None)
 
     def on(self, moved: Callable[[npt.NDArray[Any]], Any]) -> "PackingMap":
-        """Return the map with its arrays in another framework."""
+        """Return the map with each array converted by `moved`, e.g. to a CuPy array or a torch tensor."""
         return PackingMap(*(moved(each) if isinstance(each, np.ndarray) else each for each in self))
 
 
 def gather(wide: Any, places: PackingMap, xp: Any, kept: Any = None) -> Any:
-    """Return the packed weights (stages, *shape of a slab).
+    """Return the packed weights, (stages, *shape of a slab), in the dtype of `wide`.
 
     Parameters
     ----------
-    wide : (M + 1, K + 1), A with a row and a column of zeros after its last ones; for 2:4 its bits as
-        integers
+    wide : (M + 1, K + 1): A with a row and a column of zeros appended; for 2:4 the bits of A as integers
+    places : map of the packed weights
     xp : module of the framework: NumPy, CuPy or torch
-    kept : (M + 1, K + 1), elements that 2:4 keeps; None for those that are not zero
+    kept : (M + 1, K + 1) mask of the elements that 2:4 keeps; None if all nonzero elements are kept
 
     Raises
     ------
-    BadInput : three or four of four neighbours are kept
+    BadInput : 2:4, and more than two elements of a group of four are kept
     """
     stages = len(places.rows)
     values = wide[places.rows, places.columns].reshape(stages, -1)
@@ -120,7 +127,10 @@ def gather(wide: Any, places: PackingMap, xp: Any, kept: Any = None) -> Any:
 
 
 def to_bits(values: npt.NDArray[np.floating[Any]], dtype: str) -> npt.NDArray[Any]:
-    """Return the bits of `values` rounded to `fp16` or `bf16`, as uint16 of the same shape; fp32 as it is."""
+    """Return `values` rounded to `fp16` or `bf16`, as their bits in uint16; for `fp32` as float32 values.
+
+    Raises BadInput for any other dtype.
+    """
     if dtype == "fp32":
         return np.asarray(values, np.float32)
     if dtype == "fp16":
@@ -139,13 +149,18 @@ def packed_weights(
     slab: Slab,
     inner: ElementMap | None = None,
 ) -> npt.NDArray[Any]:
-    """Return the packed weights of NumPy's A (M, K), as `to_bits` returns it.
+    """Return the packed weights of a layer, (stages, *shape of a slab).
 
-    Elements outside of the tiles are not read; `inner` are the elements that 2:4 keeps.
+    Parameters
+    ----------
+    weights : (M, K) result of `to_bits`; elements outside of the tiles are not used
+    stages : stages of `tiles`
+    slab : memory layout of a stage
+    inner : elements inside the tiles that 2:4 keeps; None without 2:4
 
     Raises
     ------
-    BadInput : the shape differs from the map's; else as `gather`
+    BadInput : the shape of `weights` differs from the map's, or in the same cases as `gather`
     """
     if weights.shape != (tiles.m, tiles.k):
         raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {weights.shape}")

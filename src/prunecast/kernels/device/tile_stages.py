@@ -1,7 +1,7 @@
-"""Cut tiles into stages of a fixed number of kept columns, for the records of all tile kernels.
+"""Divide tiles into pipeline stages of a fixed number of kept columns, for all tile kernels.
 
-`item_columns` converts the work items of a plan to the units of the kernels: stages, and workspace slots for
-split-K tiles. `packing.py` fills stages with weights.
+`item_columns` expresses the work items of a plan in the units of the kernels: stages, and workspace slots of
+split-K tiles. `packing.py` fills the stages with weights.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from prunecast.plan.kernel_plan import KernelPlan
 
 
 class Packed(NamedTuple):
-    """Device arrays and launch argument of one layer."""
+    """Host copies of the device arrays of one layer, and the argument of its launch."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
     """Field name of an address in the argument -> array; the operator adds the bias."""
@@ -31,15 +31,15 @@ class Packed(NamedTuple):
 
 
 def uncovered_rows(tiles: TileMap) -> IntArray:
-    """Return the rows of A that are in no tile, ascending; their sums in C are zero."""
+    """Return the rows of A that are in no tile, ascending, int32; their products in C are zero."""
     return np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
 
 
 class TileStages(NamedTuple):
-    """Stages of all tiles without weights; a null stage without columns may follow them.
+    """Columns and rows of the pipeline stages of all tiles, without the weights.
 
-    Tile t has stages stage_start[t] to stage_start[t + 1], each with the same number of its kept columns, in
-    order.
+    Tile t has the stages stage_start[t] to stage_start[t + 1] - 1. Each stage holds `step` of its kept
+    columns, in order; the last one is padded. A null stage without columns may follow all other stages.
     """
 
     columns: IntArray
@@ -56,14 +56,15 @@ class TileStages(NamedTuple):
 
     @property
     def stage_rows(self) -> IntArray:
-        """(stages, block_m): rows of each stage; none for the null stage."""
+        """Rows of A in each stage, (stages, block_m) int32; -1 for none, and in the null stage."""
         of_tiles = np.repeat(self.rows, np.diff(self.stage_start), axis=0)
         none = np.full((len(self.columns) - len(of_tiles), self.rows.shape[1]), -1, np.int32)
         return np.concatenate((of_tiles, none))
 
     def columns_by_thread(self, rows_at_once: int) -> IntArray:
-        """Return (stages, r, step / r) for threads that fetch r rows of B at once: [s, t, q] is the column at
-        position t + r q of stage s.
+        """Return the columns in the order of threads that fetch r rows of B at once, (stages, r, step / r).
+
+        Element [s, t, q] is the column at position t + r q of stage s, and r is `rows_at_once`.
         """
         by_turn = self.columns.reshape(len(self.columns), -1, rows_at_once)
         return np.ascontiguousarray(by_turn.transpose(0, 2, 1))
@@ -76,7 +77,13 @@ def _stage_starts(tiles: TileMap, step: int) -> IntArray:
 
 
 def tile_stages(tiles: TileMap, block_m: int, step: int, *, has_null: bool = True) -> TileStages:
-    """Return the rows and columns of the stages.
+    """Return the stages of all tiles of a map.
+
+    Parameters
+    ----------
+    block_m : rows of a thread block; shorter tiles are padded
+    step : kept columns of a stage
+    has_null : append a null stage without columns
 
     Raises
     ------
@@ -94,7 +101,7 @@ def tile_stages(tiles: TileMap, block_m: int, step: int, *, has_null: bool = Tru
 
 
 def row_lists(rows: IntArray, block_m: int) -> IntArray:
-    """Return (lists, block_m): rows of C in lists as long as those of tiles, padded with -1."""
+    """Divide row indices of C into lists of `block_m` rows, (lists, block_m) int32, padded with -1."""
     lists = np.full((-(-rows.size // block_m), block_m), -1, np.int32)
     lists.reshape(-1)[: rows.size] = rows
     return lists
@@ -111,8 +118,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ItemColumns(NamedTuple):
-    """Columns with one entry per item, in the order of the plan, from which tile kernels build
-    their records.
+    """Properties of all work items, as arrays (items,) in the order of the plan.
+
+    The tile kernels build the records of their launches from them.
     """
 
     first: Longs
@@ -142,7 +150,7 @@ class ItemColumns(NamedTuple):
 
 
 def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
-    """Return the items of `plan`, in stages of `step` columns.
+    """Return the properties of the work items of `plan`, in units of stages of `step` columns.
 
     Parameters
     ----------
@@ -150,8 +158,8 @@ def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
 
     Raises
     ------
-    BadInput : the plan splits inside a stage, leaves tokens of a block out,
-        or lets a part other than the first own a split tile
+    BadInput : a split-K slice begins or ends inside a stage, an item does not process the `block_n` tokens of
+        a block (or all that remain), or the owner of a split tile is not its first slice
     """
     _check(plan, step, kernel)
     work = plan.work

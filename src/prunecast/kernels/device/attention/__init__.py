@@ -1,3 +1,3 @@
-"""Attention of encoders whose keys have a mask, which frameworks run slower than without one."""
+"""Attention of encoders with a padding mask of keys, which frameworks run slower than without a mask."""
 
 __all__: list[str] = []

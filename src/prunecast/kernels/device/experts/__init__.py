@@ -1,6 +1,6 @@
-"""Launches around the products of experts: columns of B for tokens, lists of items, gated units, sums.
+"""Kernels around the grouped products of experts: routing, work lists, gated units, sums over experts.
 
-They are part of no plan; predictions count them by their bytes.
+They are not part of any plan; predictions account for them by the bytes that they move.
 """
 
 __all__: list[str] = []

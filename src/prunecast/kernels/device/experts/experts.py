@@ -1,13 +1,15 @@
-"""Launches around the grouped products of experts, between device addresses.
+"""Launches of the kernels around the grouped products of experts, on device addresses.
 
-    count_tokens  tokens of each expert, if several blocks route them
-    route_tokens  tokens to columns of B, those of an expert next to each other, in whole blocks
-    list_items    items of two products, from the columns of their experts
-    gate_rows     activation(gate) * up, in place of the gate
-    sum_experts   sum of the outputs of a token's experts, by their weights
+    count_tokens  count the tokens of each expert; only if several blocks route the tokens
+    route_tokens  assign a column of B to each (token, expert) pair; columns of one expert are contiguous and
+                  padded to whole blocks
+    list_items    write the work items of one or two products, from the columns of each expert
+    gate_rows     compute activation(gate) * up, and store it over the gate
+    sum_experts   add the outputs of a token's experts, weighted by the router
 
-The host knows only how many columns and items there can be. What a plan says about its items, their order
-and their contents, is made by `list_items` from the tokens of each expert.
+A place is one (token, expert) pair; the places of a token are consecutive. The host knows only the maximum
+number of columns and work items. `list_items` writes the actual items on the device, in the order of the
+plan, because they depend on the number of tokens of each expert.
 """
 
 from collections.abc import Mapping
@@ -56,7 +58,7 @@ SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out
 
 
 class ExpertLaunch(NamedTuple):
-    """A launch of `experts.cu`: its kernel, argument and size, and the macros of the kernel."""
+    """Launch of a kernel of `experts.cu`: argument record, grid size, and macros (`changes`)."""
 
     entry: str
     args: npt.NDArray[np.void]
@@ -70,7 +72,7 @@ class ExpertLaunch(NamedTuple):
         return 12 * self.threads
 
     def on(self, device: int) -> PreparedLaunch:
-        """Return the launch on a device; keep this record until it is enqueued."""
+        """Return the launch, prepared for a device; the caller keeps this record alive until it is enqueued."""
         cubin = build_experts(arch_of(device), self.threads, self.changes).cubin
         return PreparedLaunch(
             load_function(cubin, self.entry, self.shared_bytes, device),
@@ -84,7 +86,7 @@ class ExpertLaunch(NamedTuple):
 
 @cache
 def build_experts(arch: str, threads: int, changes: tuple[tuple[str, int], ...]) -> CompiledKernel:
-    """Compile the launches for an architecture such as `sm_90`."""
+    """Compile `experts.cu` for an architecture such as `sm_90`, with the macros `changes`."""
     return compile_cubin(SOURCE, arch.rstrip("a"), {"THREADS": threads, **dict(changes)})
 
 
@@ -96,20 +98,24 @@ def _filled(layout: np.dtype[np.void], values: Mapping[str, int]) -> npt.NDArray
 
 
 def route_blocks(places: int) -> int:
-    """Return the number of blocks that route so many places."""
+    """Return the number of thread blocks that route `places` (token, expert) pairs."""
     return max(min(places // MOST_EXPERTS, MOST_ROUTE_BLOCKS), 1)
 
 
 def route_tokens(
     places: int, per_token: int, experts: int, block_n: int, **pointers: int
 ) -> list[ExpertLaunch]:
-    """Return the launches that give every place (an expert of a token) a column of B.
+    """Return the launches that assign a column of B to every place, a (token, expert) pair.
 
     Parameters
     ----------
-    pointers : `chosen` (places,) int64; written are `column` (places,), `source` (columns,), the token of
-        each column or -1, and `first` (experts + 1,), the first column of each expert and their number;
-        `counts` is room for (`route_blocks`, experts)
+    places : number of pairs, tokens * `per_token`
+    per_token : experts of a token
+    block_n : columns of a block; the columns of each expert are padded to whole blocks
+    pointers : device addresses. Input: `chosen` (places,) int64, the expert of each place. Outputs, int32:
+        `column` (places,); `source` (columns,), the token of each column, or -1 for padding; and `first`
+        (experts + 1,), the first column of each expert, then the number of columns. Scratch: `counts`
+        (`route_blocks(places)`, experts) int32
 
     Raises
     ------
@@ -125,7 +131,7 @@ def route_tokens(
 
 
 class ItemLists(NamedTuple):
-    """Sizes of the lists of a grouped launch."""
+    """Sizes of the buffers for the work items of a grouped launch."""
 
     experts: int
     block_n: int
@@ -138,7 +144,7 @@ class ItemLists(NamedTuple):
 
     @classmethod
     def of(cls, plan: KernelPlan, places: int) -> "ItemLists":
-        """Return the lists of a plan's launch for any division of `places` among its experts."""
+        """Return sizes that suffice for every distribution of `places` (token, expert) pairs over experts."""
         ranges = most_ranges(places, plan.experts, plan.shape.block_n)
         tiles = int(np.diff(first_tiles(plan)).max())
         lists = plan.blocks if plan.schedule is Schedule.STATIC else 0
@@ -148,15 +154,20 @@ class ItemLists(NamedTuple):
 
 
 def first_tiles(plan: KernelPlan) -> IntArray:
-    """Return (experts + 1,): the first tile of each expert, then the number of tiles."""
+    """Return the first tile of each expert, then the number of tiles: (experts + 1,) int32."""
     of_tile = plan.tiles.row_index[plan.tiles.row_start[:-1]] // plan.c_rows
     return np.searchsorted(of_tile, np.arange(plan.experts + 1)).astype(np.int32)
 
 
 def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packed:
-    """Return what a grouped launch reads in addition to weights and B, with room for its items.
+    """Return the arrays that a grouped launch reads in addition to weights and B, and buffers for its items.
 
-    `heads` are the numbers of an item that depend on its tile only, the first two of each record.
+    The array `heads` contains the first two numbers of an item record, which depend only on the item's tile.
+
+    Parameters
+    ----------
+    kind : operator class of the plan's kernel
+    places : number of (token, expert) pairs
     """
     packed, lists = kind.records(one_item_per_tile(plan)), ItemLists.of(plan, places)
     rows, args = packed.arrays["rows"], packed.args.copy()
@@ -176,18 +187,21 @@ def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packe
 
 
 def product_items(lists: ItemLists, **pointers: int) -> npt.NDArray[np.void]:
-    """Return what `list_items` needs for a product.
+    """Return the part of the argument of `list_items` that describes one product.
 
     Parameters
     ----------
-    pointers : `first` of `route_tokens`; `first_tile` and `heads` of `expert_records`; written are `count`,
-        and `items`, or `ranges` and `places`
+    pointers : device addresses. Inputs: `first` from `route_tokens`; `first_tile` and `heads` from
+        `expert_records`. Outputs: `items` if a block has a list of items; else `ranges`, `places` and `count`
     """
     return _filled(_ITEM_ARGS, {**lists._asdict(), "together": RANGES_TOGETHER, **pointers})
 
 
 def list_items(*products: npt.NDArray[np.void]) -> ExpertLaunch:
-    """Return the launch that makes the items of one or two products, in the order of `plan.expert_items`."""
+    """Return the launch that writes the work items of one or two products, in the order of the plan.
+
+    `products` are results of `product_items`; `plan.expert_items` defines the order.
+    """
     args = np.zeros(1, LIST_ARGS)
     blocks = [-(-int(each["most"][0]) // MOST_EXPERTS) for each in products]
     args["of"][0, : len(products)] = np.concatenate(products)
@@ -198,12 +212,16 @@ def list_items(*products: npt.NDArray[np.void]) -> ExpertLaunch:
 def gate_rows(
     activation: str, dtype: str, *, c: int, columns: int, row_bytes: int, rows: int, most: int
 ) -> ExpertLaunch:
-    """Return the launch that writes activation(gate) * up over the gate.
+    """Return the launch that computes activation(gate) * up and stores it over the gate.
 
     Parameters
     ----------
-    c : pointer to (2 * rows, most), gate above up
-    columns : pointer to the number of columns that are used
+    activation : one of `compile_inputs.ACTIVATIONS`
+    dtype : `fp16` or `bf16`
+    c : address of C (2 * rows, most): `rows` rows of the gate, then `rows` rows of up
+    columns : address of an int32, the number of columns that are used
+    row_bytes : row stride of C in bytes
+    most : maximum number of columns
     """
     lanes = min(-(-most // _CHUNK), PASS_THREADS)
     across, block_rows = -(-most // (_CHUNK * lanes)), _GATE_ROWS * (PASS_THREADS // lanes)
@@ -221,13 +239,15 @@ def gate_rows(
 
 
 def sum_experts(tokens: int, dtype: str, *, fp32_shares: bool, features: int, **values: int) -> ExpertLaunch:
-    """Return the launch that sums the outputs of each token's experts.
+    """Return the launch that adds the outputs of each token's experts, weighted by the router.
 
     Parameters
     ----------
-    fp32_shares : format of the experts' weights, otherwise that of the outputs
-    values : pointers `y` (columns, features), `column` of `route_tokens`, `shares` (tokens, per_token) and
-        `out` (tokens, features); `per_token`, `y_row_bytes`, `out_row_bytes`
+    dtype : format of the outputs, `fp16` or `bf16`
+    fp32_shares : True if the router weights `shares` are fp32; otherwise they have the format of the outputs
+    values : addresses of `y` (columns, features), of `column` as written by `route_tokens`, of `shares`
+        (tokens, per_token) and of the result `out` (tokens, features); and the numbers `per_token`,
+        `y_row_bytes` and `out_row_bytes`
     """
     blocks = tokens * -(-features // (_CHUNK * PASS_THREADS))
     own = {"SHARES_FP32": int(fp32_shares), **end_defines("none", bias=False, dtype=dtype)}

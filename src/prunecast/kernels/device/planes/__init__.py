@@ -1,3 +1,3 @@
-"""Passes over planes of images: from another layout into planes, pooling and upsampling."""
+"""Kernels for images in the plane layout of `ConvGrid`: conversion into it, pooling and upsampling."""
 
 __all__: list[str] = []

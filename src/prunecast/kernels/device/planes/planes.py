@@ -1,7 +1,8 @@
-"""Launches of `planes.cu`: images into planes, and pooling and upsampling from planes to planes.
+"""Launches of `planes.cu`: convert images to planes, and pool or upsample planes.
 
-The kernels write every element of the planes, zeros in the borders included. They are not part of any plan;
-predictions account for them by their bytes.
+Planes are the layout of `plan.conv_grid`: (pixels, batch), one plane of pixels for each channel, with zero
+borders. The kernels write every element of the planes, including the zeros in the borders. They are not part
+of any plan; predictions account for them by the bytes that they move.
 """
 
 from functools import cache
@@ -29,7 +30,7 @@ PLANES_ARGS = np.dtype(
 
 
 class Window(NamedTuple):
-    """The pixels that become one."""
+    """Window of a pooling or upsampling operation; the default copies each pixel."""
 
     mode: str = "max"
     """One of `MODES`."""
@@ -39,7 +40,10 @@ class Window(NamedTuple):
     padding: int = 0
 
     def sides(self, height: int, width: int) -> tuple[int, int]:
-        """Return height and width of the output. BadInput : the window does not fit into the image."""
+        """Return height and width of the output for an image of `height` x `width` pixels.
+
+        Raises BadInput if the window does not fit into the image.
+        """
         if self.mode == "nearest":
             return height * self.size, width * self.size
         found = [(side + 2 * self.padding - self.size) // self.stride + 1 for side in (height, width)]
@@ -49,7 +53,7 @@ class Window(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Images in any layout, in elements of 2 bytes."""
+    """Address, shape and strides of images (2-byte elements) in any layout, such as NCHW or NHWC."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -59,7 +63,15 @@ class Images(NamedTuple):
 
 
 def into_planes_args(x: Images, to: PlaneLayout, batch: int, out: int) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the argument of `into_planes` and the number of blocks."""
+    """Return the argument record of the kernel `into_planes` and the number of thread blocks.
+
+    Parameters
+    ----------
+    x : the images to convert
+    to : layout of the planes
+    batch : images of a pixel of the planes
+    out : device address of the planes
+    """
     args = np.zeros(1, PLANES_ARGS)
     args["x"], args["out"], args["steps"] = x.pointer, out, x.steps
     args["from"], args["to"] = (*x.shape[1:], 0), tuple(to)
@@ -71,7 +83,10 @@ def into_planes_args(x: Images, to: PlaneLayout, batch: int, out: int) -> tuple[
 
 
 def are_channels(x: Images) -> bool:
-    """Return whether the channels of a pixel are contiguous, in pairs that a load can read at once."""
+    """Return True if the channels of a pixel are contiguous and 4-byte aligned.
+
+    One load then reads two channels.
+    """
     steps = (x.steps[0], *x.steps[2:])
     return x.steps[1] == 1 and x.pointer % 4 == 0 and all(step % 2 == 0 for step in steps)
 
@@ -79,7 +94,14 @@ def are_channels(x: Images) -> bool:
 def between_planes_args(
     x: int, source: PlaneLayout, to: PlaneLayout, batch: int, out: int
 ) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the argument of `between_planes` and the number of blocks."""
+    """Return the argument record of the kernel `between_planes` and the number of thread blocks.
+
+    Parameters
+    ----------
+    x, out : device addresses of the input and output planes
+    source, to : layouts of the input and output planes
+    batch : images of a pixel, a multiple of 8
+    """
     args = np.zeros(1, PLANES_ARGS)
     args["x"], args["out"], args["from"], args["to"], args["batch"] = x, out, tuple(source), tuple(to), batch
     return args, -(-to.pixels * batch // 8 // THREADS)
@@ -88,7 +110,7 @@ def between_planes_args(
 def planes_launch(
     entry: str, args: np.ndarray[Any, Any], blocks: int, defines: tuple[tuple[str, int], ...], device: int
 ) -> PreparedLaunch:
-    """Return a launch with these arguments, which the caller must keep alive."""
+    """Return the launch of the kernel `entry`; the caller must keep the argument record `args` alive."""
     cubin = build_planes(arch_of(device), defines).cubin
     return PreparedLaunch(
         load_function(cubin, entry, SHARED_BYTES, device),
@@ -103,7 +125,15 @@ def planes_launch(
 def planes_defines(
     window: Window, *, channels: bool = False, relu: bool = False, bf16: bool = False
 ) -> tuple[tuple[str, int], ...]:
-    """Return the preprocessor names of a kernel."""
+    """Return the preprocessor macros of a kernel.
+
+    Parameters
+    ----------
+    window : the pooling or upsampling window
+    channels : result of `are_channels`, for `into_planes`
+    relu : apply ReLU to the result
+    bf16 : True for bf16 elements, else fp16
+    """
     return (
         ("MODE", MODES[window.mode]),
         ("SIZE", window.size),

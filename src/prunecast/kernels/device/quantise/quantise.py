@@ -1,4 +1,4 @@
-"""Quantise X (tokens, features) or its RMS norm to e4m3 with a scale per token, between device addresses."""
+"""Launch of the kernel that quantises X (tokens, features), or its RMS norm, to e4m3, one scale per token."""
 
 from functools import cache
 from typing import Any
@@ -21,9 +21,18 @@ NORM_ARGS = np.dtype([*QUANTISE_ARGS.descr, ("weight", "u8"), ("epsilon", "f8")]
 
 
 def quantised(values: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-    """Return rows of numbers in e4m3, as bits, and the scale of each row: its largest size over `LARGEST`.
+    """Return the reference result of the kernel: `values` in e4m3, and the fp32 scale of each row.
 
-    The numbers are the bits times the scale; a row of zeros has scale 1.
+    The scale is the row's largest absolute value divided by `LARGEST`, or 1 for a row of zeros. A value is
+    approximately its e4m3 number times the scale of its row.
+
+    Parameters
+    ----------
+    values : (rows, features)
+
+    Returns
+    -------
+    (rows, features) uint8, the bits of the e4m3 numbers; (rows,) float32, the scales
     """
     import ml_dtypes
 
@@ -37,13 +46,20 @@ def quantised(values: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[np.uin
 
 
 def may_quantise(x: Place, features: int) -> bool:
-    """Return True if the kernel reads rows of so many features of 2 bytes."""
+    """Return True if the kernel supports the alignment of X and rows of `features` 2-byte elements."""
     aligned = x.pointer % 16 == 0 and x.row_bytes % 16 == 0 and features % 16 == 0
     return aligned and 0 < features <= CHUNK_FEATURES * MOST_CHUNKS
 
 
 def quantise_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype: str) -> PreparedLaunch:
-    """Return a launch with the arguments `QUANTISE_ARGS` or `NORM_ARGS`, which the caller must keep alive."""
+    """Return the launch, with one block per token.
+
+    Parameters
+    ----------
+    args : record of dtype `QUANTISE_ARGS`, or `NORM_ARGS` to quantise the RMS norm of X; the caller must keep
+        it alive
+    dtype : format of X, `fp16` or `bf16`
+    """
     features, normed = int(args["features"][0]), args.dtype == NORM_ARGS
     cubin = build_quantise(arch_of(device), features, dtype, normed=normed).cubin
     return PreparedLaunch(
@@ -57,7 +73,14 @@ def quantise_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype:
 
 
 def build_quantise(arch: str, features: int, dtype: str, *, normed: bool = False) -> CompiledKernel:
-    """Compile the kernel for X of `fp16` or `bf16` with at most so many features; `normed` to normalise X."""
+    """Compile the kernel for rows of at most `features` elements.
+
+    Parameters
+    ----------
+    arch : e.g. `sm_90a`
+    dtype : format of X, `fp16` or `bf16`
+    normed : quantise the RMS norm of X instead of X
+    """
     return _built(arch, -(-features // CHUNK_FEATURES), dtype, normed)
 
 

@@ -1,4 +1,4 @@
-"""Rotary embedding of the heads of Y (tokens, features), in place, between device addresses."""
+"""Launch of the kernel that applies rotary embeddings to the heads of Y (tokens, features), in place."""
 
 from functools import cache
 from typing import Any
@@ -19,14 +19,20 @@ ROTATE_ARGS = np.dtype(
 
 
 def may_rotate(y: Place, width: int) -> bool:
-    """Return True if the kernel rotates heads of so many features of 2 bytes in these rows."""
+    """Return True if the kernel supports rows of this alignment and heads of `width` 2-byte features."""
     return (
         y.pointer % 16 == 0 and y.row_bytes % 16 == 0 and width % WIDTH_STEP == 0 and 0 < width <= MOST_WIDTH
     )
 
 
 def rotate_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype: str) -> PreparedLaunch:
-    """Return a launch with the arguments `ROTATE_ARGS`, which the caller must keep alive."""
+    """Return the launch, with one block per token.
+
+    Parameters
+    ----------
+    args : record of dtype `ROTATE_ARGS`, which the caller must keep alive
+    dtype : format of Y, `fp16` or `bf16`
+    """
     cubin = build_rotate(arch_of(device), dtype).cubin
     return PreparedLaunch(
         load_function(cubin, "rotate_heads", 0, device),
@@ -40,6 +46,6 @@ def rotate_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype: s
 
 @cache
 def build_rotate(arch: str, dtype: str) -> CompiledKernel:
-    """Compile the kernel for Y of `fp16` or `bf16`."""
+    """Compile the kernel for an architecture such as `sm_90`, and Y in `fp16` or `bf16`."""
     defines: dict[str, Any] = {"BF16": 1} if dtype == "bf16" else {}
     return compile_cubin(SOURCES / "rotary" / "rotate_heads.cu", arch, defines)

@@ -1,7 +1,7 @@
-"""Transposing copy between device addresses, independent of the framework of the arrays.
+"""Launch of the transposing copy kernel on device addresses, independent of the framework of the arrays.
 
-torch's own copy of a transposed view needs 23 us for 4096 x 768 fp16 on an H200, 0.5 TB/s (own measurement,
-2026-11-22): longer than the matrix product that follows.
+torch's own copy of a transposed view needs 23 us for 4096 x 768 fp16 on an H200, which is 0.5 TB/s (own
+measurement, 2026-11-22) and longer than the matrix product that follows.
 """
 
 from functools import cache
@@ -41,9 +41,9 @@ NORM_ARGS = np.dtype(
 
 
 class Norm(NamedTuple):
-    """Values by which X is normalised while it is transposed: ((X - shift) * scale) * weight + bias.
+    """Normalisation of X while it is transposed: ((X - shift) * scale) * weight + bias.
 
-    Pointers; 0 for those that there are not.
+    The first four fields are device addresses; `shift`, `weight` and `bias` are 0 if they are absent.
     """
 
     shift: int
@@ -60,14 +60,14 @@ class Norm(NamedTuple):
 
     @property
     def changes(self) -> tuple[tuple[str, int], ...]:
-        """Preprocessor macros of the kernel."""
+        """Preprocessor macros that compile the kernel with this normalisation."""
         parts = {"SHIFT": self.shift, "WEIGHT": self.weight, "BIAS": self.bias, "ROUNDS": self.rounds}
         found = {"NORMED": 1, **{name: int(bool(each)) for name, each in parts.items()}}
         return tuple((found | ({"BF16": 1} if self.is_bf16 else {})).items())
 
 
 class Gather(NamedTuple):
-    """Which tokens of X become columns of B. Pointers."""
+    """Selection of the tokens of X that become columns of B, as device addresses."""
 
     source: int
     """[column] int32: token of X, negative for zeros."""
@@ -76,12 +76,12 @@ class Gather(NamedTuple):
 
     @property
     def changes(self) -> tuple[tuple[str, int], ...]:
-        """Preprocessor macros of the kernel."""
+        """Preprocessor macros that compile the kernel with the gather."""
         return (("GATHERED", 1),)
 
 
 class Rows(NamedTuple):
-    """A row-major matrix of 2-byte elements."""
+    """Address, row stride and shape of a row-major matrix of 2-byte elements on a device."""
 
     pointer: int
     row_bytes: int
@@ -99,14 +99,21 @@ _LAYOUTS = {type(None): TRANSPOSE_ARGS, Norm: NORM_ARGS, Gather: GATHER_ARGS}
 
 
 def may_transpose(x: Rows, b: Rows) -> bool:
-    """Return True if the kernel can transpose X (tokens, features) to B (features, at least as
-    many tokens).
+    """Return True if the kernel can transpose X (tokens, features) to B.
+
+    Both must be aligned, and B must be (features, columns) with at least as many columns as X has tokens.
     """
     return x.aligned and b.aligned and x.columns == b.rows and b.columns >= x.rows
 
 
 def transpose_args(x: Rows, b: Rows, change: Norm | Gather | None = None) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the argument record of the kernel, and the number of blocks."""
+    """Return the argument record of the kernel and the number of thread blocks.
+
+    Parameters
+    ----------
+    x, b : X (tokens, features) and B (features, columns)
+    change : normalisation of X, or selection of its tokens; None for a plain transpose
+    """
     across, down = -(-x.columns // EDGE), -(-b.columns // EDGE)
     args = np.zeros(1, _LAYOUTS[type(change)])
     for name in set(args.dtype.names or ()) - set(TRANSPOSE_ARGS.names or ()):
@@ -121,7 +128,10 @@ def transpose_args(x: Rows, b: Rows, change: Norm | Gather | None = None) -> tup
 def transpose_launch(
     args: np.ndarray[Any, Any], blocks: int, device: int, change: Norm | Gather | None = None
 ) -> PreparedLaunch:
-    """Return a launch with the arguments of `transpose_args`, which the caller must keep alive."""
+    """Return the launch for the results of `transpose_args`; the caller must keep `args` alive.
+
+    `change` must be the one that was given to `transpose_args`.
+    """
     changes = () if change is None else change.changes
     return PreparedLaunch(
         load_function(
@@ -137,5 +147,5 @@ def transpose_launch(
 
 @cache
 def build_transpose(arch: str, changes: tuple[tuple[str, int], ...] = ()) -> CompiledKernel:
-    """Compile the kernel for an architecture such as `sm_90`, with the macros of a `Norm` or a `Gather`."""
+    """Compile the kernel for an architecture such as `sm_90`, with the `changes` of a `Norm` or `Gather`."""
     return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, dict(changes))
