@@ -1,4 +1,7 @@
-"""Vendors' libraries, predicted but not compiled: cuBLAS and cuSPARSE, each a `Surrogate` with its tables.
+"""Libraries of vendors and inference engines, whose kernels are predicted but not compiled.
+
+cuBLAS, cuSPARSE and cuSPARSELt are a `Surrogate` each, with tables, and make plans. Attention, fused experts,
+scaled fp8 products and collectives are predicted as a `LibraryCall`, without a plan.
 
 Read first: `surrogate.py`.
 """

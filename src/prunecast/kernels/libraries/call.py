@@ -1,11 +1,12 @@
 """`LibraryCall`: a launch of a library's kernel that is predicted without a plan and without warp programs.
 
-Attention and fused experts are such kernels: their surrogates are general physics with fitted tables. The
-answer has the fields that every launch has: seconds, bounds, limiting resource, and evidence.
+Attention and fused experts are such kernels. They are modelled with general physics and fitted tables. The
+result contains the predicted seconds, their bounds, the limiting resource, and the evidence for the bounds.
 
-`tables/call_errors.csv` has the bounds: measured over predicted time that 90 % of new rows keep, by library
-and case, and by GPU where rows of it were fitted. Rows of an architecture, `sm_90`, apply to its other GPUs,
-and the row of GPU `other`, from GPUs that were held out, to all others.
+`tables/call_errors.csv` contains the bounds: the interval of measured over predicted time that contains 90 %
+of new measurements, by library, case and GPU. A row for an architecture such as `sm_90` applies to GPUs of
+that architecture that have no row themselves. A row for the GPU `other` applies to all remaining GPUs; it was
+determined on GPUs that were held out of the fit.
 """
 
 from collections.abc import Mapping
@@ -26,12 +27,13 @@ class LibraryCall:
 
     Parameters
     ----------
-    library : folder of `kernels/libraries`, e.g. `attention`
-    kernel : the kernel that is assumed, e.g. `FlashAttention 3`
-    parts : part of the time -> seconds, e.g. `launch`, `tensor`, `dram`; they add up to the time
+    library : name of a folder of `kernels/libraries`, e.g. `attention`
+    kernel : kernel that the library is assumed to run, e.g. `FlashAttention 3`
+    parts : name of a part of the time (e.g. `launch`, `sms`, `memory`) -> seconds; the sum is the total time
     bound : the limiting resource, or `latency`
-    seconds_low, seconds_high : bounds that 90 % of new measurements keep
-    evidence : `published` (rows of this GPU), `GPUs of its architecture`, `other GPUs`, or `guess`
+    seconds_low, seconds_high : interval that contains 90 % of new measurements
+    evidence : measurements that the interval is based on: `published` (of this GPU), `GPUs of its
+        architecture`, `other GPUs`, or `guess`
     """
 
     library: str
@@ -46,7 +48,7 @@ class LibraryCall:
     def of_parts(
         cls, library: str, case: str, gpu: GpuSpec, *, kernel: str, parts: Mapping[str, float], bound: str
     ) -> "LibraryCall":
-        """Return a call with the bounds of its kind, see `call_error`."""
+        """Return a call whose time is the sum of `parts`, with the bounds of `call_error` for `case`."""
         seconds = sum(parts.values())
         low, high, evidence = call_error(library, case, gpu.name, f"sm_{gpu.compute_capability}")
         return cls(
@@ -66,7 +68,7 @@ class LibraryCall:
 
 
 class CallError(NamedTuple):
-    """Bounds of measured over predicted time, with their evidence."""
+    """Interval of measured over predicted time, and the evidence for it."""
 
     low: float
     high: float
@@ -74,13 +76,13 @@ class CallError(NamedTuple):
 
 
 def call_error(library: str, case: str, gpu: str, architecture: str = "") -> CallError:
-    """Return the bounds of a kind of call on a GPU.
+    """Return the error bounds of a kind of call on a GPU, from `tables/call_errors.csv`.
 
     Parameters
     ----------
-    case : the name of the kind in `tables/call_errors.csv`, e.g. `prefill`
-    gpu : name of the spec
-    architecture : e.g. `sm_90`, whose row applies if nothing was fitted on this GPU
+    library, case : library, and the kind of call in that table, e.g. `attention` and `engine prefill`
+    gpu : name of the GPU's spec
+    architecture : e.g. `sm_90`; its row applies if the table has no row for this GPU
     """
     of_case = {(row["library"], row["case"], row["gpu"]): row for row in table("call_errors")}
     evidence = {

@@ -1,14 +1,15 @@
-"""Time of a launch that multiplies in tiles: the physics that fused experts and scaled fp8 products share.
+"""Time of a launch that multiplies in tiles: the model that fused experts and scaled fp8 products share.
 
-Every CTA computes a tile of C. The launch needs
+Each CTA computes tiles of C. The launch needs
 
     t = ((SM time)^p + (L2 time)^p + (DRAM time)^p)^(1/p)
 
-The SM time is the number of waves of tiles over the SMs times the k-steps of a tile, and a k-step needs the
-longer of its tensor instructions and its traffic of shared memory: both operands are written once and read
-once by each group of warps that multiplies with them. L2 delivers both operands to every CTA. DRAM delivers
-what no other CTA has fetched before. The exponent p says how well the three overlap: 1 is not at all. The
-clock is that of the tensor duty and traffic that follow.
+The SM time is the number of waves of tiles, times the k-steps of a tile, times the time of a k-step. A k-step
+needs the longer of two times: its tensor instructions, and its shared-memory traffic. Both operands are
+written to shared memory once and read once by each group of warps that multiplies with them. L2 delivers both
+operands to every CTA. DRAM delivers only data that no other CTA has fetched before. The exponent p describes
+the overlap of the three times; p = 1 means no overlap. The SM clock follows from the resulting tensor duty
+and memory traffic.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ half of a line of L2."""
 
 
 class Tile(NamedTuple):
-    """Tile of C of a CTA and the columns of a k-step."""
+    """Tile of C that a CTA computes, columns of a k-step, and warps."""
 
     rows: int
     """Rows of the weights."""
@@ -44,14 +45,14 @@ class Tile(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """Times that each operand of a k-step is read from shared memory."""
+    """Number of times that each operand of a k-step is read from shared memory."""
 
     rows: float
     tokens: float
 
 
 class Rates(NamedTuple):
-    """Fitted numbers of a form of kernels on an architecture."""
+    """Fitted constants of one implementation (form) on a GPU architecture."""
 
     tensor_share: float
     """Rate of tensor instructions over the GPU's."""
@@ -70,7 +71,7 @@ class Rates(NamedTuple):
 
 
 class TiledWork(NamedTuple):
-    """Sizes of the product that a launch computes."""
+    """Tiles, k-steps and bytes of the product (or grouped products) that a launch computes."""
 
     tiles: float
     """Number of tiles of all products."""
@@ -87,7 +88,7 @@ class TiledWork(NamedTuple):
 
 
 class TiledTime(NamedTuple):
-    """Time of a launch, without its launch overhead."""
+    """Time of a launch without its launch overhead, and the limiting resource."""
 
     seconds: float
     bound: str
@@ -95,7 +96,7 @@ class TiledTime(NamedTuple):
 
 
 def tiled_time(work: TiledWork, rates: Rates, gpu: GpuSpec, *, state: str = "burst") -> TiledTime:
-    """Return the time of a launch; see the head of this module.
+    """Return the time of a launch; the module's docstring describes the model.
 
     Parameters
     ----------
@@ -146,15 +147,16 @@ def tiled_time(work: TiledWork, rates: Rates, gpu: GpuSpec, *, state: str = "bur
 
 
 def operand_reads(tile: Tile, gpu: GpuSpec, *, swaps: bool) -> Operands:
-    """Return how often a k-step reads each operand from shared memory.
+    """Return the number of times that each operand of a k-step is read from shared memory.
 
-    A warpgroup instruction reads its 64 tokens and all rows, and a tcgen05 instruction both for the whole
-    CTA. Other kernels multiply by warps, whose part of the tile is about square.
+    A warpgroup instruction (wgmma) multiplies 64 tokens with all rows of the tile, so that rows are read once
+    for every 64 tokens. A tcgen05 instruction reads both operands once for the whole CTA. In other kernels
+    each warp multiplies an approximately square part of the tile.
 
     Parameters
     ----------
-    swaps : with fewer than 64 tokens the weights take their side of the instruction; otherwise such tiles are
-        multiplied by warps
+    swaps : True if tiles with fewer than 64 tokens also use these instructions, with the weights on the side
+        of 64; False if such tiles are multiplied by warps
     """
     if swaps or tile.tokens >= WARPGROUP_ROWS:
         if gpu.compute_capability in TCGEN05:
@@ -168,5 +170,5 @@ def operand_reads(tile: Tile, gpu: GpuSpec, *, swaps: bool) -> Operands:
 
 
 def rates_of(numbers: Costs | Mapping[str, float], form: str) -> Rates:
-    """Return the rates of a form, whose names in a file of costs begin with `form`."""
+    """Return the rates of an implementation from costs whose names begin with `form` and an underscore."""
     return Rates(**{field: numbers[f"{form}_{field}"] for field in Rates._fields})

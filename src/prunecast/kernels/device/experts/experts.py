@@ -72,7 +72,7 @@ class ExpertLaunch(NamedTuple):
         return 12 * self.threads
 
     def on(self, device: int) -> PreparedLaunch:
-        """Return the launch, prepared for a device; the caller keeps this record alive until it is enqueued."""
+        """Return the launch, prepared for a device; keep this record alive until it is enqueued."""
         cubin = build_experts(arch_of(device), self.threads, self.changes).cubin
         return PreparedLaunch(
             load_function(cubin, self.entry, self.shared_bytes, device),

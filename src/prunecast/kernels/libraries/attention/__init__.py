@@ -1,4 +1,4 @@
-"""Fused attention of vendors and engines: FlashAttention, FlashInfer and cuDNN, and torch's unfused path.
+"""Attention kernels of libraries: FlashAttention, FlashInfer and cuDNN (fused), and torch's unfused path.
 
 Read first: `shape.py` (what is computed), `work.py` (tiles and bytes), `seconds.py` (their time), `call.py`.
 """

@@ -1,4 +1,4 @@
-"""`attention_call`: the predicted call of attention of a runtime on a GPU."""
+"""`attention_call`: predict the kernel and the time of an attention call of a runtime on a GPU."""
 
 from functools import lru_cache
 
@@ -30,19 +30,20 @@ def attention_call(
     launch: str = "graph",
     cold: bool = True,
 ) -> LibraryCall:
-    """Return the kernel and the time of one call.
+    """Return the kernel and the predicted time of one attention call.
 
     Parameters
     ----------
+    shape : sizes of the call
     runtime : `engine` or `torch`, which selects the kernel. An engine also writes new keys and values into
         the cache in this call
     state : `burst` or `sustained`, which selects the clock
     launch : `graph` or `stream`, which selects the launch overhead
-    cold : keys and values of earlier tokens are in DRAM, else in L2 if they fit
+    cold : True if keys and values of earlier tokens are in DRAM; else they are in L2 if they fit
 
     Raises
     ------
-    BadInput : sizes that are no attention, or a head width that no kernel supports
+    BadInput : invalid sizes (see `Attention.checked`), or a head width that no kernel supports
     """
     kernel = kernel_for(shape.checked(), gpu, runtime)
     if kernel == MATH:

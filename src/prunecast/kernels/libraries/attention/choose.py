@@ -1,4 +1,4 @@
-"""The kernel that an engine or torch runs for a call of attention on a GPU."""
+"""Choice of the attention kernel that an engine or torch runs on a GPU."""
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
@@ -11,15 +11,18 @@ MATH = "math"
 
 
 def kernel_for(shape: Attention, gpu: GpuSpec, runtime: str) -> str:
-    """Return the kernel that a runtime uses: the first in its order that supports phase and head width.
+    """Return the name of the attention kernel that a runtime uses.
+
+    `tables/attention_choices.csv` lists the kernels of each runtime in order of preference. The first one
+    that supports the phase, the mask and the head width is used.
 
     Parameters
     ----------
-    runtime : `engine` or `torch`, see `tables/attention_choices.csv`
+    runtime : `engine` or `torch`
 
     Raises
     ------
-    BadInput : no kernel supports the head width
+    BadInput : no kernel supports the call
     """
     masks = ("keys", "yes") if shape.reads_mask_of_keys else ("yes",) if shape.has_mask else ("no",)
     refused = f"attention: {runtime} has no kernel on {gpu.name}"

@@ -1,9 +1,10 @@
-"""Torch's unfused attention in fp32, which runs where no fused kernel serves ("math").
+"""Torch's unfused attention in fp32 (`math`), which torch runs if no fused kernel supports a call.
 
-    t = launches start + FLOP / fp32 rate + (bytes of passes over scores and over operands) / DRAM rate
+    t = launches * start + FLOP / fp32 rate + (bytes of passes over scores and over operands) / DRAM copy rate
 
 It converts operands to fp32, copies and scales them, multiplies on CUDA cores, and makes several passes over
-the scores: scale, mask, softmax, check of empty rows. All of these move tensors at DRAM's copy rate.
+the scores: scale, mask, softmax, check of empty rows. Except for the products, these are memory passes at
+DRAM's copy rate.
 """
 
 from prunecast.hardware.costs import load_costs
@@ -14,7 +15,7 @@ from prunecast.kernels.libraries.attention.work import ELEMENT_BYTES, SUM_BYTES
 
 
 def math_parts(shape: Attention, gpu: GpuSpec) -> dict[str, float]:
-    """Return the seconds of the parts: launches, products, scores, operands."""
+    """Return the seconds of the parts `launch`, `products`, `scores` and `operands` of a call."""
     costs = load_costs(__package__, gpu.compute_capability)
     scores = float(shape.sequences * shape.heads * shape.queries * shape.keys)
     operands = 2.0 * shape.sequences * shape.width * (shape.queries + shape.keys)

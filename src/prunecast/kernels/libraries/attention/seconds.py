@@ -4,14 +4,15 @@
             g where the number of keys is ragged: keys that do not fill a tile, or misaligned rows of a mask
     tile  = c0 + c0r (used rows / rows) (width / 64)
     SMs   = ((w (tile + mean step) + u (longest - mean) step)^6 + (lone (tile + longest step))^6)^(1/6),
-            w = CTAs per SM, h, plus `tail` (ceil(h) - h): the last wave is partly empty,
-            mean, longest: steps of CTAs, u: what unequal CTAs cost where the longest do not start first
+            w = h + `tail` (ceil(h) - h) with h CTAs per SM, since the last wave is partly empty;
+            mean and longest: pipeline steps of the mean and the longest CTA;
+            u: cost of unequal CTAs if the longest ones do not start first
     core  = (SMs^2 + memory^2)^(1/2)
-    time  = launches + core + cache write + sum of partial sums
+    time  = launches + core + cache write + addition of partial sums
 
 Products and exponentials of a tile do not overlap fully, hence the two factors a and b. Bytes that fit in L2
-are read at its rate, others at DRAM's. All quantities of the GPU come from its spec, so that the factors,
-fitted on one GPU, apply to others of the same kernel (`tables/attention_costs.csv`).
+are read at the L2 rate, other bytes at the DRAM rate. All quantities of the GPU come from its spec. The
+factors (`tables/attention_costs.csv`) were fitted on one GPU and apply to the same kernel on other GPUs.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ Costs = Mapping[str, float]
 
 
 class Parts(NamedTuple):
-    """Seconds of the parts of calls, which add up to their time."""
+    """Seconds of each part of a call, or arrays with one entry per call. The parts add up to the time."""
 
     launch: Value
     """Launches of all kernels of a call: cache write, schedule, attention."""
@@ -57,13 +58,16 @@ class Parts(NamedTuple):
 
     @property
     def seconds(self) -> Value:
-        """Their sum."""
+        """Sum of the parts: the time of the call in seconds."""
         return sum(self)
 
 
 @lru_cache(maxsize=64)
 def costs_of(kernel: str, phase: str, compute_capability: int) -> Costs:
-    """Return the fitted numbers of a kernel, those of the nearest architecture that has some."""
+    """Return the fitted numbers of a kernel for a phase: column name -> value.
+
+    They are from the row of `tables/attention_costs.csv` that `work.nearest_rows` selects.
+    """
     (row,) = nearest_rows("attention_costs", kernel, phase, compute_capability)
     numbers = {name: float(row[name]) for name in COSTS}
     return MappingProxyType({**numbers, "is_mma": float(row["instruction"] == "mma")})
@@ -100,10 +104,12 @@ def parts_of(
 
     Parameters
     ----------
+    work : counts of the call
+    costs : result of `costs_of`
     clock_hz : SM clock, see `attention_clock_hz`
-    cold : keys and values of earlier tokens are in DRAM, as in a model whose layers all have a cache
-    replayed : each call is a graph of its own, as in published tables
-    writes_cache : the call writes new keys and values into the cache
+    cold : True if keys and values of earlier tokens are in DRAM, as in a model whose layers all have a cache
+    replayed : True if each call is its own CUDA graph, as in published tables
+    writes_cache : True if the call writes new keys and values into the cache
     """
     sms_s = sm_cycles(work, costs, gpu) / clock_hz
     memory_s = _memory_seconds(work, costs, gpu, cold)
@@ -127,7 +133,7 @@ def parts_of(
 
 
 def sm_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
-    """Return the cycles until the last SM ends."""
+    """Return the cycles from the start of the kernel until the last SM ends, if memory is not the limit."""
     step = step_cycles(work, costs, gpu)
     tile = costs["tile_clk"] + costs["tile_row_clk"] * work.rows / work.tile_rows * work.width / WIDTH_UNIT
     waves = work.ctas / gpu.sm_count
@@ -139,7 +145,7 @@ def sm_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
 
 
 def step_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
-    """Return the cycles of one step of a CTA."""
+    """Return the cycles of one pipeline step of a CTA, which processes one tile of keys."""
     products = 2.0 * work.width / product_rate(gpu, costs)
     scores = costs["product_ratio"] * products + costs["exponential_ratio"] / exponential_rate(gpu)
     loaded = 2.0 * work.tile_keys * work.width * ELEMENT_BYTES / gpu.l2_port_bytes_per_clk_per_sm
@@ -148,8 +154,10 @@ def step_cycles(work: CallWork, costs: Costs, gpu: GpuSpec) -> Value:
 
 
 def product_rate(gpu: GpuSpec, costs: Costs) -> float:
-    """Return the multiply-adds per cycle of an SM: half precision by the kernel's instruction, or fp32 on
-    GPUs without tensor cores.
+    """Return the FMAs per cycle and SM of the kernel's products.
+
+    This is the rate of the kernel's half-precision tensor instruction, or the fp32 rate on GPUs without
+    tensor cores.
     """
     rates = (gpu.tensor_bf16_fma_per_clk_per_sm, gpu.tensor_fp16_fma_per_clk_per_sm)
     tensor = next((rate for rate in rates if rate), 0)
@@ -158,14 +166,14 @@ def product_rate(gpu: GpuSpec, costs: Costs) -> float:
 
 
 def exponential_rate(gpu: GpuSpec) -> int:
-    """Return the exponentials per cycle of an SM."""
+    """Return the number of exponentials that an SM computes per cycle."""
     ultra = gpu.compute_capability == 103
     return EXPONENTIALS_OF_BLACKWELL_ULTRA if ultra else EXPONENTIALS_PER_CLK_PER_SM
 
 
 @lru_cache(maxsize=1024)
 def attention_clock_hz(width: int, gpu: GpuSpec, state: str) -> float:
-    """Return the SM clock in Hz while tiles of a head width are computed in `state`."""
+    """Return the SM clock in Hz during attention with a head width, in the state `burst` or `sustained`."""
     tensor = gpu.tensor_bf16_fma_per_clk_per_sm or gpu.tensor_fp16_fma_per_clk_per_sm
     products = 2.0 * width / tensor if tensor else 0.0
     duty = products / (products + 1.0 / exponential_rate(gpu))
@@ -173,7 +181,11 @@ def attention_clock_hz(width: int, gpu: GpuSpec, state: str) -> float:
 
 
 def dram_bytes(work: CallWork, gpu: GpuSpec, cold: Value) -> Value:
-    """Return the bytes that DRAM delivers: operands and outputs if they exceed L2, else only a cold cache."""
+    """Return the bytes that are moved to or from DRAM.
+
+    If operands and outputs exceed the usable L2, these are all their bytes; otherwise only the cached keys
+    and values, if they are `cold`.
+    """
     everything = np.asarray(work.query_bytes + work.key_bytes)
     from_cache = np.where(cold, work.cached_key_bytes, 0.0)
     return np.where(everything > gpu.l2_usable_bytes, everything, from_cache)

@@ -1,4 +1,4 @@
-"""`Attention`: sizes of one call of attention."""
+"""`Attention`: the sizes of one attention call."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from prunecast.kernels.device.attention.attention import MOST_KEYS, WIDTHS
 
 
 class Attention(NamedTuple):
-    """Scores, softmax and weighted sum for a batch of equal sequences."""
+    """Sizes of one attention call (scores, softmax, weighted sum of values) for equally long sequences."""
 
     sequences: int
     queries: int
@@ -30,7 +30,7 @@ class Attention(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Query features of all heads together."""
+        """Number of query features of all heads: heads times head width."""
         return self.heads * self.head_width
 
     @property
@@ -40,13 +40,16 @@ class Attention(NamedTuple):
 
     @property
     def reads_mask_of_keys(self) -> bool:
-        """True if models of torch run the kernel for masks of keys after `prepare_attention`."""
+        """True if torch models run this project's kernel for padding masks, after `prepare_attention`."""
         is_encoder = self.masks_keys and not self.is_causal and not self.window
         return is_encoder and self.head_width in WIDTHS and self.keys <= MOST_KEYS
 
     @property
     def writes_columns(self) -> bool:
-        """True if that kernel may write (features, tokens), as a sparse product reads X."""
+        """True if this project's kernel may write its result as (features, tokens).
+
+        Sparse products read X in this layout, so no transpose is needed.
+        """
         return self.reads_mask_of_keys and self.queries % 8 == 0
 
     @property
@@ -58,17 +61,17 @@ class Attention(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of both products."""
+        """Floating-point operations of both products (scores, and weighted sum of values)."""
         keys = mean_keys(self.cached, self.queries, self.window) if self.is_causal else self.keys
         return 4.0 * self.sequences * self.queries * keys * self.width
 
     def checked(self) -> "Attention":
-        """Return the sizes.
+        """Check the sizes and return the object itself.
 
         Raises
         ------
-        BadInput : a size below 1, key heads that do not divide the heads, or a causal mask with more queries
-            than keys
+        BadInput : a size is below 1, the number of key heads does not divide the number of heads, or there
+            are more queries than keys with a causal mask
         """
         sizes = self._asdict()
         for name in ("sequences", "queries", "keys", "heads", "key_heads", "head_width"):
@@ -85,9 +88,13 @@ class Attention(NamedTuple):
 
 
 def mean_keys(cached: int, tokens: int, window: int) -> float:
-    """Return the mean number of keys that a new token attends to under a causal mask.
+    """Return the mean number of keys that each of `tokens` new tokens attends to under a causal mask.
 
-    These are the tokens before it, at most `window` of them (0 for all).
+    A token attends to the tokens before it, at most `window` of them (0 for no limit).
+
+    Parameters
+    ----------
+    cached : number of tokens before the new ones
     """
     last = cached + tokens
     full = min(max(window or last, cached), last)

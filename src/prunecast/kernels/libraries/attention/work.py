@@ -1,10 +1,10 @@
 """`CallWork`: CTAs, pipeline steps and bytes of one call of attention, from the tiles of a kernel.
 
-A CTA has a tile of query rows and visits the key tiles that its rows attend to. With grouped queries, kernels
-pack the query heads of one key head into the rows of a tile. If tiles leave SMs idle, kernels split the keys
-of a tile among CTAs, and a second kernel adds the partial sums.
+A CTA processes a tile of query rows, and loops over the key tiles that its rows attend to. With grouped
+queries, some kernels pack the query heads of one key head into the rows of a tile. If there are too few tiles
+for all SMs, some kernels split the keys of a tile among CTAs, and a second kernel adds the partial sums.
 
-`tables/attention_tiles.csv` has the tile sizes. Its first matching row applies.
+`tables/attention_tiles.csv` contains the tile sizes. Its first matching row applies.
 """
 
 from functools import lru_cache
@@ -77,7 +77,7 @@ class CallWork(NamedTuple):
 
 
 def tiles_of(kernel: str, shape: Attention, gpu: GpuSpec) -> Tiles:
-    """Return the tiles of a kernel.
+    """Return the tile sizes of a kernel for a call.
 
     Raises
     ------
@@ -98,8 +98,10 @@ def tiles_of(kernel: str, shape: Attention, gpu: GpuSpec) -> Tiles:
 
 @lru_cache(maxsize=256)
 def nearest_rows(name: str, kernel: str, phase: str, sm: int) -> tuple[Row, ...]:
-    """Return the rows of a table for a kernel and phase: those that list the compute capability, else those
-    of the nearest lower one, else those of the lowest one.
+    """Return the rows of `tables/NAME.csv` for a kernel and phase, in file order.
+
+    These are the rows that list the compute capability `sm`, otherwise those of the nearest lower one, or of
+    the lowest one if none is lower. The result is empty if no row has this kernel and phase.
     """
     own = [row for row in table(name) if row["kernel"] == kernel and phase in row["phases"].split()]
     listed = {each for row in own for each in numbers(row["sm"])}
@@ -110,11 +112,11 @@ def nearest_rows(name: str, kernel: str, phase: str, sm: int) -> tuple[Row, ...]
 
 
 def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:
-    """Return the work of one call.
+    """Return the counts of CTAs, pipeline steps and bytes of one call.
 
     Raises
     ------
-    BadInput : as `tiles_of`
+    BadInput : in the same cases as `tiles_of`
     """
     tiles = tiles_of(kernel, shape, gpu)
     group = shape.heads // shape.key_heads if tiles.packs else 1

@@ -1,3 +1,3 @@
-"""Sums and gathers of a tensor over the GPUs of a node. Read first: `call.py`."""
+"""All-reduce and all-gather of a tensor over the GPUs of a node. Read first: `call.py`."""
 
 __all__: list[str] = []

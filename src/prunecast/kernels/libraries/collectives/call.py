@@ -1,7 +1,7 @@
-"""`collective`: the time in which the GPUs of a node combine a tensor, which tensor parallelism needs.
+"""`collective`: predict the time of an all-reduce or all-gather over the GPUs of a node (tensor parallelism).
 
 `all reduce`: each GPU gets the sum of the tensors of all GPUs. `all gather`: each GPU gets the parts of all.
-With b bytes of the result on G GPUs, a GPU sends over its links
+If the result has b bytes and there are G GPUs, each GPU sends over its links
 
     one-shot            (G - 1) b          it sends its tensor to each other GPU
     two-shot, NCCL      2 (G - 1) / G b    it sums its part of all tensors, and sends the sum to all
@@ -10,8 +10,9 @@ With b bytes of the result on G GPUs, a GPU sends over its links
     t = start + (G - 2) hop + sent / (share * link rate)
 
 One-shot and two-shot kernels read the memory of other GPUs directly, over NVLink. NCCL has a protocol of low
-latency and one of high bandwidth. The fastest form is taken: engines switch by size. The numbers are in
-`costs/sm_*.toml`. Launches of a pass begin at the same time on all GPUs; nothing else is overlapped.
+latency and one of high bandwidth. The fastest algorithm is assumed, because engines choose the algorithm by
+size. The constants (start, hop, share) are in `costs/sm_*.toml`. All GPUs are assumed to start a launch at
+the same time, and the launch overlaps with nothing else.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ definition, PCIe 5.0 x16."""
 
 
 class CollectiveKernel(NamedTuple):
-    """A kernel that combines a tensor."""
+    """Algorithm that combines a tensor over several GPUs."""
 
     kind: str
     """`all reduce` or `all gather`."""
@@ -44,13 +45,20 @@ class CollectiveKernel(NamedTuple):
     is_direct: bool
 
     def sent(self, size: float, gpus: int) -> float:
-        """Return the bytes that a GPU sends for `size` bytes of the result."""
+        """Return the bytes that each of `gpus` GPUs sends, for a result of `size` bytes."""
         return (gpus - 1) * size * (self.rounds / gpus if self.rounds else 1.0)
 
     def parts(
         self, size: float, gpus: int, link_rate: float, numbers: Costs | Mapping[str, float]
     ) -> dict[str, float]:
-        """Return the seconds of the start and of the transfer."""
+        """Return the seconds of the start (`launch`) and of the transfer (`link`).
+
+        Parameters
+        ----------
+        size : bytes of the result
+        link_rate : peak rate of a GPU's links in one direction, bytes/s
+        numbers : constants of the algorithms
+        """
         hops = (gpus - 2) * numbers[f"{self.costs}_hop_s"]
         return {
             "launch": numbers[f"{self.costs}_start_s"] + hops,
@@ -70,7 +78,7 @@ KINDS = tuple(dict.fromkeys(form.kind for form in KERNELS.values()))
 
 
 def check_gpus(gpus: int, gpu: GpuSpec) -> None:
-    """Raise BadInput for a number of GPUs that are not in one node, or a GPU without links."""
+    """Raise BadInput unless `gpus` is 1, 2, 4 or 8, and 1 for a GPU that has no links to others."""
     if not 1 <= gpus <= MOST_GPUS or gpus & (gpus - 1):
         raise BadInput(f"tensor-parallel must be 1, 2, 4 or 8 GPUs of a node, got {gpus}")
     if gpus > 1 and not gpu.link_bytes_per_s:
@@ -88,19 +96,19 @@ def collective(
     forms: tuple[str, ...] = tuple(KERNELS),
     costs: Costs | Mapping[str, float] | None = None,
 ) -> LibraryCall:
-    """Return the call that combines a tensor of `size` bytes over `gpus` GPUs.
+    """Return the call that combines a tensor over the GPUs of a node, by the fastest algorithm.
 
     Parameters
     ----------
-    kind : one of `KINDS`
+    kind : `all reduce` or `all gather`
     size : bytes of the result on each GPU
-    gpus : 2, 4 or 8
-    forms : the forms to choose from, names of `KERNELS`
-    costs : the numbers of all forms; None for those of the GPU's architecture
+    gpus : number of GPUs: 2, 4 or 8
+    forms : algorithms to choose from, names of `KERNELS`
+    costs : constants of the algorithms; None for those of the GPU's architecture
 
     Raises
     ------
-    BadInput : an unknown kind, or a number of GPUs that are not linked
+    BadInput : an unknown kind, another number of GPUs, or a GPU without links
     """
     check_choice("collective", kind, KINDS)
     check_gpus(gpus, gpu)

@@ -1,4 +1,4 @@
-"""The vendor's dense product (cuBLAS): its kernels, the heuristic that chooses them, and their warp programs.
+"""NVIDIA's library for dense products (cuBLAS): its kernels, its heuristic, and their warp programs.
 
 Read first: `kernel.py` (planner), `configs.py`, `rank.py`.
 """

@@ -1,10 +1,11 @@
-"""Kernels that cuBLAS has on a GPU: `tables/cublas_families.csv` and `tables/cublas_kernels.csv`.
+"""Kernels of cuBLAS on each GPU, from `tables/cublas_families.csv` and `tables/cublas_kernels.csv`.
 
-They are identified by the names that profilers print. `nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT` on sm_90
-has a tile of C of 256 x 128, k-steps of 64 in 4 stages, and a cluster of two; such kernels launch one CTA of
-384 threads on each SM. `ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn` has one CTA for each
-tile. Bulk copies need rows that are aligned to 16 bytes. For other rows sm_90 runs kernels of sm_80 and
-sm_75, which copy 4 or 2 bytes per lane (`cutlass_80_tensorop_f16_s16816gemm_f16_64x128_64x3_nn_align2`).
+The kernels are identified by the names that profilers print. `nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NNT` on
+sm_90 has a tile of C of 256 x 128, k-steps of 64 in 4 stages, and a cluster of two; such kernels launch one
+CTA of 384 threads on each SM. `ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn` has one CTA for
+each tile. Bulk copies need rows that are aligned to 16 bytes. If rows are less aligned, sm_90 runs kernels of
+sm_80 and sm_75, which copy 4 or 2 bytes per lane
+(`cutlass_80_tensorop_f16_s16816gemm_f16_64x128_64x3_nn_align2`).
 """
 
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ KERNEL_RULES = (
 
 
 class LibraryKernel(NamedTuple):
-    """A kernel of the library, with the rules for its use."""
+    """A kernel of cuBLAS, with the rules by which the library is assumed to use it."""
 
     config: TileConfig
     deals_out: bool
@@ -55,15 +56,14 @@ class LibraryKernel(NamedTuple):
     """
 
     def __str__(self) -> str:
-        """Return the short name of its tile."""
+        """Return the short name of the kernel's tile."""
         return str(self.config)
 
 
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
-    """Return the alignment of rows of A, B and C, the largest of 16, 4 and 2 bytes, for rows of k and n
-    elements.
+    """Return the common alignment in bytes of matrix rows of k and of n elements: 16, 4, or one element.
 
-    With one token, only the rows of k elements count for the alignment to 16 bytes.
+    With one token (n = 1), only k determines whether rows are aligned to 16 bytes.
     """
     element = DTYPE_BYTES[dtype]
     if (k if n == 1 else gcd(k, n)) * element % VECTOR_BYTES == 0:
@@ -73,7 +73,9 @@ def aligned_bytes(k: int, n: int, dtype: str) -> int:
 
 @lru_cache(maxsize=64)
 def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> tuple[LibraryKernel, ...]:
-    """Return the kernels of which a CTA fits on an SM; those for aligned rows if the GPU has no others.
+    """Return the kernels of cuBLAS for a dtype and an alignment of rows of which a CTA fits on an SM.
+
+    If the GPU has no kernels for this alignment, those of its first kernel family are returned.
 
     Parameters
     ----------

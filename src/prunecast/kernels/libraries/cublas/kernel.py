@@ -1,4 +1,4 @@
-"""`dense`: cuBLAS's product, with the kernel that the library is predicted to choose; planner and record."""
+"""`dense`: products by cuBLAS, with the kernel that it is predicted to choose; planner and record."""
 
 from dataclasses import replace
 
@@ -63,20 +63,22 @@ def plan_dense(
     tokens_lie_together: bool = False,
     is_padded: bool = True,
 ) -> KernelPlan:
-    """Return the plan of C (m, n) = A (m, k) @ B (k, n) without any pruning.
+    """Return the plan of the dense product C (m, n) = A (m, k) @ B (k, n).
 
     On sm_90 and sm_100 the grid is persistent, and clusters share their reads from L2 by multicast. On other
-    GPUs the hardware dispatches one CTA per tile of C. A second kernel adds split-K slices.
+    GPUs the hardware dispatches one CTA per tile of C. A second kernel adds the partial sums of split-K.
 
     Parameters
     ----------
-    config : one of `_dense_configs`, or None for the predicted choice of the library
-    tokens_lie_together, is_padded : as in `_dense_configs`
+    config : kernel and split-K slices, from `DENSE.configs`; None for the predicted choice of the library
+    tokens_lie_together : True if C is row-major; k and n then determine the alignment of rows
+    is_padded : used if C is column-major, as in torch. True if rows of k and m elements are aligned to 16
+        bytes whatever their lengths are; False if their lengths determine the alignment
 
     Raises
     ------
-    BadInput : as `_dense_configs`
-    PlanDoesNotFit : no kernel fits
+    BadInput : a size is below 1, or the GPU has no tensor cores for the dtype
+    PlanDoesNotFit : no kernel of cuBLAS fits on an SM
     """
     if config is None:
         found = _dense_configs(

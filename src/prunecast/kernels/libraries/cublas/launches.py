@@ -1,12 +1,13 @@
 """Launches of cuBLAS: multicast among CTAs of its sm_90 kernels, and additional kernels of a product.
 
-A second kernel adds the split-K sums, and a fill clears a counter. Names and launches of kernels captured on
-an H200 (cuBLAS 13.1, 133 products, 2026-11-21) show the clusters with multicast: pairs if there are more than
-120 CTAs, `128x128_64x6_2x1`; clusters of four, or of eight in both directions, if there are fewer,
-`64x48_64x15_2x4`. The CTAs of two neighbouring pairs run in step, and L2 merges their requests for the same
-data: 2048 x 2048 with 256 tokens in tiles of 64 x 64 would read 15 TB/s if only pairs shared reads, and the
-clocks of all large products correspond to 0.7 of such reads. Therefore a pair is modelled as four CTAs that
-share reads.
+The additional kernels are one that adds the partial sums of split-K, and a fill that clears a counter.
+
+Names and launches of kernels that were captured on an H200 (cuBLAS 13.1, 133 products, 2026-11-21) show the
+clusters with multicast. With more than 120 CTAs clusters are pairs (`128x128_64x6_2x1`); with fewer they have
+four CTAs, or eight in both directions (`64x48_64x15_2x4`). The CTAs of two neighbouring pairs run in step,
+and L2 merges their requests for the same data. Two observations show this: if only pairs shared reads, 2048 x
+2048 with 256 tokens in tiles of 64 x 64 would read 15 TB/s; and the clocks of all large products correspond
+to 0.7 of the reads of such pairs. Therefore a pair is modelled as four CTAs that share reads.
 """
 
 from functools import cache
@@ -24,17 +25,21 @@ FloatArray = npt.NDArray[np.float64]
 
 @cache
 def cublas_costs(compute_capability: int) -> Costs:
-    """Return the fitted and measured numbers of the library's kernels, `costs/sm_*.toml`."""
+    """Return the fitted and measured costs of cuBLAS's kernels, from `costs/sm_*.toml`."""
     return load_costs(__package__, compute_capability)
 
 
 def reduction_seconds(m: int, n: int, slices: FloatArray | int, gpu: GpuSpec) -> FloatArray:
-    """Return the time in seconds of the kernel that adds the fp32 sums of split-K slices; 0 without split-K.
+    """Return the seconds of the kernel that adds the fp32 partial sums of split-K slices; 0 for one slice.
 
-    It is the sum of a launch, the start of a CTA, two reads of L2 (its position and its sums), the latency of
-    the stores, and the traffic of the sums. On sm_90 the start and the read of further CTAs on an SM are
-    added. There the launch overlaps the end of the product: its edge in captured graphs is a programmatic one
-    (cuBLAS 13.1).
+    The time is the sum of a launch, the start of a CTA, two reads of L2 (the CTA's position and its sums),
+    the latency of the stores, and the traffic of the sums. On sm_90, the start and one read are added for
+    each further CTA on an SM, and the launch overlaps the end of the product: the kernels are connected by a
+    programmatic edge in captured graphs (cuBLAS 13.1).
+
+    Parameters
+    ----------
+    slices : number of split-K slices, or an array of them; the result has the same shape
     """
     costs = cublas_costs(gpu.compute_capability)
     launch_s = costs["reduction_launch_s"] if gpu.has_wgmma else gpu.graph_launch_s
@@ -76,13 +81,18 @@ class _SharedReads(NamedTuple):
 def multicast(
     block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
 ) -> _SharedReads:
-    """Return the multicast of tiles of these sizes, limited by the number of neighbours.
+    """Return how many CTAs share one read of A and of B, for tiles of these sizes.
 
-    An odd number of token ranges cannot fill clusters of four and eight in both directions: clusters are then
-    four along the rows (`_1x4`). Up to `clusters_few_tokens` neither this nor the side that two token ranges
-    share is modelled, because the modelled choice of split-K becomes wrong with it.
+    The number of CTAs that are neighbours limits both results. With an odd number of token ranges, clusters
+    of eight cannot be filled in both directions, so clusters have four CTAs along the rows (`_1x4`). Up to
+    `clusters_few_tokens` tokens, two rules are not applied, because they would make the modelled choice of
+    split-K wrong: this rule, and the rule for the operand that is shared with two token ranges.
 
-    slices : number of split-K slices, one entry for each config
+    Parameters
+    ----------
+    block_m, block_n : (configs,) rows and tokens of the tiles
+    m, n : rows and tokens of the product
+    slices : number of split-K slices of each config
     """
     along_rows, along_tokens = np.ceil(m / block_m), np.ceil(n / block_n)
     large = along_rows * along_tokens * slices <= MOST_CTAS_IN_LARGE_CLUSTERS

@@ -1,4 +1,4 @@
-"""Warp programs of cuBLAS's kernels: those of the tile kernel with dense tiles of B, with modifications."""
+"""Warp programs of cuBLAS's kernels, derived from those of the tile kernel with dense tiles of B."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -50,7 +50,7 @@ def _line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
 def cublas_programs(
     kernel: LibraryKernel, m: int, k: int, n: int, slices: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
-    """Return the warp programs of a CTA in a product with `slices` split-K slices."""
+    """Return the warp programs of a CTA in C (m, n) = A (m, k) @ B (k, n) with `slices` split-K slices."""
     config = kernel.config
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
         return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
@@ -90,10 +90,11 @@ def _warpgroups(config: TileConfig, shared: _Multicast, gpu: GpuSpec) -> tuple[W
 
 
 def operand_bytes(config: TileConfig, gpu: GpuSpec) -> int:
-    """Return the shared-memory bytes that one consumer warp reads per 16 columns, less the hidden writes.
+    """Return the bytes that one consumer warp reads from shared memory per 16 columns of A.
 
-    If one warpgroup multiplies a whole tile, it reads each operand once; two warpgroups read one of them
-    twice.
+    Two rules apply only to wgmma kernels. One warpgroup that multiplies a whole tile reads each operand once,
+    while two warpgroups read one operand twice; the smaller number is used. The share of the bulk copies'
+    writes that does not delay these reads (`hidden_write_share`) is subtracted.
     """
     reads = config.operand_bytes_per_warp_per_k16
     if config.tensor_path != "wgmma":
@@ -116,10 +117,10 @@ def _lone_warpgroup_bytes(config: TileConfig, gpu: GpuSpec) -> int | None:
 
 
 def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
-    """Return the cycles between a warpgroup's products of two k-steps, in addition to latency and tensor
-    pipe.
+    """Return the extra cycles of a warpgroup from the product of one k-step to the next.
 
-    Instructions with fewer than 64 columns are bound by the reads of their operands.
+    They are in addition to the latency and the time in the tensor pipe. If one warpgroup has the whole tile,
+    they are the cycles by which the operand reads exceed the time in the tensor pipe.
     """
     if config.warpgroups == CONSUMER_WARPGROUPS:
         return cublas_costs(gpu.compute_capability).whole("group_cycles")

@@ -1,11 +1,11 @@
-"""Model of cuBLAS's heuristic, which ranks its kernels: a roofline of the busiest SM and of the chip.
+"""Model of the heuristic by which cuBLAS ranks its kernels: a roofline of the busiest SM and of the chip.
 
-The library does not choose the truly fastest kernel. Most names of captured kernels are explained by the
-larger of two times, that of the busiest SM and that of L2 or DRAM, plus a fitted fraction of the smaller one:
-kernels that read less are preferred to kernels that fill SMs slightly better. The tests count how many names
-it explains.
+The library does not always choose the fastest kernel. This model ranks kernels by the larger of two times
+(the busiest SM; memory traffic of the chip) plus a fitted fraction of the smaller one. It therefore prefers
+kernels that read less to kernels that fill SMs slightly better, and explains most of the kernel names that
+were captured; the tests count them.
 
-SM cycles of a k-step and of the epilogue are those that the library's choice implies.
+The SM cycles of a k-step and of the epilogue were inferred from the library's choices, not measured.
 """
 
 from functools import lru_cache
@@ -35,7 +35,7 @@ LANES = 32
 
 
 class Ranked(NamedTuple):
-    """A kernel with its number of split-K slices, and their roofline time."""
+    """A kernel with a number of split-K slices, and its time in the model of the heuristic."""
 
     kernel: LibraryKernel
     slices: int
@@ -43,9 +43,13 @@ class Ranked(NamedTuple):
 
 
 def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> list[Ranked]:
-    """Return the kernels that may be chosen, each with its best number of split-K slices, the preferred one
-    first.
+    """Return the kernels that cuBLAS may choose, the preferred one first.
 
+    Each kernel has the number of split-K slices with its shortest time. The list is empty if no kernel fits.
+
+    Parameters
+    ----------
+    m, k, n : sizes of C (m, n) = A (m, k) @ B (k, n)
     row_bytes : alignment in bytes of rows of A, B and C, see `configs.aligned_bytes`
     """
     kernels = library_kernels(gpu, dtype, row_bytes)

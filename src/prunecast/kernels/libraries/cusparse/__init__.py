@@ -1,4 +1,4 @@
-"""Unstructured sparsity on CUDA cores (cuSPARSE).
+"""NVIDIA's library for unstructured sparsity on CUDA cores (cuSPARSE).
 
 Read first: `kernel.py`.
 """

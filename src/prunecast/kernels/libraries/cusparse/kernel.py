@@ -1,9 +1,9 @@
 """`csr`: unstructured sparsity on CUDA cores, as cuSPARSE runs it; planner and record.
 
-cuSPARSE distributes the elements of the matrix evenly over CTAs, independent of their rows. Each list of the
-plan represents all CTAs of an SM, of which ten are resident at once. A warp is a chain of dependent loads. An
-SM needs the issue time of its CTAs or the time of a chain, whichever is longer, plus a part of a chain if
-there is more than one wave of CTAs.
+cuSPARSE distributes the elements of the matrix evenly over CTAs, independent of their rows. Each work list of
+the plan represents all CTAs of an SM, of which ten are resident at once. Each warp executes a chain of
+dependent loads. The time of an SM is the issue time of its CTAs or the latency of one chain, whichever is
+longer, plus a part of the chain's latency if there is more than one wave of CTAs.
 """
 
 from typing import NamedTuple
@@ -78,17 +78,20 @@ def _csr_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> list
 def plan_csr(
     elements: ElementMap, n: int, dtype: str, gpu: GpuSpec, *, config: _CsrConfig | None = None
 ) -> KernelPlan:
-    """Return the plan of a product of a CSR matrix with `n` tokens.
+    """Return the plan of the product of a CSR matrix with `n` tokens.
 
-    Rows of B are read from L2 for every row of A that keeps their column, without sharing, so that the
-    traffic is proportional to the elements. All rows of a token range are processed concurrently.
+    For each kept element of A, the row of B that belongs to its column is read again, so that the traffic is
+    proportional to the number of elements. All rows of A are processed concurrently for one token range.
 
-    config : one of `_csr_configs`; None for the first
+    Parameters
+    ----------
+    elements : the kept elements of A
+    config : one of `CSR.configs`; None for the first
 
     Raises
     ------
-    BadInput : n below 1, or a dtype that the GPU does not compute in
-    PlanDoesNotFit : no block fits
+    BadInput : `n` is below 1, or the GPU does not compute in the dtype
+    PlanDoesNotFit : no block fits on an SM
     """
     check_tokens(n)
     check_core_dtype(dtype, gpu)

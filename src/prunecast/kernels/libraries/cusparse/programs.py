@@ -1,6 +1,7 @@
-"""Warp programs of the CSR kernel: the warps of a block share its elements and tokens, on CUDA cores.
+"""Warp programs of the CSR kernel, whose warps multiply on CUDA cores.
 
-`costs/sm_*.toml` contains the cost of an element on an SM and the latencies of a cuSPARSE warp.
+The warps of a block share its elements and tokens. `costs/sm_*.toml` contains the cost of an element on an SM
+and the latencies of a cuSPARSE warp.
 """
 
 import math
@@ -28,19 +29,20 @@ def csr_programs(
     wait_cycles: float,
     costs: Costs,
 ) -> tuple[WarpProgram, ...]:
-    """Return the program for several tokens; a row of B is read anew for every row of A.
+    """Return the warp program for several tokens; a row of B is read again for every row of A.
 
-    Indices, values and rows of B are prefetched across the ends of rows of A. The fitted issue slots include
-    any waits for them.
+    Indices, values and rows of B are prefetched, also across the ends of rows of A. The fitted issue slots
+    include the time that warps wait for these loads.
 
     Parameters
     ----------
     block_n : tokens of a CTA, one of `WIDTHS`
+    element_bytes : size of an element of B and C
     elements_per_group : mean number of elements in a group of 16 columns, at most 16: the library processes
         single elements, while these programs process rows in whole groups
     slots : issue slots per element
-    wait_cycles : cycles by which an SM's warps exceed their issue; charged at the start, so that all of them
-        wait at once
+    wait_cycles : cycles by which the time of an SM exceeds its issue time. The program charges them at the
+        start, so that all warps wait at the same time
     """
     tokens_per_lane = block_n // 32
     ahead = (INDEX_BYTES + element_bytes) * 16 // CSR_WARPS
@@ -74,15 +76,16 @@ def csr_programs(
 def one_token_programs(
     element_bytes: int, costs: Costs, elements_of_rows: npt.NDArray[np.int64]
 ) -> tuple[WarpProgram, ...]:
-    """Return the program for one token: elements stream from DRAM, and their products are added at the end of
-    a row.
+    """Return the warp program for one token (a matrix-vector product).
 
-    The vector is read element by element, from L1. If the library assigns a row to few threads, the time per
-    element increases with the length of its row.
+    The elements of A stream from DRAM, and the products of a row are added at its end. The vector is read
+    element by element from L1. If the library assigns a row to few threads, the time per element increases
+    with the length of the row.
 
     Parameters
     ----------
-    elements_of_rows : (rows,) number of kept elements
+    element_bytes : size of an element of B and C
+    elements_of_rows : (rows,) number of kept elements of each row
     """
     group = (INDEX_BYTES + element_bytes) * 16
     in_long_rows = round(16 * _one_token_slots(elements_of_rows, costs))
@@ -117,12 +120,12 @@ def _one_token_slots(elements_of_rows: npt.NDArray[np.int64], costs: Costs) -> f
 
 @cache
 def cusparse_costs(compute_capability: int) -> Costs:
-    """Return the fitted numbers of the library's kernels."""
+    """Return the fitted costs of cuSPARSE's kernels, from `costs/sm_*.toml`."""
     return load_costs(__package__, compute_capability)
 
 
 def width(tokens: int) -> int:
-    """Return the number of tokens per CTA for a range of this many tokens."""
+    """Return the number of tokens of a CTA, one of `WIDTHS`, for a product or token range of `tokens`."""
     return min(width for width in WIDTHS if width >= min(tokens, WIDTHS[-1]))
 
 
@@ -131,10 +134,10 @@ def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -
 
     Parameters
     ----------
-    elements : number of elements that an SM has of a token range; their columns are assumed random
+    elements : number of elements that an SM processes in one token range; columns are assumed random
     columns : number of columns of the matrix, which is the number of rows of B
     row_bytes : bytes of a row of B, for the tokens of a CTA
-    l1_bytes : capacity of L1 for rows
+    l1_bytes : bytes of L1 that are available for rows of B
     """
     kept = min(l1_bytes / row_bytes, columns)
     # Misses fill L1; once it is full, the fraction of rows that it holds is constant
@@ -145,8 +148,9 @@ def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -
 
 
 def odd_slots(n: int, costs: Costs) -> float:
-    """Return the extra issue slots per element for an odd number of tokens, whose rows are aligned only to
-    elements.
+    """Return the extra issue slots per element for an odd number of tokens; 0 for an even number.
+
+    With an odd number of tokens, rows are only aligned to single elements.
     """
     return costs["odd_slots"] + costs["odd_slots_tokens"] / min(n, WIDTHS[-1]) if n % 2 else 0.0
 
@@ -154,12 +158,15 @@ def odd_slots(n: int, costs: Costs) -> float:
 def meeting_cycles(
     elements_of_rows: npt.NDArray[np.int64], n: int, elements_of_warp: int, costs: Costs
 ) -> float:
-    """Return the delay in cycles due to warps that add to the same row of C by compare-and-swap, for `n`
-    tokens.
+    """Return the delay in cycles because several warps add to the same row of C by compare-and-swap.
+
+    It is 0 for one token and for an even number of tokens.
 
     Parameters
     ----------
-    elements_of_rows : (rows,) number of kept elements
+    elements_of_rows : (rows,) number of kept elements of each row
+    n : number of tokens
+    elements_of_warp : number of elements that a warp processes
     """
     if n % 2 == 0 or n == 1:
         return 0.0
@@ -169,7 +176,14 @@ def meeting_cycles(
 
 
 def chain_cycles(rows: float, missed: float, block_n: int, costs: Costs) -> float:
-    """Return the cycles of a warp's dependent loads, for `rows` rows and the L1 miss rate `missed`."""
+    """Return the latency in cycles of the chain of dependent loads of a warp.
+
+    Parameters
+    ----------
+    rows : number of rows that the warp processes
+    missed : fraction of reads of B that miss L1
+    block_n : tokens of a CTA, one of `WIDTHS`
+    """
     in_rows = rows * costs["row_chain_cycles"] if block_n == WIDTHS[-1] else 0.0
     from_l2 = costs["missed_chain_cycles"] - costs["chain_cycles"]
     return costs["chain_cycles"] + in_rows + from_l2 * missed

@@ -1,4 +1,4 @@
-"""The vendor's 2:4 product (cuSPARSELt): its tiles, the choice of a tile, and its warp programs.
+"""NVIDIA's library for 2:4 products (cuSPARSELt): its tiles, the choice of a tile, and its warp programs.
 
 Read first: `kernel.py`.
 """

@@ -1,8 +1,9 @@
-"""`cusparselt`: 2:4 weights multiplied by the vendor's library; planner and record.
+"""`cusparselt`: products of 2:4 weights by NVIDIA's library cuSPARSELt; planner and record.
 
-The source of the library is not public. It is modelled as cuBLAS's tiles with 2:4 weights: copies of half of
-the values and two bits of metadata for each, sparse tensor instructions, and as many stages as fit. Users let
-the library search its algorithms, so the config is the one that the closed form finds fastest.
+The source of the library is not public. Its kernels are modelled as those of cuBLAS with 2:4 weights: they
+copy half of the values with two bits of metadata each, use sparse tensor instructions, and have as many
+pipeline stages as fit. Users let the library search for its fastest algorithm, so the predicted config is the
+one that the closed form predicts to be fastest.
 """
 
 from collections.abc import Iterator, Sequence

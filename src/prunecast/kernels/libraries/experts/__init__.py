@@ -1,6 +1,6 @@
-"""Fused mixtures of experts of inference engines: grouped products over the experts of a layer.
+"""Fused mixture-of-experts layers of inference engines: grouped products over the experts of a layer.
 
-Read first: `call.py`; `routing.py` has the tokens of each expert.
+Read first: `call.py`; `routing.py` computes the number of tokens of each expert.
 """
 
 __all__: list[str] = []

@@ -1,13 +1,13 @@
-"""`fused_experts`: the time of a layer of experts as an inference engine runs it, without its router.
+"""`fused_experts`: predict the time of a mixture-of-experts layer in an inference engine, without its router.
 
-The engine sorts the tokens by expert and pads those of each expert to whole tiles. Then a grouped launch
-multiplies with the gates and ups of all experts, a second kernel applies the activation, another grouped
-launch multiplies with the downs, and a last kernel adds the outputs of each token. Each expert that has a
-token is read from DRAM once.
+The engine sorts the tokens by expert and pads the tokens of each expert to whole tiles. Then a grouped launch
+multiplies with the gate and up matrices of all experts, a second kernel applies the activation, another
+grouped launch multiplies with the down matrices, and a last kernel adds the outputs of each token. The
+weights of each expert that has a token are read from DRAM once.
 
-Forms: `vllm-triton` and `sglang-triton` (fitted), `torch-grouped` (CUTLASS in torch, whose products were
-measured), and `grouped` (a guess: other kernels of CUTLASS and of TensorRT-LLM). Tiles of
-a form are listed in `tables/experts_tiles.csv`, its numbers in `costs/sm_*.toml`.
+The implementations (`FORMS`) are `vllm-triton` and `sglang-triton` (fitted), `torch-grouped` (CUTLASS in
+torch, whose products were measured), and `grouped` (a guess, for other kernels of CUTLASS and of
+TensorRT-LLM). The tiles of a form are in `tables/experts_tiles.csv`, its constants in `costs/sm_*.toml`.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ FORMS: Mapping[str, str] = {
 
 
 class ExpertLayer(NamedTuple):
-    """The experts of a layer and the tokens of a pass."""
+    """Sizes of a mixture-of-experts layer, and the number of tokens of a pass."""
 
     experts: int
     per_token: int
@@ -57,7 +57,7 @@ class ExpertLayer(NamedTuple):
 
     @property
     def loads(self) -> Loads:
-        """Tokens of each expert, ascending."""
+        """Number of tokens of each expert, (experts,) float64, ascending."""
         return expert_loads(self.experts, self.per_token, self.tokens, self.routing)
 
 
@@ -70,19 +70,19 @@ def fused_experts(
     state: str = "burst",
     costs: Costs | Mapping[str, float] | None = None,
 ) -> LibraryCall:
-    """Return the time of a layer of experts.
+    """Return the predicted time of a mixture-of-experts layer, without its router.
 
     Parameters
     ----------
-    form : one of `FORMS`
+    form : implementation, one of `FORMS`
     dtype : format of weights and activations
-    state : `burst` or `sustained`
-    costs : the numbers of the form; None for those of the GPU's architecture
+    state : `burst` or `sustained`, which selects the clock
+    costs : constants of the form; None for those of the GPU's architecture
 
     Raises
     ------
-    BadInput : sizes below 1, more experts per token than experts, an unknown form or routing, or a GPU
-        without tensor cores for the format
+    BadInput : a size is below 1, a token has more experts than the layer, the form or the routing is unknown,
+        or the GPU has no tensor cores for the format
     """
     check_choice("form of experts", form, FORMS)
     if min(layer.hidden, layer.width, layer.tokens) < 1:
@@ -118,11 +118,13 @@ def fused_experts(
 def grouped_work(
     loads: Loads, m: int, k: int, dtype: str, tile: Tile, gpu: GpuSpec, *, read: float
 ) -> TiledWork:
-    """Return one product of all experts: A (m, k) of each expert times its tokens, padded to tiles.
+    """Return the work of one grouped launch: A (m, k) of each expert times its tokens, padded to tiles.
 
     Parameters
     ----------
-    read : rows of activations that exist, each of which DRAM reads once
+    loads : (experts,) number of tokens of each expert
+    tile : tile of the kernel
+    read : number of distinct activation rows (of k elements); each is read from DRAM once
     """
     element, active = DTYPE_BYTES[dtype], int(np.count_nonzero(loads))
     return TiledWork(
@@ -137,7 +139,10 @@ def grouped_work(
 
 
 def tile_of(form: str, layer: ExpertLayer) -> Tile:
-    """Return the tile that a form uses for a number of tokens."""
+    """Return the tile that an implementation uses for the layer's number of tokens.
+
+    Raises BadInput if `tables/experts_tiles.csv` lists none.
+    """
     limits = {"any": layer.tokens, "experts": layer.experts}
     for row in table("experts_tiles"):
         most = limits[row["most_tokens"]] if row["most_tokens"] in limits else int(row["most_tokens"])

@@ -1,13 +1,13 @@
-"""Tokens per expert: balanced, random, or skewed by a power law.
+"""Number of tokens of each expert (its load): balanced, random, or skewed by a power law.
 
-    balanced       every expert has the same number of tokens, within one
-    random         each token draws its experts uniformly: the tokens of an expert are binomial
-    power-law:A    loads x with density in proportion to x^-A, from 1 to 0.8 of the tokens (0.01 to 2 if the
-                   experts are at least as many as the places): evenly spaced quantiles, scaled to their
-                   sum
+    balanced       all loads are equal, within one token
+    random         each token draws its experts uniformly, so that loads have a binomial distribution
+    power-law:A    loads x have a density proportional to x^-A, from x = 1 to 0.8 times the tokens (from 0.01
+                   to 2 if there are at least as many experts as (token, expert) pairs)
 
-Power laws of 1.01 and 1.2 are those of published tables (AIConfigurator), which draw the loads at random: the
-quantiles are the expectation of each load.
+The loads are evenly spaced quantiles of the distribution, adjusted to the required sum. Published tables
+(AIConfigurator) use power laws with A = 1.01 and 1.2 and draw the loads at random; the quantiles represent
+the expectation of each load.
 """
 
 from functools import lru_cache
@@ -30,7 +30,7 @@ than a percent."""
 
 
 def check_routing(routing: str) -> str:
-    """Return the routing. Raise BadInput unless it is one of those of this module's head."""
+    """Return `routing`; raise BadInput unless it is `balanced`, `random` or `power-law:A` with a valid A."""
     name, _, exponent = routing.partition(":")
     if routing in ("random", "balanced"):
         return routing
@@ -45,13 +45,18 @@ def check_routing(routing: str) -> str:
 
 @lru_cache(maxsize=4096)
 def expert_loads(experts: int, per_token: int, tokens: int, routing: str = DEFAULT_ROUTING) -> Loads:
-    """Return the tokens of each expert, ascending; the sum is `per_token` * `tokens`.
+    """Return the number of tokens of each expert, (experts,) float64, ascending.
 
-    For `random` these are the quantiles of the binomial distribution of the tokens of one expert.
+    The sum is `per_token` * `tokens`. The module's docstring describes the distributions.
+
+    Parameters
+    ----------
+    per_token : number of experts of a token
+    routing : `balanced`, `random` or e.g. `power-law:1.2`
 
     Raises
     ------
-    BadInput : more experts per token than experts, or an unknown routing
+    BadInput : `per_token` is not between 1 and `experts`, or the routing is unknown
     """
     if not 1 <= per_token <= experts:
         raise BadInput(f"experts per token must be 1 to the {experts} experts, got {per_token}")

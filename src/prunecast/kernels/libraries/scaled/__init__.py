@@ -1,4 +1,4 @@
-"""fp8 products as inference engines call them: x is quantised, multiplied, and scaled in the epilogue.
+"""fp8 products of inference engines: x is quantised and multiplied, and the epilogue applies the scales.
 
 Read first: `call.py`.
 """

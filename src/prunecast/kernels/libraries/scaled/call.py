@@ -1,16 +1,16 @@
-"""`scaled_product`: the time of an fp8 product with its scales, and of the passes that quantise x.
+"""`scaled_product`: predict the time of an fp8 product with scales, and of the passes that quantise x.
 
-How x is scaled decides which passes quantise it (`SCALES`):
+The kind of scales of x (`SCALES`) determines the passes that quantise it:
 
-    tensor           one scale, found for each x: a pass finds the maximum, the next one rounds. The maximum
-                     is an atomic operation of one CTA for each token
-    static           one scale from calibration: a pass rounds
+    tensor           one scale, computed for each x: a first pass finds the maximum, a second one rounds. In
+                     the first pass one CTA per token updates the maximum by an atomic operation
+    static           one scale from calibration: one pass, which rounds
     token            one scale for each token: one pass
     block            one scale for each token and 128 features: one pass
-    fused            the kernel before it writes x in fp8: no pass
+    fused            the preceding kernel writes x in fp8: no pass
 
-Forms: `cutlass` (tensor, static and token scales as vLLM multiplies them), `cutlass-128` (one tile for all
-sizes) and `deepgemm` (block scales). Their tiles are listed in `tables/scaled_tiles.csv`, their numbers in
+The kernels (`FORMS`) are `cutlass` (for tensor, static and token scales, as in vLLM), `cutlass-128` (one tile
+for all sizes) and `deepgemm` (block scales). Their tiles are in `tables/scaled_tiles.csv`, their constants in
 `costs/sm_*.toml`.
 """
 
@@ -44,11 +44,16 @@ MULTIPLYING_WARPS = 8
 def quantise_passes(
     k: int, n: int, scales: str, numbers: Costs | Mapping[str, float]
 ) -> tuple[MemoryPass, ...]:
-    """Return the passes that quantise x (n tokens, k features).
+    """Return the memory passes that quantise x (n tokens, k features) from bf16 to fp8.
+
+    Parameters
+    ----------
+    scales : one of `SCALES`
+    numbers : constants of the passes
 
     Raises
     ------
-    BadInput : unknown scales
+    BadInput : the scales are unknown
     """
     check_choice("scales", scales, SCALES)
     if scales == "fused":
@@ -78,18 +83,20 @@ def scaled_product(
     state: str = "burst",
     costs: Costs | Mapping[str, float] | None = None,
 ) -> LibraryCall:
-    """Return the time of C (m, n) = A (m, k) B (k, n) in fp8 with bf16 x and C, quantising included.
+    """Return the predicted time of C (m, n) = A (m, k) @ B (k, n) in fp8.
+
+    The input x (B transposed) and C are bf16. The passes that quantise x are included.
 
     Parameters
     ----------
-    scales : one of `SCALES`
-    form : one of `FORMS`; None for the one that engines use with these scales
-    state : `burst` or `sustained`
-    costs : the numbers of the form; None for those of the GPU's architecture
+    scales : scales of x, one of `SCALES`
+    form : kernel, one of `FORMS`; None for the one that engines use with these scales
+    state : `burst` or `sustained`, which selects the clock
+    costs : constants of the form; None for those of the GPU's architecture
 
     Raises
     ------
-    BadInput : sizes below 1, unknown scales or form, or a GPU without fp8 tensor cores
+    BadInput : a size is below 1, the scales or the form are unknown, or the GPU has no fp8 tensor cores
     """
     if min(m, k, n) < 1:
         raise BadInput(f"a product needs m, k, n of at least 1, got {m}, {k}, {n}")
@@ -122,7 +129,10 @@ def scaled_product(
 
 
 def tile_of(form: str, m: int, k: int, n: int, gpu: GpuSpec) -> Tile:
-    """Return the tile that a form uses for a product."""
+    """Return the tile that a kernel uses for C (m, n) = A (m, k) @ B (k, n).
+
+    Raises BadInput if `tables/scaled_tiles.csv` lists none.
+    """
     for row in rows_for("scaled_tiles", gpu.compute_capability):
         most_tokens, most_rows = (
             float("inf") if row[name] == "any" else int(row[name]) for name in ("most_tokens", "most_rows")
@@ -136,5 +146,5 @@ def tile_of(form: str, m: int, k: int, n: int, gpu: GpuSpec) -> Tile:
 
 @cache
 def scaled_costs(compute_capability: int) -> Costs:
-    """Return the fitted numbers of fp8 products, `costs/sm_*.toml`."""
+    """Return the fitted constants of fp8 products, from `costs/sm_*.toml`."""
     return load_costs(__package__, compute_capability)
