@@ -1,15 +1,15 @@
-"""`SparseExperts`: in place of a module whose experts are three-dimensional parameters, as transformers has
-them.
+"""`SparseExperts`: replaces a module of transformers whose experts are three-dimensional parameters.
 
-`gate_up_proj` (experts, 2 I, H) and `down_proj` (experts, H, I) are packed as matrices of all experts below
-each other, the form of a grouped launch (`plan/expert_items.py`). On Hopper each product is one launch
-(`cuda/experts.py`), whose items the GPU makes from what the router chose: no call waits for the GPU, and all
-are legal in CUDA graphs.
+`gate_up_proj` (experts, 2 I, H) and `down_proj` (experts, H, I) are each packed as one matrix, in which the
+matrices of all experts are stacked along M, for a grouped launch (`plan/expert_items.py`). On Hopper each
+product is one launch (`cuda/experts.py`). The GPU lists its work items from the choices of the router. Calls
+therefore do not wait for the GPU, and all of them are legal in CUDA graphs.
 
     experts(x, chosen, shares, gate_up, gate_up_tiles, down, down_tiles, activation, gpu, plans) -> y
 
-`x` and y are (tokens, H), `chosen` and `shares` (tokens, experts per token); an index beyond the experts adds
-nothing. On a CPU the operator unpacks the weights and multiplies one expert after the other.
+`x` and y are (tokens, H). `chosen` (tokens, experts per token) contains indices of experts, and `shares`, of
+the same shape, the router weights. An index that is not below the number of experts adds nothing. On a CPU
+the operator unpacks the weights and multiplies one expert after the other.
 """
 
 from typing import Any, NamedTuple
@@ -36,19 +36,19 @@ _LIBRARY.define(
 
 
 class ExpertStack(NamedTuple):
-    """A module of experts that can become sparse."""
+    """A module whose experts can become sparse."""
 
     name: str
     module: nn.Module
 
     @property
     def layers(self) -> list[Found]:
-        """Return its two parameters as layers, each a matrix of all experts below each other."""
+        """Both parameters as layers, each a matrix in which the experts are stacked along M."""
         return [Found(f"{self.name}.{part}", _Matrix(getattr(self.module, part))) for part in PARTS]
 
 
 class _Matrix(nn.Module):  # type: ignore[misc]
-    """A three-dimensional parameter as the weight (experts * M, K) of a layer."""
+    """A layer whose weight (experts * M, K) is a view of a three-dimensional parameter (experts, M, K)."""
 
     def __init__(self, stack: torch.Tensor) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class _Matrix(nn.Module):  # type: ignore[misc]
 def find_experts(model: nn.Module) -> list[ExpertStack]:
     """Return the modules that compute gated experts without biases, in the order of the model.
 
-    On a Hopper GPU those in 16 bits; on other GPUs none, which have no grouped launch.
+    Modules on a GPU are returned only on Hopper and in 16 bits, since other GPUs have no grouped launch.
     """
     return [ExpertStack(name, each) for name, each in model.named_modules() if _computes_experts(each)]
 
 
 def _computes_experts(module: nn.Module) -> bool:
-    """Return whether a module computes what `SparseExperts` does, tried with random tokens."""
+    """Return whether a module computes the same as `SparseExperts`, tested with random tokens."""
     stacks = [module._parameters.get(part) for part in PARTS]
     if any(stack is None or stack.dim() != 3 for stack in stacks):
         return False
@@ -94,20 +94,25 @@ def _computes_experts(module: nn.Module) -> bool:
 
 
 def per_token(module: nn.Module, experts: int) -> int:
-    """Return the experts per token of the module's configuration, for which launches are prepared; else 2."""
+    """Return the number of experts per token in the module's configuration, or 2 if it contains none.
+
+    Launches are prepared for this number.
+    """
     stated = getattr(getattr(module, "config", None), "num_experts_per_tok", None)
     return min(stated if isinstance(stated, int) else 2, experts)
 
 
 def are_of_experts(tiles: TileMap, experts: int) -> bool:
-    """Return whether each row is in a tile of its expert, and the tiles are in the order of the experts."""
+    """Return whether no tile has rows of two experts, every row is in a tile, and tiles are in the order of
+    the experts.
+    """
     of_row = tiles.row_index // (tiles.m // experts)
     first = np.repeat(of_row[tiles.row_start[:-1].clip(max=of_row.size - 1)], tiles.rows_per_tile)
     return bool(of_row.size == tiles.m and np.all(of_row == first) and np.all(np.diff(of_row) >= 0))
 
 
 class ExpertMatrix(SparseLayer):
-    """One parameter of all experts, packed; its state is the dense parameter with zeros."""
+    """One parameter of all experts, with packed weights. Its state is the dense parameter with zeros."""
 
     def __init__(self, product: PackedProduct, pattern: str, shape: tuple[int, ...]) -> None:
         super().__init__(product, ProductRows(0, shape[0] * shape[1]), pattern, shape, has_bias=False)
@@ -116,11 +121,15 @@ class ExpertMatrix(SparseLayer):
         destination[prefix.removesuffix(".")] = self.dense_weight().detach()
 
     def load(self, weight: torch.Tensor) -> None:
-        """Replace the values by those of a dense parameter. BadInput : values outside of the tiles."""
+        """Replace the weights by those of a dense parameter. Raise BadInput if one outside of the tiles is
+        not zero.
+        """
         self.product.set_weight(weight.flatten(0, 1), self.rows)
 
     def _load_from_state_dict(self, *_: Any) -> None:
-        """Load nothing: torch gives a module no tensor that has the module's own name."""
+        """Do nothing: `SparseExperts` loads the parameter, because torch loads no tensor with a module's own
+        name.
+        """
 
 
 class SparseExperts(nn.Module):  # type: ignore[misc]
@@ -133,7 +142,9 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         self.train(experts.training)
 
     def prepare(self, tokens: int, per_token: int) -> None:
-        """Plan, compile and copy what a call with `tokens` tokens launches; do nothing on a CPU."""
+        """Plan, compile and copy everything that a call with `tokens` tokens launches; do nothing on a
+        CPU.
+        """
         from prunecast.torch.cuda.experts import prepared_experts
 
         image = self.gate_up_proj.product.images[0]
@@ -151,12 +162,14 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
     def forward(
         self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
     ) -> torch.Tensor:
-        """Return the sum of the outputs of each token's experts, (tokens, H).
+        """Return the sum over each token's experts of router weight times output, (tokens, H).
 
         Parameters
         ----------
         hidden_states : (tokens, H)
-        top_k_index, top_k_weights : (tokens, experts per token); an index beyond the experts adds nothing
+        top_k_index : (tokens, experts per token) indices of experts; one that is not below their number adds
+            nothing
+        top_k_weights : (tokens, experts per token) router weights
         """
         x = hidden_states.to(self.gate_up_proj.product.images[0].dtype)
         y: torch.Tensor = torch.ops.prunecast.experts.default(*self._call(x, top_k_index, top_k_weights))

@@ -2,13 +2,15 @@
 
     fp8_linear(x, scales, image, row_scales, tiles, bias, rows, activation, glu, dtype, gpu, plan) -> y
 
-`y` (tokens, rows) in fp16 or bf16 is the product, multiplied by the scales of tokens and rows, then bias,
-activation or gated unit. On a CPU it multiplies dequantised values in fp32.
+`x` (tokens, K) is in e4m3, with one scale per token in `scales`; `image` are the packed weights, with one
+scale per row in `row_scales`. `y` (tokens, rows) in fp16 or bf16 is the product times the scales of token and
+row, followed by bias and activation or gated unit. On a CPU the operator multiplies dequantised values in
+fp32.
 
     fp8_linear_add_(y, x, scales, image, row_scales, tiles, bias, rows, gpu, plan)
 
 adds that product to y, in place, in the epilogue. The product is rounded, then the sum. `residual.py` inserts
-it into graphs. `quantise.py` computes x in e4m3 and its scales.
+this operator into graphs. `quantise.py` computes x in e4m3 and its scales.
 """
 
 from typing import Any
@@ -56,7 +58,7 @@ def _fp8_linear_on_cpu(*given: Any) -> torch.Tensor:
 
 
 def _dequantised(image: torch.Tensor, row_scales: torch.Tensor, tiles: TileMap) -> torch.Tensor:
-    """Return A (M, K) in fp32."""
+    """Return A (M, K) in fp32, unpacked and multiplied by its scales."""
     return unpack(image, tiles).view(torch.float8_e4m3fn).float() * row_scales.view(torch.float32)[:, None]
 
 
@@ -101,7 +103,10 @@ torch.library.register_fake("prunecast::fp8_linear_add_", lambda *_: None, lib=_
 
 
 def check_fp8(dtype: str | None, gpu: GpuSpec, *, trainable: bool) -> None:
-    """Raise BadInput for another dtype than fp8 or None, or for fp8 that cannot run."""
+    """Raise BadInput if `dtype` is neither `fp8` nor None, or if fp8 cannot run.
+
+    fp8 cannot run on GPUs without wgmma, and is not trainable.
+    """
     if dtype is None:
         return
     if dtype != "fp8":
@@ -113,17 +118,21 @@ def check_fp8(dtype: str | None, gpu: GpuSpec, *, trainable: bool) -> None:
 
 
 def fits_fp8(weight: torch.Tensor, tiles: TileMap) -> bool:
-    """Return True if fp8 tiles run the weights: 16 bits, whole runs of columns, rows of x at 16 bytes."""
+    """Return whether the fp8 kernel runs the weights.
+
+    They must have 16 bits, the tiles must keep or remove whole runs of `RUN` columns, and K must be a
+    multiple of `ALIGN_BYTES`, to which rows of x are aligned.
+    """
     is_16_bit = weight.dtype in (torch.float16, torch.bfloat16)
     return is_16_bit and tiles.k % ALIGN_BYTES == 0 and keeps_runs(tiles, RUN)
 
 
 class Fp8Product(PackedProduct):
-    """y (..., M) = x (..., K) A^T + bias, with A in tiles and both operands in fp8.
+    """Compute y (..., M) = x (..., K) A^T + bias with A in tiles and both operands in fp8, then the epilogue.
 
     Parameters
     ----------
-    weight, tiles, bias, gpu, max_tokens, epilogue : as for `PackedProduct`, weights in fp16 or bf16
+    weight, tiles, bias, gpu, max_tokens, epilogue : as for `PackedProduct`; the weights are in fp16 or bf16
     few : the same product in 16 bits, for calls of up to 64 tokens; None to run these in fp8 too
     """
 
@@ -164,7 +173,10 @@ class Fp8Product(PackedProduct):
         return own
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y of x, contiguous. BadInput : as `PackedProduct.forward`."""
+        """Return y (..., rows) of x (..., features), contiguous.
+
+        Raise BadInput in the same cases as `PackedProduct.forward`.
+        """
         if x.dtype != self.like.dtype and torch.is_autocast_enabled(x.device.type):
             return self.forward(x.to(self.like.dtype))
         self._check(x)
@@ -181,7 +193,9 @@ class Fp8Product(PackedProduct):
         return None
 
     def prepare(self, tokens: int) -> None:
-        """Plan, compile and copy everything that a call of `tokens` tokens launches; nothing on a CPU."""
+        """Plan, compile and copy everything that a call with `tokens` tokens launches; do nothing on a
+        CPU.
+        """
         if not self.tiles.is_cuda:
             return
         if self.few is not None and tokens <= FEW_TOKENS:
@@ -192,17 +206,23 @@ class Fp8Product(PackedProduct):
         prepared(self.plan, tokens, self.epilogue, self.tiles, self.gpu.name, self.like, self.fp32_bias)
 
     def dense_weight(self) -> torch.Tensor:
-        """Return A (M, K) with zeros where pruned, a new tensor: what is multiplied, in the dtype of x."""
+        """Return A (M, K) as a new tensor in the dtype of x, with zeros where pruned.
+
+        The values are those of `few` if there is one, else those that fp8 represents.
+        """
         if self.few is not None:
             return self.few.dense_weight()
         return _dequantised(self.image_0, self.row_scales, self.tile_map).to(self.like.dtype)
 
     def traced_weight(self) -> torch.Tensor:
-        """Return A in a graph that is traced."""
+        """Return A (M, K) while a graph is traced."""
         return self.dense_weight() if self.few is None else self.few.traced_weight()
 
     def set_weight(self, weight: torch.Tensor, rows: ProductRows) -> None:
-        """Replace the values of some rows. BadInput : as `PackedProduct.set_weight`."""
+        """Replace the weights of some rows, and quantise and pack all weights again.
+
+        Raise BadInput if a weight outside of the tiles is not zero.
+        """
         whole = self.dense_weight()
         own = rows.of(whole)
         own.copy_(weight.reshape(own.shape))

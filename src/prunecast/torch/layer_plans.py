@@ -1,7 +1,7 @@
-"""The kernel for each number of tokens of a layer, and the layouts of its packed weights.
+"""Choose the kernel for each number of tokens of a layer, and the layouts of its packed weights.
 
-A layer is packed for one block height of each kernel, since every height needs another layout. Plans for
-other numbers of tokens choose among the configs of that height.
+Every block height needs its own layout. A layer is therefore packed for one block height per kernel, and
+plans for other numbers of tokens choose among the configs of that height.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ def layouts_for(
 
     Parameters
     ----------
-    few_tokens : also return a layout for calls of up to 64 tokens if `max_tokens` is larger
-    two_of_four : the weights in the tiles are 2:4, for which one kernel runs any number of tokens
+    few_tokens : whether to return also a layout for calls of up to 64 tokens if `max_tokens` is larger
+    two_of_four : whether the weights in the tiles are 2:4; one kernel then runs any number of tokens
 
     Raises
     ------
@@ -57,7 +57,10 @@ _KINDS = {
 
 
 def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
-    """Return the layout that the kernel of a plan reads. BadInput : no kernel runs the plan on the GPU."""
+    """Return the layout of packed weights that the kernel of a plan reads.
+
+    Raise BadInput if no kernel runs the plan on the GPU.
+    """
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None or gpu.compute_capability < entry.least or plan.dtype not in entry.dtypes:
         raise BadInput(f"no kernel runs {plan.dtype} weights on {gpu.name}: cast the model to another dtype")
@@ -67,8 +70,9 @@ def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
 
 
 def two_of_four_map(tiles: TileMap) -> NestedMap:
-    """Return the tiles with 2:4 inside. No plan depends on which two of four are kept, so the inner map is
-    empty.
+    """Return a map of 2:4 weights inside the tiles.
+
+    Its inner map is empty, since no plan depends on which two of four weights are kept.
     """
     none = np.zeros((tiles.m, -(-tiles.k // 8)), np.uint8)
     inner = ElementMap(m=tiles.m, k=tiles.k, kept_bits=none, pattern=tiles.pattern)
@@ -124,7 +128,7 @@ sequences."""
 
 
 class ExpertTokens(NamedTuple):
-    """Tokens of a layer of experts, and how many experts compute each of them."""
+    """Number of tokens of a layer of experts, experts per token, and number of experts."""
 
     tokens: int
     per_token: int
@@ -132,12 +136,12 @@ class ExpertTokens(NamedTuple):
 
     @property
     def loads(self) -> tuple[int, ...]:
-        """Tokens of each expert if the router draws at random."""
+        """Number of tokens of each expert, in ascending order, with random routing."""
         loads = expert_loads(self.experts, self.per_token, self.tokens, "random")
         return tuple(int(load) for load in loads)
 
     def plan(self, kernel: str, tiles: TileMap, dtype: str, gpu: GpuSpec, **options: Any) -> KernelPlan:
-        """Return the fastest grouped plan of the tiles of all experts."""
+        """Return the fastest plan of a grouped launch for the tiles of all experts."""
         loads = self.loads
         mean = -(-sum(loads) // max(sum(load > 0 for load in loads), 1))
         return fastest_plan(kernel, tiles, mean, dtype, gpu, loads=loads, **options)
@@ -146,9 +150,10 @@ class ExpertTokens(NamedTuple):
 def expert_layouts(
     tiles: TileMap, dtype: str, gpu: GpuSpec, most: ExpertTokens, *, few_tokens: bool
 ) -> tuple[Layout, ...]:
-    """Return the layouts of the packed weights of a layer's experts, for calls of `most.tokens` and of few.
+    """Return the layouts of the packed weights of a layer of experts.
 
-    GPUs without a grouped launch get the layout of a single matrix.
+    There is one for calls of `most.tokens` tokens, and one for few tokens if `few_tokens` is set or
+    `most.tokens` is small. GPUs without a grouped launch, and fp32, get the layout of a single matrix.
     """
     if not gpu.has_wgmma or dtype == "fp32":
         return layouts_for(tiles, dtype, gpu, most.tokens, few_tokens=False)
@@ -168,9 +173,14 @@ def expert_plans(
     gpu: GpuSpec,
     layouts: Sequence[Sequence[Layout]],
 ) -> list[tuple[KernelPlan, int]]:
-    """Return the plans of the products of a layer's experts, and the index of the weights that each reads.
+    """Return the plan of each product of a layer of experts, with the index of the packed weights that it
+    reads.
 
-    All have blocks of as many tokens, since they share the columns of the experts.
+    All plans have blocks with the same number of tokens, since the products share the columns of the experts.
+
+    Raises
+    ------
+    BadInput : the weights are not packed for a grouped launch
     """
     found: list[tuple[KernelPlan, int]] = []
     for tiles, packed in zip(maps, layouts, strict=True):

@@ -1,16 +1,17 @@
 """The launches of a layer of experts: up to eight kernels, none of which waits for the host.
 
-    count_tokens   tokens of each expert, unless there are few
-    route_tokens   tokens to columns of B, those of an expert next to each other
-    list_items     items of gate and up, and those of down
+    count_tokens   number of tokens of each expert; left out for few tokens, where route_tokens counts them
+    route_tokens   assign each (token, expert) pair a column of B; columns of an expert are contiguous
+    list_items     list the work items of both products
     transpose      x (tokens, H) to B (H, columns), gathered
     product        gate and up of all experts, (2 I, columns)
-    gate_rows      activation(gate) * up in its place, the B (I, columns) of the next product
+    gate_rows      activation(gate) * up, in place: the B (I, columns) of the next product
     product        down of all experts, (columns, H)
     sum_experts    y (tokens, H), the weighted sum of the outputs of each token's experts
 
-The first call for a number of tokens plans and compiles. Later ones are legal in CUDA graphs. Items belong to
-the product, so that a layer must not run on two streams at once.
+The first call for a number of tokens plans and compiles. Later calls are legal in CUDA graphs. The list of
+work items is one buffer per product, which every call overwrites. A layer must therefore not run on two
+streams at the same time.
 """
 
 from typing import NamedTuple
@@ -53,7 +54,7 @@ _POINTERS = ("heads", "first_tile", "items", "ranges", "places")
 
 
 class GroupedProduct(NamedTuple):
-    """One product of all experts."""
+    """Prepared launch of one product of all experts."""
 
     operator: Operator
     image: int
@@ -64,11 +65,12 @@ class GroupedProduct(NamedTuple):
     def of(
         cls, planned: tuple[KernelPlan, int], places: int, device: int, **changes: int
     ) -> "GroupedProduct":
-        """Return the product of a plan and the index of its weights, for `places` in all.
+        """Return the launch of `planned` (a plan, and the index of the packed weights that it reads).
 
         Parameters
         ----------
-        changes : preprocessor names of the kernel's form
+        places : number of (token, expert) pairs
+        changes : preprocessor macros of the kernel
         """
         plan, image = planned
         kind: type[Operator] = KERNELS[plan.kernel].compilers[plan.tensor].load()
@@ -76,7 +78,10 @@ class GroupedProduct(NamedTuple):
         return cls(operator, image, ItemLists.of(plan, places))
 
     def items(self, first: int) -> npt.NDArray[np.void]:
-        """Return what makes its items, from the first columns of the experts."""
+        """Return the arguments of `list_items` for this product.
+
+        `first` is the address of the first columns of the experts.
+        """
         arrays = self.operator.arrays
         pointers = {name: arrays[name].pointer for name in _POINTERS if name in arrays}
         count = arrays["splits" if self.lists.lists else "count"].pointer
@@ -84,7 +89,7 @@ class GroupedProduct(NamedTuple):
 
 
 class PreparedExperts(NamedTuple):
-    """The products of a layer, for a number of tokens."""
+    """Prepared launches of both products of a layer, for a number of tokens."""
 
     gate_up: GroupedProduct
     down: GroupedProduct
@@ -163,7 +168,7 @@ _PREPARED: dict[_ExpertsKey, PreparedExperts] = {}
 
 
 def run_experts(call: ExpertsCall) -> torch.Tensor:
-    """Return y of a call on a GPU. Raise as `prepared_experts`."""
+    """Return y of a call on a GPU. Raise BadInput in the same cases as `prepared_experts`."""
     if not call.chosen.numel():
         return torch.zeros_like(call.x)
     with torch.cuda.device(call.x.device):
@@ -171,12 +176,12 @@ def run_experts(call: ExpertsCall) -> torch.Tensor:
 
 
 def prepared_experts(call: ExpertsCall) -> PreparedExperts:
-    """Return the launches for such a call, prepared if it is the first.
+    """Return the launches for a call, and prepare them at the first one.
 
     Raises
     ------
-    BadInput : the device is another GPU than the one planned for, or has no grouped launch; a graph is being
-        captured and there was no call before it
+    BadInput : the device is another GPU than the one planned for, or has no grouped launch; or a graph is
+        being captured and there was no call before it
     """
     layers = [known_layer(plan, tiles, call.x.dtype, call.gpu) for _, tiles, plan in call.products]
     experts = layers[1].tiles.m // call.x.shape[1]

@@ -39,7 +39,9 @@ def prepared(
     *,
     adds: bool = False,
 ) -> Fp8TileOperator:
-    """Return the operator for so many tokens, with C in the dtype of `like`. With `adds`, it adds to C.
+    """Return the launch of an fp8 product for `tokens` tokens, and prepare it at the first request.
+
+    C has the dtype of `like`. With `adds`, the launch adds to the values in C.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def prepared(
 
 
 def launch(call: Fp8Call, y: torch.Tensor, *, adds: bool = False) -> None:
-    """Write y (tokens, rows) of a call, or add to the values in y."""
+    """Compute y (tokens, rows) of a call; with `adds`, add the product to the values in y."""
     x = call.x if call.x.is_contiguous() else call.x.contiguous()
     operator = prepared(call.plan, len(x), call.epilogue, call.tiles, call.gpu, y, call.bias, adds=adds)
     device, bias = x.device.index, 0 if call.bias is None else call.bias.data_ptr()
