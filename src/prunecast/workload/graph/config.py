@@ -1,6 +1,6 @@
-"""`config.json` of a Hugging Face checkpoint: the graph of its model, with the names of its tensors.
+"""Read `config.json` of a Hugging Face checkpoint, and build the model graph with the names of its tensors.
 
-Supported are the families of `families.toml`.
+The model families in `families.toml` are supported.
 """
 
 import re
@@ -39,7 +39,7 @@ EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)$")
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a `config.json`. Raise BadInput if it is none."""
+    """Return the JSON object of a `config.json`. Raise BadInput if the file does not contain one."""
     try:
         config = parse_json(read_bytes(path, "a config.json", most=MIB))
     except (ValueError, RecursionError) as error:
@@ -52,16 +52,17 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_readable(folder: Path, *, rewritten: bool = False) -> None:
-    """Refuse a folder whose weights are quantised: integers have no magnitudes to prune by.
+    """Raise BadInput for a folder with quantised weights that cannot be pruned by magnitude.
 
     Parameters
     ----------
-    rewritten : the weights are written again as dense tensors, which fp8 with scales could not be loaded from
+    rewritten : the weights will be written back as dense tensors. Formats with scales, such as fp8, are then
+        refused too, since they could not be loaded again
 
     Raises
     ------
-    BadInput : `quantization_config` names a method whose tensors are not read, or not written, or a GPU that
-        is not known
+    BadInput : `quantization_config` names a method whose tensors cannot be read (or cannot be written), or an
+        unknown GPU
     """
     entry = read_config(folder / CONFIG).get(QUANTIZED) or {}
     method = entry.get("quant_method")
@@ -79,11 +80,11 @@ def check_readable(folder: Path, *, rewritten: bool = False) -> None:
 
 
 def stated_gpu(name: Any, where: str | Path) -> GpuSpec | None:
-    """Return the GPU that a `quantization_config` of this package states, None if it states none.
+    """Return the GPU named by a `quantization_config` that this package wrote; None without a name.
 
     Raises
     ------
-    BadInput : no text, or no GPU that is known
+    BadInput : `name` is not a text, or not the name of a known GPU
     """
     if name is None or name == "":
         return None
@@ -96,7 +97,7 @@ def stated_gpu(name: Any, where: str | Path) -> GpuSpec | None:
 
 
 def shape_of_config(path: Path) -> Transformer | None:
-    """Return the architecture; None for an unknown type of model.
+    """Return the architecture that a `config.json` describes; None for an unknown model type.
 
     Raises
     ------
@@ -116,7 +117,10 @@ def _known_shape(path: Path, config: Mapping[str, Any]) -> Transformer | None:
 
 
 def _layer_entries(path: Path, config: Mapping[str, Any], layers: int) -> list[dict[str, Any]]:
-    """Return the entries of `per_layer_config` for each layer; an empty list without any. Raise BadInput."""
+    """Return the entry of `per_layer_config` for each layer; an empty list if there is none.
+
+    Raise BadInput for a malformed entry.
+    """
     given = config.get(BY_LAYER) or {}
     entries = given.items() if isinstance(given, dict) else [(repr(given)[:40], None)]
     found: list[dict[str, Any]] = [{} for _ in range(layers if given else 0)]
@@ -131,7 +135,7 @@ def _layer_entries(path: Path, config: Mapping[str, Any], layers: int) -> list[d
 
 
 def _family_name(config: Mapping[str, Any]) -> str:
-    """Return the class of transformers that a configuration names, if it is a family, else its type."""
+    """Return the first of a configuration's `architectures` that is a family, else its `model_type`."""
     classes = config.get("architectures")
     own = [name for name in classes if name in families()] if isinstance(classes, list) else []
     kind = config.get("model_type")
@@ -148,7 +152,7 @@ CHANGED = ("layers", "heads", "key_heads", "head_width", "feed_forward", "expert
 
 
 def check_sizes(path: Path, shape: Transformer) -> None:
-    """Raise BadInput for sizes that transformers cannot load under the model type of a configuration."""
+    """Raise BadInput for sizes that the library `transformers` cannot load for this model type."""
     kind = read_config(path).get("model_type")
     if kind in HEADS_DIVIDE and shape.hidden % shape.heads:
         raise BadInput(
@@ -162,10 +166,10 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
 
     Parameters
     ----------
-    config : of the whole model, of a known type
-    shape : sizes of the smaller one
-    layers : numbers of the layers that stay. Lists with one entry for each layer, such as `layer_types`, keep
-        those of these layers
+    config : configuration of the whole model, of a known type
+    shape : sizes of the smaller model
+    layers : indices of the kept layers. Lists with one entry for each layer, such as `layer_types`, keep only
+        the entries of these layers
     """
     family = families()[_family_name(config)]
     by_layer: dict[str, dict[str, int]] = {}
@@ -188,7 +192,7 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
 
 
 def config_of(weights: object) -> dict[str, Any] | None:
-    """Return the configuration of a Hugging Face folder, or of a module of transformers; None for others."""
+    """Return the configuration of a Hugging Face folder or of a `transformers` module; None for others."""
     if isinstance(weights, str | Path):
         path = Path(weights) / CONFIG
         return read_config(path) if path.is_file() else None
@@ -201,9 +205,9 @@ BRAIN_FLOAT = "bfloat16"
 
 
 def dtype_of_config(weights: object) -> str:
-    """Return the number format that the path of a `config.json` states: `bf16` if its `dtype` is bfloat16.
+    """Return `bf16` if `weights` is the path of a `config.json` whose `dtype` is bfloat16.
 
-    Everything else gives `fp16`: another `dtype`, and sources that are not such a path.
+    Return `fp16` for another `dtype` and for other sources.
     """
     if not isinstance(weights, str | Path) or Path(weights).name != CONFIG or not Path(weights).is_file():
         return "fp16"
@@ -221,13 +225,16 @@ def checkpoint_shape(weights: object) -> Transformer | None:
 
 
 class _Numbers:
-    """Checked integers of a configuration."""
+    """Reads integers and flags of a configuration and checks them."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path, self._config = path, config
 
     def get(self, *names: str, default: int | None = None, most: int = MOST) -> int:
-        """Return the first of these fields that is present."""
+        """Return the first of these fields that is present, else `default`.
+
+        Raise BadInput for a value that is not an integer from 1 to `most`.
+        """
         name = next((name for name in names if self._config.get(name) is not None), None)
         found = default if name is None else self._config[name]
         if type(found) is not int or not (0 if found == default else 1) <= found <= most:
@@ -235,13 +242,13 @@ class _Numbers:
         return found
 
     def says(self, name: str, *, default: bool = False) -> bool:
-        """Return whether a field is true; `default` if it is absent or no truth value."""
+        """Return the value of a boolean field; `default` if it is absent or not a boolean."""
         found = self._config.get(name, default)
         return found if isinstance(found, bool) else default
 
 
 def _shape(family: Family, numbers: _Numbers) -> Transformer:
-    """Return the sizes from the fields of the family. Raise BadInput."""
+    """Return the architecture from the fields of a family. Raise BadInput for a number out of range."""
     sizes: dict[str, int] = {}
     for size, field in family.fields.items():
         sizes[size] = _size(size, field, numbers, sizes)
@@ -264,7 +271,7 @@ def _shape(family: Family, numbers: _Numbers) -> Transformer:
 
 
 def _size(size: str, field: Field, numbers: _Numbers, before: Mapping[str, int]) -> int:
-    """Return one size, given those that were read before."""
+    """Return one size of the architecture. Its default may depend on the sizes in `before`."""
     if (field.condition and not numbers.says(field.condition)) or before.get(field.companion) == 0:
         return 0
     names = field.experts if field.experts and before.get("experts") else field.names
@@ -281,10 +288,10 @@ def graph_of_tensors(
     matrices: Mapping[str, tuple[int, int]],
     runtime: str = "engine",
 ) -> ModelGraph | None:
-    """Return one pass of the model, with products that have the names of the file's tensors.
+    """Return the graph of one pass, in which products have the names of the file's tensors.
 
-    Matrices that the graph does not contain, such as a pooler, become separate products. A product that the
-    file lacks, such as a last product that shares the weights of the embedding, keeps its name in the graph.
+    Matrices that the graph does not contain, such as a pooler, become separate products. A product without a
+    tensor in the file, such as an output head that shares the weights of the embedding, keeps its graph name.
 
     Parameters
     ----------
@@ -292,7 +299,7 @@ def graph_of_tensors(
 
     Returns
     -------
-    the graph, or None if a matrix has another shape than the configuration implies
+    the graph, or None if the shape of a matrix contradicts the configuration
     """
     model = transformer_graph(name, shape, run, runtime, by_matrix=True)
     tensors: dict[str, list[str]] = {}
@@ -311,7 +318,7 @@ def graph_of_tensors(
 
 
 def node_of(tensor: str) -> str | None:
-    """Return the graph node that a tensor's name belongs to; None for a name of unknown form."""
+    """Return the name of the graph node that a tensor belongs to; None if its name has an unknown form."""
     parts = _parts()
     match = LAYER.search(tensor)
     if match is None:
@@ -341,8 +348,9 @@ def _renamed(
     others: Mapping[str, tuple[int, int]],
     run: Pass,
 ) -> ModelGraph:
-    """Return the graph with products that have the names of tensors. Experts, which were one node, become one
-    each.
+    """Return the graph with products renamed to their tensors, and `others` as additional products.
+
+    The experts of a layer, which are one node of `model`, become one node each.
     """
     found = ModelGraph(name=model.name, runtime=model.runtime)
     called: dict[str, list[str]] = {}

@@ -1,8 +1,9 @@
-"""`ExpertPart`: the part of a fused layer of experts that an operation of the graph is, and its seconds.
+"""`ExpertPart`: the part of a fused MoE layer's time that belongs to one operation of a model graph.
 
-Dense experts are one call of a library: its parts are divided among the operations that a graph of single
-products has. An operation of a layer with a sparse product is timed by itself, since the grouped launches of
-engines multiply dense experts only.
+An inference engine runs the dense experts of a layer as one library call. A model graph has several
+operations for it (sorting of tokens, products, activation, sum), and the time of the call is divided among
+them. If a product of the layer is sparse, its operations are timed separately, since the grouped launches of
+engines multiply only dense experts.
 """
 
 from functools import lru_cache
@@ -19,7 +20,7 @@ FUSED_DTYPES = ("fp16", "bf16", "fp8")
 
 
 class ExpertPart(NamedTuple):
-    """A part of a fused layer of experts."""
+    """Part of the time of a fused MoE layer that belongs to one operation of a model graph."""
 
     layer: str
     """Name of the layer."""
@@ -37,22 +38,22 @@ class ExpertPart(NamedTuple):
         return part_s / active_experts(self.sizes) if self.is_product else part_s
 
     def in_any_layer(self) -> "ExpertPart":
-        """Return the part without the name of its layer, to compare parts of equal time."""
+        """Return a copy without the name of the layer: parts of equal layers then compare equal."""
         return self._replace(layer="")
 
 
 @lru_cache(maxsize=256)
 def fused_call(sizes: ExpertLayer, gpu: GpuSpec, dtype: str, state: str) -> LibraryCall:
-    """Return the call that runs a layer of experts."""
+    """Return the library call that runs the dense experts of a layer (cached)."""
     return fused_experts(sizes, gpu, dtype=dtype, state=state)
 
 
 def are_fused(gpu: GpuSpec, dtype: str) -> bool:
-    """Return whether engines run dense experts of a format in grouped launches on this GPU."""
+    """Return whether inference engines run dense experts of this format in grouped launches on this GPU."""
     rate = {"fp8": gpu.tensor_fp8_fma_per_clk_per_sm, "bf16": gpu.tensor_bf16_fma_per_clk_per_sm}
     return dtype in FUSED_DTYPES and rate.get(dtype, gpu.tensor_fp16_fma_per_clk_per_sm) > 0
 
 
 def active_experts(sizes: ExpertLayer) -> int:
-    """Return the number of experts that get a token."""
+    """Return the number of experts that get at least one token."""
     return int(np.count_nonzero(sizes.loads))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """The entry of config.json that holds a size of `Transformer`; see the head of `families.toml`."""
+    """Location of a size of `Transformer` in config.json; comments in `families.toml` explain the fields."""
 
     names: list[str]
     default: int | str | None = None
@@ -25,9 +25,10 @@ class Family:
 
     Parameters
     ----------
-    facts : arguments of `Transformer` that all its models share
-    fields : other arguments -> where a configuration holds them, in the order in which they are read
-    tensors, experts, outside : names of matrices in a layer, in an expert, elsewhere -> part of the graph
+    facts : arguments of `Transformer` with the same value for all models of the family
+    fields : argument of `Transformer` -> its location in a configuration, in the order of reading
+    tensors, experts, outside : name of a matrix in a layer, in an expert, or outside of the layers -> name of
+        its product in the graph
     """
 
     facts: Mapping[str, Any]
@@ -39,7 +40,7 @@ class Family:
 
 @cache
 def families() -> dict[str, Family]:
-    """Return the families by `model_type`."""
+    """Return the families by `model_type` or by class name."""
     return read_families(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
 
 

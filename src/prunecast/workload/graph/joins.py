@@ -1,8 +1,8 @@
-"""Joint products: matrices that read the same x and are launched as one.
+"""Joint products: several matrices that read the same x and are launched as one product.
 
 `sparsify` launches the members that are pruned to tiles as one product and those with 2:4 as another;
 `fuse_dense` joins those that stay dense. Each launch has its own prologue, tail and transpose of x, and needs
-time to fill the GPU, so that members with one pattern are the fastest.
+time to fill the GPU. Members that all have the same pattern are therefore the fastest.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,11 +27,11 @@ separate."""
 
 
 def sibling_groups(columns: Mapping[str, int]) -> list[list[str]]:
-    """Return the names of matrices or modules, grouped by those that read the same x.
+    """Group the names of matrices or modules that read the same x.
 
     Parameters
     ----------
-    columns : name -> K
+    columns : name of a matrix or module -> K
     """
     groups, taken = [], set()
     for name in columns:
@@ -55,8 +55,9 @@ def _group(name: str, columns: Mapping[str, int]) -> list[str]:
 
 
 def joint_name(group: Sequence[str]) -> str:
-    """Return a name for all members: `a.q_proj.weight` and `a.k_proj.weight` give
-    `a.q_proj+k_proj.weight`.
+    """Return the name of a joint product.
+
+    Members `a.q_proj.weight` and `a.k_proj.weight` give `a.q_proj+k_proj.weight`.
     """
     end = WEIGHT if group[0].endswith(WEIGHT) else ""
     parent, dot, _ = group[0].removesuffix(WEIGHT).rpartition(".")
@@ -64,7 +65,10 @@ def joint_name(group: Sequence[str]) -> str:
 
 
 def launched_together(model: ModelGraph, names: Collection[str]) -> list[list[str]]:
-    """Return the groups of two or more of these products that torch launches as one."""
+    """Return the groups of two or more products among `names` that torch launches as one product.
+
+    The list is empty for other runtimes than torch.
+    """
     if model.runtime != "torch":
         return []
     products = model.products
@@ -74,9 +78,13 @@ def launched_together(model: ModelGraph, names: Collection[str]) -> list[list[st
 
 
 def together(model: ModelGraph, groups: Sequence[Sequence[str]], *, own_tiles: bool = True) -> ModelGraph:
-    """Return the graph with one product for each group, of members that have their `own_tiles` or share them.
+    """Return the graph with one joint product for each group.
 
     x -> q, x -> k, x -> v  becomes  x -> q+k+v
+
+    Parameters
+    ----------
+    own_tiles : True if the members of a group have separate tiles, False if they share tiles
     """
     joint: dict[str, Operation] = {}
     for group in groups:

@@ -36,8 +36,9 @@ class LayoutChoice(NamedTuple):
 
 
 def may_change_layout(operation: Operation, wanted: Mapping[str, str]) -> bool:
-    """Return whether an operation may write another layout than it reads: a transpose or a dense linear
-    product.
+    """Return whether an operation may write another layout than it reads.
+
+    Transposes and dense linear products may.
     """
     is_linear = operation.kind == "gemm" and operation.convolution is None
     if operation.kind == "transpose":
@@ -46,12 +47,12 @@ def may_change_layout(operation: Operation, wanted: Mapping[str, str]) -> bool:
 
 
 def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice:
-    """Return the layouts that transpose the fewest elements.
+    """Return the layouts for which transposes move the fewest elements.
 
     Parameters
     ----------
-    wanted : layouts that operations must have in addition to `Operation.layout`, e.g. `features` for every
-        pruned product
+    wanted : name of an operation -> layout that it must have, which overrides `Operation.layout`; e.g.
+        `features` for every pruned product
     """
     import networkx as nx  # slow to import
 
@@ -83,12 +84,11 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
 
 
 def transposed_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
-    """Return sparse product -> writers of the tensors that need no transpose if only this product becomes
-    dense.
+    """Return sparse product -> writers of the tensors that need no transpose if only it becomes dense.
 
     Parameters
     ----------
-    transposes : those of the model with these products sparse
+    transposes : transposes of the model in which these products are sparse
     """
     readers: dict[str, set[str]] = {}
     for change in transposes:

@@ -65,7 +65,7 @@ class Moved(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One of the matrices of a file that form one product."""
+    """One of several matrices that are stacked along M in one product."""
 
     name: str
     m: int
@@ -74,35 +74,35 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation.
+    """One operation of a model graph, such as a product with weights, attention or a norm.
 
     Parameters
     ----------
     name : unique in its graph, e.g. `encoder.0.query`
     kind : one of `KINDS`
-    m, k, n : of C (M, N) = A (M, K) @ B (K, N) for `gemm`; m, k of the embedding table that an `input` looks
-        rows up in; else 0
+    m, k, n : sizes of C (M, N) = A (M, K) @ B (K, N) for `gemm`; for an `input` with an embedding table, m
+        and k are the sizes of the table; else 0
     convolution : the convolution that the product computes, or None for a linear layer
-    flops : floating-point operations of other kinds, on tensor cores but for `depthwise`; those of a product
-        follow from m, k, n
+    flops : floating-point operations of kinds other than `gemm`, on tensor cores except for `depthwise`;
+        those of a `gemm` follow from m, k, n
     attention : sizes of fused attention; None for an unfused product of two activations
-    elements_in, elements_out : numbers read and written, without weights
-    elements_cached : numbers read that no operation of this pass wrote: keys and values of earlier tokens
-    elements_kept : numbers of all tokens that stay in the cache after the pass, where they do not follow from
-        `attention`
-    copies : number of equal operations that this one represents: experts, layers of a large model. All sizes
-        are those of one
-    idle : how many of them a pass skips, on average: experts without a token
+    elements_in, elements_out : elements read and written, without weights
+    elements_cached : elements read that no operation of this pass wrote: keys and values of earlier tokens
+    elements_kept : elements of all tokens in the cache after the pass, if they do not follow from
+        `attention`; else 0
+    copies : number of equal operations that this one represents, such as experts, or layers of a large model.
+        All sizes are those of one copy
+    idle : mean number of copies that a pass skips, such as experts without a token
     tensors_out : number of equal tensors in `elements_out`; a reader reads one of them
     layout : one of `LAYOUTS`, or None if both are accepted
     features : elements of a token that a norm normalises together; 0 if they are not known
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
-    extra_moves : extra elements that it moves, which rewrites add
-    experts : the part of a fused layer of experts that it is; None outside of experts
+    extra_moves : extra data movement of the operation, which rewrites add
+    experts : part of a fused MoE layer that the operation computes; None outside of experts
     is_sparse : a sparse kernel runs the product
-    fuses : its kernel has gated units and residual adds in its epilogue
+    fuses : the epilogue of the product's kernel can run gated units and residual adds
     in_fp8 : the product reads X (tokens, K) in fp8, see `transposes.quantise_inputs`
-    gpus : GPUs whose tensors a collective combines
+    gpus : number of GPUs whose tensors a collective combines
 
     Raises
     ------
@@ -145,23 +145,23 @@ class Operation:
             )
 
     def with_extra_moves(self, *moved: Moved) -> "Operation":
-        """Return the operation with these moves too, each of them once."""
+        """Return the operation with `moved` added to its extra moves, without duplicates."""
         new = tuple(each for each in moved if each not in self.extra_moves)
         return replace(self, extra_moves=(*self.extra_moves, *new)) if new else self
 
     @property
     def weights(self) -> int:
-        """Elements of A, of all copies."""
+        """Elements of A, summed over all copies."""
         return self.m * self.k * self.copies
 
     @property
     def runs(self) -> float:
-        """Number of copies that a pass runs."""
+        """Mean number of copies that a pass runs."""
         return self.copies - self.idle
 
     @property
     def multiplications(self) -> float:
-        """Multiply-add pairs of a product, of all copies that run."""
+        """Multiply-adds of a product, summed over all copies that run."""
         return self.m * self.k * self.n * self.runs
 
 
@@ -194,14 +194,14 @@ def _empty() -> "nx.DiGraph[str]":
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelGraph:
-    """A model for one number of tokens or images.
+    """Operations of one forward pass of a model and their dependencies, for one number of tokens or images.
 
     Parameters
     ----------
     name : e.g. `bert-base`
     graph : a `networkx.DiGraph` of operation names; each node holds its `operation`, each edge the `elements`
         of the tensor that it passes on
-    runtime : `engine`, operators as an inference engine would run them, or `torch`, see `runtimes.py`
+    runtime : `engine` (operations fused as in an inference engine) or `torch`, see `runtimes.py`
     """
 
     name: str
@@ -252,7 +252,7 @@ class ModelGraph:
         return [self[reader] for reader in self.graph.successors(name)]
 
     def changed(self, change: Callable[[Operation], Operation]) -> "ModelGraph":
-        """Return the graph with every operation replaced by `change` of it. Names and edges stay."""
+        """Return the graph with `change` applied to every operation. Names and edges stay."""
         operations = {o.name: change(o) for o in self}
         if all(own is self[name] for name, own in operations.items()):
             return self
@@ -271,7 +271,7 @@ class ModelGraph:
         ----------
         into : operation -> name of the operation that it is merged into: an operation of the graph or a new
             one of `operations`. The result reads all inputs that its parts read from other operations
-        operations : name -> operation, for those that change
+        operations : name -> operation, for operations that are new or different in the result
         """
         if not into:
             return self
@@ -298,14 +298,15 @@ class ModelGraph:
 
     @property
     def looked_up(self) -> int:
-        """Number of elements of embedding tables, whose rows are looked up and not multiplied."""
+        """Number of elements of all embedding tables, whose rows are looked up and not multiplied."""
         return sum(operation.weights for operation in self if operation.kind == "input")
 
     @property
     def most_live(self) -> int:
-        """Most elements of activations that exist at once, each from its writer to its last reader.
+        """Peak number of activation elements that exist at once.
 
-        Operations that represent several layers count once, since layers follow each other.
+        A tensor exists from its writer to its last reader. Operations that represent several layers count
+        once, since layers follow each other.
         """
         readers = {name: len(self.graph.succ[name]) for name in self.graph}
         live = most = 0

@@ -38,15 +38,16 @@ class ModelTime:
 
     Parameters
     ----------
-    seconds_of : operation -> seconds, in order
+    seconds_of : operation -> seconds, in order of execution
     kind_of : operation -> its kind
     transposes : tensors whose layout changes
-    turning_seconds : writer of such a tensor -> seconds of its transpose, which all readers share
+    turning_seconds : writer of a tensor whose layout changes -> seconds of its transpose, which all readers
+        share
     critical_path : the longest path of dependent operations
-    critical_seconds : its time, a lower bound for any number of streams
-    kernels_by_kind : kind -> names of the library kernels that are assumed for it, for fused attention and
-        collectives
-    below_s, above_s : seconds by which calls of these kernels may be shorter, and longer, by their bounds
+    critical_seconds : seconds of the critical path, a lower bound for any number of streams
+    kernels_by_kind : kind of fused attention and collectives -> names of the library kernels that are assumed
+    below_s, above_s : seconds by which the calls of these kernels may be shorter or longer, according to
+        their intervals
     """
 
     seconds_of: dict[str, float]
@@ -71,7 +72,7 @@ class ModelTime:
 
     @property
     def product_seconds(self) -> float:
-        """Seconds of products with weights, the only part that pruning can reduce."""
+        """Seconds of products with weights, the only part of the time that pruning can reduce."""
         return sum(s for name, s in self.seconds_of.items() if self.kind_of[name] == "gemm")
 
     @property
@@ -94,16 +95,16 @@ def model_time(
     dtype: str = "fp16",
     state: str = "burst",
 ) -> ModelTime:
-    """Add up a forward pass.
+    """Return the time of a forward pass as the sum of the times of its operations.
 
     Parameters
     ----------
-    product_seconds : seconds of every product of the graph, of all copies that run, launches included
+    product_seconds : product -> seconds, summed over all copies that run, launch overhead included
     sparse : products that run a sparse kernel and need feature-major tensors
     unfused : those of `sparse` after which torch runs a gated unit or a residual add as a separate kernel
     launch : `graph` or `stream`, which selects the launch floor of the other operations
-    dtype, state : of dense experts, between whose grouped launches are operations of the same call; in torch
-        X of products in fp8 is quantised
+    dtype, state : select the times of the operations between the grouped launches of dense experts. With
+        `fp8` in torch, passes that quantise X are added
 
     Raises
     ------
@@ -151,14 +152,15 @@ def model_time(
 def fused_seconds(
     model: ModelGraph, gpu: GpuSpec, dtype: str, state: str, seconds: Callable[[Operation], float]
 ) -> dict[str, float]:
-    """Return the seconds, of all layers that a node represents, of operations between experts.
+    """Return operation -> seconds for the operations around the products of dense experts.
 
-    These are sorting tokens, activation and the sum of outputs. Products have their own seconds. If products
-    of a layer are sparse, sorting is followed by a pass that moves x, and the others are passes of their own.
+    These are the sorting of tokens, the activation and the sum of outputs, each summed over all copies that
+    run. If a product of the layer is sparse, the result contains only the sorting, with an additional pass
+    that moves x; the others are separate kernels then.
 
     Parameters
     ----------
-    seconds : operation -> seconds of its passes by itself
+    seconds : operation -> seconds as a separate kernel
     """
     if not are_fused(gpu, dtype):
         return {}
@@ -181,7 +183,7 @@ def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str,
 
 
 def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
-    """Return the mean of the passes, weighted by share. The critical path is that of the longest pass."""
+    """Return the mean of the times, weighted by share, with the critical path of the longest pass."""
     if len(passes) == 1 and passes[0][0] == 1.0:
         return passes[0][1]
     longest = max((time for _, time in passes), key=lambda time: time.critical_seconds)
@@ -207,7 +209,7 @@ def _summed(parts: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]
 
 
 def _merged(parts: Sequence[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
-    """Return kind -> all names that one of the parts has for it."""
+    """Return kind -> names of kernels, merged from all passes."""
     kinds = dict.fromkeys(chain.from_iterable(parts))
     return {kind: tuple(dict.fromkeys(chain(*(part.get(kind, ()) for part in parts)))) for kind in kinds}
 
@@ -223,12 +225,12 @@ class LayerPass(NamedTuple):
     """Sequences or images of the pass."""
 
     def runs(self, name: str) -> float:
-        """Return how often the pass runs a layer: a node of a graph may represent several equal layers."""
+        """Return how often the pass runs a layer. A node of a graph may represent several equal layers."""
         return 1 if self.graph is None else self.graph[name].runs
 
 
 class PassTimes(NamedTuple):
-    """Passes on a GPU. Passes without a model graph are ignored."""
+    """Predicts the times of passes on a GPU. Passes without a model graph are ignored."""
 
     passes: tuple[LayerPass, ...]
     gpu: GpuSpec
@@ -242,8 +244,11 @@ class PassTimes(NamedTuple):
     ) -> list[tuple[float, ModelTime]]:
         """Return the share and the time of each pass, see `model_time`.
 
-        The given seconds of a product are for all passes together. They are divided among the passes that
-        contain it, in proportion to their shares.
+        Parameters
+        ----------
+        seconds : product -> seconds in all passes together. They are divided among the passes that contain
+            the product, in proportion to the shares of these passes
+        sparse, unfused : see `model_time`
         """
         graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
         shares: dict[str, float] = {}
@@ -268,14 +273,14 @@ class PassTimes(NamedTuple):
         ]
 
     def savings_of_dense(self, dense: Mapping[str, float], sparse: frozenset[str]) -> dict[str, float]:
-        """Return layer of `sparse` -> seconds that it saves if it becomes dense, apart from its own kernel.
+        """Return layer -> seconds that are saved elsewhere in the pass if only this layer becomes dense.
 
-        These are the transposes that only this sparse product needs, while all others stay sparse, minus the
-        cost of the activations that then can no longer be its epilogue.
+        All other layers of `sparse` stay sparse. The seconds are those of the transposes that only this layer
+        needs, minus the extra seconds in `lost_epilogues`.
 
         Parameters
         ----------
-        dense : seconds of all products if they are dense, for all passes together
+        dense : product -> seconds as a dense product in all passes together
         """
         saved: dict[str, float] = {}
         graphs = [run.graph for run in self.passes if run.graph is not None]
@@ -296,19 +301,22 @@ def lost_epilogues(
     dense: Mapping[str, float] | None = None,
     dtype: str = "fp16",
 ) -> dict[str, float]:
-    """Return product -> extra seconds of a pass if only this product is dense, apart from its own kernel.
+    """Return product -> extra seconds of other kernels in a pass if only this product is dense.
 
-    An activation between two sparse products is the epilogue of the first; otherwise it is a separate kernel.
-    After a dense product, X of the second product must also be transposed. In fp8 nothing is transposed, and
-    the separate kernel writes X in fp8, which no pass quantises then; one launch computes and quantises a
-    norm for sparse products only. A large residual add is the epilogue of a sparse product, and rotary
-    embedding is in place after one. A dense convolution runs as dense tiles of our kernel, or images change
-    from planes to channels-last and back. The result is empty for models that torch does not run.
+    The result is empty for other runtimes than torch. These are the causes of extra seconds:
+
+    - An activation between two sparse products is the epilogue of the first. Otherwise it is a separate
+      kernel. After a dense product, X of the second product must also be transposed.
+    - In fp8 nothing is transposed, and a separate activation kernel writes X in fp8, so that X needs no
+      quantising pass. A norm is computed and quantised in one launch only for sparse products.
+    - A large residual add is in the epilogue of a sparse product, and rotary embedding after one is in place.
+    - A dense convolution runs as dense tiles of this project's kernel, or images change from planes (see
+      `convolutions.py`) to channels-last and back.
 
     Parameters
     ----------
     sparse : products that may be sparse; only the convolutions among them are considered
-    dense : seconds of dense convolutions, over which dense tiles need more or less
+    dense : convolution -> seconds as a dense product; its extra seconds are relative to these
     """
     lost: dict[str, float] = {}
     if model.runtime != "torch":

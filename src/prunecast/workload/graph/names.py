@@ -1,4 +1,8 @@
-"""Names of standard models as people write them: in any case, as identifiers of a hub, with their endings."""
+"""Look-up of standard models by the names that people write.
+
+Names may be in any case, be identifiers of a model hub (`organisation/model`), and have endings such as
+`-instruct`.
+"""
 
 import re
 import tomllib
@@ -25,14 +29,14 @@ def _tables() -> Mapping[str, Mapping[str, str]]:
 
 
 def plain_name(text: str) -> str:
-    """Return a name without organisation, in lower case."""
+    """Return a name in lower case, without organisation and `meta-`, and with hyphens for underscores."""
     return text.rpartition("/")[2].lower().replace("_", "-").removeprefix("meta-")
 
 
 def known_name(text: str) -> str | None:
-    """Return the standard model that a name means, such as `llama-3.1-8b` for `meta-llama/Llama-3.1-8B`.
+    """Return the standard model for a name, such as `llama-3.1-8b` for `meta-llama/Llama-3.1-8B`.
 
-    Return None for a name that means none.
+    Return None for an unknown name.
     """
     if text in WORKLOADS:
         return text
@@ -46,12 +50,12 @@ def known_name(text: str) -> str | None:
 
 
 def is_hub_name(text: str) -> bool:
-    """Return whether a text has the form of an identifier, `organisation/model`."""
+    """Return whether a text has the form of an identifier of a model hub, `organisation/model`."""
     return _HUB.fullmatch(text) is not None
 
 
 def near_names(text: str) -> list[str]:
-    """Return the standard models whose names are most like a text, at most five."""
+    """Return at most five standard models whose names resemble a text."""
     name = plain_name(text)
     letters = name.replace("-", "")
     beginning = [each for each in WORKLOADS if len(letters) > 2 and each.replace("-", "").startswith(letters)]
@@ -59,6 +63,6 @@ def near_names(text: str) -> list[str]:
 
 
 def why_uncounted(text: str) -> str:
-    """Return the reason why a model that people ask for has no graph, or an empty text."""
+    """Return the reason why a well-known model has no graph in this package; empty for other names."""
     reasons = _tables()["uncounted"]
     return next((reasons[name] for name in reasons if plain_name(text).startswith(name)), "")

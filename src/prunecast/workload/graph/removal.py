@@ -1,9 +1,9 @@
-"""`Removal`: a share of the layers, heads, feed-forward widths or experts of a transformer that is removed.
+"""`Removal`: a share of the layers, heads, feed-forward widths or experts to remove from a transformer.
 
-The rewrite of the model graph is one of sizes: a transformer without some of its parts is a smaller
-transformer, whose graph is built and priced like that of any other. All layers keep equally many parts, since
-a configuration of Llama, and every engine that reads one, has one size for all layers. `/uneven` keeps as
-many on average, more of them in layers where they are more important.
+Removal changes only sizes: a transformer without some of its parts is a smaller transformer, whose graph is
+built and timed like that of any other. All layers keep the same number of parts, since a configuration of
+Llama, and every engine that reads one, has one size for all layers. With `/uneven` the mean number is the
+same, but layers with more important parts keep more of them.
 """
 
 import re
@@ -27,7 +27,7 @@ FEWEST_STEPS = 16
 
 
 class Removal(NamedTuple):
-    """A share of one kind of parts that is removed from every layer, or of all layers."""
+    """Share of one kind of part to remove: of the parts in every layer, or of the layers."""
 
     part: str
     share: float
@@ -36,16 +36,16 @@ class Removal(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text that `parse_removal` reads, like `heads:0.25`."""
+        """The text that `parse_removal` accepts, such as `heads:0.25`."""
         return f"{self.part}:{self.share:g}{'/uneven' * self.is_uneven}"
 
 
 def parse_removal(text: str) -> Removal:
-    """Return the removal of a text like `experts:0.25` or `widths:0.25/uneven`.
+    """Parse a text such as `experts:0.25` or `widths:0.25/uneven`.
 
     Raises
     ------
-    BadInput : an unknown part, or a share that is not between 0 and 1
+    BadInput : an unknown part, a share that is not between 0 and 1, or `/uneven` for a part outside `UNEVEN`
     """
     match = re.fullmatch(rf"({'|'.join(PARTS)}):(0?\.\d{{1,9}})(/uneven)?", text)
     if match is None or float(match[2]) == 0.0:
@@ -59,7 +59,7 @@ def parse_removal(text: str) -> Removal:
 
 
 def parse_removals(texts: Iterable[str]) -> tuple[Removal, ...]:
-    """Return the removals of several texts. Raise BadInput as `parse_removal`, and for a part given twice."""
+    """Parse several texts, see `parse_removal`. Raise BadInput also for a part that is given twice."""
     found = {}
     for text in texts:
         removal = parse_removal(text)
@@ -70,16 +70,19 @@ def parse_removals(texts: Iterable[str]) -> tuple[Removal, ...]:
 
 
 def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Transformer:
-    """Return the sizes of a transformer after removals, before layers get sizes of their own.
+    """Return the sizes of a transformer after removals.
+
+    An uneven removal does not change the number of parts here; `removed_parts.with_layer_sizes` sets it for
+    each layer.
 
     Parameters
     ----------
-    name : of the model, for messages
+    name : name of the model, used in messages
 
     Raises
     ------
-    BadInput : parts that the model lacks or that cannot be removed from it, or a share that removes none of
-        them or too many
+    BadInput : the model has no such parts, they cannot be removed from it, or a share removes none of them or
+        too many
     """
     if shape.mels and shape.causal:
         raise BadInput(f"{name}: remove is of models with layers of one kind, got an encoder and a decoder")
@@ -95,13 +98,14 @@ def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Trans
 
 
 def key_groups(shape: Transformer) -> int:
-    """Return the number of key heads, each with the query heads that share it."""
+    """Return the number of key heads. Each is removed together with the query heads that share it."""
     return shape.key_heads or shape.heads
 
 
 def _left(name: str, removal: Removal, count: int, step: int = 1, least: int = 1) -> int:
-    """Return the number of parts that stay, a multiple of `step`. Raise BadInput if it is not below `count`
-    or below `least`.
+    """Return the number of parts to keep, a multiple of `step`.
+
+    Raise BadInput if it is below `least` or not below `count`.
     """
     kept = round((1.0 - removal.share) * count / step) * step
     if not least <= kept < count:
@@ -113,15 +117,15 @@ def _left(name: str, removal: Removal, count: int, step: int = 1, least: int = 1
 
 
 def step_of(part: str, shape: Transformer) -> int:
-    """Return the number of parts that are removed together from a layer."""
+    """Return the step of the number of kept parts: a layer keeps a multiple of it."""
     wide = shape.feed_forward if part == "widths" else 0
     return next((s for s in WIDTH_STEPS if wide % s == 0 and wide >= FEWEST_STEPS * s), 1)
 
 
 def kept_of_layer(name: str, shape: Transformer, removal: Removal) -> int:
-    """Return the number of parts that stay in a layer, on average if layers differ; or of layers.
+    """Return the number of parts to keep in a layer (the mean if layers differ), or of layers.
 
-    Raise BadInput as `without`.
+    Raise BadInput in the same cases as `without`.
     """
     if removal.part == "layers":
         if shape.global_every:
@@ -140,7 +144,7 @@ def kept_of_layer(name: str, shape: Transformer, removal: Removal) -> int:
 
 
 def _reduced(name: str, shape: Transformer, removal: Removal) -> Transformer:
-    """Return the sizes after one removal. Raise BadInput as `without`."""
+    """Return the sizes after one removal. Raise BadInput in the same cases as `without`."""
     kept, width = kept_of_layer(name, shape, removal), shape.width // shape.heads
     if removal.is_uneven:
         return replace(shape, head_width=width) if removal.part == "heads" else shape

@@ -1,9 +1,10 @@
-"""Runtimes: the rewrites that each applies to a model graph, and the seconds of its launches.
+"""Runtimes: the rewrites that each one applies to a model graph, and the seconds of its launches.
 
-`engine` fuses as inference engines do. Other work without weights needs the longer of its memory time and its
-arithmetic time, by general rules. `torch` is `torch.compile` with the layers of `prunecast.torch.sparsify`:
-its kernels have a start time and a share of the GPU's copy rate by kind, fitted to traces
-(`costs/sm_90.toml`). Both call fused attention, of the kernels that they choose on a GPU.
+`engine` fuses operations as inference engines do. By general rules, the remaining operations without weights
+need the longer of their memory time and their arithmetic time. `torch` is `torch.compile` with the layers of
+`prunecast.torch.sparsify`. Each kind of its kernels has a start time and a share of the GPU's copy rate,
+which were fitted to traces (`costs/sm_90.toml`). Both runtimes call the fused attention kernels that they
+would choose on the GPU.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +44,7 @@ Rewrite = Callable[[ModelGraph], ModelGraph]
 
 
 class Runtime(NamedTuple):
-    """A runtime of models."""
+    """A runtime: its rewrites of model graphs, and functions for the times of its kernels."""
 
     meaning: str
     """What runs the model, as the end of a sentence."""
@@ -62,11 +63,11 @@ class Runtime(NamedTuple):
 
 
 def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> ModelGraph:
-    """Return the graph as a runtime runs it; with `by_matrix` no products are joined.
+    """Apply the rewrites of the runtime `name` to a graph; with `by_matrix` no products are joined.
 
     Raises
     ------
-    BadInput : no runtime of this name
+    BadInput : an unknown runtime
     """
     runtime = RUNTIMES[check_choice("runtime", name, RUNTIMES)]
     for rewrite in runtime.rewrites if by_matrix else (*runtime.joins, *runtime.rewrites):
@@ -81,8 +82,12 @@ def with_sparse(
     *,
     dtype: str = "fp16",
 ) -> ModelGraph:
-    """Return the launches of a pass with some products sparse, `unfused` ones in a kernel whose epilogue has
-    no gated units and no residual adds.
+    """Return the graph of the launches of a pass in which the products `sparse` are sparse.
+
+    Parameters
+    ----------
+    unfused : sparse products whose kernel cannot run gated units and residual adds in its epilogue
+    dtype : with `fp8`, passes that quantise X are added if the runtime needs them
     """
     runtime = RUNTIMES[model.runtime]
     is_quantised = dtype == "fp8" and runtime.quantises
@@ -96,9 +101,10 @@ def with_sparse(
 
 
 def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Return seconds by general rules: the longer of traffic and arithmetic, with one launch per copy.
+    """Return the seconds of an operation in an inference engine, summed over all copies that run.
 
-    Fused attention and collectives are calls of the libraries that an engine runs on the GPU.
+    They are the longer of memory time and arithmetic time, with one launch for each copy. Fused attention and
+    collectives are calls of the libraries that an engine uses on the GPU.
     """
     if o.kind == "input":
         return 0.0
@@ -114,12 +120,12 @@ def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 
 
 def is_call(o: Operation) -> bool:
-    """Return whether a library runs an operation: fused attention, or a tensor of several GPUs."""
+    """Return whether an operation is a library call: fused attention or a collective."""
     return o.attention is not None or o.kind in COLLECTIVES
 
 
 def call_of(o: Operation, gpu: GpuSpec, launch_s: float, runtime: str) -> LibraryCall:
-    """Return one call of the library that runs an operation.
+    """Return the library call of one copy of fused attention or of a collective.
 
     Keys and values of earlier tokens are in DRAM: the caches of all layers exceed L2.
     """
@@ -130,18 +136,18 @@ def call_of(o: Operation, gpu: GpuSpec, launch_s: float, runtime: str) -> Librar
 
 
 def tensor_flops_per_s(gpu: GpuSpec, share: float) -> float:
-    """Return `share` of the dense tensor rate in FLOP/s, at the burst clock of that duty."""
+    """Return `share` of the dense tensor rate in FLOP/s, at the burst clock for this tensor duty."""
     clock_hz = sm_clock_hz(gpu, tensor_duty=share, l2_bytes_per_clk_per_sm=0.0, state="burst")
     return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
 
 
 def torch_costs(gpu: GpuSpec) -> Costs:
-    """Return the fitted numbers of the launches between products."""
+    """Return the fitted costs of the kernels that torch launches between products."""
     return load_costs(__package__, gpu.compute_capability)
 
 
 class Moving(NamedTuple):
-    """Keys of the costs of an element-wise kernel: its start, and its share of the copy rate."""
+    """Names of two costs of a memory-bound kernel: its start time, and its share of the GPU's copy rate."""
 
     start: str
     share: str
@@ -182,14 +188,16 @@ EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
 
 
 def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Return seconds of all copies as fitted to traces, including the launches in a CUDA graph; other kinds
-    use general rules.
+    """Return the seconds of an operation in torch, summed over all copies that run.
+
+    They were fitted to traces and include the launches in a CUDA graph. Kinds without fitted costs use
+    general rules.
     """
     return o.runs * _torch_launch_seconds(o, gpu, launch_s)
 
 
 def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
-    """Return the seconds of one copy."""
+    """Return the seconds of one copy of an operation in torch."""
     costs = torch_costs(gpu)
     if o.attention is not None:
         return call_of(o, gpu, launch_s, "torch").seconds
@@ -226,12 +234,12 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 
 
 def _looped_norm(o: Operation, costs: Costs, gpu: GpuSpec) -> MemoryPass:
-    """Return a LayerNorm of more features than a block holds.
+    """Return the work of a LayerNorm whose features do not fit in one block at once.
 
     t = start + padded elements * clk / (SMs * clock) + (moved - read once) / rate
 
-    A first loop computes mean and variance by Welford's updates, which bound it; a second one reads and
-    writes.
+    A first loop computes mean and variance and is bound by the arithmetic of Welford's updates. A second loop
+    reads and writes.
     """
     each = o.elements_out // o.tensors_out
     padded = each // o.features * -(-o.features // LOOP_FEATURES) * LOOP_FEATURES
@@ -244,9 +252,11 @@ def _looped_norm(o: Operation, costs: Costs, gpu: GpuSpec) -> MemoryPass:
 
 
 def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
-    """Return seconds of a dense convolution of cuDNN, of those predicted for cuBLAS with pixel addresses.
+    """Return the seconds of a product in torch, from the predicted `seconds` of its plan.
 
-    1x1 filters are products of cuBLAS, and convolutions in planes run as dense tiles of our kernel.
+    They differ for dense convolutions, which are planned as products of cuBLAS with pixel addresses. In torch
+    most of them are kernels of cuDNN. 1x1 filters stay products of cuBLAS, and convolutions in planes run as
+    dense tiles of this project's kernel.
     """
     if o.convolution is None or o.is_sparse:
         return seconds
@@ -263,7 +273,7 @@ def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
 def _image_convolution_seconds(m: int, conv: ConvShape, gpu: GpuSpec, costs: Costs) -> float:
     """Return the seconds of cuDNN's convolution of images, whose few channels are padded with zeros.
 
-    t = multiply-adds * clk / (SMs * clock), with clk fitted to a multiply-add on its SM.
+    t = multiply-adds * clk / (SMs * clock), where clk is the fitted cycles of an SM per multiply-add.
     """
     channels = -(-conv.channels // WHOLE_CHANNELS) * WHOLE_CHANNELS
     filters = -(-m // WHOLE_FILTERS) * WHOLE_FILTERS
@@ -273,7 +283,7 @@ def _image_convolution_seconds(m: int, conv: ConvShape, gpu: GpuSpec, costs: Cos
 
 @lru_cache(maxsize=1024)
 def _dense_tiles_share(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
-    """Return the time of a convolution as dense tiles of our kernel over that of cuBLAS."""
+    """Return the time of a convolution as dense tiles of this project's kernel, divided by that of cuBLAS."""
     grid = ConvGrid.of_network(conv)
     tiles = dense_tile_map(m, conv.k, min(m, DENSE_HEIGHT))
     ours = fastest_plan("stspmm", tiles, grid.n, "fp16", gpu, source=grid)
@@ -282,14 +292,15 @@ def _dense_tiles_share(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
 
 @lru_cache(maxsize=1024)
 def _implicit_seconds(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
-    """Return the seconds of a product of cuBLAS that computes the addresses of pixels."""
+    """Return the seconds of a convolution as a product of cuBLAS that computes the addresses of pixels."""
     library = implicit_plan(plan_dense(m, conv.k, conv.n, "fp16", gpu), conv)
     return kept_estimate(library, gpu, "burst", "graph", COLD).seconds
 
 
 def torch_elements(o: Operation, costs: Costs) -> int:
-    """Return the elements that a kernel reads and writes, the mean over norms for those that write the sum
-    too.
+    """Return the number of elements that a kernel reads and writes.
+
+    For a norm that also writes the residual sum, it is a fitted mean number of tensors.
     """
     if o.kind in fusions.NORMS and o.tensors_out > 1:
         return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
@@ -297,7 +308,7 @@ def torch_elements(o: Operation, costs: Costs) -> int:
 
 
 def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the seconds of the convolution of patches: its waves, and the copies between layouts."""
+    """Return the seconds of the convolution of patches: its waves, and copies between layouts."""
     tiles = -(-o.elements_out // PATCH_TILE**2)
     waves = -(-tiles // gpu.sm_count)
     return MemoryPass(
@@ -308,7 +319,7 @@ def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
 
 
 def _torch_convolution(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the seconds of a convolution of cuDNN with overlapping filters at the begin of a transformer.
+    """Return the seconds of cuDNN's convolution with overlapping filters at the beginning of a transformer.
 
     Kernels before and after it copy its input, filters and output between layouts, and add the bias.
     """

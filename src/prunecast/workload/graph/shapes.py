@@ -53,11 +53,11 @@ class Pass(NamedTuple):
 
     @property
     def is_decode(self) -> bool:
-        """The pass makes one token of each sequence from cached ones."""
+        """True if the pass computes one new token of each sequence after cached tokens."""
         return self.cached > 0 and self.tokens == 1
 
     def words(self, *, has_images: bool = False) -> str:
-        """Return what the pass runs, such as `8 sequences of 512 tokens`."""
+        """Return a description of the pass, such as `8 sequences of 512 tokens`."""
         if has_images:
             return "1 image" if self.batch == 1 else f"{self.batch} images"
         sequences = "1 sequence" if self.batch == 1 else f"{self.batch} sequences"
@@ -80,7 +80,7 @@ def parse_workload(text: str) -> tuple[Pass, ...]:
 
     Raises
     ------
-    BadInput : a part of another form, a number out of range, or a part given twice
+    BadInput : a malformed part, a number out of range, or a part given twice
     """
     found = [_pass(part) for part in text.split(",")]
     total = sum(one.share for one in found)
@@ -110,7 +110,7 @@ def _pass(part: str) -> Pass:
 
 
 def _takes(match: re.Match[str]) -> bool:
-    """Return whether a kind has exactly the numbers that it needs."""
+    """Return whether a parsed text has exactly the numbers that its kind (such as prefill) needs."""
     is_decode = match["kind"] == "decode"
     return (match["batch"] is None or not is_decode) and (match["cached"] is not None) == is_decode
 
@@ -129,39 +129,42 @@ class Transformer:
 
     Parameters
     ----------
-    layers, hidden, heads : as usual; `key_heads` are shared by several query heads (Llama 3), 0 for `heads`
-    head_width : features of a head if that is not hidden / heads (Qwen 3, Gemma), else 0
+    layers, hidden, heads : number of layers, features of a token, number of query heads
+    key_heads : number of key heads, each of which several query heads share (Llama 3); 0 for as many as
+        `heads`
+    head_width : features of a head if they are not hidden / heads (Qwen 3, Gemma), else 0
     feed_forward : width between the two products of a feed-forward part, or of one expert
-    gated : three products (gate, up, down) in the feed-forward part
+    gated : the feed-forward part has three products (gate, up, down), else two (up, down)
     rms_norm : norms divide by the root mean square only
     rotary : queries and keys get rotary position embeddings
     experts, experts_per_token : number of feed-forward experts, and of those that a token is routed to; 0 for
         one feed-forward part
-    shared_expert : features between the products of a feed-forward part that every token passes beside the
-        experts (Llama 4); 0 for none
+    shared_expert : width of a feed-forward part that runs for every token in addition to the experts
+        (Llama 4); 0 for none
     dense_layers, dense_feed_forward : number of first layers that have one feed-forward part of this width in
         place of experts (DeepSeek)
     query_rank, key_rank : features of the latent queries, and of the latent keys and values, of multi-head
         latent attention (MLA); 0 for other attention
-    rotary_width : features of a head that get the rotary embedding, whose keys all heads share (MLA)
-    value_width : features of a head's values if that is not `head_width` (MLA), else 0
-    fused_qkv, fused_gate : one product for queries, keys and values; for gate and up
-    norm_first : a part begins with its norm, so that later parts need the sum as well as the norm (pre-norm);
-        else they need only the norm (post-norm)
+    rotary_width : features of a head that get the rotary embedding; all heads share these keys (MLA)
+    value_width : features of a head's values if they are not `head_width` (MLA), else 0
+    fused_qkv, fused_gate : queries, keys and values are one product; gate and up are one product
+    norm_first : each part begins with its norm, so that later parts read the residual sum too (pre-norm);
+        else later parts read only the norm (post-norm)
     position_bias : attention adds a number for each pair of positions to the scores, as a tensor (T5)
     head_norm : a norm of each head of queries and keys before the rotary embedding (Qwen 3)
     relu : the activation is ReLU, else GELU
     causal : a token attends only to those before it
-    window : number of preceding tokens that it attends to, except in every `global_every`-th layer; 0 for all
+    window : number of preceding tokens that a token attends to, except in every `global_every`-th layer; 0
+        for all
     patch : side in pixels of an image's patch, which is a token; 0 for text
     mels : frequencies of the audio that the encoder reads (Whisper); 0 for none. The model has a decoder too
         if it is causal
-    head : rows of the last product; 0 for none
-    vocabulary : rows of the embedding table; 0 for those of the head
+    head : rows of the output head, the last product; 0 for none
+    vocabulary : rows of the embedding table; 0 for as many as the head has
     tied_head : the head multiplies with the embedding table, which is stored once
     layer_sizes : sizes of each layer where they differ between layers; empty for equal layers
     source : the publication of these numbers
-    not_counted : parts of the model that its graph lacks, or has in another form; empty for none
+    not_counted : names of parts that the graph omits or contains in another form; empty for none
     """
 
     layers: int
@@ -229,15 +232,15 @@ class Transformer:
 
     @property
     def embedding_rows(self) -> int:
-        """Rows of the embedding table that are stored besides the head, 0 for images and for a tied head."""
+        """Rows of the embedding table if stored in addition to the head; 0 for images and for a tied head."""
         return 0 if self.patch or self.tied_head else self.vocabulary or self.head
 
     def share(self, gpus: int) -> "Transformer":
         """Return the sizes of one GPU's share of the model, with tensor parallelism over `gpus` GPUs.
 
         A GPU has some of the heads, of the features between the products of a feed-forward part (or of each
-        expert), and of the rows of the last product and of the embedding table. Fewer key heads than GPUs are
-        stored several times.
+        expert), and of the rows of the last product and of the embedding table. If there are fewer key heads
+        than GPUs, several GPUs store the same key head.
 
         Raises
         ------
@@ -272,7 +275,7 @@ class Transformer:
         )
 
     def layer_shape(self, layer: int) -> "Transformer":
-        """Return the sizes of one layer: the first `dense_layers` have one feed-forward part."""
+        """Return the sizes of one layer; the first `dense_layers` have no experts."""
         if self.layer_sizes:
             own = replace(self, layer_sizes=(), head_width=self.width // self.heads).layer_shape(layer)
             return replace(own, **self.layer_sizes[layer]._asdict())
@@ -286,13 +289,13 @@ class Transformer:
         return LayerSizes(self.heads, self.key_heads or self.heads, self.feed_forward)
 
     def window_of(self, layer: int) -> int:
-        """Return the number of tokens that a layer attends to, 0 for all."""
+        """Return the number of preceding tokens that a token attends to in a layer; 0 for all."""
         return 0 if self.global_every and (layer + 1) % self.global_every == 0 else self.window
 
 
 @cache
 def transformers() -> dict[str, Transformer]:
-    """Return the architectures by name."""
+    """Return the standard transformers by name."""
     text = resources.files(__package__).joinpath("transformers.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)
     facts = {name: families()[row.pop("family")].facts for name, row in rows.items() if "family" in row}

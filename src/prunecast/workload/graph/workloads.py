@@ -1,8 +1,8 @@
 """The standard models by name, and the graphs of transformers: BERT, ViT, GPT-2, Llama, Mixtral, Whisper.
 
-Inference engines run queries, keys and values, which read the same x, as one product. In BERT and GPT-2 that
-saves a sixth of their time. The matrices of Llama are large enough to fill a GPU: joining them changes their
-time by less than 3 %, so that they stay the matrices of the model files.
+Queries, keys and values read the same x, and inference engines run them as one product. In BERT and GPT-2
+this saves a sixth of their time. The matrices of Llama are large enough to fill a GPU: joining them changes
+their time by less than 3 %, so that each matrix of the model files stays a separate product.
 """
 
 from collections import Counter
@@ -36,11 +36,12 @@ def transformer_graph(
 
     Parameters
     ----------
-    by_matrix : products are matrices as stored in files, and every layer has its own, even in a large model
+    by_matrix : each product is one matrix as stored in files, and every layer has its own operations, even in
+        a large model
 
     Raises
     ------
-    BadInput : a decode where no text is generated
+    BadInput : a decode pass of a model that generates no text
     NoTorchForm : a model whose launches in torch are not known
     """
     check_phase(name, shape, run.cached)
@@ -56,7 +57,7 @@ def transformer_graph(
 
 
 def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = True) -> ModelGraph:
-    """Return all operations of a transformer before any rewrite. Equal layers are one node unless `apart`."""
+    """Return the graph of a transformer before any rewrite. Equal layers are one node unless `apart`."""
     model = ModelGraph(name=name)
     if shape.mels and shape.causal:
         return _whisper(model, shape, run)
@@ -81,7 +82,7 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
 
 
 def _input(blocks: Blocks, model: ModelGraph, shape: Transformer, run: Pass) -> str:
-    """Add the embeddings of the tokens. A GPU with a part of the table has zeros for all other tokens."""
+    """Add the embedding of the tokens, and its all-reduce if each of several GPUs has a part of the table."""
     elements = shape.hidden * run.columns
     rows = shape.embedding_rows
     m, k = (rows, shape.hidden) if rows else (0, 0)
@@ -100,7 +101,7 @@ class _Layer(NamedTuple):
 
 
 def _layers(shape: Transformer, *, apart: bool) -> Iterator[_Layer]:
-    """Yield the layers, equal ones together unless `apart`."""
+    """Yield the layers. Equal layers are one entry unless `apart`."""
     layers = [(shape.layer_shape(layer), shape.window_of(layer)) for layer in range(shape.layers)]
     if apart:
         yield from (_Layer(f"layer.{number}", *layer) for number, layer in enumerate(layers))
@@ -129,7 +130,7 @@ def _patches(model: ModelGraph, shape: Transformer, run: Pass) -> str:
 
 
 def _sound(model: ModelGraph, shape: Transformer, run: Pass) -> str:
-    """Add the two convolutions that make a token of two frames of audio, and return the second."""
+    """Add the two convolutions that turn two frames of audio into a token; return the name of the second."""
     stream = model.add(
         Operation(name="sound", kind="input", elements_out=shape.mels * 2 * run.tokens * run.batch)
     )
@@ -143,7 +144,9 @@ def _sound(model: ModelGraph, shape: Transformer, run: Pass) -> str:
 
 
 def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
-    """Return the graph of Whisper. The first pass encodes 30 s of audio per sequence; later ones use the
+    """Return the graph of Whisper.
+
+    The first pass encodes 30 s of audio for each sequence. Later passes read its keys and values from the
     cache.
     """
     keys = {} if run.cached else _hear(model, shape, run)
@@ -159,7 +162,7 @@ def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
 
 
 def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[str]]:
-    """Add the encoder and return the keys and values of its output for each layer of the decoder."""
+    """Add the encoder. Return decoder layer -> names of its keys and values of the encoder's output."""
     encoder, heard = replace(shape, causal=False), run._replace(tokens=HEARD)
     blocks = Blocks(model, encoder, heard)
     sound = Operation(name="sound", kind="input", elements_out=shape.mels * FRAMES * run.batch)
@@ -182,19 +185,19 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
 def load_model_graph(
     name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
 ) -> ModelGraph:
-    """Return one forward pass of a standard model.
+    """Return the graph of one forward pass of a standard model.
 
     Parameters
     ----------
-    name : one of `WORKLOADS`, in any case, or its identifier on a hub
+    name : one of `WORKLOADS`, in any case, or its identifier on a model hub
     batch : images, latents or sequences
     sequence : new tokens of each sequence; ignored for images
     cached : tokens of each sequence whose keys and values are read from the cache
-    all_logits : the last product has all tokens, else one for each sequence
+    all_logits : the output head multiplies all tokens, else one token of each sequence
 
     Raises
     ------
-    BadInput : an unknown name, a number out of range, or a cache where no text is generated
+    BadInput : an unknown name, a number out of range, or cached tokens of a model that generates no text
     """
     if batch < 1 or sequence < 1 or cached < 0:
         raise BadInput(f"batch and sequence must be at least 1, got {batch} and {sequence}")
@@ -210,7 +213,8 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
 
     Raises
     ------
-    BadInput : as `load_model_graph`, or a model whose form in torch is not known
+    BadInput : in the same cases as `load_model_graph`
+    NoTorchForm : a model whose launches in torch are not known
     """
     name = known_name(name) or check_choice("workload", name, WORKLOADS)
     check_choice("runtime", runtime, RUNTIMES)
