@@ -1,8 +1,9 @@
-"""`balanced`: Balanced Sparsity on CUDA cores, windows of B in shared memory; planner and record.
+"""`balanced`: planner and record of the kernel for Balanced Sparsity, on CUDA cores with windows of B in
+shared memory.
 
 After Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19), where equal counts per
-segment give every lane equal work. The layout, dense columns plus an equal rest per row, is the project's
-own.
+segment give every lane equal work. The layout, dense columns plus an equal number of other elements per row,
+is the project's own.
 """
 
 from dataclasses import replace
@@ -46,9 +47,9 @@ MOST_VECTOR_ROWS = 4
 """Maximum number of rows per warp for one token. Kind: choice, what the compile tests build without
 spills."""
 SPLITS = (1, 2, 4, 8, 16)
-"""Numbers of warps that share a group of rows. Kind: choice, divisors of a block's warps."""
+"""Numbers of warps that share a group of 16 rows. Kind: choice, divisors of a block's warps."""
 WINDOWS = (128, 64, 32, 16)
-"""Columns of a window. Kind: choice, what the compile tests build."""
+"""Columns of A in a window. Kind: choice, what the compile tests build."""
 
 
 class _BalancedConfig(NamedTuple):
@@ -57,8 +58,8 @@ class _BalancedConfig(NamedTuple):
     rows: int
     """Rows of A that a block computes."""
     window: int
-    """Columns of A that a warp multiplies in a step; 0 for one token, where each lane has segments of
-    columns."""
+    """Columns of A that a warp multiplies in a step; 0 for one token, where each lane has its own segments of
+    columns instead."""
 
     def __str__(self) -> str:
         """Return the short name, e.g. `64x64 w32`: rows and tokens of a block, and its window; `16x1` for one
@@ -68,7 +69,7 @@ class _BalancedConfig(NamedTuple):
 
     @property
     def splits(self) -> int:
-        """Number of warps of a block that share a group of rows; each processes a part of the windows."""
+        """Number of warps of a block that share a group of 16 rows; each processes a part of the windows."""
         return GROUP_ROWS * WARPS // self.rows
 
 
@@ -77,7 +78,7 @@ def plan_balanced(
 ) -> KernelPlan:
     """Return the plan of a product of a balanced matrix with `n` tokens.
 
-    The result is correct for any element map; it is fast if every segment of a row keeps equally many
+    The result is correct for any element map. It is fast if every segment of a row keeps equally many
     elements.
 
     Parameters
@@ -86,8 +87,9 @@ def plan_balanced(
 
     Raises
     ------
-    BadInput : n below 1, a dtype that the GPU does not compute in, or a map that is not an `ElementMap`
-    PlanDoesNotFit : no block fits
+    BadInput : n below 1, a dtype that the GPU does not multiply on CUDA cores, or a map that is not an
+        `ElementMap`
+    PlanDoesNotFit : a block does not fit on an SM
     """
     _check(elements, n, dtype, gpu)
     if n == 1:
@@ -106,8 +108,8 @@ def plan_balanced(
 
 
 def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
-    """Return the configs whose windows of B fit into shared memory (records may not fit). Errors as
-    `plan_balanced`.
+    """Return the configs whose windows of B fit into shared memory; records may still not fit. Raise BadInput
+    in the same cases as `plan_balanced`.
     """
     _check(elements, n, dtype, gpu)
     if n == 1:  # one wave of blocks if that needs at most four rows per warp
@@ -125,7 +127,9 @@ def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) ->
 def _balanced_times(
     config: _BalancedConfig, elements: ElementMap, n: int, dtype: str, gpu: GpuSpec
 ) -> ItemTimes:
-    """Return the times of items, limited by the shared-memory words of B that each element reads."""
+    """Return the estimated times of items, limited by the words of B that each element reads from shared
+    memory.
+    """
     tokens, blocks = TOKENS if config.window else 1, -(-elements.m // config.rows)
     kept = elements.kept_count / max(blocks, 1)
     pipe = np.full(blocks, kept * (REST_CLOCKS / 4 if config.window else 1 / LANES))
@@ -144,7 +148,7 @@ def _balanced_times(
 
 
 def _matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
-    """Return the layout of a matrix for more than one token, computed deterministically from the matrix."""
+    """Return the layout of a matrix for more than one token. It depends only on the matrix and the window."""
     return balanced_layout(elements, window, choose_rest(elements, window))
 
 
@@ -172,7 +176,9 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _Balanc
 
 
 def ring_bytes(window: int, splits: int, dtype: str) -> int:
-    """Return the bytes of shared memory for the windows of B; each window ends with a column of zeros."""
+    """Return the bytes of shared memory for the windows of B of all stages and splits; each window ends with
+    a column of zeros.
+    """
     return STAGES * splits * (window + 1) * TOKENS * DTYPE_BYTES[dtype]
 
 
@@ -207,7 +213,7 @@ def _plan(
 
 
 def _balanced_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Return the launch traits. With one token, weights are read evict-first, so that L2 keeps B."""
+    """Return the launch traits. With one token, weights are read evict-first, so that B stays in L2."""
     if plan.n > 1 or plan.inner is None:
         return LaunchTraits(co_resident=True, prologue=lambda share: _without_set_up(plan.programs))
     programs, registers = _without_set_up(plan.programs), 0
@@ -250,7 +256,7 @@ def _without_set_up(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...
 
 
 def _posted(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
-    """Return the programs with the first loads of weights marked as the prefetch of the next launch."""
+    """Return the programs with their first loads of weights marked as prefetches by the next launch."""
     (worker,) = programs
     first = tuple(takewhile(lambda i: i.op is Op.LOAD_A, worker.begin))
     begin = (*(load._replace(posted=True) for load in first), *worker.begin[len(first) :])

@@ -1,9 +1,10 @@
-"""Layout of a pruned A for the balanced kernel, which the planner counts and the packer fills.
+"""Layout of a pruned A for the balanced kernel. The planner computes its sizes; `cuda/operator.py` packs the
+weights.
 
 Rows of A are grouped by 16, columns are grouped in windows. In a window of a group, columns that many rows
 keep are *dense*: they are multiplied for all 16 rows, zeros included, with one read of B. The remaining
-elements are the *rest*, padded to equal numbers for every row. The size `rest` trades reads of shared memory
-against arithmetic.
+elements are the *rest*, padded to equal numbers for every row. The size of the rest trades reads of shared
+memory against arithmetic: each element of the rest needs its own read of B, and dense columns multiply zeros.
 """
 
 from functools import lru_cache
@@ -23,48 +24,48 @@ SUB_PARTITIONS = 4
 LANES = 32
 """Lanes of a warp. Kind: definition, CUDA."""
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
-"""Elements per row and window that may be outside the dense columns; an even number. Kind: choice, what
-`choose_rest` tries."""
+"""Values of `BalancedLayout.rest`, even numbers. Kind: choice, what `choose_rest` tries."""
 DENSE_CLOCKS = 13.2
-"""Cycles of shared memory for a dense column of 16 rows and 64 tokens: 8 words of B, 4 values and half a
-position per lane, at 32 words a cycle, even if lanes read the same address. Kind: choice, the layout's rule
-is the same on every architecture (measured on an H200, 2026-11-20)."""
+"""Cycles of the shared-memory port for a dense column of 16 rows and 64 tokens. Each lane reads 8 words of B,
+4 values and half a position, at 32 words per cycle, even if lanes read the same address. Kind: choice, the
+layout's rule is the same on every architecture (measured on an H200, 2026-11-20)."""
 REST_CLOCKS = 9.5
-"""Cycles of shared memory for four elements of the rest, one per quarter: 8 words of B, a value, half a
-position. Kind: choice, as `DENSE_CLOCKS`."""
+"""Cycles of the shared-memory port for four elements of the rest, one per quarter of the warp. Each lane
+reads 8 words of B, a value and half a position. Kind: choice, as `DENSE_CLOCKS`."""
 _SAMPLE_GROUPS = 16
-"""Number of groups of rows that `choose_rest` samples. Kind: choice, more of them change nothing."""
+"""Number of row groups that `choose_rest` samples. Kind: choice, more of them change nothing."""
 
 
 class _DenseColumns(NamedTuple):
-    """Numbers of dense columns of a window that a warp multiplies."""
+    """Mean and maximum of the dense columns that a warp multiplies in a window."""
 
     mean: float
     most: float
-    """Largest count among the warps of a block, which wait for one another at barriers; mean over their
+    """Largest count among the warps of a block, which wait for one another at barriers; averaged over their
     steps."""
 
 
 class _BusySplits(NamedTuple):
-    """Fractions of a block's warps that multiply.
+    """Fractions of a block's warps that have a window to multiply.
 
     Each split has an equal, contiguous range of windows, rounded up, so that the last splits have fewer or
-    none: of 40 windows, 13 of 16 splits have three, and one has one.
+    none. Example: of 40 windows, 13 of 16 splits have three each, and one has one.
     """
 
     share: float
-    """Fraction of the block's warps that have work; mean over the steps."""
+    """Fraction of the block's warps that have work, averaged over the steps."""
     crowded: float
-    """Largest fraction in one sub-partition; warp w runs on sub-partition w mod 4."""
+    """Fraction of the warps of the SM's busiest sub-partition that have work, averaged over the steps; warp w
+    runs on sub-partition w mod 4."""
 
 
 class BalancedLayout(NamedTuple):
-    """Layout of one matrix."""
+    """Sizes in the layout of one matrix for more than one token."""
 
     window: int
     """Number of columns of A per window."""
     rest: int
-    """Elements of every row in every window outside the dense columns, padding included."""
+    """Number of elements per row and window outside the dense columns, padding included."""
     dense: IntArray
     """(groups of 16 rows, windows): number of dense columns."""
 
@@ -75,7 +76,10 @@ class BalancedLayout(NamedTuple):
         return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
 
     def dense_columns(self, splits: int) -> _DenseColumns:
-        """Return the dense columns that the warps of a block multiply per step, one window each, in pairs."""
+        """Return the mean and maximum of the dense columns that a warp multiplies per step.
+
+        In a step each warp of a block processes one window, and its dense columns are rounded up to pairs.
+        """
         groups, windows = self.dense.shape
         steps, in_block = -(-windows // splits), WARPS // splits
         padded = np.zeros((-(-groups // in_block) * in_block, steps * splits), np.int64)
@@ -85,9 +89,7 @@ class BalancedLayout(NamedTuple):
         return _DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
 
     def busy_splits(self, splits: int) -> _BusySplits:
-        """Return the fractions of a block's warps, and of its fullest sub-partition's, that have a window in
-        a step.
-        """
+        """Return the fractions of a block's warps that have a window in a step."""
         windows = int(self.dense.shape[1])
         steps = max(-(-windows // splits), 1)
         whole, groups = windows // steps, WARPS // splits
@@ -97,14 +99,14 @@ class BalancedLayout(NamedTuple):
 
 
 class VectorLayout(NamedTuple):
-    """Layout for one token: segment s of the columns belongs to lane s mod 32."""
+    """Layout of one matrix for one token: segment s of the columns belongs to lane s mod 32."""
 
     segment: int
     """Number of columns of a segment."""
     places: int
-    """Number of columns of a lane."""
+    """Number of columns that belong to a lane, padding included."""
     chunks: int
-    """Number of groups of four elements of a lane in every row, padding included."""
+    """Number of chunks, groups of four elements, of a lane in every row, padding included."""
 
     def step_columns(self, k: int) -> int:
         """Return the columns of a k-step: 128, or fewer if `k` columns have fewer such steps than a lane has
@@ -120,8 +122,8 @@ class VectorLayout(NamedTuple):
 
 
 def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLayout:
-    """Return the layout of `elements`; columns become dense until no row has more than `rest`
-    other elements.
+    """Return the layout of `elements`. In every window, columns become dense until no row has more than
+    `rest` other elements.
     """
     from prunecast.kernels.balanced.loops import count_dense  # numba is slow to import
 
@@ -132,13 +134,15 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
 
 
 def _fullest(warps: int) -> int:
-    """Return the warps of the SM if all sub-partitions had as many as the fullest."""
+    """Return the number of warps if all sub-partitions had as many as the one with the most."""
     return -(-warps // SUB_PARTITIONS) * SUB_PARTITIONS
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:
-    """Return the number of elements per row and window that stay outside of the dense part: the largest with
-    at most 2 % more than the least cost on a sample of rows, since it packs most densely.
+    """Return how many elements per row and window are stored outside the dense columns.
+
+    Of the candidates `RESTS`, it is the largest whose shared-memory cycles on a sample of rows are within 2 %
+    of the minimum, because a larger rest packs A more densely.
     """
     sample = _sampled(elements)
     clocks = {rest: _clocks(balanced_layout(sample, window, rest)) for rest in RESTS}
@@ -146,12 +150,12 @@ def choose_rest(elements: ElementMap, window: int) -> int:
 
 
 def _clocks(layout: BalancedLayout) -> float:
-    """Return the SM cycles of shared-memory reads for a mean window of 16 rows and 64 tokens."""
+    """Return the cycles of shared-memory reads for the mean window of a group of 16 rows and 64 tokens."""
     return float(layout.dense.mean()) * DENSE_CLOCKS + 4 * layout.rest * REST_CLOCKS
 
 
 def _sampled(elements: ElementMap) -> ElementMap:
-    """Return a sample of groups of rows, spread over the matrix."""
+    """Return a sample of the row groups, evenly distributed over the matrix."""
     groups = max(elements.m // GROUP_ROWS, 1)
     if groups <= _SAMPLE_GROUPS:
         return elements
@@ -163,9 +167,10 @@ def _sampled(elements: ElementMap) -> ElementMap:
 
 @lru_cache(maxsize=8)
 def vector_layout(elements: ElementMap) -> VectorLayout:
-    """Return the layout with the segment length, from 256 down to 8 columns, that needs the fewest chunks.
+    """Return the layout for one token with the segment length, from 256 down to 8 columns, that needs the
+    fewest chunks.
 
-    Ties go to the longest segment.
+    Of equal ones, the longest segment is used.
     """
     found = [_vector_layout(elements, segment) for segment in (256, 128, 64, 32, 16, 8)]
     return min(found, key=lambda layout: layout.chunks)

@@ -1,16 +1,18 @@
-"""Numba loops of the balanced kernel's layout; `layout.py` describes the results."""
+"""Numba loops for the layout of the balanced kernel, which `layout.py` describes."""
 
 import numpy as np
 
 from prunecast.jit import inner, njit
 
 GROUP_ROWS = 16
-"""Rows of a group, those of `layout.py`. Kind: CUDA source, `matrix.cu`."""
+"""Rows of a group, as in `layout.py`. Kind: CUDA source, `matrix.cu`."""
 
 
 @njit()
 def count_dense(row_start, column_index, m, window, window_count, rest, dense):
-    """Fill dense (groups, windows) with the number of columns that are multiplied for all rows of a group."""
+    """Fill `dense` (groups, windows) with the number of columns that are multiplied for all rows of a
+    group.
+    """
     masks = np.zeros(window_count * window, np.uint16)
     chosen = np.zeros(window, np.bool_)
     left = np.zeros(GROUP_ROWS, np.int64)
@@ -24,9 +26,11 @@ def count_dense(row_start, column_index, m, window, window_count, rest, dense):
 def write_records(
     row_start, column_index, m, window, window_count, rest, column_bytes, start, words, rows, columns
 ):
-    """Fill records of (group, window), which begin at word start[group, window], from what is all padding.
+    """Fill the records of all groups and windows. The one of (group, window) begins at 16-byte word
+    start[group, window].
 
-    `words` (n, 4) uint32 get the positions; `rows` and `columns` (n, 4) the element of A at each value.
+    All three arrays must contain only padding before. `words` (n, 4) uint32 receives the positions of values;
+    `rows` and `columns` (n, 4) receive the row and column in A of each value.
     """
     masks = np.zeros(window_count * window, np.uint16)
     chosen = np.zeros(window, np.bool_)
@@ -92,10 +96,11 @@ def _gather(row_start, column_index, m, group, masks):
 
 @inner()
 def _choose(masks, rest, chosen, left):
-    """Make columns dense until no row has more than `rest` elements in the others; return their number.
+    """Make columns of a window dense until no row has more than `rest` elements in the others; return their
+    number.
 
-    Each choice is the column kept by most rows that still have too many elements. Ties go to the column that
-    most rows keep, then to the first.
+    Each time, the column is chosen that is kept by most of the rows that still have too many elements. Ties
+    go to the column that most rows keep, then to the first.
     """
     chosen[:] = False
     left[:] = 0

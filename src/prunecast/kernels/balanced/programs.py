@@ -18,11 +18,11 @@ COPY_PASSES = 2
 """Passes through the shared-memory port of an asynchronous copy of 16 bytes per lane: its addresses (four
 lines), then the arriving data. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 FIRST_ISSUE = 10
-"""Instructions before the first copies of B, after the wait for the preceding launch; records are requested
-before it. Kind: as-compiled, sm_90."""
+"""Instructions between the wait for the preceding launch and the first copies of B. Records are requested
+before that wait. Kind: as-compiled, sm_90."""
 COPY_ISSUE = 26
-"""Issue cycles per 16 bytes of B per thread: 20 instructions, 13 of them for the integer unit, which takes
-one in two cycles. Kind: as-compiled, sm_90."""
+"""Issue cycles per 16 bytes of B per thread: 20 instructions, 13 of which use the integer unit, which accepts
+one every two cycles. Kind: as-compiled, sm_90."""
 SAME_ROWS_COUNT = 512
 """Number of rows to which `GpuSpec.l2_same_row_cycles` refers. Kind: definition, hardware/spec.py."""
 
@@ -33,32 +33,32 @@ def _balanced_costs(gpu: GpuSpec) -> Costs:
 
 
 class Sharers(NamedTuple):
-    """Blocks of a launch that share rows of B."""
+    """Blocks of a launch that read the same rows of B."""
 
     blocks: int = 1
     """Number of blocks that read the same rows of B at the same time."""
     waves: int = 1
-    """Number of waves of blocks; blocks after the first wave start when others end, so they are not
-    synchronized."""
+    """Number of waves of blocks. Blocks after the first wave start when others end, so they do not request
+    rows at the same time."""
 
 
 ALONE = Sharers()
 
 
 class _TokenRow(NamedTuple):
-    """A row of B, as blocks read it."""
+    """Size and alignment of a row of B."""
 
     tokens: int
     element_bytes: int
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a row of a block's 64 tokens in shared memory."""
+        """Bytes of shared memory for a row of a block's 64 tokens."""
         return BLOCK_TOKENS * self.element_bytes
 
     @property
     def stride(self) -> int:
-        """Bytes from one row to the next."""
+        """Bytes from one row to the next in global memory."""
         return row_bytes_of(self.tokens, self.element_bytes)
 
     @property
@@ -72,28 +72,30 @@ class _TokenRow(NamedTuple):
     def copy_issue(self, costs: Costs) -> int:
         """Return the sub-partition cycles until a warp has requested four rows.
 
-        It is the maximum of the issue of its instructions and of its share of the address unit's work for all
-        warps.
+        It is the maximum of two times: the issue of its instructions, and its share of the time in which the
+        SM's address unit serves all warps.
         """
         of_line = costs["half_sector_line_cycles" if self.stride % SECTOR_BYTES else "line_cycles"]
         return max(COPY_ISSUE, round(4 * 4 * of_line * self.lines))
 
     @property
     def like(self) -> int:
-        """Stride, at most two lines, of rows with the same alignment to lines."""
+        """Stride in bytes, less than two L2 lines, of rows with the same alignment to lines."""
         return self.stride if self.stride <= LINE_BYTES else LINE_BYTES + self.stride % LINE_BYTES
 
 
 class _StepCopies(NamedTuple):
-    """Copies of one step; copies that queue after others carry `late` cycles."""
+    """Copies of one step. In copies that queue after others, `Instruction.late` is the extra latency in
+    cycles.
+    """
 
     rows: Instruction
     record: Instruction
-    """Copy of the records; each warp copies its own."""
+    """Copy of the packed records of A; each warp copies its own."""
     asking: Instruction
-    """Issue of the row copies of a warp; copies of missing rows are issued too."""
+    """Issue cycles of a warp for its row copies. Copies for missing tokens are issued, too."""
     zeros: Code
-    """Writes of zeros for missing tokens, if the last of several token ranges is partial; they use the
+    """Writes of zeros for missing tokens, if the last of several token ranges is partial. They use the
     shared-memory port as rows do."""
 
 
@@ -110,7 +112,7 @@ def _step_copies(
 
     Parameters
     ----------
-    fills_port : products saturate the shared-memory port, so that other traffic through it counts
+    fills_port : products saturate the shared-memory port, so that other traffic through it costs time
     """
     columns = layout.window * splits
     record = max(round(16 * float(layout.words.mean()) * 16 / columns), 1)
@@ -131,10 +133,10 @@ def _step_copies(
 def _behind_others(
     layout: BalancedLayout, splits: int, row: _TokenRow, gpu: GpuSpec, sharers: Sharers, *, asking: int
 ) -> int:
-    """Return the extra latency of rows of B in cycles, relative to the rate of the L2 port.
+    """Return the extra latency of rows of B in cycles, relative to a transfer at the rate of the L2 port.
 
-    The rows arrive when the block has requested all of them, or later, because all blocks request the same
-    lines at once and L2 serves them one after the other.
+    Rows arrive at the earliest when the block has requested all of them. They arrive later if all blocks
+    request the same lines at once, because L2 serves the requests one after the other.
     """
     columns, steps = layout.window * splits, -(-int(layout.dense.shape[1]) // splits)
     of_each = float(np.interp(row.like, gpu.l2_same_row_bytes, gpu.l2_same_row_cycles))
@@ -153,26 +155,28 @@ def _zeros_of_last_range(row: _TokenRow, columns: int) -> Code:
 
 
 PIECES = 4
-"""Number of alternating parts of a step's reads and products; otherwise the last warp would multiply alone.
-Kind: choice, how finely the model interleaves them."""
+"""Number of alternating parts in which the reads and products of a step are modelled. With a single part, the
+last warp would multiply alone. Kind: choice, how finely the model interleaves them."""
 READ_BYTES = 128
-"""Bytes of shared memory a clock. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
+"""Bytes of shared memory that an SM reads per cycle. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of
+four bytes."""
 STEP_ISSUE = 140
-"""Issue cycles of a warp at the start of a step and for its record: 100 instructions, of which 70 are for the
-integer unit, which takes one in two cycles. Kind: as-compiled, sm_90."""
+"""Issue cycles of a warp at the start of a step and for its record: 100 instructions, 70 of which use the
+integer unit, which accepts one every two cycles. Kind: as-compiled, sm_90."""
 STORES_OF_SUMS, SUM_PASSES = 8, 4
-"""Stores of 16 bytes per lane with which a warp hands its sums over, and passes of each. Every warp goes
-through those of all splits; those that it leaves out pass the port once. Kind: CUDA source, `matrix.cu`."""
+"""Stores of 16 bytes per lane with which a warp writes its sums to shared memory, and port passes of each.
+Every warp executes the stores of all splits; those that it skips occupy the port for one pass. Kind: CUDA
+source, `matrix.cu`."""
 ADD_ISSUE, STORE_ISSUE = 41, 112
-"""Instructions of a warp to add the sums of one more split, and to round and store its sums. Kind:
+"""Instructions of a warp to add the sums of one more split; instructions to round and store its sums. Kind:
 as-compiled, sm_90."""
 LOOPED_SPLITS = 16
-"""Number of splits at which two splits at a time are read and added before the next two are read. Kind: CUDA
-source, `matrix.cu`."""
+"""Number of splits for which the sums are added in a loop: two splits are read and added before the next two
+are read. Kind: CUDA source, `matrix.cu`."""
 
 
 class _Work(NamedTuple):
-    """Work of a warp for 64 tokens in a step, without the beginning of the step and its copies."""
+    """Work of a warp for 64 tokens in a step, without its copies and the start of the step."""
 
     port: float
     """Cycles of the shared-memory port."""
@@ -181,16 +185,16 @@ class _Work(NamedTuple):
 
 
 class _Products(NamedTuple):
-    """Work of the products of a warp."""
+    """Work of a warp for its products."""
 
     dense: _Work
     """Work per dense column, for all 16 rows of a group."""
     rest: _Work
-    """Work per four elements of the rest, one per quarter."""
+    """Work per four elements of the rest, one per quarter of the warp."""
 
 
 def _products(dtype: str, costs: Costs) -> _Products:
-    """Return the work per product: fp32 is bound by shared-memory reads, fp16 and bf16 by issue and
+    """Return the work per product. fp32 is bound by shared-memory reads, fp16 and bf16 by issue slots and
     conversions.
     """
     if dtype == "fp32":
@@ -208,12 +212,15 @@ def matrix_programs(
     *,
     sharers: Sharers = ALONE,
 ) -> tuple[WarpProgram, ...]:
-    """Return the program of sixteen warps; a step is one window per split, and a warp processes one of them.
+    """Return the program of the sixteen warps of a block. In a step, a block processes one window per split,
+    and each warp one window of its split.
 
     Parameters
     ----------
+    layout : sizes of the packed matrix
+    splits : number of warps that share a group of 16 rows
     n : number of tokens in all; a block with fewer than 64 tokens is padded with zeros
-    sharers : blocks that share rows of B
+    sharers : blocks that read the same rows of B
     """
     costs = _balanced_costs(gpu)
     products = _products(dtype, costs)
@@ -255,7 +262,7 @@ def matrix_programs(
 
 
 def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpec) -> Code:
-    """Return the reads and products of a part of a step.
+    """Return the reads and products of one of the `PIECES` parts of a step.
 
     If the shared-memory port is not the bottleneck, only the latency of the first read is charged.
     """
@@ -270,8 +277,8 @@ def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpe
 
 
 def _end(splits: int, row_bytes: int, costs: Costs) -> Code:
-    """Return the epilogue: split sums are added through shared memory by the first split's warps, which store
-    C.
+    """Return the epilogue. The warps of the first split add the sums of all splits through shared memory and
+    store C.
     """
     others = splits - 1
     handed = BLOCK_TOKENS * 16 * 4 * others // splits

@@ -1,4 +1,9 @@
-"""Warp program of the balanced kernel for one token: B is spread over the banks, weights go to registers."""
+"""Warp program of the balanced kernel for one token: B is distributed over the banks of shared memory, and
+weights are loaded into registers.
+
+A *piece* of B is what a warp reads with one load: four elements of each of eight segments. A *chunk* is four
+elements per lane of a row of weights.
+"""
 
 from typing import NamedTuple
 
@@ -9,16 +14,23 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 MOST_REGISTERS = 96
-"""Most registers of a thread that the plan allows. Kind: CUDA source, `vector.cu`, launch bounds."""
+"""Maximum registers per thread, as in the plan. Kind: CUDA source, `vector.cu`, launch bounds."""
 
 
 FEWEST_REGISTERS = 40
-"""Registers with which three blocks fit on an SM: fp16, one row a warp, segments of 64; bf16 has 44.
-Kind: as-compiled, sm_90."""
+"""Registers per thread in fp16 with one row per warp and segments of 64 columns, so that three blocks fit on
+an SM; bf16 has 44. Kind: as-compiled, sm_90."""
 
 
 def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> int:
-    """Return the registers per thread of the kernel for one token, as compiled for sm_90."""
+    """Return the registers per thread of the kernel for one token, as compiled for sm_90.
+
+    Parameters
+    ----------
+    rows : rows of a warp, 1 to 4
+    segment : columns of a segment
+    index_bytes : bytes of an index, 1 or 2
+    """
     if dtype == "fp32":
         return _FP32[index_bytes][rows - 1]
     if rows > 1:
@@ -29,42 +41,41 @@ def vector_registers(rows: int, segment: int, index_bytes: int, dtype: str) -> i
 
 
 _FP32 = {1: (54, 70, 85, 80), 2: (56, 75, 75, 92)}
-"""Registers per thread of fp32 by bytes of an index, for one to four rows per warp.
+"""Bytes of an index -> registers per thread of fp32 for one to four rows per warp.
 
 Kind: as-compiled, sm_90.
 """
 _HALF = {1: (56, 79, 64), 2: (64, 64, 72)}
-"""Registers per thread for two to four rows, fp16 and bf16, within three for any segment.
+"""Bytes of an index -> registers per thread of fp16 and bf16 for two to four rows per warp, correct within
+three for any segment.
 
 Kind: as-compiled, sm_90.
 """
 
 
 SEGMENTS_AT_ONCE = 8
-"""Number of segments from which a warp reads four elements of B each at once. Kind: CUDA source,
-`vector.cu`."""
+"""Number of segments in a piece of B. Kind: CUDA source, `vector.cu`."""
 ELEMENTS_AT_ONCE = 4
-"""Elements of a sector of L2 that a warp reads at once; other warps request the rest of the sector. Kind:
-CUDA source, `vector.cu`."""
+"""Elements of a segment in a piece of B. They are part of one L2 sector, the rest of which other warps
+request. Kind: CUDA source, `vector.cu`."""
 SAME_BANK = 4
-"""Lanes with a bank conflict when they write, one per element of a segment. Kind: CUDA source,
-`vector.cu`."""
+"""Number of lanes that write to the same bank, one for each element of a segment in a piece (bank conflict).
+Kind: CUDA source, `vector.cu`."""
 PAIR = 2
-"""Consecutive pieces of a warp that read neighbouring sectors, since DRAM delivers two sectors. Kind: CUDA
-source, `vector.cu`."""
+"""Number of consecutive pieces of a warp that read neighbouring sectors, since DRAM delivers two sectors.
+Kind: CUDA source, `vector.cu`."""
 ROUND_LOADS = 4
 """Pieces of B that a warp loads before it waits for them. Kind: CUDA source, `vector.cu`."""
 SHUFFLES = 5
 """Shuffles to reduce a sum over 32 lanes; each has the latency of a shared-memory read. Kind: CUDA source,
 `vector.cu`."""
 ASK_ISSUE, PIECE_ISSUE = 11, 10
-"""Instructions per piece of B that is written to the banks, before and after it has arrived. Kind:
-as-compiled, sm_90."""
+"""Instructions of a warp per piece of B, before and after the piece has arrived. Kind: as-compiled, sm_90."""
 
 
 class _Chained(NamedTuple):
-    """Group of dependent instructions; instructions for other rows of a warp are issued during its
-    latency.
+    """Group of dependent instructions. During its latency, a warp issues the instructions for its other
+    rows.
     """
 
     issue: int
@@ -74,17 +85,19 @@ class _Chained(NamedTuple):
 
 
 SET_UP = _Chained(80, "set_up_wait")
-"""Instructions once before B is spread, after the wait for the preceding launch: 55 instructions, 40 of them
-integer ones, of which a sub-partition takes one in two cycles. Kind: as-compiled, sm_90."""
+"""Instructions between the wait for the preceding launch and the first piece of B: 55 instructions, 40 of
+which are integer instructions, of which a sub-partition accepts one every two cycles. Kind: as-compiled,
+sm_90."""
 ROUND = _Chained(0, "round_wait")
-"""Beginning of a round of pieces, with two dependent loads of constants for the strides of B. Kind:
-as-compiled, sm_90."""
+"""Start of a round of pieces, with two dependent loads of constants for the strides of B. Kind: as-compiled,
+sm_90."""
 CHUNK = _Chained(34, "chunk_wait")
-"""Product of four elements of a row of weights. Kind: as-compiled, sm_90."""
+"""Product of one chunk of a row of weights. Kind: as-compiled, sm_90."""
 ASK = _Chained(17, "ask_wait")
-"""Request of the next four elements. Kind: as-compiled, sm_90."""
+"""Request of the next chunk of a row of weights. Kind: as-compiled, sm_90."""
 ASK_MOVED = _Chained(17, "moved_ask_wait")
-"""`ASK` at the beginning of a round, which reads the positions from constants. Kind: as-compiled, sm_90."""
+"""`ASK` at the start of a round, which first reads the position of the chunk from constants. Kind:
+as-compiled, sm_90."""
 
 
 def vector_programs(
@@ -95,15 +108,17 @@ def vector_programs(
     *,
     blocks: int = 1,
 ) -> tuple[WarpProgram, ...]:
-    """Return the program of sixteen warps of `rows` rows each; B is spread over the banks once.
+    """Return the program of the sixteen warps of a block, which distribute B over the banks once.
 
-    Weights are loaded directly into registers. A step is `VectorLayout.step_columns` of A, of which the rows
-    of a warp keep a fraction. All waits are before the first step: first for B, then for the weights that are
-    not prefetched at the beginning.
+    Weights are loaded directly into registers. A step is 128 columns of A, of which the rows of a warp keep a
+    fraction. All waits are before the first step: first for B, then for the weights that are not prefetched
+    at the beginning.
 
     Parameters
     ----------
-    blocks : number of blocks of the launch, all of which read the same B at once
+    k : columns of A
+    rows : rows of a warp, 1 to 4
+    blocks : number of blocks of the launch, which all read the same B at once
     """
     element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
     steps = max(-(-k // layout.step_columns(k)), 1)
@@ -133,8 +148,8 @@ def vector_programs(
 
 
 def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int) -> Code:
-    """Return the spreading of B over the banks: a warp loads four pieces and waits; leftover pieces go one by
-    one.
+    """Return the instructions that distribute B over the banks. A warp loads `ROUND_LOADS` pieces and waits
+    for them; pieces left over are loaded one by one before.
 
     If a matrix has fewer columns than the lanes can hold, some lanes read nothing. All blocks read the same
     lines at once, and L2 delivers one sector of a line per cycle.
@@ -162,8 +177,8 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
 
 
 def _lines(segment: int, element: int) -> int:
-    """Return the lines of 128 bytes that a warp's read of eight neighbouring segments touches, one
-    pass each.
+    """Return the number of 128-byte lines that a warp's load of a piece of B touches. Each line needs one
+    pass.
     """
     return min(max(SEGMENTS_AT_ONCE * segment * element // 128, 1), SEGMENTS_AT_ONCE)
 
@@ -171,9 +186,10 @@ def _lines(segment: int, element: int) -> int:
 def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int, steps: int) -> Code:
     """Return the loads and products of all chunks, in rounds of `ahead` chunks.
 
-    A round begins when all its chunks have arrived. The next chunk is requested when one has been used. For
-    the first `moved` chunks of a round it is requested just before that, and waited for just after. Each
-    chunk is modelled as the weights of its own step, because none of them are in L2.
+    A round begins when all its chunks have arrived. The chunk `ahead` positions later is requested when a
+    chunk has been used. For the first `moved` chunks of a round, it is requested just before the chunk is
+    used, and waited for just after. Each chunk is modelled as the weights of its own step, because none of
+    them are in L2.
     """
     multiply = (Instruction(Op.SHARED, READ_BYTES * 4 * rows, 0), _issue(CHUNK, rows))
     code: list[Instruction] = []
@@ -191,7 +207,9 @@ def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int,
 
 
 def _issue(chained: _Chained, rows: int = 1) -> Instruction:
-    """Return the issue of a group of instructions; four rows per warp need more cycles than instructions."""
+    """Return the instruction that issues a group of dependent instructions for `rows` rows. With four rows
+    per warp, issue needs more cycles than there are instructions.
+    """
     wait, issue = Charge(chained.wait), chained.issue * rows
     if rows < 4 or not issue:
         return Instruction(Op.ISSUE, issue=issue, charges=(wait,))
@@ -199,8 +217,8 @@ def _issue(chained: _Chained, rows: int = 1) -> Instruction:
 
 
 def _chunks_moved(rows: int, index_bytes: int, dtype: str) -> int:
-    """Return the number of chunks of a round that are loaded into other registers and moved (as compiled,
-    sm_90).
+    """Return the number of chunks of a round that the compiled code loads into other registers and moves (as
+    compiled for sm_90).
     """
     if rows == 1:
         return 1 if index_bytes == 1 else 3 * int(dtype == "fp32")

@@ -1,6 +1,7 @@
 """`BalancedOperator`: the balanced kernel, and the packing of its plans.
 
-Records are per window of columns, not per item: every group of rows processes all windows.
+Packed records belong to windows of columns, not to work items, because every group of rows processes all
+windows.
 """
 
 from pathlib import Path
@@ -35,11 +36,11 @@ _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
 
 
 class _BalancedForm(NamedTuple):
-    """Properties of the compiled form that are not in the plan."""
+    """Properties of the compiled form of the kernel that are not in the plan."""
 
     source: str
     entry: str
-    """Name of the kernel in the source."""
+    """Name of the `__global__` function in the source."""
     window: int = 0
     splits: int = 0
     rest: int = 0
@@ -47,7 +48,7 @@ class _BalancedForm(NamedTuple):
 
 
 def _form_of(plan: KernelPlan) -> _BalancedForm:
-    """Return the form of a balanced plan, computed deterministically from the plan."""
+    """Return the form of the kernel for a balanced plan. It depends only on the plan."""
     if plan.inner is None:
         raise BadInput("the balanced kernel needs a plan with elements")
     if plan.n == 1:
@@ -97,10 +98,12 @@ Floats = npt.NDArray[np.floating[Any]]
 def vector_arrays(
     elements: ElementMap, layout: VectorLayout, rows: int, weights: Floats, dtype: str
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the chunks of `vector.cu` for warps of `rows` rows: [rows of a warp][chunk][row][lane][4].
+    """Return the packed arrays that `vector.cu` reads: `values` and `indices`, each of shape (row groups,
+    chunks, rows of a warp, 32 lanes, 4).
 
-    `indices` are positions in the lane's bank, as uint8 or uint16. Padding has the value 0 and points to
-    zeros. Weights that `elements` does not keep are not read.
+    A row group is the `rows` rows of a warp; a chunk has four elements per lane. `indices` are positions in
+    the lane's bank of shared memory, as uint8 or uint16. Padding has the value 0 and the position
+    `layout.places`, where the bank holds zero. Weights that `elements` does not keep are not read.
     """
     column = elements.column_index.astype(np.int64)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
@@ -125,16 +128,18 @@ def vector_arrays(
 def matrix_arrays(
     elements: ElementMap, layout: BalancedLayout, weights: Floats, dtype: str
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the records of `matrix.cu`, (words, 4), one for each group of 16 rows and window.
+    """Return the arrays that `matrix.cu` reads: `records` (words, 4) uint32, and `windows` (groups, windows,
+    2) int32.
 
-    A record is a sequence of 16-byte words. First are 8 words of values for each pair of dense columns, rows
-    ascending. Next are the values of the rest: for each row of a quarter of the warp and each pair of
-    elements, the pair's values, quarter by quarter. Then follow the positions of the rest in the same order,
-    16 bits each, and the positions of the dense columns. Positions are byte offsets from the start of the
-    window in shared memory. Padding has the value 0 and the position of the zeros after the window.
+    There is one record for each group of 16 rows and window, a sequence of 16-byte words. First are 8 words
+    of values for each pair of dense columns, rows ascending. Next are the values of the rest: for each row of
+    a quarter of the warp and each pair of elements, the pair's values, quarter by quarter. Then follow the
+    positions of the rest in the same order, 16 bits each, and the positions of the dense columns. Positions
+    are byte offsets from the start of the window in shared memory. Padding has the value 0 and the position
+    of the zeros after the window.
 
-    `windows` are (groups, windows, 2): first word, number of pairs of dense columns. Values are fp32, rounded
-    to the dtype. Weights that `elements` does not keep are not read.
+    `windows` contains the first word of each record and its number of pairs of dense columns. Values are
+    fp32, rounded to the dtype. Weights that `elements` does not keep are not read.
     """
     from prunecast.kernels.balanced.loops import write_records
 
@@ -154,7 +159,7 @@ def matrix_arrays(
 
 
 def rounded(weights: Floats, dtype: str) -> Floats:
-    """Return `weights` rounded to the plan's dtype, in fp32."""
+    """Return `weights` rounded to `dtype`, in fp32."""
     bits = to_bits(weights, dtype)
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32)
@@ -162,13 +167,15 @@ def rounded(weights: Floats, dtype: str) -> Floats:
 
 
 class BalancedOperator(Operator):
-    """A plan of a balanced kernel on one device; with one token, B and C need no alignment."""
+    """Compiled plan of the balanced kernel on one device. With one token, B and C need no alignment."""
 
     name = "the balanced kernel"
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return what is compiled for a plan. Raises BadInput if this kernel cannot run it."""
+        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        Raise BadInput if this kernel cannot run the plan.
+        """
         if plan.kernel != "balanced":
             raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
         form = _form_of(plan)
@@ -179,7 +186,8 @@ class BalancedOperator(Operator):
 
     @staticmethod
     def pack(plan: KernelPlan, weights: Floats) -> Packed:
-        """Pack `weights` (M, K), rounded to the plan's dtype.
+        """Return the device arrays and launch argument of a plan, with `weights` (M, K) rounded to the plan's
+        dtype.
 
         Raises
         ------
@@ -205,18 +213,20 @@ class BalancedOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return all compute capabilities from 7.5 on; the kernel uses only CUDA cores."""
+        """Return the range of compute capabilities, times ten, on which the plan runs: 7.5 and up, because
+        the kernel uses only CUDA cores.
+        """
         return range(75, 1000)
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:
-        """Return the alignment of rows in bytes: 1 (none) for one token."""
+        """Return the alignment in bytes that rows of B and C need: 16, or 1 (none) for one token."""
         return 1 if plan.n == 1 else 16
 
     def write(self, call: Call) -> None:
-        """Copy the addresses and sizes of a call into the kernel's argument.
+        """Write the addresses and sizes of a call into the kernel's parameter struct.
 
-        With one token, the steps from row to row of B and C are in elements instead of bytes.
+        With one token, the row strides of B and C are in elements instead of bytes.
         """
         super().write(call)
         if self.plan.n == 1:
