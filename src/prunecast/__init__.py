@@ -3,10 +3,10 @@
     import prunecast
     table = prunecast.predict("model.safetensors", gpu="h200-sxm", tokens=4096, sparsity=0.75)
 
-Each public name is imported when it is first used. The packages behind them, from the highest to the lowest:
-`cli`, `validation`, `torch` and `report`, `codesign`, `workload`, `choice`, `simulator` and `models`,
+Each public name is imported when it is first used. The packages of the project, from the highest to the
+lowest: `cli`, `validation`, `torch` and `report`, `codesign`, `workload`, `choice`, `simulator` and `models`,
 `launch`, `kernels`, `plan`, `patterns` and `hardware`. A package imports only from lower ones. Read first:
-`plan/kernel_plan.py`, the description of a launch that all of them read or write.
+`plan/kernel_plan.py`, the description of a kernel launch, which all packages read or write.
 """
 
 from importlib import import_module
@@ -93,7 +93,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its room (PEP 562); importing all of them at once would take a second."""
+    """Import a public name from its module at its first use (PEP 562): importing all names needs a second."""
     if name == "__version__":
         value: object = import_module("prunecast.version").tool_version()
     elif name in _HOME:

@@ -1,4 +1,4 @@
-"""`python -m prunecast` is the command `prunecast`."""
+"""Run the command `prunecast` as `python -m prunecast`."""
 
 import sys
 

@@ -1,7 +1,9 @@
-"""Checks of the arguments of public functions: their annotated types; NumPy scalars become plain numbers.
+"""Check the arguments of public functions against their annotated types, and make NumPy scalars plain
+numbers.
 
-A wrong type is a TypeError, `predict: sparsity must be a number or None, got 'x'`. A wrong value, NaN among
-them, is a `BadInput` of the same form, which the function itself raises wherever it knows the range.
+A wrong type raises a TypeError such as `predict: sparsity must be a number or None, got 'x'`. NaN and
+integers of 2^63 or more raise a `BadInput` with a message of the same form. Other ranges are checked by the
+functions.
 """
 
 import os
@@ -37,12 +39,12 @@ class _Unfit(Exception):
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the types of the arguments of a public function at every call.
+    """Wrap a public function so that every call checks the types of its arguments.
 
     Raises
     ------
     TypeError : an argument is not of its annotated type
-    BadInput : a number is NaN, or a whole number of 2^63 or more
+    BadInput : a number is NaN or an integer of 2^63 or more, or a text contains a null character
     """
     parameters = signature(function).parameters.values()
     places = [one.name for one in parameters if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
@@ -63,7 +65,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(record: Any, owner: str) -> None:
-    """Check the fields of a frozen dataclass as `checked` checks arguments; `owner` begins the message."""
+    """Check and convert the fields of a frozen dataclass as `checked` does; messages begin with `owner`."""
     kind: Any = type(record)
     given = {one.name: getattr(record, one.name) for one in fields(record)}
     for name, value in checked_items(given, _kinds(kind), owner).items():
@@ -71,13 +73,13 @@ def check_fields(record: Any, owner: str) -> None:
 
 
 def checked_items(given: Mapping[str, Any], kinds: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return values by name, checked as `checked` checks arguments; `owner` begins the message."""
+    """Return the values by name, checked and converted as `checked` does; messages begin with `owner`."""
     return {name: _plain_argument(owner, name, value, kinds[name]) for name, value in given.items()}
 
 
 @cache
 def _kinds(owner: Any) -> dict[str, Any]:
-    """Return the annotated types of a function or a class, less the keywords that it hands on."""
+    """Return the annotated types of a function, without `**kwargs` and the result, or of a class."""
     hints = get_type_hints(owner)
     if not isinstance(owner, type):
         handed_on = (
@@ -100,12 +102,12 @@ def _plain_argument(owner: str, name: str, value: Any, kind: Any) -> Any:
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    """Return a value of the annotated type `kind`, NumPy scalars in it as numbers of Python.
+    """Return `value` as the annotated type `kind`, with NumPy scalars converted to Python numbers.
 
     Raises
     ------
-    _Unfit : another type
-    ValueError : NaN or a huge whole number; says what was wanted
+    _Unfit : the value has another type
+    ValueError : NaN, a huge integer or a null character; the message names the expected value
     """
     origin, inside = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, TypeVar):
@@ -124,25 +126,25 @@ def _plain(value: Any, kind: Any) -> Any:
             raise _Unfit
         if kind is not str:
             return value
-        text = str.__str__(value)  # of a member of an Enum of texts its value, which `str` would not give
+        text = str.__str__(value)  # for a member of a text Enum its value; `str` would return its name
         if "\0" in text:
             raise ValueError("a text without null characters")
         return text
     if _is_array(kind):
-        # Arrays of other libraries serve as well: the functions convert them
+        # Accept arrays of other libraries: the functions convert them
         return _fits(value, hasattr(value, "shape") and hasattr(value, "dtype"))
     if issubclass(origin, Callable):  # type: ignore[arg-type]
         return _fits(value, callable(value))
     if issubclass(origin, Mapping):
         _fits(value, isinstance(value, Mapping))
         if _is_array(inside[1]):
-            return value  # the arrays of a checkpoint are read one at a time, by those who check them
+            return value  # arrays of a checkpoint are loaded one at a time, by the code that checks them
         return {_plain(key, inside[0]): _plain(each, inside[1]) for key, each in value.items()}
     if issubclass(origin, tuple) and Ellipsis not in inside:
         _fits(value, isinstance(value, tuple | list) and len(value) == len(inside))
         return tuple(_plain(each, one) for each, one in zip(value, inside, strict=True))
     if issubclass(origin, Iterable):
-        # An iterator serves where each value is read once
+        # An iterator suffices if each value is read only once
         wanted = Iterable if origin is Iterable else Collection
         _fits(value, isinstance(value, wanted) and not isinstance(value, str | bytes | Mapping))
         return tuple(_plain(one, inside[0]) for one in value)
@@ -177,7 +179,7 @@ def _is_array(kind: Any) -> bool:
 
 
 def _words(kind: Any, *, several: bool = False) -> Iterator[str]:
-    """Yield the words of each type that an annotation allows."""
+    """Yield the words for each type that an annotation allows."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         for one in inside:

@@ -1,6 +1,6 @@
-"""Figures for every picture: axes that people can read, the colours of a medium, and image files.
+"""Matplotlib figures and axes that all plots share, colour palettes, and image files.
 
-Matplotlib is loaded with this module, so the packages above import it inside functions.
+Importing this module imports Matplotlib, so other modules import it inside functions.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,13 @@ from prunecast.files import aside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """The colours of one medium.
+    """Colours for one output medium, such as a notebook or the HTML report.
 
     Parameters
     ----------
-    ink, faint : colours of lines, and of grids and secondary lines
-    series : colour of each kernel; a kernel without one is drawn in ink
+    ink : colour of lines and text
+    faint : colour of grids and secondary lines
+    series : kernel name -> colour; kernels that are missing are drawn in `ink`
     """
 
     ink: str
@@ -33,12 +34,12 @@ class Palette:
     series: Mapping[str, str]
 
     def of(self, kernel: str) -> str:
-        """Return the colour of a kernel, the same in every picture."""
+        """Return the colour of a kernel, which is the same in every plot."""
         return self.series.get(kernel, self.ink)
 
 
 def tip(text: str) -> str:
-    """A group id that the report's page shows as a tooltip."""
+    """Return an SVG group id that the HTML report shows as the tooltip `text`."""
     return f"tip:{text}"
 
 
@@ -47,7 +48,7 @@ MOST_LABELS = 7
 
 
 class Picture(Figure):
-    """A figure that notebooks show, whether or not pyplot is in use."""
+    """A figure that notebooks display even if pyplot is not in use."""
 
     def _repr_png_(self) -> bytes:
         content = BytesIO()
@@ -56,7 +57,7 @@ class Picture(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return a new figure, whose file needs no window system; width and height in inches."""
+    """Return a new figure that does not need a display; width and height in inches."""
     return Picture(figsize=(width, height), layout="constrained")
 
 
@@ -66,7 +67,7 @@ def new_axes(width: float = 4.4, height: float = 3.0) -> Axes:
 
 
 def write_figure(axes: Axes, path: Path, *, dpi: int = 100) -> None:
-    """Write the figure of the axes as PNG or SVG, by the suffix; equal figures give equal bytes.
+    """Write the figure of the axes as PNG or SVG, depending on the suffix; equal figures give equal bytes.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def write_figure(axes: Axes, path: Path, *, dpi: int = 100) -> None:
 
 
 def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float) -> None:
-    """Make an axis logarithmic from low to high, with a few labels as plain numbers, not powers of ten."""
+    """Make an axis logarithmic from low to high, with a few tick labels in plain decimal numbers."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis.set_major_locator(FixedLocator(_ticks(low, high)))
@@ -101,7 +102,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def in_thousands(axes: Axes, title: str) -> None:
-    """Label the y axis with `title`, in thousands where the numbers are that large."""
+    """Label the y axis with `title`; show thousands if the axis reaches 10,000."""
     large = max(axes.get_ylim()) >= 10_000
     axes.set_ylabel(f"{title}, thousands" if large else title)
     if large:

@@ -1,5 +1,5 @@
-"""Choose the fastest config of a kernel: rank configs by a roofline, then estimate the best with the closed
-form.
+"""Choose the fastest config of a kernel: rank all configs by a roofline time, then compare the best ones by
+the closed-form model.
 
 This module uses the estimates of `prunecast.models` and is used by `prunecast.codesign`. The planners in
 `prunecast.kernels` plan for a given config.
@@ -82,9 +82,12 @@ class Product:
     ----------
     kernel : record of the kernel
     kept : map of the kept weights, as the planner accepts it
-    n, dtype, gpu : number of tokens, format, GPU
-    loads : tokens of each expert, if the map is of experts that are below each other; `n` is their mean
-    inside : keyword `tiles` for planner and configs if elements are inside tiles, else empty
+    n : number of tokens (columns of B)
+    dtype : number format, such as `fp16`
+    gpu : spec of the GPU
+    loads : tokens of each expert if `kept` stacks the maps of several experts along M, else empty; `n` is
+        their mean
+    inside : keyword argument `tiles` of the planner if `kept` has single elements inside tiles, else empty
     """
 
     kernel: Kernel
@@ -96,8 +99,11 @@ class Product:
     inside: dict[str, TileMap] = field(default_factory=dict)
 
     def configs(self) -> tuple[Any, ...]:
-        """Return the configs that the kernel has for the product. BadInput: the kernel cannot run the format,
-        or on the GPU.
+        """Return the configs that the kernel has for the product.
+
+        Raises
+        ------
+        BadInput : the kernel does not support the number format or the GPU
         """
         if not self.loads:
             return tuple(self.kernel.configs(self.kept, self.n, self.dtype, self.gpu, **self.inside))
@@ -108,19 +114,27 @@ class Product:
         return tuple(dict.fromkeys(chain.from_iterable(found)))
 
     def plan(self, *config: Any, **options: Any) -> KernelPlan:
-        """Return the plan in one of `configs`, or in the only config; options are the planner's."""
+        """Return the plan with the given config of `configs`; `options` are keywords of the kernel's planner.
+
+        A kernel with only one config needs no argument.
+        """
         grouped = {"loads": self.loads} if self.loads else {}
         return self.kernel.plan(
             self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **grouped, **options
         )
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
-        """Return the plan in a config, and plans with other split-K counts unless options are given."""
+        """Return the plan with a config, followed by its plans with other split-K counts if no options are
+        given.
+        """
         plan, others = self.plan(config, **options), self.kernel.other_plans
         return [plan] if others is None or options else [plan, *others(plan, config, self.gpu)]
 
     def roofline_seconds(self, configs: Sequence[Any]) -> list[float]:
-        """Return the roofline times in seconds by which configs are ranked; 0 if there is only one config."""
+        """Return the roofline time in seconds of each config, by which configs are ranked.
+
+        All times are 0 for a kernel without roofline times, which has only one config.
+        """
         if self.kernel.times is None:
             return [0.0] * len(configs)
         if self.loads:
@@ -130,7 +144,9 @@ class Product:
         return roofline_seconds(times, other_bytes, self.gpu)
 
     def _grouped_seconds(self, config: Any) -> float:
-        """Return the roofline time of a grouped launch, whose tiles have the token ranges of their expert."""
+        """Return the roofline time in seconds of a grouped launch, where each tile repeats for the token
+        ranges of its expert.
+        """
         assert self.kernel.times is not None
         block_n: int = config.shape.block_n
         (times,) = self.kernel.times([config], self.kept, block_n, self.dtype, self.gpu, **self.inside)
@@ -161,7 +177,7 @@ def product_of(
 
     Raises
     ------
-    BadInput : the kernel cannot run this kind of map, or experts in one launch
+    BadInput : the kernel cannot run this kind of map, needs several launches, or cannot group experts
     """
     record = KERNELS[check_choice("kernel", kernel, KERNELS)]
     if record.parts:
@@ -196,9 +212,9 @@ def fastest_plan(
     loads: tuple[int, ...] = (),
     **options: Any,
 ) -> KernelPlan:
-    """Return the plan of `kernel` in the config that the closed-form model finds fastest.
+    """Return the plan of `kernel` with the config that is fastest according to the closed-form model.
 
-    Ties go to plans that use nearly all SMs.
+    Among nearly equal estimates, prefer a plan that uses nearly all SMs.
 
     Parameters
     ----------
@@ -206,16 +222,16 @@ def fastest_plan(
     kept : map of the kept weights of A (M, K)
     n : number of tokens
     state : state of the GPU, as in `prunecast.models.case`
-    most : maximum number of configs to plan; None for all that the roofline ranks near the best
+    most : maximum number of configs to plan; None for all whose roofline time is near the best
     allowed : predicate that returns True if a config may be chosen; None for all
-    source : the convolution whose input is read instead of B; it has `n` columns
-    loads : tokens of each expert, ascending, if `kept` has the maps of experts below each other
+    source : convolution whose input is read in place of B (implicit GEMM); it has `n` columns
+    loads : tokens of each expert, ascending, if `kept` stacks the maps of several experts along M
         (`plan.expert_items.stacked_experts`); `n` is their mean
     options : further keywords of the kernel's planner
 
     Raises
     ------
-    BadInput : the kernel cannot run this kind of map, the format or the GPU
+    BadInput : the kernel does not support this kind of map, the number format or the GPU
     PlanDoesNotFit : no block fits on an SM
     """
     if most is not None and most < 1:
@@ -264,8 +280,9 @@ _chosen: dict[_AlikeOnSparseCores, tuple[Any, int]] = {}
 
 
 def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
-    """Return the index of the fastest plan; ties go to plans that use nearly all SMs, then to large tiles of
-    C.
+    """Return the index of the fastest plan.
+
+    Ties go to plans that use nearly all SMs, and among those to plans with large tiles of C.
     """
     if len(plans) == 1:
         return 0
@@ -294,21 +311,25 @@ def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: C
 
 
 def configs_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[Any, ...]:
-    """Return all configs that `kernel` has for the map of kept weights. Errors as `fastest_plan`."""
+    """Return all configs that `kernel` has for the map of kept weights. Raises the errors of
+    `fastest_plan`.
+    """
     return product_of(kernel, kept, n, dtype, gpu).configs()
 
 
 def plan_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec, **options: Any
 ) -> KernelPlan:
-    """Return the plan of `kernel` in a config of `configs_of`. Errors as `fastest_plan`."""
+    """Return the plan of `kernel` with a config of `configs_of`. Raises the errors of `fastest_plan`."""
     return product_of(kernel, kept, n, dtype, gpu).plan(config, **options)
 
 
 def plans_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
 ) -> list[KernelPlan]:
-    """Return the plan of `plan_with`, and the plan with heavy tiles split along K if that differs."""
+    """Return the plan of `plan_with`, followed by the plans with other split-K counts, if the kernel has
+    any.
+    """
     return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 
@@ -322,7 +343,7 @@ class _Near(NamedTuple):
 def _near_plans(
     product: Product, most: int | None, allowed: Callable[[Any], bool] | None, options: dict[str, Any]
 ) -> list[_Near]:
-    """Return the plans near the best roofline time of the configs that fit on an SM."""
+    """Return the plans of all configs that fit on an SM and whose roofline time is near the best of these."""
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = product.roofline_seconds(configs)
     guessed = product.kernel.guessed_costs(product.gpu) > MOSTLY

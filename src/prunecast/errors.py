@@ -1,10 +1,10 @@
-"""Errors that a caller can act on; the command line turns each into one line and exit code 2.
+"""Exceptions that a caller can handle. The command line prints a `BadInput` as one line, with exit code 2.
 
 ValueError
-└── BadInput          input that cannot be used: says what was wanted, what came and where
+└── BadInput          invalid input: the message names the expected value, the given one and the place
     └── PlanDoesNotFit    no block of this kernel fits on an SM of this GPU (kernels.plan)
 RuntimeError
-└── SimulationStopped     the engine could not finish a plan (simulator.simulate)
+└── SimulationStopped     the simulator could not finish a plan (simulator.simulate)
 """
 
 import difflib
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 
 
 class BadInput(ValueError):
-    """Input that cannot be used. The message is one line: what was wanted, what came, where."""
+    """Invalid input. The message is one line with the place, the expected value and the given one."""
 
 
 def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
-    """`name`, if it is one of `allowed`.
+    """Return `name` if it is one of `allowed`; `what` begins the message of the error.
 
     Raises
     ------
-    BadInput : it is not; the line names all and, if any is close, the nearest
+    BadInput : it is not; the message lists the allowed names and similarly spelled ones
     """
     known = tuple(allowed)
     if name in known:
@@ -32,9 +32,12 @@ def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
 
 
 def short_text(value: object) -> str:
-    """Return a value in some 40 characters; Python refuses to write integers of thousands of digits."""
+    """Return the `repr` of a value, shortened to some 40 characters.
+
+    An integer of thousands of digits, which Python does not convert to text, is described in words.
+    """
     shortened = reprlib.Repr()
-    shortened.maxlevel = 1  # of what lists in lists hold, nothing
+    shortened.maxlevel = 1  # show lists inside lists as [...]
     try:
         return shortened.repr(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Patterns, kernels and GPUs that other installed packages add by entry points.
+"""Loader for patterns, kernels and GPUs that other installed packages provide as entry points.
 
 A package lists them in its `pyproject.toml` under `[project.entry-points."prunecast.patterns"]`,
 `"prunecast.kernels"` or `"prunecast.gpus"`. The page `docs/howto/add_your_own.md` has an example.
@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 
 
 def load_installed(group: str, kind: type) -> dict[str, Any]:
-    """Import the objects of an entry point group; return name -> object, sorted by name.
+    """Import the objects of an entry point group and return them by name, sorted.
 
     Parameters
     ----------

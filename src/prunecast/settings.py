@@ -1,7 +1,7 @@
-"""`PredictSettings`: the settings of a prediction, each with its type, its default and its meaning.
+"""`PredictSettings`: the settings of a prediction, each with its type, default value and description.
 
-`predict` and the functions that call it accept them as keywords, and the command line makes its options of
-them. Only type checkers import the packages that the types come from: the help of a command must be fast.
+`predict` and the functions that call it accept them as keywords, and the command line derives its options
+from them. Only type checkers import the packages that define the types, so that `--help` stays fast.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ class Setting:
 
     Parameters
     ----------
-    help : what it means, in one or two lines
-    default : its value if none is given
-    shown : words for a default that depends on other settings
-    metavar : word for its value in the help of a command
+    help : description in one or two lines
+    default : value of the setting if none is given
+    shown : text for a default that depends on other settings
+    metavar : placeholder for the value in the help of a command
     """
 
     help: str
@@ -33,12 +33,12 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """Return the default in words."""
+        """The default value as text."""
         return self.shown or ("none" if self.default in (None, Parameter.empty) else f"{self.default}")
 
 
 class LayerSettings(TypedDict, total=False):
-    """All settings but the GPU."""
+    """All settings of a prediction except the GPU."""
 
     tokens: Annotated[
         int | None,
@@ -131,7 +131,7 @@ class LayerSettings(TypedDict, total=False):
 
 
 class PredictSettings(LayerSettings):
-    """All settings; the GPU is the only one without a default."""
+    """All settings of a prediction. Only the GPU has no default."""
 
     gpu: Annotated[
         "str | GpuSpec",

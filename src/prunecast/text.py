@@ -1,4 +1,4 @@
-"""Numbers and names as people read them, and tables of them as plain text, HTML and Markdown."""
+"""Format numbers and names for people, and tables as plain text, HTML and Markdown."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
@@ -12,15 +12,15 @@ Cells = Mapping[str, str]
 
 
 def printable(text: str) -> str:
-    """The text with control characters spelled out, line ends among them."""
+    """Return the text with unprintable characters, also line ends, replaced by escape sequences."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def significant(value: Any) -> str:
-    """Return three significant digits: 1234.5 gives 1234, 0.012345 gives 0.0123. Whole numbers are given in
-    full, text unchanged.
+    """Return a float as text with three significant digits, but with all digits before the decimal point.
 
-    What rounding left of nothing, 4.7e-16, is 0.
+    1234.5 gives 1234, and 0.012345 gives 0.0123. Floats below 1e-9 are rounding errors and give 0. Integers
+    keep all digits, and texts are returned unchanged.
     """
     if not isinstance(value, float):
         return str(value)
@@ -30,7 +30,7 @@ def significant(value: Any) -> str:
 
 
 def microseconds(seconds: float) -> str:
-    """Seconds as microseconds with three significant digits."""
+    """Return a time in seconds as microseconds with three significant digits."""
     return significant(1e6 * seconds)
 
 
@@ -40,7 +40,7 @@ def percent(share: float) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return at most `width` characters: a longer text loses its middle."""
+    """Return the text, with its middle replaced by `..` if it is longer than `width` characters."""
     if len(text) <= width:
         return text
     end = (width - 2) // 2
@@ -48,17 +48,20 @@ def shortened(text: str, width: int) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Seconds as milliseconds with three significant digits: 6.52, 79.3, 922."""
+    """Return a time in seconds as milliseconds with three significant digits: 6.52, 79.3, 922."""
     return significant(1e3 * seconds)
 
 
 def gigabytes(size: float) -> str:
-    """Bytes as GB (1e9 bytes): three significant digits, at most two decimals."""
+    """Return a size in bytes as GB (1e9 bytes) with three significant digits and at most two decimals."""
     return significant(round(size / 1e9, 2))
 
 
 def table_text(rows: Sequence[Cells], *, words: Collection[str]) -> str:
-    """Return aligned lines, the headings first; columns of `words` are left-aligned, others right-aligned."""
+    """Return the rows as aligned lines, headings first.
+
+    Columns whose heading is in `words` are left-aligned, all others right-aligned.
+    """
     lines = [[printable(cell) for cell in line] for line in (rows[0], *(row.values() for row in rows))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -71,13 +74,13 @@ def table_text(rows: Sequence[Cells], *, words: Collection[str]) -> str:
 
 
 def table_html(rows: Sequence[Cells]) -> str:
-    """Return one `table` element; texts are escaped."""
+    """Return the rows as an HTML `table` element; headings and cells are escaped."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in rows[0])
     body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row.values())}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def table_markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; cells are Markdown and are not escaped."""
+    """Return a Markdown table. Cells may contain Markdown and are not escaped."""
     lines = [" | ".join(line) for line in (headings, ["---"] * len(headings), *rows)]
     return "\n".join(f"| {line} |" for line in lines)

@@ -1,7 +1,7 @@
-"""Files: bounded reads, atomic writes of regular files, and the guard of outputs.
+"""Read files of limited size, write regular files atomically, and protect inputs from being overwritten.
 
-The guard refuses, before any work, an output that the same command reads or writes twice. Read first:
-`guard`.
+Before any work, `check_outputs` refuses an output that the same command also reads, or writes twice. Read
+first: `guard`.
 """
 
 from prunecast.files.guard import JOURNALS, Output, OutputFile, OutputFolder, check_outputs, identity_of

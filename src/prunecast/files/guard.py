@@ -1,7 +1,8 @@
-"""The guard of outputs: no command overwrites its inputs, nor one of its outputs by another.
+"""Check that a command overwrites neither its inputs nor one of its outputs by another.
 
 Paths are compared by the files that they resolve to (resolved path, device and inode), so that symbolic and
-hard links are recognised. `check_outputs` runs before any work, with all paths that are written and read.
+hard links are recognised. `check_outputs` is called before any work, with all paths that will be written and
+read.
 """
 
 import os
@@ -24,8 +25,9 @@ class OutputFile:
 
     Parameters
     ----------
-    what : option or argument that names it, with which messages begin: `-o`, `--report`
-    suffixes : allowed endings of its name; empty for any name
+    what : option or argument that names the file, such as `-o` or `--report`; error messages begin with it
+    path : path of the file
+    suffixes : allowed endings of the file name; empty for any name
     is_new : refuse a file that exists
     companions : endings of further files that the writer creates next to it, such as the journal of a
         database
@@ -44,8 +46,9 @@ class OutputFolder:
 
     Parameters
     ----------
-    what : as of `OutputFile`
-    names : names of the files, or patterns of them such as `*.png`
+    what : option or argument that names the folder; error messages begin with it
+    path : path of the folder
+    names : names of the files, or glob patterns such as `*.png`
     """
 
     what: str
@@ -57,7 +60,7 @@ Output = OutputFile | OutputFolder
 
 
 class _Target(NamedTuple):
-    """One path that an output replaces or creates."""
+    """One path that an output will replace or create."""
 
     what: str
     shown: Path
@@ -94,7 +97,7 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> Non
 
 
 def identity_of(path: str | Path) -> tuple[int, int] | None:
-    """Return device and inode of the file that a path resolves to, None if there is none."""
+    """Return device and inode of the file that a path resolves to, or None if there is no such file."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -103,7 +106,7 @@ def identity_of(path: str | Path) -> tuple[int, int] | None:
 
 
 def _targets(output: Output) -> Iterator[_Target]:
-    """Yield all paths that an output may replace, and check them."""
+    """Check an output, and yield all paths that it may create or replace."""
     if isinstance(output, OutputFile):
         _check_file(output)
         for path in (output.path, *(Path(f"{output.path}{end}") for end in output.companions)):
@@ -153,7 +156,7 @@ def _check_folder(output: OutputFolder) -> None:
 
 
 def _check_different(targets: Iterable[_Target]) -> None:
-    """Refuse two outputs of one path, and two options whose files are links to each other."""
+    """Refuse two outputs with the same path, and files of two options that are links to each other."""
     by_path: dict[str, _Target] = {}
     by_identity: dict[tuple[int, int], _Target] = {}
     for target in targets:

@@ -1,4 +1,4 @@
-"""Bounded reads: only regular files of a limited size, and JSON with numbers of a limited length."""
+"""Read regular files of a limited size, and JSON whose numbers have a limited length."""
 
 import json
 import math
@@ -22,7 +22,7 @@ KINDS = (
 
 
 def cut(text: str, most: int) -> str:
-    """Return the text, or its beginning and end if it is longer than the limit."""
+    """Return the text; if it is longer than `most` characters, keep only its beginning and its end."""
     if len(text) <= most:
         return text
     begin = (most - 5) * 3 // 5
@@ -30,11 +30,16 @@ def cut(text: str, most: int) -> str:
 
 
 def check_regular(path: str | Path, wanted: str) -> None:
-    """Refuse a path that is not a regular file or a symbolic link to one: reading it may never end.
+    """Refuse a path that is not a regular file or a symbolic link to one: reading a pipe or device may never
+    end.
+
+    Parameters
+    ----------
+    wanted : expected kind of file, for the message
 
     Raises
     ------
-    BadInput : missing, unreadable, or a folder, pipe, socket or device
+    BadInput : the file does not exist or is inaccessible, or it is a folder, pipe, socket or device
     """
     try:
         mode = os.stat(path).st_mode
@@ -47,7 +52,9 @@ def check_regular(path: str | Path, wanted: str) -> None:
 
 
 def other_than_regular(mode: int) -> str:
-    """Return the kind of a file that is not a regular one, else an empty text."""
+    """Return the kind of a file (`a folder`, `a pipe`) from its `st_mode`; an empty text for a regular
+    file.
+    """
     if stat.S_ISREG(mode):
         return ""
     return next((name for is_it, name in KINDS if is_it(mode)), "something else")
@@ -63,7 +70,7 @@ def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
 
     Raises
     ------
-    BadInput : unreadable, no regular file, or larger
+    BadInput : the file is unreadable, not a regular file, or larger than `most`
     """
     check_regular(path, wanted)
     try:
@@ -77,7 +84,7 @@ def read_bytes(path: str | Path, wanted: str, *, most: int) -> bytes:
 
 
 def read_text(path: str | Path, wanted: str, *, most: int) -> str:
-    """Return the text of a file in UTF-8, read by `read_bytes`."""
+    """Return the text of a UTF-8 file. Parameters and errors are those of `read_bytes`."""
     try:
         return read_bytes(path, wanted, most=most).decode()
     except UnicodeDecodeError as error:
@@ -85,11 +92,12 @@ def read_text(path: str | Path, wanted: str, *, most: int) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; the numbers must be finite and of at most 20 digits, the keys of an object different.
+    """Parse JSON. Numbers must be finite, integers have at most 20 digits, and keys of an object be unique.
 
     Raises
     ------
-    ValueError, RecursionError : any other text
+    ValueError : the text is not such JSON
+    RecursionError : it is nested too deeply
     """
     return json.loads(
         text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_object
@@ -97,15 +105,15 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; refuse a duplicate key, for which readers disagree on the value."""
+    """Return a JSON object; refuse duplicate keys, whose value would depend on the JSON parser."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"{twice[:80]!r} is there twice")
     for text in (*found, *found.values()):
         if isinstance(text, str):
-            # An escape of half a surrogate pair is no text. The halves that stand for a byte of a file's
-            # name may stay: prunecast writes them itself.
+            # Refuse lone surrogates, which are no text, but not those that stand for undecodable bytes of a
+            # file name (surrogateescape): prunecast itself writes these.
             try:
                 text.encode("utf-8", "surrogateescape")
             except UnicodeEncodeError:

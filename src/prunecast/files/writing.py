@@ -1,7 +1,8 @@
-"""Atomic writes that replace only regular files.
+"""Write files atomically, and replace only regular files.
 
-Unfinished files are in a folder `.NAME.prunecast-HEX` next to their destination, which the process keeps
-locked. The next writer of NAME removes such folders without a lock, which killed processes have left.
+Unfinished files are in a hidden folder `.NAME.prunecast-HEX` next to their destination. The process keeps
+this folder locked. A folder without a lock belongs to a killed process, and the next writer of NAME removes
+it.
 """
 
 import errno
@@ -26,16 +27,16 @@ MOST_TRIES = 100
 
 
 def asked_path(path: str | Path) -> Path:
-    """Return the path that a user knows for one inside the hidden folder of unfinished files."""
+    """Return a path without the hidden folder of unfinished files, as the user gave it."""
     return Path(*(part for part in Path(path).parts if not UNFINISHED.fullmatch(part)))
 
 
 def check_writable(path: str | Path, what: str) -> Path:
-    """Return the file that an output replaces, at the end of any symbolic links.
+    """Check that a path can be written, and return it with all symbolic links resolved.
 
     Parameters
     ----------
-    what : begins the message: `-o`, `--report`
+    what : option that names the path, such as `-o`; error messages begin with it
 
     Raises
     ------
@@ -60,9 +61,7 @@ def check_writable(path: str | Path, what: str) -> Path:
 
 
 def _put(unfinished: Path, final: Path) -> None:
-    """Move a finished file within its file system to its destination, with the mode of the file that it
-    replaces.
-    """
+    """Rename a finished file to its destination, with the permissions of the file that it replaces."""
     with suppress(FileNotFoundError):
         shutil.copymode(final, unfinished)
     os.replace(unfinished, final)
@@ -78,15 +77,16 @@ def put_unless_filled(unfinished: Path, final: Path) -> None:
 
 @contextmanager
 def aside(path: str | Path, *, put: Callable[[Path, Path], None] = _put) -> Iterator[Path]:
-    """Yield a path to write to, which becomes `path` when the block ends without an error.
+    """Yield a temporary path to write to; rename it to `path` when the block ends without an error.
 
     Parameters
     ----------
-    put : moves the finished file to its destination; its FileExistsError is passed on
+    put : function that moves the finished file to its destination
 
     Raises
     ------
-    BadInput : the file cannot be written, or the path exists and is no regular file
+    BadInput : the file cannot be written, or the path exists and is not a regular file
+    FileExistsError : `put` raised it
     """
     final = check_writable(path, "an output")
     try:
@@ -101,11 +101,11 @@ def aside(path: str | Path, *, put: Callable[[Path, Path], None] = _put) -> Iter
 
 
 def write_text_aside(path: str | Path, text: str) -> None:
-    """Write `path` so that it holds either its old content or all of the new.
+    """Write a text file atomically: at any time it has either its old or its new content.
 
     Raises
     ------
-    BadInput : as `aside`
+    BadInput : in the same cases as `aside`
     """
     with aside(path) as unfinished:
         # a tensor's name may hold a lone surrogate, which UTF-8 cannot encode
@@ -114,11 +114,10 @@ def write_text_aside(path: str | Path, text: str) -> None:
 
 @contextmanager
 def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
-    """Yield a new folder whose files become those of `folder` when the block ends without an error.
+    """Yield a temporary folder; move its files into `folder` when the block ends without an error.
 
-    A folder that does not exist yet appears with all its files at once. In an existing one, the file `last`
-    is removed first and written last: if it exists, it belongs to the other files, even after the process was
-    killed.
+    A new folder is created with all its files in one step. In an existing folder the file `last` is deleted
+    first and written last. So if `last` exists, the other files are complete, even if a process was killed.
 
     Raises
     ------
@@ -147,7 +146,7 @@ def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
 
 
 def _put_anywhere(unfinished: Path, final: Path) -> None:
-    """Move a finished file to its destination, by a copy if a link leads to another file system."""
+    """Move a finished file to its destination; copy it if the destination is on another file system."""
     if unfinished.stat().st_dev == final.parent.stat().st_dev:
         _put(unfinished, final)
         return
@@ -157,7 +156,7 @@ def _put_anywhere(unfinished: Path, final: Path) -> None:
 
 @contextmanager
 def _own_folder(final: Path) -> Iterator[Path]:
-    """Yield a locked folder next to `final`, which is removed at the end."""
+    """Create and lock a hidden folder next to `final`, yield it, and remove it at the end."""
     name = final.name.encode("utf-8", "surrogateescape")[:100].decode("utf-8", "surrogateescape")
     _remove_left(final.parent, f".{name}{MARK}")
     for _ in range(MOST_TRIES):
@@ -181,7 +180,9 @@ def _own_folder(final: Path) -> Iterator[Path]:
 
 
 def _remove_left(parent: Path, beginning: str) -> None:
-    """Remove the folders of killed processes."""
+    """Remove hidden folders of killed processes: those in `parent` without a lock whose name has this
+    beginning.
+    """
     for entry in os.scandir(parent):
         if entry.name.startswith(beginning) and entry.is_dir(follow_symlinks=False):
             with suppress(OSError), _opened(Path(entry.path)) as descriptor:
@@ -191,7 +192,7 @@ def _remove_left(parent: Path, beginning: str) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """Yield the descriptor of a folder, which a lock needs."""
+    """Yield a file descriptor of a folder, for locking it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         yield descriptor

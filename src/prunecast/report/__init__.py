@@ -1,11 +1,12 @@
-"""The report: one HTML file about one prediction, which needs no network and no other file.
+"""HTML report of a prediction, in one file that needs no network and no other file.
 
-Floor: above codesign, below the command line, beside validation. It predicts nothing new but the closed-form
-curves of a layer, judges no measurement (`validation` does, and hands over points), and prints nothing on
-a terminal (`cli`).
+Layer: imports `codesign` and is imported by the command line; independent of `validation`. In addition to the
+prediction it computes closed-form curves of a layer over sparsity, and the gain of changes that it advises.
+It does not compare with measurements: the caller passes measured and predicted times to plot. It prints
+nothing (`cli` does).
 
-Read first: `page.py` (the whole page), then `study.py` (what is said about one layer) and
-`pictures.py` (SVG that follows the page's colours).
+Read first: `page.py` (the whole page), then `study.py` (the data about one layer) and `pictures.py` (SVG
+plots in the colours of the page).
 """
 
 __all__: list[str] = []

@@ -1,6 +1,4 @@
-"""The page: a table of predictions, its weights and GPU become one HTML file, which says what its
-words mean to a reader who has never met them.
-"""
+"""Render a table of predictions as one HTML page, which also explains the technical terms that it uses."""
 
 import platform
 import re
@@ -33,7 +31,7 @@ from prunecast.workload.layers import Source, files_of
 
 
 class Word(NamedTuple):
-    """A word of the page, and its meaning in a sentence."""
+    """A technical term of the page and its explanation."""
 
     word: str
     meaning: str
@@ -77,7 +75,7 @@ MEANINGS = {
 
 
 def meanings() -> dict[str, str]:
-    """`MEANINGS`, and of every kernel the one line that its record has."""
+    """Return `MEANINGS` and the one-line description of every kernel."""
     return {**MEANINGS, **{name: kernel.meaning for name, kernel in KERNELS.items()}}
 
 
@@ -108,7 +106,7 @@ _GPU = (
 
 
 def words_of(table: PredictionTable) -> Sequence[Word]:
-    """The words that this page uses, in the order in which they come up."""
+    """Return the technical terms of the page of `table`, in the order in which they appear."""
     first = table[0]
     settings = (first.engine, first.state, table.provenance.launch)
     kernels = dict.fromkeys(row.kernel for row in table)
@@ -125,7 +123,7 @@ LEAST_GAIN = 1.02
 
 
 def _breakable(text: str) -> Markup:
-    """A name that a narrow column may break behind its dots and slashes, or where it goes on for long."""
+    """Return a name with line-break opportunities after dots and slashes and after 24 other characters."""
     parts = re.findall(r"[^./]{1,24}[./]?|[./]", printable(text))
     return Markup("<wbr>").join(escape(part) for part in parts)
 
@@ -146,7 +144,14 @@ FILTERS: dict[str, Callable[..., str]] = {
 def write_report(
     weights: Source, path: str | Path, *, gpu: str | GpuSpec, **options: Unpack[LayerSettings]
 ) -> PredictionTable:
-    """Predict, write the page and return the table; `options` are those of `predict`. Raises BadInput."""
+    """Predict a model, write the HTML page to `path`, and return the table of predictions.
+
+    `options` are the keywords of `predict`.
+
+    Raises
+    ------
+    BadInput : `predict` refuses the input, or the page cannot be written
+    """
     check_outputs([OutputFile(what="path", path=Path(path))], chain(files_of(weights), spec_files(gpu)))
     table = predict(weights, gpu=gpu, **options)
     write_page(path, render_page(table, weights, gpu=gpu))
@@ -154,7 +159,7 @@ def write_report(
 
 
 def write_page(path: str | Path, page: str) -> None:
-    """Write a page aside and rename it. Raises BadInput if the file cannot be written."""
+    """Write the page to a file atomically. Raises BadInput if the file cannot be written."""
     write_text_aside(Path(path), page)
 
 
@@ -166,18 +171,19 @@ def render_page(
     measured: Sequence[MeasuredPoint] = (),
     progress: Progress = silent,
 ) -> str:
-    """HTML of one prediction; equal input gives equal text with the same libraries.
+    """Return the HTML page of a prediction. Equal input gives equal text with the same library versions.
 
     Parameters
     ----------
-    table : what `predict` returned
-    weights : what it was given
-    gpu : the same, by name or spec
-    measured : measured cases beside their predictions; none leave that section out
+    table : result of `predict`
+    weights : weights that were passed to `predict`
+    gpu : GPU that was passed to `predict`, as name or spec
+    measured : measured cases with their predictions; if empty, the page has no such section
+    progress : called with the stage and the numbers of finished and of all layers
 
     Raises
     ------
-    BadInput : the weights or the GPU cannot be read any more
+    BadInput : the weights or the GPU spec can no longer be read
     """
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     first, origin = table[0], table.provenance
@@ -208,7 +214,7 @@ def render_page(
 
 
 def headline_of(table: PredictionTable) -> str:
-    """Return the title of the page: what was predicted, on which GPU, dense and pruned times, speedup."""
+    """Return the title of the page: model, workload, GPU, dense and pruned times, and speedup."""
     origin, whole = table.provenance, table.whole
     name = origin.source or "layers"
     if whole is None:
@@ -220,7 +226,7 @@ def headline_of(table: PredictionTable) -> str:
 
 
 def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
-    """SVG by section; empty where the engine or the pattern has nothing to draw."""
+    """Return section name -> SVG text, empty if the engine or the pattern has nothing to draw."""
     with drawing():
         drawn = dict.fromkeys(("tiles", "work", "crossover", "pareto"), "")
         roofline = new_axes()
@@ -239,7 +245,7 @@ def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
 
 
 def _provenance(table: PredictionTable) -> dict[str, Any]:
-    """What the page must say so that it can be made again."""
+    """Return the settings and versions that are needed to reproduce the page."""
     head = table.provenance.document()
     asked = head.pop("asked")
     libraries = {name: metadata.version(name) for name in LIBRARIES}
@@ -272,7 +278,7 @@ def _fill(**values: Any) -> str:
 
 
 class _SummaryLine(NamedTuple):
-    """One layer."""
+    """One layer in the summary of the page."""
 
     dense: Prediction
     best: Prediction
@@ -283,7 +289,7 @@ class _SummaryLine(NamedTuple):
 
 
 def summary_of(table: PredictionTable) -> list[_SummaryLine]:
-    """A line for each layer, in the order of the weights."""
+    """Return a summary line for each layer, in the order of the weights."""
     return [_line(rows) for rows in table.layers()]
 
 

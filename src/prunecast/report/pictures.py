@@ -1,9 +1,9 @@
-"""Pictures that only the report has, as SVG that follows the page's colours and needs no other file.
+"""SVG plots of the HTML report, in the colours of the page.
 
-Curves over sparsity (where a kernel overtakes dense, what importance its time buys), predicted against
-measured times with intervals, and heat maps of what each tile keeps. Roofline and work are those of
-`codesign/pictures`. Matplotlib knows no CSS variables: figures are drawn in colours that stand for them and
-are replaced in the text. A group id that begins with `tip:` becomes a tooltip.
+They are speedup over density, retained importance over time, predicted against measured times with intervals,
+and heat maps of the kept columns of each tile. Roofline and work per SM are drawn by `codesign/pictures`.
+Matplotlib does not support CSS variables. So figures are drawn in placeholder colours, which are replaced by
+CSS variables in the SVG text. A group id that begins with `tip:` becomes a tooltip.
 """
 
 import io
@@ -56,7 +56,7 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Our settings, whatever the user's are."""
+    """Use the report's Matplotlib settings inside the block, independently of the user's."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)  # type: ignore[arg-type]
@@ -64,12 +64,12 @@ def drawing() -> Iterator[None]:
 
 
 def svg_text(axes: Axes, label: str, *, salt: str) -> str:
-    """The figure of the axes as an `svg` element.
+    """Return the figure of the axes as the text of an `svg` element.
 
     Parameters
     ----------
-    label : what a screen reader says; escaped here
-    salt : different for every picture of a page, so that no two share an id
+    label : text for screen readers (`aria-label`), which is escaped here
+    salt : text that differs between the plots of a page, so that their element ids differ
     """
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt}):
@@ -95,7 +95,9 @@ def _opening(label: str) -> str:
 
 
 class MeasuredPoint(NamedTuple):
-    """One case of a recorded run."""
+    """Measured and predicted time of one recorded case, with the interval `low_s` to `high_s` of the
+    prediction.
+    """
 
     case: str
     kernel: str
@@ -116,7 +118,11 @@ SLOWEST_SHOWN = 0.4
 
 
 def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:
-    """Speedup over dense against density; a kernel that is always far slower is only named."""
+    """Return an SVG plot of speedup over dense against density.
+
+    `curves` begins with the dense curve. A kernel that is always slower than `SLOWEST_SHOWN` is only in the
+    legend.
+    """
     dense_s = curves[0].points[0].seconds
     axes = new_axes()
     axes.axhline(1.0, color=PAGE.ink, lw=1, gid=tip(f"dense: {1e6 * dense_s:.3g} us"))
@@ -139,7 +145,7 @@ def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:
 
 
 def speedup_range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the lowest and highest speedup that the picture shows; the range contains 1, the dense speed."""
+    """Return the limits of the speedup axis; the range contains 1, the speedup of dense."""
     dense_s = curves[0].points[0].seconds
     speedups = [dense_s / point.seconds for curve in curves for point in curve.points]
     shown = [speedup for speedup in speedups if speedup >= SLOWEST_SHOWN]
@@ -147,7 +153,7 @@ def speedup_range(curves: Sequence[Curve]) -> tuple[float, float]:
 
 
 def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
-    """Retained importance against time, the undominated points joined."""
+    """Return an SVG plot of retained importance against time, with a line through the Pareto front."""
     axes = new_axes()
     for curve in curves:
         colour = PAGE.of(curve.kernel)
@@ -171,7 +177,7 @@ def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points (time, retained) that no other point beats in both, ordered by time."""
+    """Return the Pareto-optimal points (seconds, retained importance), ordered by time."""
     front: list[tuple[float, float]] = []
     for seconds, retained in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or retained > front[-1][1]:
@@ -180,7 +186,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
-    """Return the picture of predicted over measured times, one series for each kernel."""
+    """Return an SVG plot of predicted against measured times, with one series for each kernel."""
     series = []
     for kernel in dict.fromkeys(point.kernel for point in points):
         own = [point for point in points if point.kernel == kernel]
@@ -208,7 +214,9 @@ def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
 
 
 def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
-    """One row of pictures for each map: kept share by tile and columns, and kept columns by tile."""
+    """Return an SVG with one row for each tile map: a heat map of the kept share, and kept columns per
+    tile.
+    """
     maps = [tiles for tiles in (before, after) if tiles is not None]
     figure = new_figure(4.4, 2.0 * len(maps))
     most = max(max(int(tiles.kept_per_tile.max(initial=1)) for tiles in maps), 1)

@@ -1,4 +1,4 @@
-"""`LayerStudy`: all that the report says about one layer, its curves over sparsity among it."""
+"""`LayerStudy`: the data about one layer in the report, with its curves over sparsity."""
 
 import contextlib
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SPARSITIES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 class CurvePoint(NamedTuple):
-    """One sparsity of a curve."""
+    """Point of a `Curve`: time and retained importance at one sparsity."""
 
     density: float
     """Density that the pattern achieved."""
@@ -36,7 +36,7 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One kernel on one layer; a single point where the pattern has a sparsity of its own."""
+    """Points of one kernel on one layer over sparsity; a pattern with a fixed sparsity has a single point."""
 
     kernel: str
     pattern: str
@@ -46,14 +46,15 @@ class Curve:
 def curves_of(
     layer: Layer, rows: Sequence[Prediction], engine: Engine, conv: ConvShape | None = None
 ) -> tuple[Curve, ...]:
-    """Curves of all kernels in the rows of one layer, the dense one as a single point first.
+    """Return the curve of dense, which is a single point, and those of all sparse kernels of one layer.
 
     Parameters
     ----------
-    layer : its weights
-    rows : its predictions; their patterns are pruned to again
-    engine : of the closed-form model
-    conv : the convolution that the layer is; its product then runs the faster of both ways
+    layer : weights of the layer
+    rows : predictions of the layer, dense first; the layer is pruned to each of their patterns at
+        `SPARSITIES`
+    engine : settings of the estimates, which come from the closed-form model
+    conv : sizes of the convolution, if the layer is one; then the faster of implicit GEMM and im2col counts
     """
     maker = MapMaker({layer.name: layer}, "layer", remember=True)
     dense = rows[0]
@@ -73,7 +74,9 @@ def curves_of(
 def _points(
     maker: MapMaker, layer: Layer, row: Prediction, wanted: float, engine: Engine, conv: ConvShape | None
 ) -> list[CurvePoint]:
-    """The point at one sparsity; none where the pattern or the kernel cannot have it."""
+    """Return the point at one sparsity as a list, which is empty if the pattern or the kernel cannot have
+    it.
+    """
     with contextlib.suppress(BadInput):
         kept = maker.map_of(layer.name, row.pattern, wanted, natural=True)
         if kept.density == 0.0:
@@ -97,18 +100,18 @@ Rows = tuple[Prediction, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerStudy:
-    """One layer, taken apart.
+    """Detailed analysis of one layer.
 
     Parameters
     ----------
-    rows : its predictions, dense first
-    alike : number of layers of the same shape and format, this one included
-    subject : the row that is explained: the fastest sparse one, or dense where there is no other
-    sections : the explanation of the subject
-    advice : what would help it, best first; None where its plan cannot be made again from its columns,
-        or where it is a convolution
-    tiles : what the fastest kernel of tiles keeps, or None
-    adaptive : the same layer pruned by ATP to the same sparsity, or None
+    rows : predictions of the layer, dense first
+    alike : number of layers of the same shape and number format, including this one
+    subject : the explained prediction: the fastest sparse one, or dense if there is no sparse one
+    sections : explanation of `subject`
+    advice : changes that would make `subject` faster, best first; None for a convolution, and if the plan
+        cannot be reproduced from the weights that it keeps
+    tiles : tile map of the fastest kernel that runs whole tiles, or None
+    adaptive : tile map of the same layer pruned by ATP to the same sparsity, or None
     curves : time and retained importance over sparsity
     """
 
@@ -123,17 +126,17 @@ class LayerStudy:
 
     @property
     def occupancy(self) -> Occupancy:
-        """Blocks on an SM, and what limits them."""
+        """Blocks per SM of `subject`, and the resource that limits them."""
         return self.subject.result.occupancy
 
     @property
     def simulated(self) -> SimResult | None:
-        """The simulator's result, where it predicted."""
+        """Result of the simulator for `subject`; None if the closed-form model predicted it."""
         return self.subject.result if isinstance(self.subject.result, SimResult) else None
 
 
 def chosen_layers(table: PredictionTable) -> list[Rows]:
-    """The slowest layer of each shape, slowest first."""
+    """Return the rows of the slowest dense layer of each shape, slowest first, at most `MOST_STUDIED`."""
     slowest_first = sorted(table.layers(), key=lambda rows: -rows[0].seconds)
     of_shape: dict[tuple[int, int, int, str], Rows] = {}
     for rows in slowest_first:
@@ -142,16 +145,17 @@ def chosen_layers(table: PredictionTable) -> list[Rows]:
 
 
 def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> LayerStudy:
-    """Look at one layer of a table.
+    """Analyse one layer of a table of predictions.
 
     Parameters
     ----------
-    rows : the layer's predictions
-    layer : its weights
-    engine : the one that predicted, for advice
+    rows : predictions of the layer, dense first
+    table : all predictions
+    layer : weights of the layer
+    engine : engine of the prediction, which also predicts the advice
     """
     subject = fastest(rows[1:] or rows)
-    subject = replace(subject, result=engine.run(subject.plan))  # its SMs too, where lists were not simulated
+    subject = replace(subject, result=engine.run(subject.plan))  # predicted lists may lack results per SM
     conv = table.convolutions.get(layer.name)
     tiled = [row for row in rows if _runs_whole_tiles(KERNELS[row.kernel])]
     tiles = fastest(tiled).plan.tiles if tiled else None
@@ -168,7 +172,9 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
 
 
 def _runs_whole_tiles(kernel: Kernel) -> bool:
-    """Whether the tiles of its plans are those of the pattern, so that their picture is the pattern's."""
+    """Return True if the tiles of the kernel's plans are those of the pattern, so that they can be drawn as
+    such.
+    """
     return kernel.natural_pattern == STSPMM.natural_pattern and kernel.most_tokens is None
 
 
@@ -188,7 +194,9 @@ def _advice(subject: Prediction, engine: Engine, tiles: TileMap | None) -> tuple
 
 
 def _is_planned_again(row: Prediction, kept: PrunedMap, engine: Engine) -> bool:
-    """Whether what the plan keeps leads to the same plan, so that a change of it is the only difference."""
+    """Return True if planning the kept weights again gives the same plan, so that advice changes nothing
+    else.
+    """
     plan = row.plan
     with contextlib.suppress(BadInput):
         again = fastest_plan(row.kernel, kept, n=plan.n, dtype=plan.dtype, gpu=engine.gpu)
