@@ -72,7 +72,7 @@ def prepare_attention(
     """
     check_choice("padding", padding, PADDINGS)
     kind = type(model).__name__
-    # Models with flash attention pass masks (sequences, keys) on as they are
+    # Models that support flash attention pass masks (sequences, keys) to their layers unchanged
     reads_keys = bool(getattr(model, "_supports_flash_attn", False))
     name = f"prunecast_{padding}" if reads_keys else f"prunecast_{padding}_pairs"
     if not hasattr(model, "set_attn_implementation"):
@@ -217,8 +217,9 @@ def _mask_to_read(padding: str, given: Mapping[str, Any]) -> torch.Tensor | None
 
 
 def _needs_none(given: Mapping[str, Any]) -> bool:
-    """Return whether attention without padding needs no mask: each query reads all keys, or attention is
-    causal and begins at the first token.
+    """Return whether attention needs no mask apart from padding.
+
+    This is so if each query reads all keys, or if attention is causal and begins at the first token.
     """
     queries, keys, local = given["q_length"], given["kv_length"], given.get("local_size")
     if local is not None and keys >= local:
@@ -234,8 +235,9 @@ def _runs_own_kernel(
     mask: torch.Tensor | None,
     options: Mapping[str, Any],
 ) -> bool:
-    """Return whether the kernel of this package runs a call: it has a mask (sequences, keys), or it is not
-    causal, without a mask and has few keys.
+    """Return whether the kernel of this package runs a call.
+
+    It runs calls with a mask (sequences, keys), and non-causal calls without a mask and with few keys.
     """
     query, key, value = operands
     if options.get("dropout") or any(

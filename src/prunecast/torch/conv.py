@@ -145,7 +145,7 @@ class SparseConv2d(SparseLayer):
         matrix, spec = conv.weight.detach().flatten(1), load_gpu(gpu) if isinstance(gpu, str) else gpu
         tiles = covering(tiles_of_weight(matrix, kept, pattern))
         pattern, ends = tiles.pattern, ends or Ends(activation)
-        if ends.adds:  # the second input is the rest of B, and an identity is its part of A
+        if ends.adds:  # A = [filters, identity] multiplies B = [pixels, second input]
             eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
             matrix, tiles = torch.cat((matrix, eye), 1), _with_identity(tiles)
         product = PackedProduct(
@@ -196,8 +196,8 @@ class SparseConv2d(SparseLayer):
         self._seconds[call] = kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
 
     def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
-        """Return y (batch, filters, height, width) for x (batch, channels, height, width); `Planes` for
-        `Planes`.
+        """Return y (batch, filters, height, width) of images x (batch, channels, height, width), or `Planes`
+        of `Planes`.
 
         Parameters
         ----------

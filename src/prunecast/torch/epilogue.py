@@ -1,5 +1,5 @@
-"""The epilogue of a product (activation, gated unit, layout of y), and the arguments of
-`prunecast::linear` and `prunecast::experts`.
+"""Epilogue of a product (activation, gated unit, layout of y), and the arguments of `prunecast::linear`,
+`experts` and `fp8_linear`.
 """
 
 from collections.abc import Callable, Sequence

@@ -88,7 +88,7 @@ def _computes_experts(module: nn.Module) -> bool:
             gate, up = torch.einsum("th,tkrh->tkr", x.float(), wide[chosen].float()).chunk(2, -1)
             parts = torch.einsum("tkr,tkhr->tkh", module.act_fn(gate) * up, down[chosen].float())
             wanted = (parts * share.float()[..., None]).sum(1)
-    except Exception:  # with other arguments
+    except Exception:  # the module needs other arguments
         return False
     return bool(y.shape == wanted.shape and (y - wanted).norm() <= 1e-2 * wanted.norm())
 
@@ -148,7 +148,7 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         from prunecast.torch.cuda.experts import prepared_experts
 
         image = self.gate_up_proj.product.images[0]
-        if image.is_cuda:  # only shapes are read
+        if image.is_cuda:  # only the shapes of x and chosen are read, so that no memory is needed
             x = image.new_empty((1, self.down_proj.weight_shape[1])).expand(tokens, -1)
             chosen = image.new_empty((1, per_token), dtype=torch.int64).expand(tokens, -1)
             prepared_experts(self._call(x, chosen, chosen))

@@ -186,7 +186,7 @@ def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Mo
         try:
             y = _tried(lambda _: call(), None)
         finally:
-            if not isinstance(act, nn.Module):  # which cannot take the place of a module
+            if not isinstance(act, nn.Module):  # torch refuses to assign a function over a module
                 delattr(module, candidate.act)
             setattr(module, candidate.act, act)
             for hook in hooks:

@@ -111,7 +111,7 @@ def _multiplies(module: nn.Linear) -> bool:
         x = torch.randn(2, module.in_features, generator=own).to(module.weight)
         with torch.no_grad():
             y, wanted = module(x), nn.functional.linear(x, module.weight, module.bias)
-    except Exception:  # of packed weights, or with other arguments than x
+    except Exception:  # weights are packed, or other arguments than x are needed
         return False
     return bool(y.shape == wanted.shape and torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
 

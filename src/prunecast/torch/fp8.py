@@ -168,7 +168,7 @@ class Fp8Product(PackedProduct):
 
     @property
     def like(self) -> torch.Tensor:
-        """A tensor of the dtype of x and y on the product's device."""
+        """A tensor with the dtype of x and y, on the device of the product."""
         own: torch.Tensor = self._like
         return own
 

@@ -155,7 +155,7 @@ def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
             continue
         key = f"{layer.module}.weight"
         new, _ = rename_source_key(key, renamings, converters, model.base_model_prefix, state)
-        if new not in state:  # the checkpoint has names of this version already
+        if new not in state:  # the checkpoint has the names of this transformers version
             new, _ = rename_source_key(key, [], [], model.base_model_prefix, state)
         names[layer.module] = new.removesuffix(".weight")
     left = [name for name, new in names.items() if new not in found]
@@ -226,7 +226,7 @@ def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: An
     import transformers
 
     content = read_config(Path(folder) / CONFIG)
-    if content.get(BY_LAYER):  # whose checks read sizes of the model
+    if content.get(BY_LAYER):  # checks of such a config read sizes of the whole model
         content["allow_global_per_layer_attribute_access"] = True
         config = transformers.AutoConfig.for_model(**content)
     else:

@@ -58,7 +58,7 @@ def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]], changed: Iterable[N
     for product, residual in sums:
         if not residual.meta["val"].is_contiguous() and product.meta["val"].is_contiguous():
             changed.append(_token_major(graph, residual))
-            break  # sums after this one follow its order
+            break  # later sums get their strides from this one
     if changed:
         _drop_copies(graph, _renewed(graph, changed))
 
@@ -106,7 +106,7 @@ def _read_in_place(graph: Graph, target: Any) -> list[Node]:
 
 
 def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
-    """For a view of x * factor, return the same view of x and the factor, if it is a power of two.
+    """Return, for a view of x * factor, the same view of x and the factor, if it is a power of two.
 
     Otherwise return the given view and 1.
     """

@@ -117,7 +117,7 @@ class _Call:
         self._words: Any = [self._args[name]["from"] for name in ("queries_of", "keys_of", "values_of")]
         self._words += [self._args["mask"], self._args["out"]]
         self._launch = attention_launch(self._args, form, sizes, device)
-        self._lock = Lock()  # of the arguments
+        self._lock = Lock()  # guards self._args
 
     def __call__(self, pointers: tuple[int, ...], stream: int) -> None:
         with self._lock:

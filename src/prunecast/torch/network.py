@@ -53,7 +53,7 @@ class Site(NamedTuple):
 
     @property
     def fused(self) -> tuple[str | None, bool, str]:
-        """Properties that must agree at all calls of a module."""
+        """Norm, sum and activation of the site; they must agree at all calls of a module."""
         return self.norm, self.other is not None, self.activation
 
     def before_end(self) -> Iterator[fx.Node]:
@@ -78,7 +78,7 @@ def trace(model: nn.Module) -> Traced:
         return Traced(why="it is in training mode, call eval() first")
     try:
         graph = ModuleTracer().trace(model)
-    except Exception as error:  # control flow that depends on data; anything that a model may do
+    except Exception as error:  # e.g. control flow that depends on data
         reason = [*str(error).splitlines(), ""][0]
         return Traced(why=f"torch.fx cannot trace it ({type(error).__name__}: {reason:.80})")
     return Traced(graph, tuple(sites_of(graph, model)))
@@ -93,7 +93,7 @@ def sites_of(graph: fx.Graph, model: nn.Module) -> list[Site]:
     place = {node: number for number, node in enumerate(graph.nodes)}
     taken: set[fx.Node] = set()
     found: list[Site] = []
-    for node in reversed(graph.nodes):  # the later one of two convolutions adds the other
+    for node in reversed(graph.nodes):  # if two convolutions are added, the later one adds in its epilogue
         if node.op == "call_module" and is_convolution(modules[node.target]):
             site = _site(node, modules, place, taken)
             taken |= {*site.before_end(), site.end}
@@ -134,8 +134,9 @@ def _site(
 
 
 def _after_identities(node: fx.Node, modules: Mapping[str, nn.Module]) -> fx.Node:
-    """Return the last of the `nn.Identity` modules that follow a node, such as folding a norm leaves; else
-    the node.
+    """Return the last of the `nn.Identity` nodes that follow a node; the node itself if there are none.
+
+    Folding a norm before tracing leaves an `nn.Identity`.
     """
     while (after := _only_user(node)) is not None and type(modules.get(str(after.target))) is nn.Identity:
         node = after
@@ -384,7 +385,7 @@ class _Rewriter:
         source = node if window is None else pooled
         before = source.all_input_nodes
         relu = activation_of_node(source, self._modules) == "relu" and _only_user(source) is not None
-        relu = relu and len(before[0].users) == 1  # it may work in place
+        relu = relu and len(before[0].users) == 1  # an in-place ReLU would change what others read
         done = [source] * relu + [node] * (window is not None)
         self._copied += [self._images[each] for each in done if each in self._images]
         source = before[0] if relu else source

@@ -109,7 +109,7 @@ class NetworkTime:
         ]
 
     def _dense_seconds(self, o: Operation) -> float:
-        is_padded = o.convolution is not None  # a linear layer has the rows that it has
+        is_padded = o.convolution is not None  # rows of linear layers are as long as they are, aligned or not
         plan = plan_dense(o.m, o.k, o.n, self._dtype, self._engine.gpu, is_padded=is_padded)
         sequences = sequences_of((plan,), o.convolution, "best", self._engine)
         return seconds_of(sequences, self._engine.estimated_seconds)
@@ -135,7 +135,7 @@ class Verdict(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A network, read for the inputs of an example."""
+    """A network that was read for the inputs of an example."""
 
     network: ModuleGraph
     sizes: str
@@ -181,7 +181,7 @@ def read_example(
 
 
 def verdict_on(example: Example, kept: Mapping[str, TileMap], gpu: GpuSpec, dtype: str) -> Verdict | None:
-    """Return the layers in tiles that should stay dense.
+    """Return which layers of `kept` should stay dense.
 
     Return None for a network with attention, or if a layer cannot be predicted and the user gave no example.
 
@@ -192,7 +192,7 @@ def verdict_on(example: Example, kept: Mapping[str, TileMap], gpu: GpuSpec, dtyp
 
     Raises
     ------
-    BadInput : a layer cannot be predicted, for an example of the user
+    BadInput : a layer cannot be predicted, and the user gave the example
     """
     read = example.network
     if any(o.kind == "attention" for o in read.graph):

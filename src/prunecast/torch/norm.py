@@ -74,7 +74,9 @@ def norm_of(y: Node) -> NormNodes | None:
         return isinstance(node, Node) and node.meta["val"].shape == width and node.meta["val"].dtype == dtype
 
     def without(node: Node, target: Any) -> tuple[Node, Node | None]:
-        """Return the other operand and a row of weights or biases, if the node combines two such."""
+        """If a node combines a tensor and a row of weights or biases, return both; else return the node and
+        None.
+        """
         if node.target is target and len(node.args) == 2 and not node.kwargs:
             for other, row in (node.args, reversed(node.args)):
                 if is_row(row) and isinstance(other, Node):

@@ -114,7 +114,7 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
     tokens = x.shape[0]
     if tokens == 1:
         return x.reshape(-1, 1)
-    padded = tokens + -tokens % COLUMN_GROUP  # of unknown tokens too, torch.export knows that it is no fewer
+    padded = tokens + -tokens % COLUMN_GROUP  # torch.export can prove padded >= tokens from this form
     if torch.compiler.is_compiling():
         if statically_known_true(x.stride(0) == 1) and statically_known_true(x.stride(1) == padded):
             is_whole = statically_known_true(tokens == padded)
@@ -262,7 +262,7 @@ for _name, (_on_cpu, _on_cuda, _fake) in _OPERATORS.items():
     torch.library.register_fake(f"prunecast::{_name}", _fake, lib=_LIBRARY)
 
 
-# ---- gradients: dense products with unpacked weights; gradients of kept values are packed like the weights
+# ---- gradients: dense products with unpacked weights; gradients of kept weights are packed like these
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -82,13 +82,13 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def like(self) -> torch.Tensor:
-        """A tensor of the dtype of x and y on the product's device."""
+        """A tensor with the dtype of x and y, on the device of the product."""
         first: torch.Tensor = getattr(self, self.image_names[0])
         return first
 
     @property
     def is_two_of_four(self) -> bool:
-        """True if the weights in its tiles are 2:4."""
+        """True if the weights in the tiles are 2:4."""
         return layout_of(getattr(self, self.image_names[0])).is_two_of_four
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -177,7 +177,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             object.__setattr__(self, "_held", held)  # Module.__setattr__ is slower than the slice
 
     def dense_weight(self) -> torch.Tensor:
-        """Return A (M, K) with zeros where pruned, a new tensor."""
+        """Return A (M, K) as a new tensor, with zeros where pruned."""
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
     def traced_weight(self) -> torch.Tensor:
@@ -232,7 +232,9 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
             raise BadInput("x has no tokens")
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PackedProduct":
-        """Move or cast the tensors. Biases stay fp32, tiles int32; no casts between fp32 and 16 bits."""
+        """Move or cast the tensors. Biases stay fp32 and tiles int32; casts between fp32 and 16 bits raise
+        BadInput.
+        """
         packed = getattr(self, self.image_names[0])
         before, bias = packed.dtype, self.fp32_bias
         after = fn(packed.new_empty(0)).dtype

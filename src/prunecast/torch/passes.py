@@ -68,8 +68,8 @@ def pooled(x: Planes, mode: str, size: int, stride: int, padding: int) -> Planes
 
 
 def mean(x: Planes) -> torch.Tensor:
-    """Return the mean of each channel, (N, channels), with the memory order that linear layers of this
-    package read.
+    """Return the mean of each channel, (N, channels), stored feature-major as linear layers of this package
+    read it.
     """
     if x.height == x.width <= MOST_AVERAGED:
         one = pooled(x, "average", x.height, x.height, 0)
@@ -118,7 +118,10 @@ def concatenated(*parts: Planes) -> Planes:
 
 
 def resized(x: Planes, size: Any) -> Planes:
-    """Return images of another size, a side or (height, width), by the nearest pixel."""
+    """Resize images with nearest-neighbour interpolation.
+
+    `size` is (height, width), or one number for both.
+    """
     height, width = (int(size), int(size)) if isinstance(size, int) else (int(side) for side in size)
     scale = height // x.height
     if (height, width) == (scale * x.height, scale * x.width):
@@ -127,12 +130,12 @@ def resized(x: Planes, size: Any) -> Planes:
 
 
 def shape_of(x: Planes) -> torch.Size:
-    """Return the shape of the images."""
+    """Return the shape of the images, (N, channels, height, width)."""
     return torch.Size((x.n_images, x.channels, x.height, x.width))
 
 
 def size_of(x: Planes, dim: int) -> int:
-    """Return one size of the images."""
+    """Return the size of the images along dimension `dim` of (N, channels, height, width)."""
     return (x.n_images, x.channels, x.height, x.width)[dim]
 
 
@@ -146,7 +149,7 @@ def with_data(x: Planes, data: torch.Tensor) -> Planes:
     return x._replace(data=data)
 
 
-# ---- nodes that become these functions
+# ---- nodes that these functions replace
 
 ZERO_MODULES = (nn.ReLU, nn.ReLU6, nn.SiLU, nn.GELU, nn.Hardswish, nn.LeakyReLU, nn.ELU, nn.Mish, nn.Tanh)
 ZERO_FUNCTIONS = {

@@ -49,7 +49,7 @@ class ConvCall(NamedTuple):
 
     @property
     def grid(self) -> ConvGrid:
-        """The memory layout of the input."""
+        """Memory layout of the input."""
         shape = ConvShape(
             channels=self.channels,
             height=self.height,

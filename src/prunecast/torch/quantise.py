@@ -1,4 +1,4 @@
-"""The operators `quantise` and `norm_quantise`.
+"""Operators that quantise x, or its RMS norm, to e4m3: `quantise` and `norm_quantise`.
 
     quantise(x) -> (x in e4m3, scales)
 
@@ -26,7 +26,7 @@ def quantised(x: torch.Tensor) -> Quantised:
     """Return x (rows, K) in e4m3 and the scale of each row (rows,), computed by torch."""
     values = x.float()
     size = values.abs().amax(-1, keepdim=True)
-    # Python's number over a tensor would be a product with the reciprocal, rounded twice
+    # torch divides a Python number by a tensor as a product with the reciprocal, which rounds twice
     inverse = torch.where(size > 0, torch.full_like(size, LARGEST) / size, 1.0)
     scales = torch.where(size > 0, size * (1.0 / LARGEST), 1.0)
     return (values * inverse).to(torch.float8_e4m3fn), scales[:, 0]

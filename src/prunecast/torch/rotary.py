@@ -228,7 +228,7 @@ def _replace(graph: Graph, product: Node, rotations: list[_Rotation]) -> list[No
         after = graph.call_function(operator.getitem, (both, 1))
     for made, each in zip(angles, (one.cos, one.sin), strict=True):
         made.meta["val"] = each.meta["val"].reshape(-1, width)
-    # A storage of its own: Inductor copies y first if views of its storage are read later
+    # Give it a new storage: Inductor copies y first if views of y's storage are read later
     after.meta["val"] = product.meta["val"].clone()
     both.meta["val"] = (None, after.meta["val"])
     product.replace_all_uses_with(after, delete_user_cb=lambda user: user is not both)

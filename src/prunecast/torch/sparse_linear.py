@@ -77,7 +77,8 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
     def _of_product(self, whole: torch.Tensor) -> torch.Tensor:
         own = self.rows.of(whole).reshape(self.rows.size, -1)
-        own = own[:, : math.prod(self.weight_shape) // self.rows.size]  # without those of a second input
+        # Leave out the columns for a second input
+        own = own[:, : math.prod(self.weight_shape) // self.rows.size]
         own = own.t() if self.transposed else own.reshape(self.weight_shape)
         return own.clone(memory_format=torch.contiguous_format)
 
@@ -174,7 +175,7 @@ def tiles_of_weight(
 
     Raises
     ------
-    BadInput : in the same cases as `tiles_of`; or `kept` is None and at most 0.1 % of the weights are zero
+    BadInput : in the same cases as `tiles_of`; or `kept` is None and less than 0.1 % of the weights is zero
     """
     weights = weight.detach().flatten(1).float().cpu().numpy()
     share = np.count_nonzero(weights) / weights.size
@@ -244,7 +245,7 @@ class SparseLinear(SparseLayer):
         Raises
         ------
         BadInput : the dtype, layout or GPU is not supported, the shapes differ, the mask does not follow its
-            pattern, or `kept` is None and at most 0.1 % of the weights are zero
+            pattern, or `kept` is None and less than 0.1 % of the weights is zero
         """
         check_choice("layout", layout, LAYOUTS)
         if max_tokens < 1:

@@ -150,7 +150,7 @@ class _DirectCall:
         x = Rows(0, features * ELEMENT_BYTES, self._tokens, features)
         x_t = Rows(0, columns * ELEMENT_BYTES, features, columns)
         self._args, blocks = transpose_args(x, x_t)
-        self._lock = Lock()  # of the argument
+        self._lock = Lock()  # guards self._args
         self._words: Any = self._args.view("u8").data
         return transpose_launch(self._args, blocks, self._device)
 

@@ -1,4 +1,4 @@
-"""The launches of a layer of experts: up to eight kernels, none of which waits for the host.
+"""Launches of a layer of experts: up to eight kernels, none of which waits for the host.
 
     count_tokens   number of tokens of each expert; left out for few tokens, where route_tokens counts them
     route_tokens   assign each (token, expert) pair a column of B; columns of an expert are contiguous

@@ -23,7 +23,7 @@ GROUP = 8
 
 
 class LayerTensors(NamedTuple):
-    """The tensors of a layer that its launches read."""
+    """Tensors of a layer that its launches read, and the GPU to plan for."""
 
     images: list[torch.Tensor]
     tiles: torch.Tensor
@@ -108,7 +108,9 @@ class Prepared(NamedTuple):
         )
 
     def _write_y(self, c: torch.Tensor, y: torch.Tensor) -> None:
-        """Write C (rows, columns) to y, or add it where the kernel writes no residual sums."""
+        """Copy C (rows, columns) to y; with `adds` add it to y, for kernels that cannot add in their
+        epilogue.
+        """
         if self.epilogue.features_first:
             y.copy_(c[:, : y.shape[1]])
         elif self.adds:
