@@ -58,7 +58,7 @@ LARGEST = 1e18
 
 
 class CheckedQuantity(NamedTuple):
-    """One checked quantity of a GPU file."""
+    """Value of one quantity of a GPU file, with its unit, kind and source, after the checks."""
 
     value: int | float | tuple[float, ...]
     provenance: QuantitySource
@@ -69,8 +69,8 @@ def read_quantity(entry: object, quantity: str, where: str) -> CheckedQuantity:
 
     Parameters
     ----------
-    entry : content of the file under the name `quantity`
-    where : name of the file, for the message
+    entry : table of the file with the name `quantity`
+    where : name of the file, with which the message begins
 
     Raises
     ------
@@ -101,7 +101,9 @@ def check_ranges(values: Mapping[str, Any], known: Mapping[str, tuple[float, flo
 
     Parameters
     ----------
+    values : quantity -> value of the checked GPU
     known : quantity -> lowest and highest value of the bundled GPUs
+    where : name of the file, with which the message begins
     """
     for quantity, (least, most) in known.items():
         factor = FAR_COUNT if quantity_units()[quantity] == "count" else FAR

@@ -1,8 +1,8 @@
 """The SM clock under load: seconds = cycles / clock, and the clock falls with activity.
 
 Any tensor-core work lowers the clock of an H200 from 1980 to 1800 MHz within 20 us. With more arithmetic and
-memory traffic the power limit lowers it further, in bursts too. NVML does not show this; the numbers in the
-specs were measured inside kernels (clock64 over globaltimer).
+memory traffic the power limit lowers it further, even in short bursts. NVML does not report these changes;
+the clocks in the specs were measured inside kernels (clock64 divided by globaltimer).
 """
 
 from bisect import bisect_right
@@ -117,7 +117,7 @@ def busy_share(sm_finish: npt.NDArray[Any]) -> float:
 
 
 def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
-    """Return a copy of the spec with another power limit; a lower limit lowers the clock at lower activity.
+    """Return a copy of the spec with another power limit.
 
     Model: power above idle = activity * f(clock), and the clock is the highest that meets the limit. If the
     limit leaves half as much power above idle, each clock is therefore reached at half the activity. The
@@ -144,8 +144,9 @@ def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
 
 
 def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
-    """Return y at x on the line through (xs, ys): constant before the first point, extrapolated at the
-    end.
+    """Return y at x on the polyline through (xs, ys).
+
+    It is constant before the first point, and its last segment continues after the last point.
     """
     if x <= xs[0]:
         return ys[0]

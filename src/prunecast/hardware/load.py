@@ -97,12 +97,12 @@ def _carried(
 
 
 def _scaled(value: float, factor: float) -> float:
-    """Return the product; whole numbers stay whole, others are rounded to six digits."""
+    """Return `factor` * `value`, as an integer if `value` is one, else rounded to six significant digits."""
     return round(factor * value) if isinstance(value, int) else float(f"{factor * value:.6g}")
 
 
 def _number(document: Mapping[str, Any], name: str) -> float:
-    """Return a value of the file, or 1 if it is no sensible number; the file is then refused later."""
+    """Return a value of the file, or 1 if it is not a valid number; later checks then refuse the file."""
     entry = document[name]
     value = entry.get("value") if isinstance(entry, Mapping) else None
     return float(value) if isinstance(value, int | float) and 1 / LARGEST < value < LARGEST else 1.0
@@ -220,7 +220,7 @@ def _find(name_or_path: str) -> Traversable:
 
 
 def _nearest(wanted: str, names: list[str]) -> list[str]:
-    """Return the names that begin with the wanted one, or otherwise similar ones."""
+    """Return the names that begin with `wanted`; if there are none, up to three similar names."""
     beginning = [name for name in names if wanted and name.startswith(wanted)]
     return beginning or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
 

@@ -65,8 +65,8 @@ def block_places(columns: Columns, fit: int, sms: int) -> Places:
         return _numbered(_typical(columns, fit, sms), sms)
     if blocks <= sms:
         return _crowded(_crowd(blocks, fit, sms), blocks, sms)
-    # Measured with clock stamps for 192 blocks, two per SM: 61 SMs with two blocks and 70 with one; here 60
-    # and 72
+    # 192 blocks, two of which fit on an SM: clock stamps showed 61 SMs with two blocks and 70 with one; this
+    # code returns 60 and 72
     full = fit * sms % blocks // fit
     place = np.arange(fit * sms)
     slot, sm = place // sms, place % sms
@@ -74,7 +74,7 @@ def block_places(columns: Columns, fit: int, sms: int) -> Places:
 
 
 class _Crowd(NamedTuple):
-    """Number of SMs with more than one block, for fewer blocks than SMs, and the blocks on each of them."""
+    """Number of SMs that have several blocks, and the number of blocks on each of them."""
 
     sms: int
     blocks: int
@@ -146,7 +146,10 @@ def _typical(columns: Columns, fit: int, sms: int) -> Places:
 
 
 def _numbered(sm: Places, sms: int) -> Places:
-    """Return (blocks,) slots, with SMs numbered by the number of their blocks, then by the first of these."""
+    """Return the slot of each block, (blocks,), from its SM.
+
+    SMs are renumbered in descending order of their number of blocks, then by their first block.
+    """
     slot = np.array([np.count_nonzero(sm[:block] == sm[block]) for block in range(sm.size)])
     first = sm[slot == 0]
     number = np.empty(sms, np.int64)
@@ -192,7 +195,7 @@ def resident_share(
 
 
 def _ends(columns: Columns, fit: int, sms: int) -> npt.NDArray[np.float64]:
-    """Return the end of each block in columns, (blocks,), with contention between blocks on one SM.
+    """Return the end time of each block, (blocks,), in units of the time of one kept column.
 
     L_i + 1/2 * sum of min(L_i, L_j) over the other blocks j on the same SM, as in `placement_loops`.
     """

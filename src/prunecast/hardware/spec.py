@@ -38,7 +38,7 @@ def _quantity(unit: str, *, optional: bool = False) -> Any:
 class GpuSpec:
     """One GPU model. Every quantity has an entry of the same name in `provenance`.
 
-    Rates "per clk" are per SM clock cycle; "achieved" rates are what a good copy kernel reaches.
+    Rates "per clk" are per SM clock cycle. "Achieved" rates are those that a good copy kernel reaches.
     """
 
     name: str
@@ -212,7 +212,7 @@ class GpuSpec:
 
     @property
     def has_wgmma(self) -> bool:
-        """True if warpgroup tensor instructions (`wgmma`) exist, only on compute capability 9.0."""
+        """True if warpgroup tensor instructions (`wgmma`) exist; only compute capability 9.0 has them."""
         return self.compute_capability == 90
 
     @property

@@ -7,7 +7,7 @@ part of the prologue is already done, which operands are in L2, and which other 
 Operands in L2 when a launch begins (`CacheState`):
 
 cold   operands were last used so long ago that L2 has evicted them, as in the recorded suites
-model  the layer before has just written B; weights are cold unless those of the whole model fit in L2
+model  the preceding layer has just written B; weights are cold unless those of the whole model fit in L2
 warm   the same product is repeated on the same operands
 
 Activations reuse the same memory: if C fits in L2, the next launch overwrites it before it is evicted. If
@@ -97,7 +97,8 @@ def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
 def _kept(size: float, gpu: GpuSpec) -> float:
     """Return the fraction of cyclically used data of `size` bytes that is still in L2.
 
-    It falls linearly between the ratios to the usable L2 at which all and none of the data are kept.
+    It falls linearly with `size`: from 1 at the largest size of which all data are kept, to 0 at the smallest
+    size of which none are kept. The costs contain both sizes as ratios to the usable L2.
     """
     costs = load_costs("prunecast.launch", gpu.compute_capability)
     all_kept, none_kept = costs["l2_all_kept_ratio"], costs["l2_none_kept_ratio"]
@@ -106,9 +107,10 @@ def _kept(size: float, gpu: GpuSpec) -> float:
 
 @lru_cache(maxsize=1024)
 def _with_l2(gpu: GpuSpec, read: int, written: int) -> GpuSpec:
-    """Return the GPU with L2 serving some of the traffic, in units of 1 / `GRAIN`.
+    """Return the spec of a GPU whose L2 serves the fractions `read` and `written` of the traffic.
 
-    DRAM rates rise by 1 / miss rate, up to the L2 rates. The DRAM latency remains unless all reads hit L2.
+    Both are in units of 1 / `GRAIN`. DRAM rates are divided by the miss rate, up to the L2 rates. The DRAM
+    latency is unchanged unless all reads hit L2.
     Equal arguments return the same object, so that caches by identity work.
     """
     missed, stored = 1.0 - read / GRAIN, 1.0 - written / GRAIN

@@ -50,7 +50,7 @@ class RowsRead(NamedTuple):
 
 
 class MemoryRules(NamedTuple):
-    """Rules of L2 and DRAM for one launch."""
+    """Quantities of one launch that determine its traffic through L2 and DRAM."""
 
     read: RowsRead
     write_back: float
@@ -106,7 +106,7 @@ def rows_read(plan: KernelPlan) -> RowsRead:
 
 
 def _rows_of_experts(plan: KernelPlan) -> int:
-    """Return the rows of B that the tiles of an expert read, the mean over the tokens of all experts."""
+    """Return the number of rows of B that an expert's tiles read, a mean weighted by the experts' tokens."""
     tiles = plan.tiles
     first = tiles.row_start[:-1]
     of_tile = tiles.row_index[first] // plan.c_rows
@@ -183,8 +183,9 @@ def _ring_bytes(context: LaunchContext) -> float:
 def _weights_first(context: LaunchContext) -> float:
     """Return `MemoryRules.weights_first`.
 
-    It is 0 if the preceding launch hides the prefetch, as with split tiles, whose blocks leave their SMs long
-    before the launch ends. It is 0 for 2:4 too, whose fitted constants contain the effect.
+    It is 0 if the preceding launch hides the prefetch, for example with split tiles, because their blocks
+    leave their SMs long before the launch ends. It is also 0 for 2:4, whose fitted constants already contain
+    the effect.
     """
     plan, blocks = context.plan, context.plan.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1

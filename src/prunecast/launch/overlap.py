@@ -140,8 +140,8 @@ def prologue_under_preceding_cycles(context: LaunchContext) -> float:
     if prologue_is_hidden(context) or context.co_resident or not context.pdl:
         return 0.0
     gpu, blocks, prologue = context.gpu, context.plan.blocks, prologue_cycles(context)
-    # With more blocks than SMs in hardware order, the last block to start in the first wave is not the last
-    # to end: the block that ends last follows a block that had started early
+    # With more blocks than SMs in hardware order, the block that ends last is in a later wave, on an SM whose
+    # first block had started early
     rounds = context.plan.schedule is Schedule.HARDWARE and blocks > gpu.sm_count
     if rounds or _leaves_sms(blocks, gpu):
         return prologue
@@ -209,7 +209,7 @@ def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free:
         return 0.0
     spread = spread_cycles(before_b, sm_finish.size - free, free)
     early = np.minimum(last - np.sort(sm_finish) + spread, before_b)
-    # The SM that ends last after its head start determines the period
+    # The SM that ends last, with its head start subtracted, determines the period
     return last - float(np.max(sm_finish - np.where(sm_finish > 0.0, early, 0.0), initial=0.0))
 
 

@@ -164,8 +164,9 @@ class _Torch:
 
 
 def _stream_of(cp: Any, handle: int) -> Any:
-    """Return CuPy's object for an external stream: CuPy before 14 has another name for it,
-    deprecated since.
+    """Return CuPy's object for an external stream.
+
+    CuPy 14 has `Stream.from_external`, and deprecates `ExternalStream` of earlier versions.
     """
     if hasattr(cp.cuda.Stream, "from_external"):
         return cp.cuda.Stream.from_external(_StreamOf(handle))

@@ -140,7 +140,7 @@ class Operator:
         for name, address in {"clock": clock, **{n: a.pointer for n, a in self.arrays.items()}}.items():
             if name in self._names:
                 self._args[name] = address
-        # Words of a buffer: NumPy needs six times as long to set a field of a record
+        # Write addresses as words of a buffer: setting a field of a NumPy record needs six times as long
         fields: Any = self._args.dtype.fields
         self._words: Any = self._args.view(np.uint64).data
         self._b, self._c, self._second = (
@@ -164,7 +164,7 @@ class Operator:
         self._fill = self._fill_of(packed, options) if packed.unwritten.size else None
 
     def _fill_of(self, packed: Packed, options: CompileOptions) -> FillRows:
-        """Return the launch that writes the rows of C in no tile."""
+        """Return the launch that writes the rows of C that are in no tile."""
         rows = self.arrays["unwritten"] = DeviceArray(packed.unwritten)
         cubin = build_fill(
             self.plan.dtype, options.get("activation", "none"), bias=options.get("bias", False)

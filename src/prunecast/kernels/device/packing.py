@@ -166,5 +166,5 @@ def packed_weights(
         raise BadInput(f"weights must have the map's shape {(tiles.m, tiles.k)}, got {weights.shape}")
     places = PackingMap.of(stages, slab, *weights.shape)
     kept = None if inner is None else np.pad(inner.mask(), (0, 1))
-    # NumPy's indexing may order the axes of a result in memory otherwise
+    # Indexing in NumPy may return an array that is not C-contiguous
     return np.ascontiguousarray(gather(np.pad(weights, (0, 1)), places, np, kept))

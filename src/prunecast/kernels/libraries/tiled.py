@@ -127,7 +127,7 @@ def tiled_time(work: TiledWork, rates: Rates, gpu: GpuSpec, *, state: str = "bur
         shares = sum((limit / largest) ** rates.overlap for limit in limits)
         return float(largest * shares ** (1.0 / rates.overlap))
 
-    # The clock follows from the duty at the highest clock of loaded tensor cores
+    # Compute the duty at the highest clock under tensor load; it determines the actual clock
     loaded_hz = gpu.clock_burst_hz[0]
     per_sm = at(loaded_hz) * loaded_hz * gpu.sm_count
     clock_hz = sm_clock_hz(

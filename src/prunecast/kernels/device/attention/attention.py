@@ -104,7 +104,7 @@ class AttentionSizes(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Thread blocks of the launch."""
+        """Number of thread blocks of the launch."""
         return self.sequences * self.heads * -(-self.queries // QUERIES)
 
 

@@ -1,1 +1,1 @@
-"""Rotary embedding in place."""
+"""Kernel that applies rotary position embeddings in place."""

@@ -66,7 +66,10 @@ def attention_call(
 
 
 def _bound(parts: dict[str, float], work: CallWork, costs: Costs, gpu: GpuSpec, cold: bool) -> str:
-    """Return the resource of the largest part; of the SMs' part, the largest term of a step."""
+    """Return the resource that limits the largest part of the time.
+
+    If the largest part is the work of the SMs, this is the resource of the largest term of a pipeline step.
+    """
     largest = max(parts, key=parts.__getitem__)
     if largest == "memory":
         return "dram" if dram_bytes(work, gpu, cold) > 0.0 else "l2"

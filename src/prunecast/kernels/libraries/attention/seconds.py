@@ -1,7 +1,8 @@
 """Time of one call of attention from its work: SMs, memory, cache write and launches.
 
     step  = g (c1 + rows keys (a 2 width / FMA rate + b / exponential rate) + l (bytes of keys / port rate)),
-            g where the number of keys is ragged: keys that do not fill a tile, or misaligned rows of a mask
+            g: factor if the number of keys is ragged, so that keys do not fill a tile or mask rows are
+            misaligned
     tile  = c0 + c0r (used rows / rows) (width / 64)
     SMs   = ((w (tile + mean step) + u (longest - mean) step)^6 + (lone (tile + longest step))^6)^(1/6),
             w = h + `tail` (ceil(h) - h) with h CTAs per SM, since the last wave is partly empty;
@@ -200,6 +201,6 @@ def _memory_seconds(work: CallWork, costs: Costs, gpu: GpuSpec, cold: Value) -> 
 
 
 def _combined(exponent: float, first: Value, second: Value) -> Value:
-    """Return the power mean of two bounds that the time exceeds."""
+    """Return (first^e + second^e)^(1/e) of two lower bounds of a time, with the exponent e."""
     most = np.maximum(np.maximum(first, second), 1e-30)
     return most * ((first / most) ** exponent + (second / most) ** exponent) ** (1.0 / exponent)

@@ -167,7 +167,10 @@ class _HeadSteps(NamedTuple):
 def _steps(
     queries: int, keys: int, cached: int, tiles: Tiles, causal: bool, window: int, group: int
 ) -> _HeadSteps:
-    """Count the key tiles that the query tiles of one head visit; with `group` query heads per head."""
+    """Count the key tiles that the query tiles of one head process.
+
+    `group` query heads share the rows of a tile.
+    """
     count = -(-queries * group // tiles.rows)
     if not causal:
         each = -(-keys // tiles.keys)

@@ -61,9 +61,9 @@ class LibraryKernel(NamedTuple):
 
 
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
-    """Return the common alignment in bytes of matrix rows of k and of n elements: 16, 4, or one element.
+    """Return the alignment in bytes that matrix rows of k and of n elements have in common.
 
-    With one token (n = 1), only k determines whether rows are aligned to 16 bytes.
+    It is 16, or otherwise at most 4. With one token (n = 1), only k determines whether it is 16.
     """
     element = DTYPE_BYTES[dtype]
     if (k if n == 1 else gcd(k, n)) * element % VECTOR_BYTES == 0:
@@ -73,7 +73,7 @@ def aligned_bytes(k: int, n: int, dtype: str) -> int:
 
 @lru_cache(maxsize=64)
 def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> tuple[LibraryKernel, ...]:
-    """Return the kernels of cuBLAS for a dtype and an alignment of rows of which a CTA fits on an SM.
+    """Return cuBLAS's kernels for a dtype and a row alignment, without those whose CTA exceeds an SM.
 
     If the GPU has no kernels for this alignment, those of its first kernel family are returned.
 
@@ -117,8 +117,9 @@ def _tensor(family: Row) -> str:
 
 
 def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> TileConfig | None:
-    """Return the config; None if the stages exceed shared memory, or if no instruction multiplies such a
-    tile.
+    """Return the config of a kernel in the tables.
+
+    Return None if its stages exceed shared memory, or no tensor instruction fits the tile.
     """
     block_m, element = int(row["block_m"]), DTYPE_BYTES[dtype]
     part = _part(family, row, block_m, block_n, element)
@@ -144,7 +145,7 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
 
 
 class _WarpTile(NamedTuple):
-    """Part of the tile that one warp or warpgroup computes, and FMA of its tensor instruction."""
+    """Part of a tile that one warp or warpgroup computes, and the FMAs of one of its tensor instructions."""
 
     rows: int
     tokens: int
@@ -159,7 +160,8 @@ def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _W
         return _WarpTile(int(row["part_m"]), int(row["part_n"]), fma)
     if int(family["pair"]) > 1:
         return _WarpTile(block_m // 2, block_n, block_m * block_n * 32 // element)
-    # Two warpgroups divide rows or tokens, whichever reads less; else one warpgroup has the whole tile
+    # Two warpgroups divide the rows or the tokens, whichever reads less; if no instruction fits these halves,
+    # one warpgroup computes the whole tile
     halves = ((block_m // CONSUMER_WARPGROUPS, block_n), (block_m, block_n // CONSUMER_WARPGROUPS))
     for parts in (halves, ((block_m, block_n),)):
         uses = [(wgmma_use(m, n, element, sparse=False), m, n) for m, n in parts if m % 8 == n % 8 == 0]
@@ -173,8 +175,9 @@ def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _W
 def _resources(
     family: Row, row: Row, tile: tuple[int, int, int], part: _WarpTile | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
-    """Return the resources with as many stages as fit within the row's limits; None below the
-    row's minimum.
+    """Return the resources of a CTA with as many stages as fit, at most the maximum in the row.
+
+    Return None if fewer stages than the row's minimum fit.
     """
     block_m, block_n, step_bytes = tile
     least, most = numbers(row["stages"])

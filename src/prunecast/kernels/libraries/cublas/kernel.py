@@ -115,9 +115,7 @@ def _dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
 
 
 def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
-    """Return the seconds of the launch that clears the counter from which CTAs draw tiles, 0 if it is not
-    needed.
-    """
+    """Return the seconds of the launch that clears the tile counter of persistent CTAs; 0 if not needed."""
     most = cublas_costs(gpu.compute_capability)["counter_tiles_per_sm"] * gpu.sm_count
     return gpu.graph_launch_s if gpu.has_wgmma and tiles > most else 0.0
 
@@ -141,7 +139,7 @@ DENSE = CUBLAS.kernel(
 
 
 def _named_tile(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
-    """Return the rows and tokens of the tile that `tables/cublas_choices.csv` lists for such products."""
+    """Return (rows, tokens) of the tile in `tables/cublas_choices.csv` for a product; None if not listed."""
     for row in table("cublas_choices"):
         if gpu.compute_capability not in numbers(row["sm"]):
             continue
@@ -151,8 +149,9 @@ def _named_tile(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
 
 
 def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
-    """Return the kernel with one active warpgroup if an SM has only one tile and warpgroups
-    alternate tiles.
+    """Return the kernel as it runs in this product.
+
+    Warpgroups of small tiles alternate between tiles. If an SM has only one tile, one warpgroup is active.
     """
     kernel = config.kernel
     tile = kernel.config

@@ -83,10 +83,10 @@ def multicast(
 ) -> _SharedReads:
     """Return how many CTAs share one read of A and of B, for tiles of these sizes.
 
-    The number of CTAs that are neighbours limits both results. With an odd number of token ranges, clusters
-    of eight cannot be filled in both directions, so clusters have four CTAs along the rows (`_1x4`). Up to
+    The number of CTAs that are neighbours limits both results. With an odd number of token ranges, large
+    clusters cannot be filled in both directions, so they have four CTAs along the rows (`_1x4`). Up to
     `clusters_few_tokens` tokens, two rules are not applied, because they would make the modelled choice of
-    split-K wrong: this rule, and the rule for the operand that is shared with two token ranges.
+    split-K wrong: this rule, and the rule for the operand that is shared if there are two token ranges.
 
     Parameters
     ----------

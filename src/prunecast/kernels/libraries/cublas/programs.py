@@ -106,8 +106,9 @@ def operand_bytes(config: TileConfig, gpu: GpuSpec) -> int:
 
 
 def _lone_warpgroup_bytes(config: TileConfig, gpu: GpuSpec) -> int | None:
-    """Return the bytes that a warpgroup with the whole tile reads per 16 columns; None if it
-    cannot have it.
+    """Return the bytes that a warpgroup reads per 16 columns if it has the whole tile.
+
+    Return None if the tile is too large for one warpgroup, or no instruction fits.
     """
     block_m, block_n, _ = config.shape
     if block_m * block_n > cublas_costs(gpu.compute_capability)["lone_warpgroup_elements"]:

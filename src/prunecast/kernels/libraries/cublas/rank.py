@@ -67,7 +67,7 @@ def rank(m: int, k: int, n: int, dtype: str, gpu: GpuSpec, row_bytes: int) -> li
 
 
 def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: GpuSpec) -> Array:
-    """Return the seconds, (kernels, numbers of slices), without the launch overhead."""
+    """Return the model's seconds without launch overhead, in the shape of `slices`, (kernels, candidates)."""
     element, output = DTYPE_BYTES[dtype], OUTPUT_BYTES[dtype]
     tiles = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"])
     rows, tokens = np.minimum(t["block_m"], m), np.minimum(t["block_n"], n)
@@ -93,7 +93,7 @@ def _seconds(t: Table, slices: Array, m: int, k: int, n: int, dtype: str, gpu: G
 
 
 def _slices(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> Array:
-    """Return (kernels, numbers of slices); 0 if the library does not use that number.
+    """Return candidate numbers of split-K slices, (kernels, candidates); 0 for a candidate that is not used.
 
     If tiles leave SMs idle, slices fill one or two waves of CTAs. Otherwise a few slices may balance the last
     wave.
@@ -111,8 +111,9 @@ def _slices(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> Array:
 
 
 def _may_be_taken(t: Table, m: int, k: int, n: int, gpu: GpuSpec) -> npt.NDArray[np.bool_]:
-    """Return (kernels, 1): True for tiles that may be used for the product, neither much smaller nor much
-    larger.
+    """Return True for kernels whose tile suits the product, (kernels, 1).
+
+    Such a tile is neither much smaller nor much larger than the product.
     """
     dealt = 8.0 * np.ceil(n / (8.0 * np.ceil(n / t["block_n"])))
     wanted = (t["deals_out"] == 0) | ((n % EVEN_TOKENS != 0) & (t["block_n"] == dealt))

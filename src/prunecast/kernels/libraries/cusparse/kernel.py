@@ -130,8 +130,9 @@ def plan_csr(
 
 
 def _csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Return the time of the launches before the kernel, one of which writes C; one token has another one
-    after it.
+    """Return the time of the launches before the kernel, one of which writes C.
+
+    With one token, another launch follows the kernel; its time is included.
     """
     name = "one_token_launches_s" if plan.n == 1 else "partition_launches_s"
     written_s = plan.m * plan.n * DTYPE_BYTES[plan.dtype] / gpu.dram_write_bytes_per_s
@@ -156,7 +157,7 @@ CSR = CUSPARSE.kernel(
 
 
 class _Pieces(NamedTuple):
-    """Rows or parts of rows, with their blocks."""
+    """Work items, each a row or a part of a row, with the blocks that process them."""
 
     items: WorkList
     block: Index
@@ -189,8 +190,9 @@ def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
 def _wait_cycles(
     elements: ElementMap, n: int, config: _CsrConfig, slots: float, missed: float, gpu: GpuSpec
 ) -> float:
-    """Return the cycles by which an SM exceeds its issue time: a chain of dependent loads, and a tail of
-    CTAs.
+    """Return the cycles by which the time of an SM exceeds its issue time.
+
+    Causes are the chain of dependent loads, the tail of CTAs, and warps that add to the same row of C.
     """
     costs, count, ranges = (
         cusparse_costs(gpu.compute_capability),
@@ -207,9 +209,9 @@ def _wait_cycles(
 
 
 def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
-    """Return one item per row, cut at the boundaries of the `blocks` of a token range.
+    """Divide rows at the boundaries of blocks, which have `size` elements each, and return the items.
 
-    Each block has `size` elements; cuts are at whole k-steps.
+    A token range has `blocks` blocks. Boundaries are moved to whole k-steps.
     """
     begin, stop = row_start[rows.tile], row_start[rows.tile + 1]
     last = np.minimum(np.maximum(stop - 1, begin) // size, blocks - 1)

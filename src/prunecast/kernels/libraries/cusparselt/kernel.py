@@ -62,7 +62,7 @@ def _plan_cusparselt(
 
     Raises
     ------
-    BadInput : as `_cusparselt_configs`, or elements that are not 2:4
+    BadInput : in the same cases as `_cusparselt_configs`, or the elements are not 2:4
     """
     kernel = config or _cusparselt_configs(elements, n, dtype, gpu)[0]
     check_two_of_four(elements)
@@ -171,8 +171,9 @@ def _longer_and_same(dense: TileConfig) -> Iterator[TileConfig]:
 
 
 def _parts(dense: TileConfig) -> tuple[int, int]:
-    """Return the part of a warp or warpgroup; for a warpgroup, whole instructions of 64 weight rows; 0 if
-    none.
+    """Return the rows and tokens of the tile that one warp or warpgroup computes; (0, 0) if there are none.
+
+    A warpgroup computes a multiple of 64 weight rows, the rows of one instruction.
     """
     if dense.tensor_path != "wgmma" or dense.pair > 1:
         return dense.part_m, dense.part_n

@@ -105,7 +105,7 @@ def _power_law_quantiles(experts: int, per_token: int, tokens: int, exponent: fl
 
 
 def _with_sum(loads: Loads, total: int, most: int) -> Loads:
-    """Return whole loads with the given sum: the smallest ones are raised, or the largest lowered."""
+    """Return integer loads with the sum `total`: raise the smallest loads, or lower the largest ones."""
     found = np.sort(loads)
     missing = round(total - found.sum())
     while missing > 0:

@@ -61,7 +61,7 @@ def quantise_passes(
     read, written = float(INPUT_BYTES * n * k), float(DTYPE_BYTES["fp8"] * n * k)
 
     def row_pass(name: str, moved: float) -> MemoryPass:
-        # One CTA for each token, which goes through its features in turn
+        # One CTA per token processes the features of the token one chunk after the other
         return MemoryPass(
             copied_bytes=moved / numbers[f"{name}_share"],
             start_s=numbers[f"{name}_start_s"] + k * numbers[f"{name}_feature_s"],
@@ -115,7 +115,7 @@ def scaled_product(
         is_persistent=True,
     )
     product = tiled_time(work, rates_of(numbers, name), gpu, state=state)
-    # Measured, cause unknown: half-filled tiles alone do not explain it
+    # Measured with unknown cause: half-filled tiles do not explain all of it
     is_odd = n % 2 == 1 and n > ODD_FROM
     product_s = product.seconds * (numbers[f"{name}_odd_tokens"] if is_odd else 1.0)
     parts = {
