@@ -10,7 +10,7 @@ def test_it_writes_one_page(run, model, tmp_path):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "256 tokens, model, burst" in page
-    assert "[bold]a[/].weight" in page
+    assert "[bold]a[/].weight" in page.replace("<wbr>", "")
     assert "\x1b" not in page
 
 
