@@ -1,4 +1,4 @@
-"""`Blocks`: adds the parts of transformer layers to a graph: attention, feed-forward, experts."""
+"""`Blocks`: adds the parts of transformer layers (attention, feed-forward, experts) to a model graph."""
 
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.experts.call import ExpertLayer
@@ -8,27 +8,31 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 
 
 class Blocks:
-    """Adds the parts of transformer layers. Every part ends with the residual add and its norm.
+    """Adds the parts of transformer layers to a graph. Every part ends with the residual add and its norm.
+
+    In each method, `stream` is the name of the operation that writes the input of the part. Methods that
+    return a name return that of the last operation of the part.
 
     Parameters
     ----------
-    model : the graph that parts are added to
-    shape : sizes of all layers
+    model : the graph to which parts are added
+    shape : sizes of the layers
     run : sequences and their new and cached tokens
-    copies : number of layers that each part represents
+    copies : number of equal layers that each part represents
     """
 
     def __init__(self, model: ModelGraph, shape: Transformer, run: Pass, copies: int = 1) -> None:
         self._model, self._shape, self._run, self._copies = model, shape, run, copies
 
     def product(self, name: str, m: int, k: int, after: list[str], *, n: int = 0) -> str:
-        """Add A (m, k) times all new tokens, or times `n` columns."""
+        """Add the product of A (m, k) with all new tokens of the pass, or with `n` columns."""
         n = n or self._run.columns
         return self._add(name, "gemm", after, m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
 
     def attention(self, layer: str, stream: str, window: int = 0) -> str:
-        """Add queries, keys, values, attention and the output. A token attends to `window`
-        others, 0 for all.
+        """Add the products for queries, keys and values, attention, and the output product.
+
+        A token attends to `window` tokens, 0 for all.
         """
         shape, run = self._shape, self._run
         if shape.key_rank:
@@ -46,12 +50,12 @@ class Blocks:
         return self._residual(f"{layer}.norm1", output, stream)
 
     def _latent_attention(self, layer: str, stream: str) -> str:
-        """Add multi-head latent attention (MLA), as of DeepSeek-V3.
+        """Add multi-head latent attention (MLA), as in DeepSeek-V3.
 
-        The cache holds the latent keys and values, and one rotary key for all heads. In a decode, the product
-        `key_b` is absorbed into queries and outputs, which multiplies the same weights as often, and heads
-        attend to the latents themselves. Attention counts as its traffic or its arithmetic, whichever is
-        longer: no kernel for it has been fitted.
+        The cache holds the latent keys and values, and one rotary key for all heads. In a decode pass, heads
+        attend to the latents themselves, and the product `key_b` is absorbed into queries and outputs. The
+        number of multiplications with its weights is the same. The time of attention is the longer of memory
+        and arithmetic time, since no kernel for it has been fitted.
         """
         shape, run = self._shape, self._run
         values = shape.heads * shape.value_width
@@ -88,8 +92,9 @@ class Blocks:
         return self._residual(f"{layer}.norm1", output, stream)
 
     def cross_attention(self, layer: str, stream: str, keys: list[str], tokens: int) -> str:
-        """Add attention to `tokens` of another model. Without `keys`, its keys and values are
-        in the cache.
+        """Add attention to `tokens` tokens of another model, such as an encoder.
+
+        `keys` are the products for keys and values of these tokens; without them, the cache holds both.
         """
         shape, run = self._shape, self._run
         query = self.product(f"{layer}.query", shape.width, shape.hidden, [stream])
@@ -105,7 +110,7 @@ class Blocks:
         return self._residual(f"{layer}.norm", output, stream)
 
     def feed_forward(self, layer: str, stream: str) -> str:
-        """Add one feed-forward part for all tokens, or experts that share the tokens."""
+        """Add one feed-forward part for all tokens, or experts that divide the tokens among them."""
         if self._shape.experts:
             return self._experts(layer, stream)
         hidden, wide = self._shape.hidden, self._shape.feed_forward
@@ -129,7 +134,7 @@ class Blocks:
         """Add experts. Tokens are scattered to the columns of their experts and gathered again.
 
         The scatter and the gather each read and write all tokens once. Experts without a token do not run.
-        Dense experts are one fused call, whose parts the operations are; see `experts.py`.
+        Dense experts run as one fused call, whose time `ExpertPart` divides among the operations.
         """
         shape, run = self._shape, self._run
         sizes = ExpertLayer(
@@ -198,9 +203,9 @@ class Blocks:
         return self._residual(f"{layer}.norm2", together, stream)
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
-        """Add norms of the heads of queries and keys, where a model has them, and their rotary embedding.
+        """Add the rotary embedding of queries and keys, after norms of their heads if the model has them.
 
-        With a cache, keys and values are also written into it.
+        In a pass with cached tokens, also add the write of keys and values to the cache.
         """
         shape = self._shape
         width = shape.width + shape.key_width
@@ -232,7 +237,7 @@ class Blocks:
     def _mixing(
         self, name: str, after: list[str], attention: Attention, elements_of_keys: int, cached: int
     ) -> str:
-        """Add scores, softmax and weighted sum as one kernel."""
+        """Add fused attention: scores, softmax and weighted sum in one kernel."""
         shape, run = self._shape, self._run
         return self._add(
             name,
@@ -247,12 +252,12 @@ class Blocks:
         )
 
     def position_bias(self, stream: str) -> None:
-        """Add the biases of all pairs of positions, which the attention of every layer reads."""
+        """Add the biases of attention scores for all pairs of positions, which every layer reads."""
         written, tokens = self._shape.heads * self._run.tokens, self._run.tokens
         self._elementwise("position_bias", 0, written, [stream], columns=tokens, kind="position bias")
 
     def first_norm(self, stream: str) -> str:
-        """Add the norm of the first layer's input, for architectures whose parts begin with their norm."""
+        """Add the norm of the first layer's input, for pre-norm architectures."""
         hidden = self._shape.hidden
         kind = "rms norm" if self._shape.rms_norm else "normalise"
         return self._elementwise("norm0", hidden, hidden, [stream], kind=kind, features=hidden)
@@ -276,7 +281,7 @@ class Blocks:
     def _residual(self, name: str, branch: str, stream: str) -> str:
         """Add the residual add and its norm as one kernel.
 
-        It reads two tensors and writes the norm. If parts begin with their norm, it also writes the sum.
+        It reads two tensors and writes the norm. In pre-norm architectures it also writes the sum.
         """
         each = self._shape.hidden * self._run.columns
         branch = self.summed_over_gpus(branch, each)
@@ -292,7 +297,10 @@ class Blocks:
         )
 
     def summed_over_gpus(self, name: str, elements: int) -> str:
-        """Add the sum of a tensor over the GPUs that share the model, and return its name."""
+        """Add an all-reduce of a tensor over the GPUs that share the model, and return its name.
+
+        On one GPU, return `name`.
+        """
         gpus = self._run.gpus
         if gpus == 1:
             return name
@@ -300,7 +308,7 @@ class Blocks:
         return self._add(f"{name}.all_reduce", "all reduce", [name], **sizes)
 
     def gathered_over_gpus(self, name: str, elements: int) -> None:
-        """Add the gathering of the `elements` of each GPU that shares the model."""
+        """Add an all-gather of `elements` elements from each GPU that shares the model; none on one GPU."""
         gpus = self._run.gpus
         if gpus > 1:
             sizes = {"elements_in": elements, "elements_out": gpus * elements, "gpus": gpus}

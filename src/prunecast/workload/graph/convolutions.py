@@ -1,6 +1,8 @@
-"""Rewrites of convolutional networks: kernels of cuDNN, and images in planes between our kernels.
+"""Rewrites of convolutional networks: kernels of cuDNN, and images in planes for this project's kernels.
 
-As in `fusions.py`, a rewrite changes which launch does which work, but never the work.
+Planes are the layout of `plan.conv_grid`: one zero-padded plane of pixels for each channel. Kernels of cuDNN
+read channels-last images, which are called images here. As in `fusions.py`, a rewrite changes which launch
+does which work, but never the work.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
@@ -18,9 +20,9 @@ BORDER = 1
 
 
 def convolve_patches(model: ModelGraph) -> ModelGraph:
-    """Mark convolutions in transformers as `patches`, or as `convolution` if their filters overlap: they stay
-    dense, in a library kernel with its own layouts. Networks of convolutions run in one layout from their
-    images on.
+    """Mark convolutions in transformers as `patches`, or as `convolution` if their filters overlap.
+
+    They stay dense, in a library kernel with its own layouts. Graphs without attention do not change.
 
     image -> product  becomes  image -> patches
     sound -> product -> product  becomes  sound -> convolution -> convolution
@@ -37,7 +39,7 @@ def convolve_patches(model: ModelGraph) -> ModelGraph:
 
 
 def keep_feature_major(model: ModelGraph) -> ModelGraph:
-    """Keep the residual stream after overlapping convolutions feature-major, as dense compiled graphs do.
+    """Make the residual stream after overlapping convolutions feature-major, as in dense compiled graphs.
 
     Norms then read with strides, and attention copies its queries, keys, values and output.
     """
@@ -53,7 +55,7 @@ def keep_feature_major(model: ModelGraph) -> ModelGraph:
 
 
 def make_token_major(model: ModelGraph) -> ModelGraph:
-    """Undo `keep_feature_major`: graphs with sparse products copy the residual stream once at its begin."""
+    """Undo `keep_feature_major`: graphs with sparse products copy the residual stream once at its start."""
     if all(o.kind != "convolution" for o in model):
         return model
 
@@ -72,9 +74,9 @@ def is_patches(o: Operation) -> bool:
 
 
 def separate_bias(model: ModelGraph) -> ModelGraph:
-    """Give a dense convolution its bias and activation as a separate kernel, as torch.compile does.
+    """Add a separate kernel for bias and activation after a dense convolution, as torch.compile runs them.
 
-    A sum or ReLU of the graph that is the only reader includes them.
+    No kernel is added if the only reader is a sum or a ReLU, which then includes them.
 
     convolution -> reader  becomes  convolution, bias and activation -> reader
     """
@@ -94,11 +96,11 @@ def _bias_pass(o: Operation) -> Moved:
 
 
 def concatenate_upsampled(model: ModelGraph) -> ModelGraph:
-    """Charge an upsampling before a concatenation as torch.compile runs the two on channels-last images.
+    """Add the extra time of an upsampling before a concatenation, as torch.compile runs both.
 
-    One kernel upsamples, and writes all channels plane after plane, so that neighbouring threads read
-    channels-last images with a stride: it moves its tensors at half the rate. A second kernel copies the
-    result to channels-last, which is as long as a concatenation.
+    One kernel upsamples and writes all channels, one channel after the other. Neighbouring threads then read
+    the channels-last images with a stride, so that it moves its tensors at half the rate. A second kernel
+    copies the result to channels-last, which needs as long as a concatenation.
 
     x -> upsampling -> concatenation  becomes  x, others -> upsampling and concatenation -> copy
     """
@@ -119,10 +121,10 @@ def concatenate_upsampled(model: ModelGraph) -> ModelGraph:
 
 
 def lay_images(model: ModelGraph) -> ModelGraph:
-    """Choose image layouts: planes for the convolutions of our kernels, channels-last for others.
+    """Choose image layouts: planes for convolutions by this project's kernels, channels-last for others.
 
-    Convolutions in planes have bias and ReLU as epilogue, and a sum after one of them is its second input.
-    Other operations read a copy of planes as images, which they share.
+    A convolution in planes runs bias and ReLU in its epilogue. If a residual sum follows, it also reads the
+    other operand as a second input and adds it. Other operations share one copy of the planes as images.
 
     convolution in planes -> sum -> relu  becomes  convolution in planes (adds) -> relu epilogues
     planes -> dense convolution  becomes  planes -> (images,) dense convolution
@@ -149,7 +151,7 @@ def lay_images(model: ModelGraph) -> ModelGraph:
 def _in_kernel(
     model: ModelGraph, o: Operation, planes: Collection[str], sum_after: Operation | None
 ) -> Operation:
-    """Return a convolution in planes with the elements that its kernel, or a copy before it, moves."""
+    """Return a convolution in planes with the extra elements that its kernel, or a copy before it, moves."""
     assert o.convolution is not None
     own = tuple(moved for moved in o.extra_moves if moved != _bias_pass(o))
     laid = (
@@ -174,9 +176,9 @@ def _in_kernel(
 
 
 def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) -> list[Moved]:
-    """Return the copies of planes as images that an operation is the first to read.
+    """Return the copies from planes to images before the operation `o`, if it is their first reader.
 
-    Means read planes, and a linear layer reads them after a pool at little cost.
+    Pools read planes, and so does a linear layer after a pool, at little cost.
     """
     found = []
     for source in model.sources(o.name) if o.kind != "pool" else ():
@@ -188,7 +190,7 @@ def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) 
 
 
 def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | None:
-    """Return the convolution that adds the other operand of a sum, or None."""
+    """Return the convolution that adds the other operand of the sum `o` in its kernel, or None."""
     sources = model.sources(o.name)
     if o.kind not in ("elementwise", "relu epilogue") or len(sources) != 2 or o.name not in planes:
         return None
@@ -196,7 +198,7 @@ def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | No
 
 
 def _may_add(model: ModelGraph, o: Operation, ours: Collection[str]) -> bool:
-    """Return whether a convolution in planes can have a second input: its output has no other reader."""
+    """Return whether a convolution in planes can add a second input: stride 1, and only one reader."""
     conv = o.convolution
     return o.name in ours and conv is not None and conv.stride == 1 and len(model.readers(o.name)) == 1
 
@@ -204,8 +206,8 @@ def _may_add(model: ModelGraph, o: Operation, ours: Collection[str]) -> bool:
 def in_planes(model: ModelGraph) -> frozenset[str]:
     """Return the operations that write images in planes.
 
-    These are sparse convolutions, dense ones that our kernels run between them, and pools and elementwise
-    work on planes.
+    These are sparse convolutions, dense ones that this project's kernels run before them, and pools and
+    element-wise work on planes.
     """
     ours = _convolutions_in_planes(model)
     found: set[str] = set()
@@ -225,12 +227,12 @@ def in_planes(model: ModelGraph) -> frozenset[str]:
 
 
 def _is_pass(o: Operation) -> bool:
-    """Return whether an operation works on planes if its tensors are planes."""
+    """Return whether an operation (a pool or element-wise work) works on planes if its inputs are planes."""
     return o.kind in (*IN_PLACE, "pool") and o.layout != "tokens"
 
 
 def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
-    """Return the convolutions that our kernels run: sparse ones, and dense ones that these read."""
+    """Return the convolutions that run in planes: sparse ones, and dense ones whose output they read."""
     sparse = {o.name: o.convolution for o in model if o.is_sparse and o.convolution is not None}
     border = border_of(conv.padding for conv in sparse.values())
 
@@ -253,15 +255,16 @@ def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
 
 
 def border_of(paddings: Iterable[int]) -> int:
-    """Return the zeros around images that sparse convolutions with these paddings share, in pixels."""
+    """Return the width in pixels of the zero border that sparse convolutions with these paddings share."""
     return max([BORDER, *paddings])
 
 
 def fits_planes(filters: int, stride: int, padding: int, border: int, *, reads_image: bool) -> bool:
-    """Return whether our kernels run a dense convolution with odd, square filters in planes.
+    """Return whether this project's kernels can run a dense convolution with odd, square filters in planes.
 
-    Filters reach no further than the border, or read the image, as the first ones of a ResNet: it is copied
-    with their border.
+    The number of filters must be a multiple of 8, and filters must not reach further than the zero border.
+    Only a convolution with a stride that reads the network's input, such as the first one of a ResNet, may
+    have larger filters: the input is copied with the border that it needs.
     """
     return filters % 8 == 0 and (padding <= border or (reads_image and stride > 1))
 
@@ -274,16 +277,18 @@ def join_dense_convolutions(
     is_pass: Callable[[Node], bool],
     fits: Callable[[Node], bool],
 ) -> set[Node]:
-    """Return sparse convolutions, and dense ones that these read in planes, at once or after passes.
+    """Return the convolutions that run in planes: sparse ones, and dense ones whose output they read.
 
-    Predicted graphs and modules of torch decide by this rule which convolutions leave cuDNN.
+    Between such a dense convolution and its reader there may be element-wise work and pools. Predicted graphs
+    and torch modules both use this rule.
 
     Parameters
     ----------
     nodes : all operations, each after those that it reads
-    readers : operations that read the result of one
-    is_pass : whether an operation works on planes if its tensors are planes
-    fits : whether a dense operation is a convolution that our kernels run, see `fits_planes`
+    sparse : sparse convolutions
+    readers : returns the operations that read the result of an operation
+    is_pass : returns whether an operation (a pool or element-wise work) can work on planes
+    fits : returns whether a dense operation is a convolution that can run in planes, see `fits_planes`
     """
     ours, read = set(sparse), set[Node]()
     for node in reversed(nodes) if sparse else ():
@@ -297,11 +302,11 @@ def join_dense_convolutions(
 def _has_planes(
     model: ModelGraph, o: Operation, planes: Collection[str], but: Operation | None = None
 ) -> bool:
-    """Return whether an output exists in planes: it was written so, or copied for a convolution.
+    """Return whether an output exists in planes: written so, or copied for a convolution that reads it.
 
     Parameters
     ----------
-    but : a dense convolution, which makes no copy for itself
+    but : if given, copies for dense convolutions do not count
     """
     return o.name in planes or any(
         each.convolution is not None and each.name in planes and (but is None or each.is_sparse)
@@ -310,6 +315,6 @@ def _has_planes(
 
 
 def copy_into_planes(conv: ConvShape, elements: int) -> Moved:
-    """Return the elements of a copy of images into planes, with zeros around them."""
+    """Return the elements that a copy of images into zero-padded planes reads and writes."""
     larger = (conv.height + BORDER) * (conv.width + BORDER) / (conv.height * conv.width)
     return Moved(copied=round((1.0 + larger) * elements))

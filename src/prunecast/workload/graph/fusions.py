@@ -1,9 +1,9 @@
 """Rewrites of a model graph: the fusions and joined products of runtimes. Each maps a graph to a graph.
 
 A rewrite changes which launch does which work, but never the work: flops, weights and the tensors between the
-remaining operations stay. Each docstring shows the pattern before and after. The list of the rewrites of a
-runtime, in order, is in `runtimes.py`; those of images are in `convolutions.py`, and those that add
-transposes in `transposes.py`.
+remaining operations stay. Each docstring shows the graph before and after. `runtimes.py` lists the rewrites
+of each runtime in order. Rewrites of convolutions are in `convolutions.py`, and those that add transposes are
+in `transposes.py`.
 """
 
 from collections.abc import Collection
@@ -56,7 +56,7 @@ def fold_rotary(model: ModelGraph) -> ModelGraph:
 
 
 def fold_activations(model: ModelGraph) -> ModelGraph:
-    """Fold an activation of one product's output into the epilogue of that product.
+    """Fold an activation into the epilogue of the product whose output it reads.
 
     product -> activation -> reader  becomes  product -> reader
     """
@@ -69,7 +69,7 @@ def fold_activations(model: ModelGraph) -> ModelGraph:
 
 
 def generalise_kinds(model: ModelGraph) -> ModelGraph:
-    """Replace kinds that an engine does not time separately by the general ones.
+    """Replace kinds that the runtime `engine` does not distinguish by general kinds.
 
     gated unit, rms norm  become  elementwise, normalise
     """
@@ -78,10 +78,10 @@ def generalise_kinds(model: ModelGraph) -> ModelGraph:
 
 
 def look_for_infinities(model: ModelGraph) -> ModelGraph:
-    """Let a T5 model search each residual sum in half precision for infinities before it clamps the sum.
+    """Add the search for infinities to a T5 model, which clamps residual sums in half precision.
 
-    A kernel before the norm writes the sum and searches it, and a second one combines the results of all
-    thread blocks. The biases of positions are written once for each layer.
+    A kernel before each norm of a sum writes the sum and searches it. A second kernel combines the results of
+    all thread blocks. The biases of positions are written once for each layer.
 
     norm (adds)  becomes  sum and search, combination, norm
     """
@@ -116,7 +116,7 @@ def join_gate_and_up(model: ModelGraph) -> ModelGraph:
 
 
 def _joined(model: ModelGraph, parts: Collection[str], joint: str) -> ModelGraph:
-    """Return the graph with products of one layer that read the same tensor stacked along M."""
+    """Return the graph with the products `parts` of each layer stacked along M, if they read one tensor."""
     into: dict[str, str] = {}
     operations: dict[str, Operation] = {}
     for first in model.products:
@@ -136,8 +136,9 @@ def _joined(model: ModelGraph, parts: Collection[str], joint: str) -> ModelGraph
 
 
 def mark_sparse(model: ModelGraph, sparse: Collection[str], unfused: Collection[str] = ()) -> ModelGraph:
-    """Mark the products that a sparse kernel runs; `unfused` ones run in a kernel whose epilogue has neither
-    gated units nor residual adds.
+    """Mark the products that a sparse kernel runs.
+
+    The epilogue of the kernels of `unfused` products can run neither gated units nor residual adds.
     """
     return model.changed(
         lambda o: (
@@ -149,10 +150,10 @@ def mark_sparse(model: ModelGraph, sparse: Collection[str], unfused: Collection[
 
 
 def fuse_activations(model: ModelGraph) -> ModelGraph:
-    """Make an activation between sparse products the epilogue of the first, which writes C in the layout of
-    X.
+    """Move an activation between two sparse products into the epilogue of the first product.
 
-    A gated unit is fused too if its gate and up are one product.
+    The first product then writes C in the layout that the second one reads. A gated unit is fused too if its
+    gate and up are one product.
 
     sparse product -> activation -> sparse product  becomes  sparse product -> epilogue -> sparse product
     """
@@ -173,8 +174,8 @@ def fuse_activations(model: ModelGraph) -> ModelGraph:
 def may_be_epilogue(model: ModelGraph, o: Operation) -> bool:
     """Return whether an activation can be the epilogue of the product before it.
 
-    A stacked product of gate and up from a file has separate tiles for each, so that its gated unit stays a
-    kernel. A ReLU after a convolution is fused where images are laid out, see `convolutions.py`.
+    Gate and up that are stacked as separate matrices of a file have separate tiles, so that their gated unit
+    stays a separate kernel. `convolutions.lay_images` fuses a ReLU after a convolution.
     """
     products = model.sources(o.name)
     if o.kind not in EPILOGUES or len(products) != 1 or products[0].members:
@@ -183,7 +184,7 @@ def may_be_epilogue(model: ModelGraph, o: Operation) -> bool:
 
 
 def add_residuals(model: ModelGraph) -> ModelGraph:
-    """Add a large C to the residual in the sparse product, so that the norm after it reads only the sum.
+    """Move a large residual add from a norm into the epilogue of the sparse product before it.
 
     sparse product, residual -> norm (adds)  becomes  sparse product (adds) -> norm
     """
@@ -199,7 +200,9 @@ def add_residuals(model: ModelGraph) -> ModelGraph:
 
 
 def rotate_in_place(model: ModelGraph) -> ModelGraph:
-    """Rotate queries and keys in a large C of sparse products, where torch.compile would copy them.
+    """Apply rotary embedding in place if sparse products wrote large queries and keys.
+
+    Otherwise torch.compile copies them.
 
     sparse product -> rotary  becomes  sparse product -> rotary in place
     """
@@ -211,7 +214,7 @@ def rotate_in_place(model: ModelGraph) -> ModelGraph:
 
 
 def rotated_in_place(model: ModelGraph, o: Operation) -> Operation:
-    """Return a rotary embedding as it is after large sparse products; another operation as it is."""
+    """Return a rotary embedding in place if only products with large C precede it; else `o` unchanged."""
     sources = model.sources(o.name)
     if o.kind != "rotary" or not all(each.kind == "gemm" for each in sources):
         return o
@@ -220,8 +223,9 @@ def rotated_in_place(model: ModelGraph, o: Operation) -> Operation:
 
 
 def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
-    """Return the norms that add the output of a product to the residual, if the output is large and the
-    product's kernel can add.
+    """Return the norms that add the output of a product to the residual, if the product could do this.
+
+    The output must be large, and the epilogue of the product's kernel must be able to add.
     """
     return [
         each
@@ -234,11 +238,11 @@ def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
 
 
 def after_sum(norm: Operation) -> Operation:
-    """Return the norm of a sum that a product has written."""
+    """Return a norm without its residual add: it reads only the sum that a product has written."""
     each = norm.elements_out // norm.tensors_out
     return replace(norm, elements_in=each, elements_out=each, tensors_out=1)
 
 
 def added_elements(norm: Operation) -> Moved:
-    """Return the residual elements that a product reads to add its output to them."""
+    """Return the extra reads of a product that adds its output to the residual."""
     return Moved(one_way=norm.elements_out // norm.tensors_out, is_launch=False)

@@ -26,14 +26,15 @@ class UNet:
 
     Parameters
     ----------
-    channels : of each resolution, the highest first; every next one has half the side
-    depths : for each resolution, the transformers after each of its blocks, with self-attention and attention
-        to the text
-    middle : transformers in the middle
-    heads : of every attention; 0 for as many as have `head_width` features each
+    channels : channels at each resolution, the highest first; each next one has half the side
+    depths : for each resolution, number of transformers after each of its blocks; they have self-attention
+        and attention to the text
+    middle : number of transformers in the middle
+    heads : heads of every attention; 0 for as many as have `head_width` features each
+    head_width : features of a head, if `heads` is 0
     text : features of a token of the text
     blocks : residual blocks of each resolution in the encoder; the decoder has one more
-    side : pixels of the latents, which have `latent` channels
+    side, latent : side of the latents in pixels, and number of their channels
     """
 
     channels: Sequence[int]
@@ -49,7 +50,7 @@ class UNet:
 
 @cache
 def image_nets() -> dict[str, dict[str, Any]]:
-    """Return the networks by name: `kind` and its sizes, see `image_nets.toml`."""
+    """Return the kind and the sizes of each network by name, see `image_nets.toml`."""
     text = resources.files(__package__).joinpath("image_nets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
@@ -57,7 +58,7 @@ def image_nets() -> dict[str, dict[str, Any]]:
 def build_image_net(name: str, *, batch: int) -> ModelGraph:
     """Return the graph of one forward pass over `batch` images of 224 x 224 pixels, or over `batch` latents.
 
-    Guidance doubles the number of latents.
+    With classifier-free guidance, an image needs two latents.
     """
     sizes = dict(image_nets()[name])
     kind, _ = sizes.pop("kind"), sizes.pop("source")
@@ -72,7 +73,7 @@ def build_image_net(name: str, *, batch: int) -> ModelGraph:
 
 
 class _Chain:
-    """Appends operations to a graph and keeps the last tensor with its channels and side."""
+    """Appends operations to a graph and records the last tensor, its channels and the side of its images."""
 
     def __init__(self, name: str, batch: int, source: str, channels: int, side: int) -> None:
         self.model, self.batch = ModelGraph(name=name), batch
@@ -80,7 +81,7 @@ class _Chain:
         self.last = self.input(source, self._elements(channels))
 
     def input(self, name: str, elements: int) -> str:
-        """Add a tensor that comes from outside."""
+        """Add an input of the model."""
         return self.model.add(Operation(name=name, kind="input", elements_out=elements))
 
     def convolve(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
@@ -100,7 +101,7 @@ class _Chain:
         return self.model.add(linear(name, m, k, n), after)
 
     def work(self, name: str, kind: str, tensors: int, after: list[str]) -> str:
-        """Add element-wise work that reads `tensors` tensors, each as large as the one that it writes."""
+        """Add an operation of `kind` that reads `tensors` tensors, each as large as its output."""
         each = self._elements(self.channels)
         done = Operation(name=name, kind=kind, elements_in=tensors * each, elements_out=each)
         return self.move(self.model.add(done, after), self.channels, self.side)
@@ -189,7 +190,7 @@ def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
 
 
 class _Denoiser(_Chain):
-    """Appends blocks that also read the text and the time step."""
+    """Appends blocks of a U-Net, which also read the text and the time step."""
 
     def __init__(self, name: str, shape: UNet, batch: int) -> None:
         super().__init__(name, batch, "latents", shape.latent, shape.side)
@@ -199,7 +200,7 @@ class _Denoiser(_Chain):
         self._time = self.linear("time.2", wide, wide, [time], batch)
 
     def block(self, name: str, channels: int, *, depth: int) -> None:
-        """Add a residual block, and `depth` transformers after it, with one projection before and after."""
+        """Add a residual block, then `depth` transformers between two projections."""
         before, came = self.last, self.channels
         self.work(f"{name}.norm1", "normalise", 1, [before])
         self.chain(f"{name}.conv1", channels, 3)

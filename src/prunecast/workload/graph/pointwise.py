@@ -1,7 +1,8 @@
-"""`fuse_pointwise`: element-wise work of a graph as it is read, fused with its neighbours.
+"""`fuse_pointwise`: fuse the element-wise operations of a graph with their neighbours.
 
-A file or a traced module has a node for each operator, which would overestimate the memory traffic. Compilers
-run biases and activations with the product before them, and a residual sum with its norm.
+A graph from an ONNX file or a traced module has a node for each operator, for which memory traffic would be
+overestimated. Compilers run biases and activations with the product before them, and a residual sum with its
+norm.
 """
 
 from dataclasses import replace
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def fuse_pointwise(model: ModelGraph, *, into_products: bool = True) -> ModelGraph:
-    """Return the graph with fewer operations. Products, attention and unknown operations all stay.
+    """Return the graph with element-wise operations fused. Products, attention and unknown operations stay.
 
     Parameters
     ----------
-    into_products : element-wise work is part of the product before it, as inference engines run it
+    into_products : also fuse element-wise work into the product before it, as inference engines do
     """
     import networkx as nx
 
@@ -42,7 +43,7 @@ def _operation(graph: "nx.DiGraph[str]", name: str) -> Operation:
 
 
 def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Merge element-wise work into the element-wise work before it, if that reads all its other inputs."""
+    """Merge an element-wise operation into one before it that reads all its other inputs."""
     if _kind(graph, name) != "elementwise":
         return
     before = set(graph.predecessors(name))
@@ -63,8 +64,9 @@ def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
 
 
 def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Merge a norm into the sum before it: one kernel, which also writes the sum if other
-    operations read it.
+    """Merge a norm and the sum before it into one kernel.
+
+    The kernel also writes the sum if other operations read it.
     """
     if name not in graph or _kind(graph, name) != "normalise" or graph.in_degree(name) != 1:
         return
@@ -77,7 +79,7 @@ def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
 
 
 def _join_product(graph: "nx.DiGraph[str]", name: str) -> None:
-    """Merge element-wise work into the product before it, if that is its only input and the only reader."""
+    """Merge an element-wise operation into a product that is its only input and that it alone reads."""
     if name not in graph or _kind(graph, name) != "elementwise" or graph.in_degree(name) != 1:
         return
     (other,) = graph.predecessors(name)
@@ -98,7 +100,7 @@ def _merge(graph: "nx.DiGraph[str]", name: str, *, into: str, elements_out: int)
 
 def _rebuilt(model: ModelGraph, graph: "nx.DiGraph[str]") -> ModelGraph:
     fused = ModelGraph(name=model.name)
-    for operation in model:  # in their order
+    for operation in model:  # keep their order
         if operation.name in graph:
             fused.graph.add_node(operation.name, operation=_operation(graph, operation.name))
     fused.graph.add_edges_from(graph.edges(data=True))

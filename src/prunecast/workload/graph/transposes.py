@@ -1,5 +1,7 @@
-"""Rewrites that add passes over X: transposes, since sparse products read feature-major tensors and other
-operations write token-major ones, and for products in fp8 passes that quantise.
+"""Rewrites that add passes over X: transposes, and quantisation for products in fp8.
+
+Transposes are needed since sparse products read feature-major tensors and other operations write token-major
+ones.
 """
 
 from collections.abc import Mapping
@@ -27,11 +29,11 @@ row by row 13; BERT-base with 4096 tokens takes 987 us instead of 1026."""
 
 
 def transpose_inputs(model: ModelGraph) -> ModelGraph:
-    """Transpose X of a sparse product, unless an epilogue wrote it feature-major or it has one token.
+    """Transpose X of each sparse product, unless X is feature-major already or has only one token.
 
-    Products in fp8 read X as it is.
+    Products in fp8 read token-major X.
 
-    maker -> sparse products  becomes  maker -> transpose -> sparse products
+    writer of X -> sparse products  becomes  writer of X -> transpose -> sparse products
     """
     planes = in_planes(model)
     found: dict[str, _Transposed] = {}
@@ -65,10 +67,10 @@ def mark_fp8(model: ModelGraph) -> ModelGraph:
 
 
 def quantise_inputs(model: ModelGraph) -> ModelGraph:
-    """Quantise X of products in fp8 where a product or attention wrote it, its epilogue included.
+    """Quantise X of products in fp8 by a separate launch if a product, its epilogue or attention wrote X.
 
-    An RMS norm that only sparse products read is quantised in the same kernel. Other kernels of torch.compile
-    write X in fp8 themselves, and count as writing 16 bits.
+    One kernel computes and quantises an RMS norm that only sparse products read. Other kernels of
+    torch.compile write X in fp8 themselves; their time is still that of writing 16 bits.
 
     product, attention -> products in fp8  becomes  product, attention -> quantise -> products in fp8
     rms norm -> sparse products in fp8     becomes  quantise -> sparse products in fp8
@@ -86,13 +88,14 @@ def quantise_inputs(model: ModelGraph) -> ModelGraph:
 
 
 def _in_one_kernel(model: ModelGraph, o: Operation) -> Operation:
-    """Return the launch that computes and quantises an RMS norm, or another operation as it is."""
+    """Return `quantised_norm` if all readers are sparse, else the operation unchanged."""
     return quantised_norm(model, o) if all(reader.is_sparse for reader in model.readers(o.name)) else o
 
 
 def quantised_norm(model: ModelGraph, o: Operation) -> Operation:
-    """Return the launch that computes and quantises an RMS norm whose readers are sparse products in fp8;
-    another operation as it is.
+    """Return an RMS norm whose readers are products in fp8 as one launch that also quantises.
+
+    Return any other operation unchanged.
     """
     readers = model.readers(o.name)
     if o.kind != "rms norm" or o.tensors_out > 1 or not readers or not all(each.in_fp8 for each in readers):
@@ -115,8 +118,8 @@ def quantise_for(maker: Operation, reader: Operation) -> Operation:
 def transpose_for(maker: Operation, reader: Operation) -> Operation:
     """Return the transpose of X for a sparse product.
 
-    It is a launch, or for a small X the end of the norm that writes it. For a convolution it writes zeros
-    around images too.
+    It is a separate launch, or for a small X part of the norm that writes X. For a convolution it also writes
+    the zeros around images.
     """
     x = reader.elements_in
     is_small = (
@@ -164,7 +167,7 @@ class _Transposed(NamedTuple):
 
 
 def _with_transposes(model: ModelGraph, transposed: Mapping[str, _Transposed]) -> ModelGraph:
-    """Return the graph with such copies after the operations that write these tensors."""
+    """Return the graph with each copy after the operation that writes the tensor; `readers` read the copy."""
     if not transposed:
         return model
     found = ModelGraph(name=model.name, runtime=model.runtime)
