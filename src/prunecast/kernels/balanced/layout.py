@@ -37,7 +37,7 @@ _SAMPLE_GROUPS = 16
 
 
 class _DenseColumns(NamedTuple):
-    """Mean and maximum of the dense columns that a warp multiplies in a window."""
+    """Mean and maximum number of dense columns that a warp multiplies in a window."""
 
     mean: float
     most: float
@@ -76,7 +76,7 @@ class BalancedLayout(NamedTuple):
         return (8 * pairs + 6 * self.rest + (pairs + 3) // 4).astype(np.int32)
 
     def dense_columns(self, splits: int) -> _DenseColumns:
-        """Return the mean and maximum of the dense columns that a warp multiplies per step.
+        """Return the mean and maximum number of dense columns that a warp multiplies per step.
 
         In a step each warp of a block processes one window, and its dense columns are rounded up to pairs.
         """

@@ -26,7 +26,7 @@ def count_dense(row_start, column_index, m, window, window_count, rest, dense):
 def write_records(
     row_start, column_index, m, window, window_count, rest, column_bytes, start, words, rows, columns
 ):
-    """Fill the records of all groups and windows. The one of (group, window) begins at 16-byte word
+    """Fill the records of all groups and windows; the record of (group, window) begins at 16-byte word
     start[group, window].
 
     All three arrays must contain only padding before. `words` (n, 4) uint32 receives the positions of values;

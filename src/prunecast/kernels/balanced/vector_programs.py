@@ -110,9 +110,9 @@ def vector_programs(
 ) -> tuple[WarpProgram, ...]:
     """Return the program of the sixteen warps of a block, which distribute B over the banks once.
 
-    Weights are loaded directly into registers. A step is 128 columns of A, of which the rows of a warp keep a
-    fraction. All waits are before the first step: first for B, then for the weights that are not prefetched
-    at the beginning.
+    Weights are loaded directly into registers. A step has `VectorLayout.step_columns` columns of A, of which
+    the rows of a warp keep a fraction. All waits are before the first step: first for B, then for the weights
+    that are not prefetched at the beginning.
 
     Parameters
     ----------

@@ -131,8 +131,8 @@ def _small_n_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> ItemTimes:
     """Return the estimated times of the items of a config.
 
-    They include the instructions of all warps on the SM's schedulers, the DRAM latency each time that every
-    warp starts another k16, and the exchange of all warps' sums through shared memory.
+    They include the instructions of all warps on the SM's schedulers, the exchange of all warps' sums through
+    shared memory, and the DRAM latency once per round of k16s (one per warp).
     """
     k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
     sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm

@@ -42,8 +42,8 @@ lane, four lanes apart, so that a pass fills a quarter of the banks. Kind: CUDA 
 PORT_BYTES = 128
 """Bytes of shared memory per pass. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 PIECES = 2
-"""Number of alternating parts of a k16's reads and products; otherwise all warps would read, then all
-multiply. Kind: choice, how finely the model interleaves them."""
+"""Number of alternating parts in which the reads and products of a k16 are modelled. With a single part, all
+warps would read first and then all multiply. Kind: choice, how finely the model interleaves them."""
 WEIGHTS_ISSUE = 25
 """Instructions that request weights and column indices of a k16 before the preceding launch has ended. Kind:
 as-compiled, sm_90a: 57 to 85 follow after it at 16 tokens and more, 152 to 175 at one token."""

@@ -34,7 +34,7 @@ step records. Kind: CUDA source, `mma_shape.cuh`."""
 STEP_ROW_BYTES = 64
 """Bytes of a row of weights in a k-step. Kind: CUDA source, `mma_shape.cuh`."""
 STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
-"""Pairs of bytes of a row of weights per k-step (before 2:4 compression) and number of stages. Kind: choice,
+"""Pairs: bytes of a row of weights in a k-step (before 2:4 compression), and number of stages. Kind: choice,
 what the compile tests build."""
 SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
 """`STEPS` for 2:4 weights. The first pair has twice the columns, so that a k-step has as many FMA as with
@@ -49,8 +49,8 @@ sm_90."""
 _PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
 """`_CORE_REGISTERS` for packed fp32x2 FMA, which use register pairs. Kind: as-compiled, sm_100 and sm_120."""
 _CORE_STAGES = {True: (4, 3), False: (2,)}
-"""Whether the GPU has cp.async -> numbers of stages of the fp32 kernel. Kind: choice, what the compile tests
-build."""
+"""True if the GPU has cp.async, else False -> numbers of stages of the fp32 kernel. Kind: choice, what the
+compile tests build."""
 
 
 def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
@@ -102,7 +102,7 @@ def _fitting(gpu: GpuSpec, dtype: str, tensor: str, height: int) -> tuple[TileCo
         raise BadInput(f"tile height must be at least 1, got {height}")
     if dtype != "fp8" or tensor != "wgmma":
         check_own_dtype(dtype)
-    fma_per_clk(gpu, dtype, tensor)  # refuses what the GPU cannot run
+    fma_per_clk(gpu, dtype, tensor)  # raises BadInput if the GPU cannot run it
     found = [v for v in _all(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0]
     heights = [v.shape.block_m for v in found]
     tallest = min((h for h in heights if h >= height), default=max(heights, default=0))

@@ -146,7 +146,7 @@ def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSp
     copied = own.weight_bytes + tokens * 16 * own.element_bytes
     passing = (own.port_bytes + copied) * k16 / gpu.shared_bytes_per_clk_per_sm
     port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
-    # The C of a mean item, while all SMs with an item store
+    # Time to store the C of a mean item while all SMs that have an item store, too
     l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
     c_bytes = float(rows) * n * own.output_bytes / items
     store = own.store_share * (c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share))

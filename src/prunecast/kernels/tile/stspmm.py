@@ -81,7 +81,7 @@ def plan_stspmm(
     tiles = cut_rows(tiles, config.shape.block_m)
     if loads:
         items, n = expert_items(tiles, loads, config.shape.block_n)
-        # Items of equal cost go to the blocks in turn
+        # With equal costs, longest-first assigns the items round-robin
         in_turn = np.ones(items.tile.size, np.int64)
         assigned = assign_longest_first(items, in_turn, resident_blocks(config, gpu, in_turn.size))
         return tile_plan("stspmm", tiles, n, config, assigned, gpu, b_access="gather", experts=len(loads))

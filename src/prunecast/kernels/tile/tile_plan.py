@@ -91,7 +91,7 @@ def tile_plan(
     experts : number of experts whose matrices are stacked along M in `tiles`
     inner : elements kept inside the tiles (2:4), or None
     """
-    # The kernel for sm_90a, `kernels/tile/cuda/tile_sm90.cu`
+    # True for the wgmma kernel that gathers rows of B, `kernels/tile/cuda/tile_sm90.cu`
     own = config.tensor_path == "wgmma" and b_access == "gather"
     programs = warp_programs(
         config,

@@ -32,7 +32,7 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 SOURCES = Path(__file__).parent
 _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
-"""dtype -> macro `HALF`. Kind: CUDA source, `element.cuh`."""
+"""Dtype -> value of the macro `HALF`. Kind: CUDA source, `element.cuh`."""
 
 
 class _BalancedForm(NamedTuple):
@@ -121,7 +121,7 @@ def vector_arrays(
     indices[at], rows_of[at], columns_of[at] = place, row, column
     places = PackingMap.of_places(rows_of, columns_of)
     values = gather(np.pad(to_bits(weights, dtype), (0, 1)), places, np)
-    # NumPy's indexing may order the axes of a result in memory otherwise
+    # NumPy's indexing may return an array that is not C-contiguous
     return {"values": np.ascontiguousarray(values), "indices": indices}
 
 
@@ -153,7 +153,7 @@ def matrix_arrays(
     places = PackingMap.of_places(rows_of, columns_of)
     values = gather(np.pad(rounded(weights, dtype), (0, 1)), places, np)
     windows = np.stack((start, (layout.dense + 1) // 2), axis=2).astype(np.int32)
-    # A value and a position never share a word, and +0 has no bits
+    # No 32-bit word has both a value and positions: one of the two arrays is zero there, so OR merges them
     records = np.ascontiguousarray(values).view(np.uint32) | positions
     return {"records": records, "windows": np.ascontiguousarray(windows)}
 

@@ -48,7 +48,7 @@ def k16_slab(block_m: int) -> Slab:
     Of each 16 rows, lane 4 g + q holds columns 4 q and 4 q + 1 of row g, the same of row g + 8, then columns
     4 q + 2 and 4 q + 3 of both rows.
     """
-    # fragment 0, half h of its rows 1, row g 2, quarter q 3, pair of columns p 4, column of the pair 5
+    # Axes: 0 fragment, 1 half of its rows, 2 row g, 3 quarter q, 4 pair of columns, 5 column of the pair
     split = np.arange(block_m * GROUP).reshape(block_m // 16, 2, 8, 4, 2, 2)
     return Slab(split.transpose(0, 2, 3, 4, 1, 5).ravel(), (block_m // 16, 32, 8))
 
@@ -94,7 +94,7 @@ class _SmallRecords(NamedTuple):
 
 
 def small_records(plan: KernelPlan, stages: TileStages) -> _SmallRecords:
-    """Return the records of a plan without split tiles."""
+    """Return the records of the blocks of a plan. Raise BadInput in the same cases as `item_columns`."""
     items = item_columns(plan, GROUP, "the small-n kernel")
     lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
     tokens = np.arange(0, plan.n, plan.shape.block_n, dtype=np.int32)

@@ -19,7 +19,7 @@ from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tile_rows import keeps_runs
 
 ALIGN_BYTES = 16
-"""Alignment of rows of B. Kind: definition, CUDA driver API, cuTensorMapEncodeTiled."""
+"""Alignment in bytes of rows of B. Kind: definition, CUDA driver API, cuTensorMapEncodeTiled."""
 
 
 def _check(plan: KernelPlan) -> None:

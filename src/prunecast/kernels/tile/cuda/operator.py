@@ -94,7 +94,7 @@ def _encode_boxes(
 
 class _Kept(NamedTuple):
     address: int
-    """Host address of the first byte."""
+    """Host address of the tensor map."""
     map: npt.NDArray[np.uint8]
 
 

@@ -84,7 +84,7 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
     scattered : most rows of the tiles are not contiguous in C, so that TMA cannot store them
     """
     sums = config.shape.block_m * config.shape.block_n // config.consumer_warps
-    # In fp8 two multiplications a sum, and a shuffle for the scale of each of four sums in two rows
+    # Per sum in fp8: two multiplications by scales, half a shuffle (four sums in two rows need two scales)
     scales: Code = ()
     if config.dtype == "fp8":
         scales = (Instruction(Op.ISSUE, issue=sums // 32 * 5 // 2, when=When.FINAL),)

@@ -50,7 +50,7 @@ def gather_programs(
     # Consumer warps load the entry of the next item and wait for it, because the fence between a full stage
     # and its multiplication waits for loads. 580 to 650 cycles pass between the last write of C to the
     # staging buffer and the first multiplication, even if nothing is stored and the stage is already full
-    # (clock stamps, 0007)
+    # (clock stamps, decision 0007)
     next_item = (Instruction(Op.LOAD_INDEX, ITEM_BYTES, 1), Instruction(Op.WAIT_LOAD))
     item = () if item_in_memory else next_item
     return (_producer(config, multicast), _consumer(config, item, scattered))
@@ -219,9 +219,13 @@ class _CopyOverhead(NamedTuple):
 
 
 def _copy_overhead(config: TileConfig) -> _CopyOverhead:
-    """Return the tensor-core stalls that copies cause if operands and copies saturate the shared-memory port.
+    """Return the time that a warp's copies of 16 columns occupy the shared-memory port in addition to their
+    bytes.
 
-    In other configs these stalls are hidden by waits for the port or for the producer.
+    If the tensor cores need at least as long as all bytes need at the port, the overhead extends the port
+    time to that of the tensor cores and adds the stalls that copies cause in them. Otherwise gathers need the
+    port for longer than their bytes do (`copy_port_share`), and stalls are hidden. The 2:4 kernel has no
+    overhead.
     """
     if config.is_sparse:
         return _CopyOverhead(0, ())

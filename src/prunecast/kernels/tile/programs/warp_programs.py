@@ -14,7 +14,7 @@ from prunecast.kernels.tile.programs.gather import gather_programs
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 B_ACCESSES = ("gather", "dense_tile")
-"""How B is read: rows by index, or contiguous slabs. The values of `KernelPlan.b_access`."""
+"""Values of `KernelPlan.b_access`: rows of B by index, or contiguous slabs of B."""
 PRODUCER_WARPS = 4
 """Warps of the producer warpgroup, one thread of which issues the copies. Kind: choice, as in CUTLASS's
 warp-specialised kernels."""

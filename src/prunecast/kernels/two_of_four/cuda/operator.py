@@ -50,7 +50,7 @@ def sparse_slab(block_m: int) -> Slab:
     """
     row, chunk = np.ogrid[:block_m, : STAGE_COLUMNS // 2 // CHUNK]
     natural = np.arange(block_m * STAGE_COLUMNS // 2).reshape(block_m, -1, CHUNK)
-    # consumer 0, group 1, warp 2, row + 8 3, q 4, j 5, group of four of the thread's columns 6
+    # Axes: 0 consumer, 1 group, 2 warp, 3 row or row + 8, 4 q, 5 j, 6 group of four of the thread's columns
     fours = np.arange(block_m * STAGE_COLUMNS // 4).reshape(CONSUMERS, -1, 4, 2, 8, 4, 4)
     codes = fours.transpose(0, 2, 4, 5, 1, 3, 6).reshape(-1, 4)
     return Slab(natural[row, chunk ^ (row // 2 % 4)].ravel(), (block_m, HALF_WIDTH), codes)

@@ -52,7 +52,7 @@ def sparse_fragment_slab(block_m: int, step: int) -> Slab:
     ----------
     step : columns of the stage before 2:4 compression
     """
-    # fragment 0, half of its rows 1, row 2, 16 columns 3, four of them 4
+    # Axes: 0 fragment, 1 half of its rows, 2 row, 3 group of 16 columns, 4 group of four of them
     fours = np.arange(block_m * step // 4).reshape(block_m // 16, 2, 8, step // _DEPTH, 4)
     codes = fours.transpose(0, 2, 3, 1, 4).reshape(-1, 4)
     elements = block_m * step // 2 + len(codes)
@@ -62,6 +62,6 @@ def sparse_fragment_slab(block_m: int, step: int) -> Slab:
 
 def _fragments(block_m: int, columns: int) -> npt.NDArray[np.int64]:
     natural = np.arange(block_m * columns)
-    # fragment 0, half h of its rows 1, row g 2, 16 values 3, half p of them 4, quarter q 5, value 6
+    # Axes: 0 fragment, 1 half of its rows, 2 row g, 3 group of 16 values, 4 half of it, 5 quarter q, 6 value
     split = natural.reshape(block_m // 16, 2, 8, columns // _DEPTH, 2, 4, 2)
     return split.transpose(3, 0, 2, 5, 4, 1, 6).ravel()

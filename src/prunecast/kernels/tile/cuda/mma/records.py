@@ -22,7 +22,8 @@ from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 MOST_BLOCKS_IN_ARGS = 900
-"""Maximum number of blocks whose records fit into the launch arguments. Kind: CUDA source, `mma_args.cuh`."""
+"""Maximum number of blocks whose first k-steps fit into the launch arguments. Kind: CUDA source,
+`mma_args.cuh`."""
 WARPS = 8
 """Warps of a block. Each warp has a counter for every split tile. Kind: CUDA source, `mma_shape.cuh`."""
 _LANE_BYTES = 16
@@ -105,7 +106,7 @@ def _mma_records(plan: KernelPlan, packed: TileStages) -> _MmaRecords:
     tokens = np.arange(0, plan.n, block_n, dtype=np.int32)
     alone = np.repeat(packed.rows.shape[0] + np.arange(lists.shape[0]), tokens.size)
     none = np.zeros(alone.size, np.int64)
-    # Owners add the sums of all slices; `splits` has the slices at their places
+    # Index of each k-slice in `splits`, which has entries for slices of split tiles only
     place: npt.NDArray[np.int64] = np.cumsum(items.is_part) - items.is_part
     action = np.where(items.is_owner, OWNER, PART) | place << PLACE_SHIFT
     null = packed.null_stage  # multiplied by items without columns
