@@ -4,9 +4,9 @@
 
 `query` is (sequences, heads, queries, width). `key` and `value` are (sequences, key heads, keys, width),
 where the number of key heads divides `heads`. `mask` is bool (sequences, keys), True for keys that are read,
-or None. `y` (sequences, queries, heads, width) is contiguous; with `columns` it is (heads * width, sequences
-* queries), which a sparse product reads. It is zero for a sequence without a True key. On a CPU, and for
-  sizes that the kernel does not support, torch computes it.
+or None. `y` is contiguous, (sequences, queries, heads, width); with `columns` it has the layout that a sparse
+product reads, (heads * width, sequences * queries). It is zero for a sequence without a True key. On a CPU,
+and for sizes that the kernel does not support, torch computes it.
 
 Transformers models call the operator after `prepare_attention`. In compiled graphs `layout_pass.py` sets
 `columns`.
