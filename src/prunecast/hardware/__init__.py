@@ -2,9 +2,9 @@
 
 The package contains nothing about kernels, plans or weights, and it measures nothing. Layer: the lowest one;
 it imports only `errors` and other top-level helper modules. Read `spec.py` first (the quantities of a GPU and
-their units), then `occupancy.py`, `clock.py` and one file of `data/`. `load.py` and `check.py` turn such a
-file into a `GpuSpec`, or into one line that names the error. `costs.py` reads the costs by architecture that
-each kernel stores next to its sources.
+their units), then `occupancy.py`, `clock.py` and one file of `data/`. `load.py` and `check.py` convert such a
+file to a `GpuSpec`, or raise an error with a message of one line. `costs.py` reads the costs by architecture
+that each kernel stores next to its sources.
 """
 
 from prunecast.hardware.clock import STATES, at_power_limit, sm_clock_hz

@@ -1,10 +1,11 @@
 """CTA placement under programmatic dependent launch (PDL): which SMs run several small blocks of one launch.
 
-As many consecutive launches as fit are resident on the GPU at the same time, and each new block takes the
-slot of the next block that ends. Equal blocks that share an SM end last, so that their slots go to the first
-blocks of a later launch. The slots that remain after a whole number of launches therefore stay concentrated
-on few SMs, and all other blocks are distributed evenly. If blocks are unequal, the longest ones end last.
-Such launches are simulated one after another, and one launch of about mean duration represents all of them.
+A slot is a place for one block on an SM. As many consecutive launches as fit are resident on the GPU at the
+same time, and each new block takes the slot of the next block that ends. Equal blocks that share an SM slow
+each other down and end last, so that their slots go to the first blocks of a later launch. The slots that
+remain after a whole number of launches therefore stay concentrated on few SMs, and all other blocks are
+distributed evenly. If blocks are unequal, the longest ones end last. Such launches are simulated one after
+another, and one launch of about mean duration represents all of them.
 """
 
 import math

@@ -45,7 +45,10 @@ def store_latency_cycles(context: LaunchContext) -> int:
 
 
 class Straggler(NamedTuple):
-    """Distribution of the end delay of blocks in co-resident launches; scale 0 if constants contain it."""
+    """Distribution of the delay with which blocks of a co-resident launch end.
+
+    All fields are 0 for launches whose fitted constants already contain this delay.
+    """
 
     share: float
     """Gumbel scale over a block's own duration."""
@@ -70,7 +73,8 @@ def straggler_of(context: LaunchContext) -> Straggler:
 def straggler_cycles(sm_ends: Cycles, straggler: Straggler) -> float:
     """Return the straggler delay of a launch in cycles, without the part that the launch floor contains.
 
-    It is the most likely time from the end of the last SM without delays to the end of the launch.
+    The delay counts from the time at which the last SM would end without delays to the most likely end of the
+    launch.
 
     Parameters
     ----------

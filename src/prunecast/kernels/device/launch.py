@@ -41,7 +41,7 @@ _NO_CONTEXT = 201
 
 
 class LaunchError(RuntimeError):
-    """The driver rejected a launch."""
+    """Error: the CUDA driver rejected a launch or another call."""
 
 
 class _Attribute(ctypes.Structure):

@@ -109,7 +109,7 @@ class AttentionSizes(NamedTuple):
 
 
 def may_attend(form: AttentionForm, sizes: AttentionSizes, *rows: HeadRows) -> bool:
-    """Return True if the kernel supports the head width, the number of keys and the alignment of `rows`.
+    """Return True if the kernel supports a call: its head width, sizes, and alignment of rows.
 
     Parameters
     ----------

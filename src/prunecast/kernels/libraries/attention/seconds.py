@@ -13,7 +13,8 @@
 
 Products and exponentials of a tile do not overlap fully, hence the two factors a and b. Bytes that fit in L2
 are read at the L2 rate, other bytes at the DRAM rate. All quantities of the GPU come from its spec. The
-factors (`tables/attention_costs.csv`) were fitted on one GPU and apply to the same kernel on other GPUs.
+constants (a, b, c0, c0r, c1, g, l, lone, `tail`, u) are in `tables/attention_costs.csv`. They were fitted on
+one GPU and apply to the same kernel on other GPUs.
 """
 
 from collections.abc import Mapping

@@ -84,9 +84,9 @@ def multicast(
     """Return how many CTAs share one read of A and of B, for tiles of these sizes.
 
     The number of CTAs that are neighbours limits both results. With an odd number of token ranges, large
-    clusters cannot be filled in both directions, so they have four CTAs along the rows (`_1x4`). Up to
-    `clusters_few_tokens` tokens, two rules are not applied, because they would make the modelled choice of
-    split-K wrong: this rule, and the rule for the operand that is shared if there are two token ranges.
+    clusters cannot be filled in both directions, so they have four CTAs along the rows (`_1x4`). This rule,
+    and the rule for products with two token ranges, are not applied up to `clusters_few_tokens` tokens,
+    because the modelled choice of split-K would become wrong.
 
     Parameters
     ----------
