@@ -1,9 +1,9 @@
-"""Co-design of the pattern, the kernel and the GPU of a whole model.
+"""Co-design of the pruning pattern, the kernel and the GPU for a whole model.
 
-Layer: above `workload`, below `validation` and the command line. This package answers questions about a
-workload: how long each layer needs with each kernel (`predict`), why (`explain`), on which GPU (`compare`),
-and which patterns meet a latency (`search`). It decides nothing about patterns (`patterns`), launches
-(`kernels`) or time (`simulator`, `models`), and it never uses a GPU.
+Layer: imports `workload`; is imported by `validation` and the command line. This package answers questions
+about a workload: how long each layer needs with each kernel (`predict`), which resource limits it
+(`explain`), how GPUs compare (`compare`), and which patterns meet a latency (`search`). Patterns are defined
+in `patterns`, launches in `kernels`, and times are predicted in `simulator` and `models`. No GPU is used.
 
 Read first: `predict.py`, `layer_job.py` (all kernels of one layer), `explain.py`.
 """

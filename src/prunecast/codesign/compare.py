@@ -1,4 +1,4 @@
-"""Comparison of predictions: of two files, or of one model on several GPUs."""
+"""Comparison of the predictions in two files, or of one model on several GPUs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,14 +32,14 @@ GPU_COLUMNS = ("GPU", "source")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One layer and kernel in every column.
+    """One layer and kernel: its predicted time in each of the compared predictions (columns).
 
     Parameters
     ----------
     layer, kernel, n : the key by which rows are matched
-    pattern : of the first column
-    seconds : predicted times, one per column; None for a column without this row
-    ratio : time over that of the first column, None if either is missing
+    pattern : pattern in the first column that has this row
+    seconds : predicted seconds in each column; None for a column without this row
+    ratio : time in each column over the time in the first one; None if either is missing
     """
 
     layer: str
@@ -52,22 +52,25 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """A model, or layers without a model around them, on one GPU: dense, and with the fastest kernels.
+    """Predicted totals of a model (or of single layers) on one GPU, dense and with the fastest kernels.
 
     Parameters
     ----------
-    gpu : name of the spec
-    dense_seconds, seconds : of a pass (the mean of the workload's passes), or of all layers
+    gpu : name of the GPU
+    dense_seconds, seconds : dense time, and time with the fastest kernels, in seconds. For a model, of a pass
+        (the mean over the workload's passes); for single layers, the sum over layers
     seconds_low, seconds_high : interval of `seconds`
-    per_s : tokens or images a second with the fastest kernels; None for a mix of passes or without a model
-    memory_bytes : weights, cache and activations of the largest pass; None without a model
-    gpu_bytes : memory of the GPU
-    fits : the pruned model fits; None without a model
-    largest_batch : sequences or images with which the pruned model fits in every pass, 0 if with none; None
-        without a model
-    joules : of a token or image with the fastest kernels; None as `per_s`
-    cost_per_million : price of a million tokens or images of the pruned model; None without a price
-    evidence : what the interval rests on: `measured`, `published` or `guess`
+    per_s : tokens or images per second with the fastest kernels; None for several passes or single layers
+    memory_bytes : bytes of weights, KV cache and activations of the pass that needs most; None for single
+        layers
+    gpu_bytes : bytes of the GPU's memory
+    fits : True if the pruned model fits in memory; None for single layers
+    largest_batch : largest number of sequences or images with which every pass of the pruned model fits, or
+        0; None for single layers
+    joules : energy per token or image with the fastest kernels; None for several passes or single layers
+    cost_per_million : price of a million tokens or images of the pruned model; None without a price, for
+        several passes or single layers
+    evidence : basis of the interval: `measured`, `published` or `guess`
     """
 
     gpu: str
@@ -86,20 +89,20 @@ class GpuRow:
 
     @property
     def speedup(self) -> float:
-        """Dense over fastest."""
+        """Dense time over the time with the fastest kernels."""
         return self.dense_seconds / self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Result):
-    """Rows that at least two columns have, and the names of the others.
+    """Comparison of several predictions (columns): of two files, or of one model on several GPUs.
 
     Parameters
     ----------
-    columns : a label for each: GPU, or file and GPU
-    rows : in the order of the first column
+    columns : label of each prediction: the GPU, or the file and its GPU
+    rows : rows that at least two columns have, in the order of the first column
     unmatched : layer, kernel and tokens of rows that only one column has
-    gpus : totals on each GPU, those that the model fits first, then by time; empty for two files
+    gpus : totals on each GPU, sorted by time, GPUs without enough memory last; empty for two files
     """
 
     columns: tuple[str, ...]
@@ -108,9 +111,9 @@ class Comparison(Result):
     gpus: tuple[GpuRow, ...] = ()
 
     def plot(self) -> "Figure":
-        """Draw the time on each GPU, dense and pruned; of two files, that of each layer and kernel.
+        """Draw the dense and pruned time on each GPU, or for two files the times of each layer and kernel.
 
-        The Matplotlib figure is new.
+        The result is a new Matplotlib figure.
         """
         from prunecast.codesign.pictures.comparisons import draw_bars
 
@@ -122,7 +125,7 @@ class Comparison(Result):
         return draw_bars(names, self.columns, times, "ratio is to the first")
 
     def cells(self) -> list[Cells]:
-        """Return a row for each GPU as texts; of two files, one for each layer and kernel."""
+        """Return a table as texts: one row per GPU, or for two files one row per layer and kernel."""
         if self.gpus:
             return gpu_cells(self.gpus)
         heads = [f"{name}, us" for name in self.columns]
@@ -133,7 +136,7 @@ class Comparison(Result):
         ]
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each GPU; of two files, for each layer, kernel and column."""
+        """Return one row per GPU, or for two files one row per layer, kernel and file."""
         if self.gpus:
             return [{**asdict(row), "speedup": row.speedup} for row in self.gpus]
         return [
@@ -144,7 +147,7 @@ class Comparison(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Rows that only one column has."""
+        """A line for each row that only one column has."""
         return tuple(f"only in one column: {name}" for name in self.unmatched)
 
     def __str__(self) -> str:
@@ -161,8 +164,9 @@ class Comparison(Result):
 
 
 def gpu_cells(gpus: Sequence[GpuRow]) -> list[Cells]:
-    """Return a row for each GPU, at most `WIDTH` characters wide: long names lose their middle if they
-    still differ then.
+    """Return a table with one row per GPU, as texts, at most `WIDTH` characters wide.
+
+    Long GPU names are shortened in the middle, unless two names would then be equal.
     """
     has_prices = any(row.cost_per_million is not None for row in gpus)
     rows = [_cells_of(row, has_prices=has_prices) for row in gpus]
@@ -200,11 +204,11 @@ _NEEDED = {"layer": str, "kernel": str, "n": int, "pattern": str, "seconds": flo
 
 @checked
 def compare(first: str | Path, second: str | Path) -> Comparison:
-    """Compare two files of `predict --json`; the ratio is the second's time over the first's.
+    """Compare two files that `predict --json` wrote; ratios are the second file's time over the first's.
 
     Raises
     ------
-    BadInput : a file cannot be read as predictions, or the two share no layer and kernel
+    BadInput : a file does not contain predictions, or no layer, kernel and number of tokens is in both files
     """
     documents = [read_document(path, key="predictions") for path in (first, second)]
     labels = [
@@ -220,7 +224,7 @@ def _us(seconds: float | None) -> str:
 
 
 def _different(labels: Sequence[str]) -> list[str]:
-    """Return the labels, with the column number before those that occur more than once."""
+    """Return the labels; those that occur more than once begin with their column number."""
     return [
         f"{place}: {label}" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)
     ]
@@ -235,17 +239,19 @@ def compare_gpus(
     progress: Progress = silent,
     **options: Unpack[LayerSettings],
 ) -> Comparison:
-    """Predict the same layers on several GPUs.
+    """Predict the same layers on several GPUs and compare the times.
 
     Parameters
     ----------
-    gpus : names or files of two or more GPUs
+    weights : as in `predict`
+    gpus : names or spec files of two or more GPUs
     prices : GPU -> price of an hour, in any currency, for the cost of a million tokens
-    options : as those of `predict`
+    progress : called with the progress
+    options : settings of `predict` other than the GPU
 
     Raises
     ------
-    BadInput : as `predict`, fewer than two GPUs, or the price of another GPU
+    BadInput : in the same cases as `predict`; also for fewer than two GPUs, or a price of a GPU not in `gpus`
     """
     prices = prices or {}
     for name in prices:
@@ -261,7 +267,7 @@ def compare_gpus(
 
 
 def _gpu_row(name: str, table: PredictionTable) -> GpuRow:
-    """Return the totals of a table: of its whole model, or of its layers."""
+    """Return the totals of a table: those of the whole model if its graph is known, else sums over layers."""
     gpu, whole = table[0].gpu, table.whole
     phases = () if whole is None else whole.phases
     times = [(p.run.share, p.best.time.seconds, p.best.low_s, p.best.high_s) for p in phases]

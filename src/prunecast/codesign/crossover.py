@@ -1,4 +1,4 @@
-"""The least sparsity at which a sparse kernel beats the dense one, on the layer's own weights."""
+"""Crossover: the least sparsity at which a sparse kernel is as fast as the dense one on a layer's weights."""
 
 import contextlib
 import itertools
@@ -25,12 +25,12 @@ NEAR_LIKELY = (0, -1, 4, -5, 24, -25)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossover:
-    """The density at which one kernel overtakes dense on one layer, by the closed-form model.
+    """The sparsity from which one kernel is faster than dense on one layer, by the closed-form model.
 
     Parameters
     ----------
-    layer, kernel, pattern : what was pruned and run
-    sparsity : least sparsity at which the kernel is no slower than dense, in whole percent; None if it is
+    layer, kernel, pattern : name of the layer, kernel that runs it, pattern to which it is pruned
+    sparsity : least sparsity (a multiple of 0.01) at which the kernel is no slower than dense; None if it is
         slower even at the highest sparsity of the pattern, which is at most 0.99
     """
 
@@ -41,7 +41,7 @@ class Crossover:
 
     @property
     def density(self) -> float | None:
-        """1 - sparsity, or None."""
+        """Highest density at which the kernel is no slower than dense, 1 - `sparsity`; None without one."""
         return None if self.sparsity is None else 1.0 - self.sparsity
 
     def row(self) -> dict[str, Any]:
@@ -52,10 +52,10 @@ class Crossover:
 def layer_crossovers(
     launches: LayerLaunches, layer: WorkloadLayer, candidates: Sequence[Candidate]
 ) -> list[Crossover]:
-    """Return the crossovers of all kernels with variable sparsity, by the closed-form model.
+    """Return the crossovers of a layer for all candidates with variable sparsity, by the closed-form model.
 
-    A kernel that cannot run the layer has no crossover. Neither has a pattern that is guided by time, because
-    every point would need a search.
+    Candidates whose kernel cannot run the layer are left out. So are patterns guided by time, because every
+    sparsity would need a search.
     """
     alone = MapMaker({layer.name: layer}, "layer", remember=True)
     dense_seconds = seconds_of(
@@ -92,23 +92,22 @@ def crossing(
     highest: float = HIGHEST,
     likely: float | None = None,
 ) -> float | None:
-    """Return the least sparsity, in multiples of 1 / `STEPS`, at which the sparse time reaches the dense
-    time.
+    """Return the least sparsity at which the sparse kernel is no slower than dense, a multiple of 1 / `STEPS`.
 
     The search is a bisection, which assumes that the time falls with sparsity.
 
     Parameters
     ----------
-    seconds_at : time of the sparse kernel at a sparsity, `lowest` to `highest`; infinite if the pattern would
-        remove the whole matrix
+    seconds_at : returns the seconds of the sparse kernel at a sparsity; infinite if the pattern would remove
+        the whole matrix
     dense_seconds : time of the dense kernel
     lowest, highest : range of sparsities of the pattern
-    likely : an estimate of the crossover, such as that of a layer of the same shape
+    likely : estimate of the result, such as the crossover of another layer of the same shape
 
     Returns
     -------
-    `lowest` if the sparse kernel is fast enough there; None if it is slower wherever weights are left; else a
-    sparsity at which it is fast enough, while it is not fast enough one step below
+    `lowest` if the sparse kernel is fast enough there. None if it is too slow at every sparsity that leaves
+    weights. Otherwise a sparsity at which it is fast enough, while it is too slow at one step less
     """
     first, last = round(lowest * STEPS), round(highest * STEPS)
     looks = [] if likely is None else [round(likely * STEPS) + aside for aside in NEAR_LIKELY]

@@ -1,10 +1,11 @@
-"""The 90 % interval of a prediction: for each kernel, from validated errors if there are any.
+"""The 90 % interval of a prediction, derived for each kernel from validation errors if there are any.
 
-`validated.toml` is made from recorded runs (`prunecast validate --replay bundled --intervals FILE`). It holds
-quantiles of measured over predicted time of the cases that were used for fitting, and the share of the other
-cases inside them. `published.csv` holds the same for GPUs whose times others published (made by
-`python -m benchmarks.published FOLDER --intervals FILE`). A combination that was never validated gets a
-guess, which is wider if constants of the GPU are guesses, and is marked as a guess.
+`validated.toml` is made from recorded runs (`prunecast validate --replay bundled --intervals FILE`). It
+contains quantiles of measured over predicted time, computed from the cases that were used for fitting, and
+the share of the other cases inside these quantiles. `published.csv` contains the same for GPUs for which
+others published times (made by `python -m benchmarks.published FOLDER --intervals FILE`). A combination of
+GPU, kernel, clock state and engine that was never validated gets a guessed interval, which is marked as a
+guess. It is wider if constants of the GPU are guesses too.
 """
 
 import csv
@@ -23,14 +24,14 @@ NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
 
 
 def evidence_of(gpu: str) -> str:
-    """Return what the intervals of a GPU rest on: `measured` by this project, `published`, or `guess`."""
+    """Return the basis of a GPU's intervals: `measured` (by this project), `published` (by others) or `guess`."""
     if any(key[0] == gpu for key in _validated()):
         return "measured"
     return "published" if any(key[0] == gpu for key in _published()) else "guess"
 
 
 def interval_words(gpu: str) -> str:
-    """Return the meaning of the bounds of predictions for a GPU, by the name of its spec."""
+    """Return a text that says what the bounds of predictions mean for a GPU; `gpu` is the name of its spec."""
     if any(key[0] == gpu for key in _validated()):
         return INTERVAL_KIND
     kernels = [key[1] for key in _published() if key[0] == gpu]
@@ -40,7 +41,7 @@ def interval_words(gpu: str) -> str:
 
 
 class Interval(NamedTuple):
-    """Bounds in seconds, and their basis."""
+    """Bounds of a predicted time in seconds, and their basis."""
 
     low_s: float
     high_s: float
@@ -51,7 +52,7 @@ class Interval(NamedTuple):
 
 
 class _Band(NamedTuple):
-    """Lower and upper bound of measured over predicted time, with the reason for the guess."""
+    """Guessed lower and upper bound of measured over predicted time, and the reason for them."""
 
     low: float
     high: float
@@ -96,12 +97,12 @@ def interval_s(
     ----------
     kernel : name of the kernel
     seconds : predicted time
-    gpu : name of the spec; without it nothing is validated
-    engine, state : as in `prunecast.workload.engines`
-    tokens : N, which decides whether the case is inside the validated range
-    guessed_costs : share of the kernel's costs that were carried over from another architecture. It widens a
-        guess by `GUESSED_COSTS_LOWER` times it below and `GUESSED_COSTS_HIGHER` times it above
-    guessed_gpu : `guessed_share` of the GPU. It widens a guess by `GUESSED_GPU` times it
+    gpu : name of the GPU spec; if it is empty, the interval is a guess
+    engine, state : `simulator` or `model`; `burst` or `sustained`
+    tokens : N; a warning is given if it is outside the validated range
+    guessed_costs : share (0 to 1) of the kernel's costs that were carried over from another architecture. A
+        guessed interval is widened by this share of `GUESSED_COSTS_LOWER` and `GUESSED_COSTS_HIGHER`
+    guessed_gpu : result of `guessed_share`. A guessed interval is widened by this share of `GUESSED_GPU`
     """
     row = _validated().get((gpu, kernel, state, engine))
     if row is None and (gpu, kernel) in _published():
@@ -119,7 +120,7 @@ def interval_s(
 
 
 def guessed_share(gpu: GpuSpec) -> float:
-    """Return the share of guesses among the quantities with the largest effect on predictions."""
+    """Return the share of guesses among the GPU's most important quantities: clocks, bandwidths, launch time."""
     return sum(gpu.provenance[name].kind == "guess" for name in _MATTER) / len(_MATTER)
 
 

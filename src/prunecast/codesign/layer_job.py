@@ -1,4 +1,4 @@
-"""One layer with all its kernels: prune, plan and run."""
+"""`LayerJob`: predict one layer with all compared kernels. Each one is pruned for, planned and run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -44,7 +44,7 @@ Kind: choice, more than twice the largest error of the closed form."""
 
 
 class LayerRows(NamedTuple):
-    """The rows that one layer adds to the table."""
+    """Predictions of one layer with all kernels, and the kernels that were skipped."""
 
     predictions: list[Prediction]
     skipped: list[Skipped]
@@ -52,18 +52,18 @@ class LayerRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerJob:
-    """All kernels that are compared on each layer.
+    """The layers of a prediction on one GPU, and the kernels that are compared on each layer.
 
     Parameters
     ----------
-    workload : the layers and the passes
-    launches : the rows of the table, the engine, and the settings of the launches
-    candidates : kernels and patterns, dense first
+    workload : layers and passes of the model
+    launches : layers as rows of the result table, the prediction engine, and the launch settings
+    candidates : kernels to compare and their patterns, dense first
     sparsity : the requested sparsity, or None
-    strict : a kernel that cannot run a layer is an error; else it is skipped
-    tokens : requested N of layers that are not convolutions, for notes
-    experts_per_token : experts that each token is routed to, for layers that are experts
-    holds_plans : predictions hold their plans; else `Prediction.plan` makes them again
+    strict : True if a kernel that cannot run a layer is an error; otherwise the kernel is skipped
+    tokens : requested N of layers that are not convolutions, used only in the notes of predictions
+    experts_per_token : number of experts to which each token is routed, for layers that are experts
+    holds_plans : True if predictions keep their plans in memory; otherwise `Prediction.plan` plans again
     """
 
     workload: Workload
@@ -81,17 +81,22 @@ class LayerJob:
 
     @property
     def engine(self) -> Engine:
-        """The engine that predicts."""
+        """The prediction engine."""
         return self.launches.engine
 
     def must_run(self, candidate: Candidate) -> bool:
-        """Return whether it is an error that a kernel cannot run a layer."""
+        """Return True if it is an error when the candidate's kernel cannot run a layer."""
         return self.strict or not KERNELS[candidate.kernel].prunes
 
     def plan(
         self, layer: WorkloadLayer, candidate: Candidate
     ) -> tuple[PrunedMap | TwoParts | None, tuple[KernelPlan, ...]]:
-        """Return the pruned map of a layer for a kernel (None for dense) and the launches of the kernel."""
+        """Return the sparsity map of a layer for a candidate (None for dense), and the launches of its kernel.
+
+        Raises
+        ------
+        BadInput : the kernel cannot run the layer, or pruning would remove the whole matrix
+        """
         if not KERNELS[candidate.kernel].prunes:
             return None, (self.launches.dense_plan(layer),)
         self.launches.check_runs(layer, candidate.kernel)
@@ -104,18 +109,18 @@ class LayerJob:
 def start_layer(
     job: LayerJob, layer: WorkloadLayer, tick: Callable[[], None] = lambda: None
 ) -> Callable[[], LayerRows]:
-    """Plan all kernels of one layer, and start the runs of the engine.
+    """Plan all kernels of one layer, and start to predict them with the engine.
 
-    Plans share the importance and the maps of a layer, so that they are made in the calling thread.
+    Plans are made in the calling thread, since they share the importance and the maps of the layer.
     Simulations run in the threads of the engine while the next layers are planned.
 
     Parameters
     ----------
-    tick : called after each kernel whose time is known
+    tick : called each time the prediction of a kernel is finished
 
     Returns
     -------
-    function that waits for the runs and returns the rows
+    function that waits for the simulations and returns the predictions
 
     Raises
     ------
@@ -161,7 +166,7 @@ def start_layer(
 
 
 class _PlannedKernel(NamedTuple):
-    """One kernel on a layer, planned and not yet started."""
+    """One kernel that is planned for a layer, before its prediction starts."""
 
     closed_s: float
     """Seconds by the closed form; 0 for the dense kernel, which is always predicted by the job's engine."""
@@ -171,7 +176,7 @@ class _PlannedKernel(NamedTuple):
 
 
 def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _PlannedKernel:
-    """Plan one kernel."""
+    """Prune a layer for one kernel and plan its launches."""
     kept, launches = job.plan(layer, candidate)
     note = _note(job, layer, candidate, kept, launches)
     sequences = job.launches.sequences(layer, launches)
@@ -232,11 +237,11 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
 def kernel_interval(
     engine: Engine, kernel: str, seconds: float, launches: tuple[KernelPlan, ...]
 ) -> Interval:
-    """Return the interval around the predicted seconds of the launches of a kernel."""
+    """Return the interval of a predicted time of a kernel; `launches` are the launches of the prediction."""
     return interval_s(
         kernel,
         seconds,
-        # Nothing grouped was measured
+        # Grouped launches were never measured
         gpu=engine.gpu.name if launches[0].experts == 1 else "",
         engine=engine.name,
         state=engine.state,
@@ -253,7 +258,7 @@ def _note(
     kept: PrunedMap | TwoParts | None,
     launches: tuple[KernelPlan, ...],
 ) -> str:
-    """Return the note on the run of a kernel on a layer."""
+    """Return the note of a prediction: remarks for the user, joined by semicolons."""
     kernel, gpu = KERNELS[candidate.kernel], job.engine.gpu
     dtype = kernel_dtype(layer, job.launches.dtype)
     notes = [layer.note, f"{layer.dtype} weights run as {dtype}" if dtype != layer.dtype else None]
@@ -285,7 +290,7 @@ def _note(
 
 
 def _sparsity_note(job: LayerJob, kept: PrunedMap | TwoParts) -> str:
-    """Return a note if the pattern is too coarse for the requested sparsity."""
+    """Return a note if the achieved sparsity is far from the requested one, else an empty string."""
     removed = 1.0 - kept.density
     wanted = sparsity_for(parse_pattern(kept.pattern), job.sparsity, natural=False)
     if wanted is None and job.launches.natural:
@@ -302,7 +307,7 @@ def _padding_note(
     kept: PrunedMap | TwoParts,
     launches: tuple[KernelPlan, ...],
 ) -> str | None:
-    """Return a note if padded tokens would be faster: with odd N, elements are loaded one by one."""
+    """Return a note if padding N to a multiple of 8 would be faster: odd rows are loaded element by element."""
     padded = -(-layer.n // TOKENS_TOGETHER) * TOKENS_TOGETHER
     if (
         layer.n == padded
@@ -319,7 +324,7 @@ def _padding_note(
 
 
 def _odd_rows_note(engine: Engine, layer: Layer, dense: KernelPlan) -> str | None:
-    """Return a note if unpadded rows would be slower: cuBLAS loads them two or four bytes at a time."""
+    """Return a note if rows without padding are slower: cuBLAS loads them two or four bytes at a time."""
     m, k = (-(-size // TOKENS_TOGETHER) * TOKENS_TOGETHER for size in layer.shape)
     if (m, k) == layer.shape or layer.filters is not None:
         return None
@@ -331,6 +336,6 @@ def _odd_rows_note(engine: Engine, layer: Layer, dense: KernelPlan) -> str | Non
 
 
 def _named(layer: Layer, error: BadInput) -> BadInput:
-    """Return the error with the name of its layer."""
+    """Return the error with the layer's name in its message."""
     text = str(error)
     return error if layer.name in text else type(error)(f"{layer.name}: {text}")

@@ -1,8 +1,8 @@
-"""A pruned Hugging Face folder: shards like the source's, its small files, `config.json`, and a model card.
+"""Writer of a pruned Hugging Face folder: weight shards, `config.json`, a model card, and copied small files.
 
-The tensors stay dense, with zeros. `config.json` gets the entry `quantization_config` with the method
-`prunecast`: transformers loads the folder dense, with one warning about an unknown method, and with sparse
-layers after `import prunecast.torch.huggingface`.
+Tensors are stored dense, with zeros. `config.json` gets the entry `quantization_config` with the method
+`prunecast`. Without this package, transformers loads the model dense, with one warning about an unknown
+method. After `import prunecast.torch.huggingface`, the layers are sparse.
 """
 
 import json
@@ -51,7 +51,7 @@ def written_names(source: Path) -> tuple[str, ...]:
 
     Raises
     ------
-    BadInput : its index cannot be read, or its weights are quantised
+    BadInput : the index of the folder cannot be read, or its weights are quantised
     """
     check_readable(source, rewritten=True)
     shards = [_shard_name(file) for file in files_of_folder(source)]
@@ -60,14 +60,15 @@ def written_names(source: Path) -> tuple[str, ...]:
 
 
 def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe: Mapping[str, Any]) -> str:
-    """Write shards, index, `config.json`, card and small files; return the name of the shard or index.
+    """Write shards, index, `config.json`, card and small files; return the name of the index or only shard.
 
-    Shards contain the tensors of the source's shards and are written tensor by tensor.
+    Each shard contains the tensors of one shard of the source, and is written tensor by tensor.
 
     Parameters
     ----------
-    unfinished : folder to write to
-    weights : folder that the tensors are from, or the smaller model that is made of it
+    unfinished : temporary folder to write to
+    weights : source folder of the tensors, or a smaller model made from it
+    arrays : the pruned tensors
     recipe : content of `recipe.json`
 
     Raises
@@ -103,7 +104,7 @@ def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe
 
 
 def method_entry(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry `quantization_config`: each pruned module with its pattern and sparsity."""
+    """Return the entry `quantization_config`: for each pruned module its pattern and sparsity."""
     known = read_recipe(recipe)
     layers = {
         layer.module: {"pattern": known.pattern_of(layer.module), "sparsity": round(layer.sparsity, 6)}
@@ -122,7 +123,7 @@ def method_entry(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card(source: Path, recipe: Mapping[str, Any]) -> str:
-    """Return the model card: how the model was pruned, its predicted time, then the card of the source."""
+    """Return the model card (Markdown): pruning settings, predicted time, then the card of the source."""
     settings, below = _card_of(source)
     rows = read_recipe(recipe).layers
     pruned = [row for row in rows if row.sparsity]
@@ -162,7 +163,7 @@ def card(source: Path, recipe: Mapping[str, Any]) -> str:
 
 
 def _sparse_words(model_class: str) -> list[str]:
-    """Return the lines of a card that load the model with sparse layers."""
+    """Return the lines of a card that show how to load the model with sparse layers."""
     return [
         "The tensors are dense, with zeros, and load without prunecast. Layers become sparse with",
         "",
@@ -176,7 +177,7 @@ def _sparse_words(model_class: str) -> list[str]:
 
 
 class _Shard(Mapping[str, npt.NDArray[Any]]):
-    """Some of the tensors of a checkpoint, each computed on access."""
+    """Mapping of name -> tensor for some tensors of a checkpoint; each is computed on access."""
 
     def __init__(self, arrays: MaskedTensors, names: Iterable[str]) -> None:
         self._arrays, self._names = arrays, list(names)
@@ -191,12 +192,14 @@ class _Shard(Mapping[str, npt.NDArray[Any]]):
         return len(self._names)
 
     def form(self, name: str) -> ArraySpec:
-        """Return number format and shape of a tensor."""
+        """Return the number format and the shape of a tensor."""
         return self._arrays.form(name)
 
 
 def _shards(source: Path, names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return file to write -> its tensors. An unpacked tensor goes to the first file with a part of it.
+    """Return file to write -> names of its tensors.
+
+    A tensor that the source stores in several parts goes to the file of the first part.
 
     Parameters
     ----------
@@ -220,7 +223,10 @@ def _shard_name(file: Path) -> str:
 
 
 def _copied(source: Path) -> list[str]:
-    """Return the small files of a folder and of the folders in it: tokenizer, licence, settings."""
+    """Return the files to copy from a folder and its subfolders: tokenizer, licence, settings.
+
+    Weights, hidden files, files above `MOST_COPIED` bytes and files that are written anew are left out.
+    """
     found = []
     for path in sorted((*source.glob("*"), *source.glob("*/*"))):
         name = path.relative_to(source)
@@ -236,7 +242,7 @@ def _copied(source: Path) -> list[str]:
 
 
 def _card_of(source: Path) -> tuple[list[str], str]:
-    """Return the settings (YAML lines) of the source's card with two more tags, and the text below them."""
+    """Return the YAML header of the source's card with two more tags (as lines), and the text below it."""
     file = source / CARD
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""`prune`: write a checkpoint with zeros where the pattern removes weights, and its recipe."""
+"""`prune`: prune a checkpoint to a pattern; write the weights, with zeros, and the recipe."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,24 +46,24 @@ def prune(
 ) -> Recipe:
     """Prune layers by magnitude and write `out/weights.safetensors` and `out/recipe.json`.
 
-    Tensors keep their shape and format. Pruned weights are zero, all others are unchanged unless `calibrate`
-    updates them. `predict` reads the result with the pattern `zeros` or `zero-tiles:HEIGHT`, or with the same
-    pattern and sparsity, which gives the same mask.
+    Tensors keep their shape and format. Pruned weights are zero. All others are unchanged, unless `calibrate`
+    updates them. `predict` of the folder uses its recipe. With the pattern `zeros` or `zero-tiles:HEIGHT`,
+    it uses the zeros instead; the same pattern and sparsity give the same mask.
 
     Parameters
     ----------
     weights, target, ignore : as in `predict`; `layers.Removed` writes a smaller model
     pattern : pattern string
-    out : a folder, created if it does not exist; its parent must exist
+    out : folder to write, created if it does not exist; its parent must exist
     sparsity : share of weights to remove; None for 0.75 or the fixed sparsity of the pattern
-    scope : `layer` or `global`
-    gpu, tokens : GPU and N of the predicted times, for patterns that are guided by time
-    calibrate : file of mean squares of each layer's inputs, whose roots weight the magnitudes; or of second
-        moments, which also update the kept weights
+    scope : `layer` for this sparsity in every layer, `global` to rank the weights of all layers together
+    gpu, tokens : GPU and N for which times are predicted, for patterns that are guided by time
+    calibrate : file with the mean squares of each layer's inputs, whose roots weight the magnitudes; or with
+        second moments, with which kept weights are updated too
 
     Raises
     ------
-    BadInput : input that cannot be used, or a folder that cannot be written; then nothing is written
+    BadInput : an argument cannot be used, or the folder cannot be written; then nothing is written
     """
     rule = parse_pattern(pattern)
     spec, tokens = load_gpu(gpu) if isinstance(gpu, str) else gpu, checked_tokens(tokens)
@@ -108,7 +108,7 @@ def prune(
 
 
 class PackedMasks(Mapping[str, MaskArray]):
-    """Masks by layer, packed to one bit per weight."""
+    """Mapping of layer -> mask (M, K), which stores one bit per weight."""
 
     def __init__(self) -> None:
         self._packed: dict[str, tuple[tuple[int, ...], npt.NDArray[np.uint8]]] = {}
@@ -129,14 +129,14 @@ class PackedMasks(Mapping[str, MaskArray]):
 
 
 class _Guide(NamedTuple):
-    """Times of the fastest tile kernel."""
+    """Predicted times of the fastest tile kernel, which guide a pattern."""
 
     layers: Mapping[str, Layer]
     engine: Engine
     tokens: int
 
     def seconds(self, name: str, tiles: TileMap) -> float:
-        """Return the closed-form time of a layer that keeps these tiles, in seconds."""
+        """Return the closed-form time in seconds of the layer `name` with this tile map."""
         return self.engine.estimate(self._plan(name, tiles)).seconds
 
     def confirm(self, name: str, tiles: TileMap) -> float:
@@ -150,6 +150,6 @@ class _Guide(NamedTuple):
         return min(plans, key=lambda plan: self.engine.estimate(plan).seconds)
 
     def document(self) -> dict[str, Any]:
-        """Return the entry of the recipe."""
+        """Return the entry `guided_by` of the recipe."""
         gpu = self.engine.gpu
         return {"gpu": gpu.name, "spec_hash": gpu.fingerprint, "tokens": self.tokens}

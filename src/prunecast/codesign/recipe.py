@@ -1,4 +1,4 @@
-"""`Recipe`: how the matrices of a model were pruned, and the reader and writer of `recipe.json`."""
+"""`Recipe`: the patterns and sparsities to which a model was pruned, stored in `recipe.json`."""
 
 import json
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from prunecast.workload.layers import Skipped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedLayer:
-    """The effect of pruning on one layer.
+    """The entry of one layer in a recipe.
 
     Parameters
     ----------
-    layer : its name
-    m, k : rows and columns; 0 if a recipe lacks them
-    sparsity : share of its weights that was removed; None if a recipe lacks it
-    retained_importance : kept share of the summed importance
-    pattern : its pattern, None for that of the recipe
+    layer : name of the weight tensor
+    m, k : rows and columns; 0 if they are unknown
+    sparsity : share of the weights that was removed; None if it is unknown
+    retained_importance : share of the summed importance that is kept
+    pattern : pattern string; None if the layer has the pattern of the recipe
     """
 
     layer: str
@@ -37,7 +37,7 @@ class PrunedLayer:
 
     @classmethod
     def of(cls, name: str, importance: ImportanceArray, mask: MaskArray) -> Self:
-        """Return the effect of a mask (M, K) on weights of an importance (M, K)."""
+        """Return the entry of a layer with this mask (M, K) and importance of the weights (M, K)."""
         return cls(
             layer=name,
             m=mask.shape[0],
@@ -48,7 +48,7 @@ class PrunedLayer:
 
     @property
     def module(self) -> str:
-        """The module that holds the matrix. Recipes name tensors, `sparsify` names modules."""
+        """Name of the module that contains the matrix: `sparsify` names modules, recipes name tensors."""
         return self.layer.removesuffix(".weight")
 
     def row(self) -> dict[str, Any]:
@@ -59,22 +59,23 @@ class PrunedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The pruning of a checkpoint: patterns, layers and settings, and the folder with the result.
+    """Description of how a model was pruned: patterns, layers and settings, and the folder of the result.
 
     Parameters
     ----------
-    pattern : canonical pattern string of layers without their own
-    layers : the layers that were pruned; empty if only a pattern is known
-    folder : holds `weights.safetensors` and `recipe.json`, None for a recipe without a folder
-    sparsity : the requested sparsity; None for patterns with a fixed one
-    scope : `layer` or `global`
+    pattern : canonical pattern string of the layers that do not have their own
+    layers : the pruned layers; empty if only a pattern is known
+    folder : folder with `weights.safetensors` and `recipe.json`; None for a recipe without a folder
+    sparsity : the requested sparsity; None for patterns with a fixed sparsity
+    scope : `layer`, or `global` if weights were ranked over all layers
     weights_hash : fingerprint of the layers before pruning
-    guided_by : GPU and tokens whose predicted times guided a pattern, or None
+    guided_by : GPU and number of tokens of the predicted times that guided the pattern, or None
     skipped : tensors that were copied unchanged, with reasons
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
-    tiles : module -> its tiles, if the folder holds them: weights inside tiles may be zero
+    tiles : module -> its tile map, if it is stored; it cannot be derived from zeros, since kept weights may
+        be zero too
     removed : parts of the model that were removed, one entry for each kind, see `RemovedParts.rows`
-    gpu : name of the GPU whose times a search compared; empty for other recipes
+    gpu : name of the GPU for which a search predicted times; empty for other recipes
     """
 
     pattern: str
@@ -92,16 +93,16 @@ class Recipe:
 
     @property
     def patterns(self) -> dict[str, str]:
-        """Module -> pattern, of layers that have their own."""
+        """Module -> pattern, for layers that have their own pattern."""
         return {layer.module: layer.pattern for layer in self.layers if layer.pattern}
 
     @property
     def sparsities(self) -> dict[str, float]:
-        """Module -> share of zeros that it must have; empty if no layer has one."""
+        """Module -> share of its weights that was removed, where it is known."""
         return {layer.module: layer.sparsity for layer in self.layers if layer.sparsity is not None}
 
     def pattern_of(self, module: str) -> str:
-        """Return the pattern of a module."""
+        """Return the pattern of a module: its own, or that of the recipe."""
         return self.patterns.get(module, self.pattern)
 
     def document(self) -> dict[str, Any]:
@@ -121,11 +122,11 @@ class Recipe:
 
 
 def read_recipe(recipe: "str | Path | Mapping[str, Any] | Recipe") -> Recipe:
-    """Read a pattern string, a file or folder with a recipe, or its content.
+    """Return the recipe from a pattern string, a recipe file, a folder with one, or a parsed JSON object.
 
     Raises
     ------
-    BadInput : an unknown pattern, an unreadable file, or one without pattern
+    BadInput : the pattern is unknown, or the file cannot be read or contains no pattern
     """
     if isinstance(recipe, Recipe):
         return recipe

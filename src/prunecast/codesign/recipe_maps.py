@@ -1,4 +1,4 @@
-"""Maps of weights that are pruned already: those of their recipe, in place of those of another pruning."""
+"""Sparsity maps of weights that are already pruned, read from their recipe and their zeros."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -22,7 +22,10 @@ from prunecast.workload.workload import WorkloadLayer
 
 
 class RecipeLayers(NamedTuple):
-    """Rows of a table whose weights a recipe has pruned."""
+    """Sparsity maps and kernels of the rows of a prediction table, if a recipe has pruned their weights.
+
+    `maps` contains only rows whose matrices were all pruned; the others stay dense.
+    """
 
     maps: dict[str, GivenMap]
     candidates: dict[str, tuple[Candidate, ...]]
@@ -34,7 +37,7 @@ def recipe_of(weights: Source) -> Recipe | None:
 
     Raises
     ------
-    BadInput : the recipe cannot be read, or names a layer that the folder has not
+    BadInput : the recipe cannot be read, or names a layer that is not in the folder
     """
     path = None if isinstance(weights, Removed) else path_of(weights)
     if path is None or not (path / RECIPE).is_file():
@@ -51,7 +54,7 @@ def recipe_of(weights: Source) -> Recipe | None:
 
 
 def pruned_modules(recipe: Recipe) -> dict[str, PrunedLayer]:
-    """Return module -> the layer of the recipe, without those that stayed dense."""
+    """Return module -> its entry in the recipe, without modules that stayed dense."""
     return {
         layer.module: layer
         for layer in recipe.layers
@@ -60,7 +63,7 @@ def pruned_modules(recipe: Recipe) -> dict[str, PrunedLayer]:
 
 
 def left_dense(recipe: Recipe, weights: Source) -> list[str]:
-    """Return the tensors of a folder that its recipe did not prune."""
+    """Return the names of the tensors in a folder that its recipe did not prune."""
     pruned, path = pruned_modules(recipe), path_of(weights)
     assert path is not None
     return [name for name in open_tensors(path) if name.removesuffix(".weight") not in pruned]
@@ -69,16 +72,16 @@ def left_dense(recipe: Recipe, weights: Source) -> list[str]:
 def recipe_layers(
     recipe: Recipe, rows: Mapping[str, WorkloadLayer], kernels: Sequence[str] | str, tokens: int
 ) -> RecipeLayers:
-    """Return the maps of all rows and the kernels that can run them.
+    """Return the sparsity maps of the rows of a table, and the kernels that can run them.
 
     Parameters
     ----------
-    rows : row of a table -> its layer, whose weights have the zeros of the recipe
-    kernels, tokens : as of `candidates`
+    rows : row of a table -> its layer, whose weights contain the zeros that the recipe made
+    kernels, tokens : requested kernels and number of tokens, see `candidates`
 
     Raises
     ------
-    BadInput : no row is a layer of the recipe, which is of another model
+    BadInput : no row is a layer of the recipe: it belongs to another model
     """
     pruned, found = pruned_modules(recipe), RecipeLayers({}, {})
     for row, layer in rows.items():
@@ -100,7 +103,7 @@ def recipe_layers(
 
 
 def _map(recipe: Recipe, layers: Mapping[str, Layer], pattern: str) -> PrunedMap:
-    """Return the map of one matrix, or of several that are stacked along M."""
+    """Return the sparsity map of one matrix, or of several matrices that are stacked along M."""
     rule = parse_pattern(pattern)
     mask = np.concatenate([_mask(recipe, name, layer) for name, layer in layers.items()])
     if rule.keeps == "tiles" and len(layers) == 1 and recipe.tiles.keys() >= layers.keys():
@@ -116,7 +119,7 @@ def _map(recipe: Recipe, layers: Mapping[str, Layer], pattern: str) -> PrunedMap
 
 
 def _mask(recipe: Recipe, module: str, layer: Layer) -> MaskArray:
-    """Return the mask (M, K): stored tiles, or the weights that are not zero."""
+    """Return the mask (M, K): the stored tiles if there are any, otherwise the weights that are not zero."""
     tiles = recipe.tiles.get(module)
     if tiles is None or parse_pattern(recipe.pattern_of(module)).keeps != "tiles":
         return layer.kept

@@ -1,4 +1,7 @@
-"""Pruning schedules: at once, gradually, or in stages that must hold an accuracy. They contain no tensors."""
+"""Pruning schedules: one-shot, gradual, or in stages that must keep a metric such as accuracy.
+
+A schedule lists sparsities and training steps. It contains no tensors.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +16,11 @@ CUBIC = 3
 
 
 class Stage(NamedTuple):
-    """Prune to a sparsity, then train."""
+    """One stage of a schedule: prune to a sparsity, then train.
+
+    After `steps` training steps, the metric must be at least `floor`. Otherwise the group of layers trains
+    again, up to `tries` times in total.
+    """
 
     sparsity: float
     """Sparsity of the layers pruned, in [0, 1)."""
@@ -31,17 +38,17 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsitySchedule:
-    """Stages of sparsity that never decreases.
+    """A sequence of stages whose sparsity never decreases.
 
     Parameters
     ----------
     name : `one-shot`, `gradual` or `staged`
-    stages : at least one, in order
+    stages : the stages in order, at least one
     delay_steps : training steps before the first stage
 
     Raises
     ------
-    BadInput : no stage, a sparsity that decreases, or impossible counts
+    BadInput : there is no stage, the sparsity decreases, or a count is out of range
     """
 
     name: str
@@ -65,11 +72,11 @@ class SparsitySchedule:
 
     @property
     def has_floor(self) -> bool:
-        """True if the schedule needs a metric after each step."""
+        """True if a stage has a floor, so that the schedule needs a metric."""
         return any(stage.floor is not None for stage in self.stages)
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object that a recipe holds."""
+        """Return the schedule as a JSON object, as recipes contain it."""
         return {
             "name": self.name,
             "delay_steps": self.delay_steps,
@@ -78,26 +85,33 @@ class SparsitySchedule:
 
 
 def one_shot(sparsity: float, *, delay_steps: int = 0) -> SparsitySchedule:
-    """Return a schedule with one stage after `delay_steps` training steps. Raise BadInput."""
+    """Return a schedule with one stage, which begins after `delay_steps` training steps.
+
+    Raises
+    ------
+    BadInput : the sparsity is not in [0, 1), or the delay is negative
+    """
     return SparsitySchedule(name="one-shot", stages=(Stage(sparsity, 0),), delay_steps=delay_steps)
 
 
 def gradual(
     sparsity: float, *, updates: int, every: int, start: float = 0.0, delay_steps: int = 0
 ) -> SparsitySchedule:
-    """Return a schedule of many small stages on a cubic curve: large steps first, small steps near the end.
+    """Return a schedule of many small stages (updates) whose sparsity rises along a cubic curve.
+
+    The sparsity rises fast at first and slowly near the end.
 
     Parameters
     ----------
-    sparsity : of the last update
-    updates : number of stages; the last one comes `(updates - 1) * every` steps after the first
+    sparsity : sparsity of the last update
+    updates : number of updates; the last one comes `(updates - 1) * every` training steps after the first
     every : training steps from one update to the next
-    start : sparsity at which the curve begins, one update before the first
+    start : sparsity at which the curve begins; the first update is already one step above it
     delay_steps : training steps before the first update
 
     Raises
     ------
-    BadInput : counts below 1, or a start above the sparsity
+    BadInput : a count is below 1, or `start` is above `sparsity`
     """
     if min(updates, every) < 1:
         raise BadInput(f"schedule gradual: wanted updates and every from 1, got {updates} and {every}")
@@ -108,7 +122,10 @@ def gradual(
 
 
 def cubic_sparsities(sparsity: float, updates: int, start: float = 0.0) -> tuple[float, ...]:
-    """Return `updates` sparsities that rise along 1 - (1 - t)^3 to `sparsity`, which is reached exactly."""
+    """Return `updates` sparsities from above `start` to `sparsity` along the curve 1 - (1 - t)^3.
+
+    The last one equals `sparsity` exactly.
+    """
     remaining = ((1.0 - (i + 1) / updates) ** CUBIC for i in range(updates))
     return tuple(sparsity + (start - sparsity) * left for left in remaining)
 
@@ -121,21 +138,21 @@ def staged(
     tries: int = 1,
     delay_steps: int = 0,
 ) -> SparsitySchedule:
-    """Return a schedule of given sparsities with training after each.
+    """Return a schedule with the given sparsities and training after each.
 
-    A layer group that misses a floor keeps its sparsity from then on.
+    A group of layers that misses a floor keeps its sparsity from then on.
 
     Parameters
     ----------
-    sparsities : of the stages, never decreasing
-    steps : training steps of one try of one stage
-    floors : least metric after each stage; one number for all, or one per stage (None for no limit)
-    tries : number of times that a stage may train for `steps` to reach its floor
+    sparsities : sparsity of each stage, never decreasing
+    steps : training steps of one try of a stage
+    floors : least metric after each stage: one number for all, or one per stage (None for no limit)
+    tries : number of times that a stage may train for `steps` steps to reach its floor
     delay_steps : training steps before the first stage
 
     Raises
     ------
-    BadInput : the number of floors is not that of the stages, or a value that `SparsitySchedule` refuses
+    BadInput : there are not as many floors as stages, or `SparsitySchedule` refuses a value
     """
     wanted = [floors] * len(sparsities) if isinstance(floors, float | int | None) else list(floors)
     if len(wanted) != len(sparsities):

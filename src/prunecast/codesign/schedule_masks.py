@@ -1,12 +1,12 @@
-"""Masks at intermediate sparsities, chosen so that no pruned weight returns.
+"""Masks at the intermediate sparsities of a pruning schedule.
 
-There are two methods:
+A weight that was pruned should stay pruned at later stages. There are two methods:
 
-* `stepwise`: every stage has the pattern. Pruned weights have importance 0. A pattern that drops the least
-  important pieces of a fixed division of the matrix therefore never restores one (`NESTED_FAMILIES`).
-  Other families divide the matrix anew at every stage and may restore weights.
-* `towards`: the final mask is found at the first stage. The elements outside it are then pruned stage by
-  stage, the least important first. No weight returns, whatever the pattern, but only the last mask has it.
+* `stepwise`: the mask of every stage has the pattern. Pruned weights get importance 0. Patterns that divide
+  the matrix into fixed pieces and drop the least important ones (`NESTED_FAMILIES`) therefore never restore a
+  weight. Other families divide the matrix anew at every stage and may restore weights.
+* `towards`: the final mask is chosen at the first stage. The weights outside it are then pruned stage by
+  stage, the least important first. No weight is ever restored, but only the last mask has the pattern.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ stage."""
 
 
 def natural_way(pattern: Pattern, scope: str = "layer") -> str:
-    """Return `stepwise` if its masks are nested, else `towards`.
+    """Return `stepwise` if it never restores a weight of this pattern, else `towards`.
 
     Patterns with shuffled rows and scope `global` need `towards`.
     """
@@ -41,18 +41,18 @@ def natural_way(pattern: Pattern, scope: str = "layer") -> str:
 
 
 class MaskPath:
-    """The masks of all layers, from dense to the pattern.
+    """The masks of all layers during a pruning schedule, from dense to the pattern.
 
     Parameters
     ----------
     pattern : pattern of the last masks
-    sparsity : of the last masks; None for patterns with a fixed sparsity
-    scope : `layer`, or `global` to rank all layers that are pruned together
-    way : one of `WAYS`; None for `natural_way`
+    sparsity : sparsity of the last masks; None for patterns with a fixed sparsity
+    scope : `layer`, or `global` to rank the weights of all layers together that are pruned in one call
+    way : method, `stepwise` or `towards`; None for the result of `natural_way`
 
     Raises
     ------
-    BadInput : a sparsity that the pattern cannot have, an unknown way
+    BadInput : the pattern cannot have the sparsity, or the method is unknown
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class MaskPath:
         Parameters
         ----------
         importances : layer -> importance (M, K), not negative
-        sparsity : at most that of the last masks
+        sparsity : at most the sparsity of the last masks
 
         Raises
         ------
-        BadInput : a sparsity above the last one, or importance that the pattern cannot rank
+        BadInput : the sparsity is above that of the last masks, or the pattern cannot rank the importance
         """
         if sparsity > self.sparsity + 1e-12:
             raise BadInput(f"sparsity: wanted at most the final {self.sparsity}, got {sparsity}")
@@ -92,11 +92,11 @@ class MaskPath:
         return {name: self.masks[name] for name in importances}
 
     def state(self) -> dict[str, dict[str, MaskArray] | dict[str, CountArray]]:
-        """Return the state as arrays by layer, for `take_state` of a path of the same pattern."""
+        """Return the state as arrays by layer; `take_state` of a `MaskPath` with the same pattern reads it."""
         return {"masks": dict(self.masks), "groups": dict(self._groups), "final": dict(self._final)}
 
     def take_state(self, state: Mapping[str, Mapping[str, npt.ArrayLike]]) -> None:
-        """Continue from the state of another path."""
+        """Continue from a state that `state` of another `MaskPath` returned."""
         self.masks, self._groups, self._final = (
             {name: np.asarray(array) for name, array in state[part].items()}
             for part in ("masks", "groups", "final")
@@ -128,8 +128,8 @@ class MaskPath:
     def _at_least(self, sparsity: float | None, layers: Iterable[str]) -> float | None:
         """Return the larger of `sparsity` and the present sparsity of the layers.
 
-        A coarse pattern may exceed the sparsity of a stage. A lower sparsity at the next stage would restore
-        weights.
+        A coarse pattern may exceed the sparsity of a stage. If the next stage then had a lower sparsity, it
+        would restore weights.
         """
         known = [self.masks[name] for name in layers if name in self.masks]
         total = sum(mask.size for mask in known)
@@ -171,9 +171,13 @@ def _shuffles(pattern: Pattern) -> bool:
 def _evened_groups(
     pattern: AdaptiveTilePattern, scores: ImportanceArray, sparsity: float, groups: CountArray
 ) -> MaskArray:
-    """Return the mask of adaptive tiles of given row groups, as if the rows of a group were neighbours.
+    """Return the mask (M, K) of adaptive tiles, each of which has the rows of one given group.
 
-    A short group comes last.
+    Groups with fewer rows come last.
+
+    Parameters
+    ----------
+    groups : group of each row, (M,)
     """
     sizes = np.bincount(groups)
     order = np.lexsort((groups, -sizes[groups]))

@@ -1,4 +1,4 @@
-"""The state of a running schedule: counts training steps, evaluates the metric, and returns the updates."""
+"""State of a running schedule, which counts training steps, evaluates the metric and returns the updates."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ Metric = Callable[[], float]
 
 
 class Update(NamedTuple):
-    """The groups to prune now, and their sparsity."""
+    """The groups of layers to prune now, and the sparsity to which they are pruned."""
 
     sparsity: float
     groups: tuple[str, ...]
 
 
 class Measured(NamedTuple):
-    """The metric at the end of a try."""
+    """The metric of some groups after one try of a stage, and whether it reached the floor (`passed`)."""
 
     step: int
     sparsity: float
@@ -41,10 +41,10 @@ class _Visit(NamedTuple):
 
 
 class ScheduleRun:
-    """Runs the stages of a schedule in order.
+    """Run of the stages of a schedule, in order.
 
-    The groups of a stage with a floor are pruned one after another, those of other stages together. A group
-    that misses a floor after all tries keeps its sparsity (early stop); the others continue.
+    In a stage with a floor, the groups are pruned one after another; in other stages, all at once. A group
+    that misses a floor in all tries keeps its sparsity until the end (early stop), and the others continue.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class ScheduleRun:
 
     Raises
     ------
-    BadInput : no group, or a name twice
+    BadInput : there is no group, or a name occurs twice
     """
 
     def __init__(self, schedule: SparsitySchedule, groups: Sequence[str] = (EVERYTHING,)) -> None:
@@ -73,11 +73,11 @@ class ScheduleRun:
 
     @property
     def finished(self) -> bool:
-        """True if no more updates and metrics will follow."""
+        """True if no update and no evaluation of the metric will follow."""
         return self._begun and self._current is None and not self._visits
 
     def state(self) -> dict[str, Any]:
-        """Return the progress as plain values, for `take_state` of a run of the same schedule and groups."""
+        """Return the progress as plain values, from which `take_state` of an equal run can continue."""
         return {
             "step": self.step,
             "stopped": dict(self.stopped),
@@ -90,7 +90,7 @@ class ScheduleRun:
         }
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of another run."""
+        """Continue from the state of another run with the same schedule and groups."""
         self.step, self._wait, self._begun = state["step"], state["wait"], state["begun"]
         self._tries_left, self.stopped = state["tries_left"], dict(state["stopped"])
         self.measured = [Measured(**{**row, "groups": tuple(row["groups"])}) for row in state["measured"]]
@@ -100,18 +100,27 @@ class ScheduleRun:
         self._current = None if going is None else _Visit(visits[left - 1].stage, tuple(going))
 
     def begin(self) -> Update | None:
-        """Return the first update, if the schedule has no delay. Raise BadInput when called twice."""
+        """Start the run; return the first update, or None if the schedule has a delay.
+
+        Raises
+        ------
+        BadInput : the run has already begun
+        """
         if self._begun:
             raise BadInput("a schedule begins once")
         self._begun = True
         return self._next() if self._wait == 0 else None
 
     def advance(self, metric: Metric | None = None) -> Update | None:
-        """Count one training step and return the update that it brings, if any.
+        """Count one training step; return the update that is due after it, or None.
+
+        Parameters
+        ----------
+        metric : evaluates the model; called only at the end of a stage with a floor
 
         Raises
         ------
-        BadInput : not begun, or a metric is due and none was given or it is no number
+        BadInput : the run has not begun, or a metric is due and none is given or it returns NaN
         """
         if not self._begun:
             raise BadInput("a schedule must begin before it advances")

@@ -1,4 +1,4 @@
-"""Names of the files of a pruned folder, and `tiles.npz`, which holds the tile maps of its layers."""
+"""File names in the folder of a pruned model, and reader and writer of `tiles.npz`, its tile maps."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,11 +22,13 @@ _COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
 def check_layer_names(names: Iterable[str]) -> None:
-    """Refuse names of layers that `tiles.npz` cannot hold: a zip archive ends names at a zero byte.
+    """Raise BadInput for layer names that cannot be stored in `tiles.npz`.
+
+    The file is a zip archive, in which names end at a zero byte and have a limited length.
 
     Raises
     ------
-    BadInput : a name with a zero byte, or of more than 60,000 bytes
+    BadInput : a name contains a zero byte or has more than 60,000 bytes
     """
     for name in names:
         if "\0" in name or len(utf8_name(name).encode()) > LONGEST_NAME:
@@ -37,15 +39,16 @@ def check_layer_names(names: Iterable[str]) -> None:
 
 
 def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
-    """Return the maps that are tiles, and the tiles around the elements of nested maps."""
+    """Return the tile maps among `maps` (layer -> map), and of each nested map the tiles that contain it."""
     found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
     return {name: kept for name, kept in found.items() if isinstance(kept, TileMap)}
 
 
 def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
-    """Write tile maps as arrays `LAYER/row_start` and so on of an `.npz` file, pattern strings as text.
+    """Write tile maps to an `.npz` file.
 
-    Layers have the names that `weights.safetensors` uses.
+    Each field of a map is an array `LAYER/FIELD`, such as `LAYER/row_start`; the pattern string is text.
+    Layers have the same names as in `weights.safetensors`.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     for layer, tiles in maps.items():
@@ -57,11 +60,11 @@ def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
 
 
 def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
-    """Return layer -> tile map of a file that `write_tile_maps` wrote.
+    """Read a file that `write_tile_maps` wrote; return layer -> tile map.
 
     Raises
     ------
-    BadInput : the file cannot be read, or does not hold tile maps
+    BadInput : the file cannot be read, or does not contain tile maps
     """
     with failures_named(Path(path)):
         stored = file_tensors(Path(path))

@@ -1,4 +1,4 @@
-"""`WholeModel`: time and memory of a model, dense and with the fastest kernel for each layer."""
+"""`WholeModel`: end-to-end time and memory of a model, dense and with the fastest kernel for each layer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -39,7 +39,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 class PassOutcome(NamedTuple):
-    """One pass of a model with one choice of kernels."""
+    """Predicted time, memory and power of one pass of a model with one choice of kernels.
+
+    `low_s` and `high_s` are the bounds of the time in seconds.
+    """
 
     time: ModelTime
     low_s: float
@@ -53,22 +56,23 @@ class PassOutcome(NamedTuple):
 
     @property
     def fused_s(self) -> float:
-        """Bound of the seconds for this choice of kernels: those of products, attention and collectives, all
-        else being fused into them.
+        """Lower bound of the pass in seconds, if all other operations were fused into those in `UNFUSED`.
+
+        It is the time of products, attention and collectives.
         """
         of = self.time.seconds_by_kind
         return sum(of.get(kind, 0.0) for kind in UNFUSED)
 
     @property
     def seconds_by_part(self) -> dict[str, float]:
-        """Part of the pass -> seconds; `PARTS` and `other`."""
+        """Part of the pass -> seconds; the parts are the keys of `PARTS` and `other`."""
         left = dict(self.time.seconds_by_kind)
         parts = {part: sum(left.pop(kind, 0.0) for kind in kinds) for part, kinds in PARTS.items()}
         return {**parts, "other": sum(left.values())}
 
 
 class Phase(NamedTuple):
-    """One pass of the workload, such as prefill, dense and with the fastest kernels."""
+    """One pass of the workload, such as prefill: predicted dense, and with the fastest kernels (`best`)."""
 
     run: Pass
     dense: PassOutcome
@@ -80,7 +84,7 @@ class Phase(NamedTuple):
 
     @property
     def speedup(self) -> float:
-        """Dense over fastest."""
+        """Dense time over the time with the fastest kernels."""
         return self.dense.time.seconds / self.best.time.seconds
 
     @property
@@ -90,15 +94,18 @@ class Phase(NamedTuple):
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens (or images) that are done with when the pass ends, on all GPUs together."""
+        """Number of tokens or images that one pass computes, on all GPUs together.
+
+        A decode pass computes one token for each sequence.
+        """
         return self.run.batch if self.has_images or self.run.is_decode else self.run.columns
 
     def verdict(self, removed: float) -> str:
-        """Return the times, dense and pruned, as a sentence.
+        """Return the dense time, the pruned time with its interval, and the speedup as one line of text.
 
         Parameters
         ----------
-        removed : share of the weights that is removed
+        removed : share of the weights that is removed, shown in the text
         """
         best = self.best
         bounds = f"({milliseconds(best.low_s)} - {milliseconds(best.high_s)})"
@@ -112,15 +119,18 @@ class Phase(NamedTuple):
 
         Parameters
         ----------
-        outcome : `dense` or `best`
-        price_per_hour : of one GPU
+        outcome : `dense` or `best` of this phase
+        price_per_hour : price of one GPU for an hour
         """
         gpu_hours = self.run.gpus * outcome.time.seconds / HOUR_S
         return price_per_hour * gpu_hours * PRICED_TOKENS / self.tokens_per_pass
 
 
 class WholeModel(NamedTuple):
-    """A model including attention, norms and transposes: each pass of its workload, and their mean."""
+    """Times and memory of a whole model, including attention, norms and transposes.
+
+    `phases` are the passes of the workload. `dense` and `best` are means over them.
+    """
 
     phases: tuple[Phase, ...]
     gpu: GpuSpec
@@ -129,26 +139,26 @@ class WholeModel(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """GPUs that share the model; times and memory are those of each."""
+        """Number of GPUs that share the model; times and memory are per GPU."""
         return self.phases[0].run.gpus
 
     @property
     def dense(self) -> ModelTime:
-        """Time with dense products, the mean of the passes by their shares."""
+        """Time with dense products: the mean of the passes, weighted by their shares in the workload."""
         return mixed_time([(phase.run.share, phase.dense.time) for phase in self.phases])
 
     @property
     def best(self) -> ModelTime:
-        """Time with the fastest kernel of each layer, the mean of the passes by their shares."""
+        """Time with the fastest kernel of each layer: the mean of the passes, weighted by their shares."""
         return mixed_time([(phase.run.share, phase.best.time) for phase in self.phases])
 
     @property
     def speedup(self) -> float:
-        """End-to-end speedup: dense over fastest."""
+        """End-to-end speedup: dense time over the time with the fastest kernels."""
         return self.dense.seconds / self.best.seconds
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object of the model."""
+        """Return the JSON object `whole_model` of `prunecast predict --json`."""
         return {
             **{
                 name: {"seconds": time.seconds, "seconds_by_kind": time.seconds_by_kind}
@@ -187,7 +197,7 @@ SMALL_N, OF_MANY_TOKENS = "small-n", ("stspmm", "tile-wise")
 
 
 class _Product(NamedTuple):
-    """A product of the graph as one kernel runs it: times and weights of one copy."""
+    """Time and weight bytes of one product of the graph, run once by one kernel."""
 
     seconds: float
     low_s: float
@@ -200,7 +210,7 @@ class _Product(NamedTuple):
 
     @property
     def is_sparse(self) -> bool:
-        """A sparse kernel runs it."""
+        """True if the kernel is a sparse one."""
         return KERNELS[self.kernel].prunes
 
 
@@ -210,18 +220,18 @@ def whole_model(
     predictions: Sequence[Prediction],
     price: float | None = None,
 ) -> WholeModel:
-    """Return the end-to-end times and the memory of the model of a job.
+    """Return the end-to-end times and the memory of the model that a job predicts.
 
     Parameters
     ----------
-    passes : those of the job's workload, in order
-    predictions : rows of all layers and kernels
-    price : of an hour of one GPU, in any currency
+    passes : passes of the job's workload, in order
+    predictions : predictions of all layers with all kernels
+    price : price of one GPU for an hour, in any currency
     """
     dense = {row.layer: row for row in predictions if not KERNELS[row.kernel].prunes}
     best: dict[str, Prediction] = {}
-    # Torch packs tiles for few tokens in the form of `small-n`, which then runs them, also where the kernel
-    # of large tiles would be faster: see `torch.layer_plans.plan_for`
+    # With few tokens, torch always packs tiles for the kernel `small-n`, even if the kernel for many tokens
+    # would be faster: see `torch.layer_plans.plan_for`
     is_torch = job.workload.runtime == "torch"
     few = {row.layer for row in predictions if row.kernel == SMALL_N and is_torch}
     for row in predictions:
@@ -249,7 +259,7 @@ def _products(
     row_of_layer: Mapping[str, Prediction],
     unpredicted: Callable[[int, int, int], _Product],
 ) -> dict[str, _Product]:
-    """Return the products of a pass: those of a row of the table, and the dense ones that are in no row."""
+    """Return product -> its time and bytes in a pass, from its row in the table; others run dense."""
     found: dict[str, _Product] = {}
     gpu, dtype = job.engine.gpu, job.launches.dtype or "fp16"
     for layer in job.launches.layers.values():
@@ -265,7 +275,7 @@ def _products(
 
 
 def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
-    """Return a product that is in no row of the table, such as the last one, which stays dense."""
+    """Return a dense product that has no row in the table, such as the output head."""
     engine, dtype, size = job.engine, job.launches.dtype or "fp16", _dense_bytes(job, m, k)
     part, scales = experts_of(job.workload).get((m, k, n)), job.launches.scales
     call = dense_call(m, k, n, dtype, engine.gpu, state=engine.state, fused=part, scales=scales)
@@ -289,7 +299,7 @@ def _outcomes(
 ) -> list[PassOutcome]:
     """Return the outcome of each pass, given its products.
 
-    Passes that run a layer with different kernels keep its weights once for each.
+    If passes run a layer with different kernels, its weights are in memory once for each kernel.
     """
     forms: dict[str, dict[str, float]] = {}
     for of_pass in products:
