@@ -1,6 +1,6 @@
-"""Changes that would make a layer faster, each planned and predicted like the original case.
+"""Advice: changes that would make a layer faster, each planned and predicted like the original layer.
 
-Some changes modify the tile map: they keep the amount of work and redistribute it.
+Some changes modify the tile map: they redistribute the kept columns and keep about the same amount of work.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ class Advice:
     Parameters
     ----------
     change : description of the change
-    seconds : predicted time with the change, of all its work
-    gain : share of the time that it saves, for the same work
+    seconds : predicted seconds with the change; a change to more tokens counts the time of all of them
+    gain : share of the time per token that the change saves
     """
 
     change: str
@@ -46,17 +46,17 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerCase:
-    """Everything that decides the time of one layer.
+    """One layer with the kernel, GPU and other conditions that determine its predicted time.
 
     Parameters
     ----------
-    kernel : its name
-    m, k, n, dtype : the product
-    kept : the pruned map; None for dense
-    engine : predicts, on its GPU
-    work : tokens per token of the case that it is compared with
-    padded : whether rows of B and C are aligned to L2 lines, whatever N is
-    change : description of the change that made it; empty for the original case
+    kernel : name of the kernel
+    m, k, n, dtype : sizes of the product, and number format of A and B
+    kept : sparsity map of the layer; None for dense
+    engine : engine that predicts the time on a GPU
+    work : number of tokens over that of the original case
+    padded : True if rows of B and C are padded so that they begin at L2 lines
+    change : description of the difference from the original case; empty for the original one
     """
 
     kernel: str
@@ -71,7 +71,7 @@ class LayerCase:
     change: str = ""
 
     def plan(self) -> KernelPlan:
-        """Return the plan of the case."""
+        """Return the plan of the layer."""
         if self.kept is None:
             return plan_dense(self.m, self.k, self.n, self.dtype, self.engine.gpu)
         n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n
@@ -82,28 +82,28 @@ class LayerCase:
 
     @property
     def fewest_tokens(self) -> int:
-        """Least number of tokens to which rows are padded to align them. Kernels multiply whole
-        groups of it.
-        """
+        """Number of tokens in `ROW_BYTES` bytes. If rows are padded, N is rounded up to a multiple of it."""
         return ROW_BYTES // DTYPE_BYTES[self.dtype]
 
     @property
     def padded_n(self) -> int:
-        """Tokens of a row padded to a whole L2 line, or to the next power of two if it is shorter than a
-        line.
+        """Number of tokens of a padded row.
+
+        Rows are padded to whole L2 lines; shorter ones to the next power of two.
         """
         return copied_row_bytes(self.n, DTYPE_BYTES[self.dtype]) // DTYPE_BYTES[self.dtype]
 
 
 def advise(case: LayerCase, seconds: float, tiled: TileMap | None = None) -> tuple[Advice, ...]:
-    """Predict every change that the case allows and return those that save more than 1 %, the largest gain
-    first.
+    """Predict each change that is possible; return those that save more than 1 %, the largest gain first.
+
+    At most `MOST_LINES` changes are returned.
 
     Parameters
     ----------
     case : the original case
-    seconds : its predicted time
-    tiled : the layer pruned in tiles at the same sparsity, for cases that are not
+    seconds : predicted seconds of the original case
+    tiled : tile map of the same layer at the same sparsity, if `case` has another pattern
     """
     found = []
     for changed in _changes(case, tiled):
@@ -152,15 +152,15 @@ def _changed_tiles(case: LayerCase, tiles: TileMap) -> Iterator[LayerCase]:
 
 
 def evened(tiles: TileMap, width: int = 1) -> TileMap:
-    """Return the map with the same number of columns in every tile and the same total of kept elements.
+    """Return a tile map with the same number of columns in every tile and about as many kept elements.
+
+    Columns are dropped from tiles with many columns and added to tiles with few. They are chosen at even
+    distances, so that the columns are as spread out as before.
 
     Parameters
     ----------
     tiles : the original map
-    width : number of neighbouring columns that are kept or dropped together, as in blocks of that width
-
-    Columns are dropped from full tiles and added to sparse ones at even distances, so that the remaining
-    columns are as spread out as before.
+    width : number of neighbouring columns that are kept or dropped together
     """
     rows = tiles.rows_per_tile.astype(np.int64)
     share = np.dot(rows, tiles.kept_per_tile) / rows.sum()
@@ -168,13 +168,13 @@ def evened(tiles: TileMap, width: int = 1) -> TileMap:
 
 
 def rounded(tiles: TileMap, multiple: int) -> TileMap:
-    """Return the map with the number of kept columns of every tile rounded to a multiple of `multiple`."""
+    """Return a tile map with the column count of every tile rounded to a multiple of `multiple`."""
     wanted = np.rint(tiles.kept_per_tile / multiple) * multiple
     return _with_kept(tiles, wanted, 1)
 
 
 def _with_kept(tiles: TileMap, wanted: npt.NDArray[np.float64], width: int) -> TileMap:
-    """Return the map with about `wanted[t]` columns in tile t, in whole groups of `width` neighbours."""
+    """Return a tile map with about `wanted[t]` columns in tile t, in whole groups of `width` neighbours."""
     group_count = -(-tiles.k // width)
     columns = []
     for t in range(tiles.tile_count):

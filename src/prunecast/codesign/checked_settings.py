@@ -1,4 +1,4 @@
-"""`checked_settings`: the settings of a prediction, checked, and the forward passes that they ask for."""
+"""`checked_settings`: check the settings of a prediction. `passes_of`: the forward passes to predict."""
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
@@ -34,7 +34,7 @@ KEYWORDS = [
 
 
 def with_settings(function: Callable[P, R]) -> Callable[P, R]:
-    """Show and describe the settings as keywords of a function that accepts them as `**settings`."""
+    """Decorator: add the settings to the signature and docstring of a function with `**settings`."""
     own = signature(function)
     named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     every = sorted((*named, *KEYWORDS), key=lambda one: (one.kind, one.default is not Parameter.empty))
@@ -45,12 +45,12 @@ def with_settings(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
-    """Return all settings, with defaults for those not given.
+    """Check the given settings and return all settings, with defaults for those that are missing.
 
     Raises
     ------
-    TypeError : an unknown name, no GPU, or a value of another type
-    BadInput : a value that cannot be used, whatever the weights are
+    TypeError : a name is unknown, the GPU is missing, or a value has the wrong type
+    BadInput : a value cannot be used with any weights
     """
     try:
         bound = Signature(KEYWORDS).bind(**given)
@@ -83,9 +83,14 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
 
 
 def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
-    """Return the settings for weights; a model without workload and tokens gets a default one.
+    """Return the checked settings for `weights`.
 
-    Raises TypeError and BadInput as `checked_settings`, and BadInput for a batch without effect.
+    A model gets a default workload if neither a workload nor tokens are given.
+
+    Raises
+    ------
+    TypeError, BadInput : in the same cases as `checked_settings`
+    BadInput : the batch has no effect on these weights
     """
     settings = checked_settings(given)
     batch, workload = settings["convolutions"].batch, settings["workload"]
@@ -96,7 +101,7 @@ def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
 
 
 def passes_of(weights: Source, settings: PredictSettings) -> tuple[Pass, ...]:
-    """Return the forward passes (prefill, decode) with their token counts."""
+    """Return the forward passes to predict (such as prefill and decode), with their token counts."""
     batch, tokens = settings["convolutions"].batch, settings["tokens"]
     runs = timed_passes(weights, tokens=tokens, batch=batch, workload=settings["workload"])
     if settings["runtime"] == "torch" and not has_model(weights) and batch is not None:

@@ -92,7 +92,7 @@ def crossing(
     highest: float = HIGHEST,
     likely: float | None = None,
 ) -> float | None:
-    """Return the least sparsity at which the sparse kernel is no slower than dense, a multiple of 1 / `STEPS`.
+    """Return the least sparsity (a multiple of 1 / `STEPS`) at which a sparse kernel is as fast as dense.
 
     The search is a bisection, which assumes that the time falls with sparsity.
 

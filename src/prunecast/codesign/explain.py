@@ -1,4 +1,4 @@
-"""`explain`: where the time of one layer goes and what would reduce it, in the order of a GPU profiler."""
+"""`explain`: break down the time of one layer, in sections as in a GPU profiler, and advise changes."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation(Result):
-    """One prediction with its breakdown.
+    """A prediction with a breakdown of its time and advice.
 
     Parameters
     ----------
     prediction : the prediction that is explained
-    verdict : one sentence about what limits the time
-    sections : speed of light, roofline, occupancy, and, from the simulator, work over SMs, stalls, time
-    advice : changes that save more than 1 %, the best first, each predicted
+    verdict : one sentence that names the limit of the time
+    sections : speed of light, roofline, occupancy and work distribution over SMs; with the simulator also
+        warp stalls and the parts of the time
+    advice : changes that would save more than 1 % of the time, by their own predictions, the best first
     provenance : tool, GPU, weights and settings
     """
 
@@ -50,9 +51,7 @@ class Explanation(Result):
     provenance: Provenance
 
     def plot(self) -> "Figure":
-        """Draw the parts of the time, after a closed-form prediction the roofline, as a new Matplotlib
-        figure.
-        """
+        """Draw the parts of the time, or for a closed-form prediction the roofline, as a new figure."""
         from prunecast.codesign.pictures.comparisons import draw_bars
 
         parts = next((section.facts for section in self.sections if section.title == TIME_PARTS), None)
@@ -63,7 +62,7 @@ class Explanation(Result):
         return draw_bars([fact.name for fact in parts], [self.prediction.kernel], times, title)
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each fact."""
+        """Return one row for each fact of each section."""
         return [
             {"section": section.title, **fact._asdict()}
             for section in self.sections
@@ -71,12 +70,12 @@ class Explanation(Result):
         ]
 
     def cells(self) -> list[Cells]:
-        """Return the facts as texts."""
+        """Return the facts as a table of texts."""
         return [{name: str(value) for name, value in row.items()} for row in self.frame_rows()]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The verdict."""
+        """The verdict, as the only note."""
         return (self.verdict,)
 
     def document(self) -> dict[str, Any]:
@@ -102,14 +101,19 @@ def explain(
     progress: Progress = silent,
     **options: Unpack[LayerSettings],
 ) -> Explanation:
-    """Explain the predicted time of one layer and kernel. Other `options` are those of `predict`.
+    """Explain the predicted time of one layer with one kernel.
 
-    Without a kernel, the fastest of those that run the pattern is explained, by the closed form; without a
-    pattern, tile-wise.
+    Parameters
+    ----------
+    weights, gpu : as in `predict`
+    kernel : name of the kernel. None selects the sparse kernel that is fastest by the closed form, among
+        those that run the requested pattern (without a request, the tile-wise pattern)
+    progress : called with the progress
+    options : other settings of `predict`, except `kernels`
 
     Raises
     ------
-    BadInput : as `predict`, or the weights hold more than one layer after `target` and `ignore`
+    BadInput : in the same cases as `predict`; also if `target` and `ignore` leave more than one layer
     """
     if "kernels" in options:
         raise TypeError("explain: wanted one kernel as kernel=, got kernels=")
@@ -126,7 +130,7 @@ def explain(
     progress("predicting", 0, 1)
     prediction = start_layer(job, layer)().predictions[-1]
     progress("trying changes", 0, 1)
-    # The changes apply to a matrix product, not to an implicit convolution.
+    # Changes can be predicted for a matrix product, not for an implicit convolution.
     advice: tuple[Advice, ...] = ()
     if prediction.plan.source is None:
         kept = None
@@ -146,11 +150,11 @@ def explain(
 
 
 def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> LayerJob:
-    """Return the job with one sparse kernel for the layer: the fastest by the closed form.
+    """Return the job with dense and one sparse kernel: the one that is fastest by the closed form.
 
     Raises
     ------
-    BadInput : no kernel runs the layer
+    BadInput : no kernel can run the layer
     """
     known = job.candidates_of.get(layer.name)
     natural = None if known or pattern else TILE_WISE.natural_pattern
@@ -172,9 +176,9 @@ def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> L
 
 
 def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
-    """Return the layer pruned in tiles, for kernels that do not run tiles.
+    """Return the tile map of the layer pruned to tiles; None if the predicted kernel already runs tiles.
 
-    The sparsity is that of the prediction, or the default for dense.
+    The sparsity is that of the prediction, or the default sparsity for a dense prediction.
     """
     if KERNELS[prediction.kernel].takes is TileMap:
         return None

@@ -1,4 +1,4 @@
-"""The sections of an explanation: named numbers with units, in the order and terms of a GPU profiler."""
+"""Sections of an explanation: named numbers with units, with the order and terms of a GPU profiler."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ TIME_PARTS = "Where the time goes"
 
 
 class Fact(NamedTuple):
-    """One number of a section."""
+    """One named number (or word) of a section, with its unit."""
 
     name: str
     value: float | int | str
@@ -28,7 +28,7 @@ class Fact(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Facts under a title."""
+    """A titled group of facts."""
 
     title: str
     facts: tuple[Fact, ...]
@@ -48,12 +48,12 @@ UNIT_WORDS = {
 
 
 def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
-    """Return one sentence about what limits a prediction."""
+    """Return one sentence that names what limits the predicted time: a unit, the launch, or uneven work."""
     plan, result = prediction.plan, prediction.result
     if isinstance(result, SimResult):
         use, work = result.utilisation, result.sm_busy_cycles
         idle = gpu.sm_count - int(np.count_nonzero(result.sm_items))
-    else:  # a lower bound of use from the closed form, which has the work of no single SM
+    else:  # the closed form gives a lower bound of the use, and no work of single SMs
         use, work = {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}, np.ones(1)
         idle = gpu.sm_count - min(plan.blocks, plan.item_count, gpu.sm_count)
     launch, uneven = result.launch_s / prediction.seconds, float(work.max()) / max(float(work.mean()), 1.0)
@@ -71,7 +71,7 @@ def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
 
 
 def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
-    """Return all sections for which the engine's result has data."""
+    """Return all sections for which the result of the engine has data."""
     plan, result = prediction.plan, prediction.result
     if isinstance(result, SimResult):
         use = result.utilisation
@@ -185,8 +185,9 @@ def _other_launches(plan: KernelPlan, gpu: GpuSpec) -> dict[str, float]:
 
 
 def _attribution(result: SimResult, plan: KernelPlan, gpu: GpuSpec) -> Section:
-    """Return the parts of the time. Extra kernels have their own entries, which are
-    subtracted from "launch".
+    """Return the section with the parts of the time.
+
+    Extra kernels have their own entries; their time is subtracted from the entry "launch".
     """
     others = _other_launches(plan, gpu)
     parts = dict(result.attribution_s)

@@ -24,14 +24,14 @@ NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
 
 
 def evidence_of(gpu: str) -> str:
-    """Return the basis of a GPU's intervals: `measured` (by this project), `published` (by others) or `guess`."""
+    """Return the basis of a GPU's intervals: `measured` by this project, `published` by others, `guess`."""
     if any(key[0] == gpu for key in _validated()):
         return "measured"
     return "published" if any(key[0] == gpu for key in _published()) else "guess"
 
 
 def interval_words(gpu: str) -> str:
-    """Return a text that says what the bounds of predictions mean for a GPU; `gpu` is the name of its spec."""
+    """Return the meaning of the bounds of predictions for a GPU as text; `gpu` is the name of its spec."""
     if any(key[0] == gpu for key in _validated()):
         return INTERVAL_KIND
     kernels = [key[1] for key in _published() if key[0] == gpu]
@@ -120,7 +120,7 @@ def interval_s(
 
 
 def guessed_share(gpu: GpuSpec) -> float:
-    """Return the share of guesses among the GPU's most important quantities: clocks, bandwidths, launch time."""
+    """Return the share of guesses among a GPU's main quantities: clocks, bandwidths and launch time."""
     return sum(gpu.provenance[name].kind == "guess" for name in _MATTER) / len(_MATTER)
 
 

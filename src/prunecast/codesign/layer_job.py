@@ -91,7 +91,7 @@ class LayerJob:
     def plan(
         self, layer: WorkloadLayer, candidate: Candidate
     ) -> tuple[PrunedMap | TwoParts | None, tuple[KernelPlan, ...]]:
-        """Return the sparsity map of a layer for a candidate (None for dense), and the launches of its kernel.
+        """Return the sparsity map of a layer for a candidate (None for dense), and its kernel's launches.
 
         Raises
         ------
@@ -307,7 +307,7 @@ def _padding_note(
     kept: PrunedMap | TwoParts,
     launches: tuple[KernelPlan, ...],
 ) -> str | None:
-    """Return a note if padding N to a multiple of 8 would be faster: odd rows are loaded element by element."""
+    """Return a note if padded tokens would be faster: with odd N, elements are loaded one by one."""
     padded = -(-layer.n // TOKENS_TOGETHER) * TOKENS_TOGETHER
     if (
         layer.n == padded

@@ -40,17 +40,20 @@ def predict(
 
     Parameters
     ----------
-    weights : a file, one matrix (M, K), a mapping of names to such matrices, or one of `graph.WORKLOADS` with
-        random weights; without a workload the latter runs 8 images, or 8 sequences of 512 tokens
+    weights : a file or folder, one matrix (M, K), a mapping of names to such matrices, or the name of a
+        standard model (`graph.WORKLOADS`) with random weights. Without a workload, a standard model runs 8
+        images, or 8 sequences of 512 tokens
     settings : see `PredictSettings`
-    crossovers : also find the sparsity from which each kernel beats dense, which takes longer than the
-        prediction; None for layers without a model around them. Folders with a recipe have none
-    price : of an hour of one GPU, in any currency, for the cost of a million tokens of a whole model
+    crossovers : True to find also the sparsity from which each kernel is faster than dense, which needs
+        longer than the prediction. None does so only for single layers, not for whole models. Pruned folders
+        with a recipe have no crossovers
+    price : price of one GPU for an hour, in any currency, for the cost of a million tokens of a whole model
     progress : called with the progress
 
     Raises
     ------
-    BadInput : any of these cannot be used. With `all`, a kernel that cannot run a layer is skipped instead
+    BadInput : an argument cannot be used, or a requested kernel cannot run a layer. With the kernels `all`,
+        such a kernel is skipped instead
     """
     asked = GpuRequest(settings_of(weights, settings), price)
     (table,) = predict_each(weights, [asked], crossovers=crossovers, progress=progress)
@@ -58,7 +61,7 @@ def predict(
 
 
 class GpuRequest(NamedTuple):
-    """The settings of a prediction on one GPU, and the price of its hour."""
+    """The settings of a prediction on one GPU, and the price of that GPU for an hour (or None)."""
 
     settings: PredictSettings
     price: float | None
@@ -71,9 +74,14 @@ def predict_each(
     crossovers: bool | None = None,
     progress: Progress = silent,
 ) -> list[PredictionTable]:
-    """Predict every layer of a model with several settings that differ in the GPU: as `predict` for each.
+    """Return the predictions of a model on several GPUs, one table for each request.
 
-    The weights are loaded, or drawn, once, and pruned once for all GPUs.
+    Each table equals that of `predict`. Weights are loaded or drawn once, and pruned once for all GPUs.
+
+    Parameters
+    ----------
+    asked : the requests, whose settings differ only in the GPU
+    weights, crossovers, progress : as in `predict`
     """
     for one in asked:
         if one.price is not None and not 0.0 < one.price < LARGEST_PRICE:
@@ -101,7 +109,7 @@ def predict_each(
 
     digest, waiting = RowsDigest(layers.values()), Waiting()
     rows_of: dict[str, list[LayerRows]] = {}
-    # Rows of several passes that have the same weights follow each other, so that they share maps
+    # Predict rows with the same weights (in several passes) one after the other, so that they share maps
     alike: dict[int, list[str]] = {}
     for name, layer in layers.items():
         alike.setdefault(id(layer.load), []).append(name)
@@ -112,11 +120,11 @@ def predict_each(
             if not jobs[0].holds_plans and planned > MOST_AHEAD:
                 while waiting:
                     _collect_first(waiting, rows_of)
-                kept_estimate.cache_clear()  # it holds plans
+                kept_estimate.cache_clear()  # the cache keeps plans in memory
             waiting.append((name, [start_layer(job, layers[name], tick) for job in jobs]))
             digest.add_read(layers[name])
         wanted = not in_model if crossovers is None else crossovers
-        # Of weights that are pruned already, fewer cannot be found by their magnitudes
+        # Weights that are already pruned cannot be pruned to other sparsities by their magnitudes
         wanted = wanted and not jobs[0].candidates_of
         crossed = [_find_crossovers(job, progress) if wanted else () for job in jobs]
         while waiting:
@@ -137,7 +145,7 @@ Waiting = deque[tuple[str, list[Callable[[], LayerRows]]]]
 
 
 def _collect_first(waiting: Waiting, rows_of: dict[str, list[LayerRows]]) -> None:
-    """Move the first layer to `rows_of`. No reference to its plans remains."""
+    """Wait for the rows of the first layer and move them to `rows_of`, so that its plans can be freed."""
     name, collects = waiting.popleft()
     rows_of[name] = [collect() for collect in collects]
 

@@ -1,4 +1,4 @@
-"""`Prediction`: one layer run by one kernel."""
+"""`Prediction`: the predicted time of one layer with one kernel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,22 +22,23 @@ class Prediction:
     Parameters
     ----------
     layer : name of the weight tensor
-    m, k, n : rows and columns of A, tokens
-    dtype : `fp16`, `bf16`, `fp32`, `fp8` or `int8`, of A and B
-    pattern : canonical pattern string of the pruned map
-    sparsity : share of A removed, as achieved
+    m, k, n : rows of A, columns of A, and tokens
+    dtype : number format of A and B: `fp16`, `bf16`, `fp32`, `fp8` or `int8`
+    pattern : canonical pattern string of the pruned weights
+    sparsity : achieved share of the weights that is removed
     kernel : name of the kernel
-    engine : `simulator` or `model`
-    state : `burst` or `sustained`
-    seconds : predicted time, launch floor included
-    seconds_low, seconds_high : interval, see `codesign/interval.py`
+    engine : engine that predicted the time, `simulator` or `model`
+    state : state of the SM clock, `burst` or `sustained`
+    seconds : predicted time, including the launch overhead
+    seconds_low, seconds_high : interval of the time, see `codesign/interval.py`
     speedup_over_dense : time of the dense kernel on the same layer over this time
     bound : the busiest unit, or `latency`
-    note : remarks on this row, or empty
-    packed_bytes : packed weights and indices of the layer as the kernel reads them; 0 if it is dense
-    planned : returns the predicted plan; for a model too large to hold its plans, it plans again once
-    result : the result of the engine
-    gpu : the GPU of the prediction; like `packed_bytes`, `planned` and `result` it is not stored in files
+    note : remarks on this prediction, or empty
+    packed_bytes : bytes of packed weights and indices of the layer as the kernel reads them; 0 for dense
+    planned : returns the predicted plan. If a model is too large to keep all plans in memory, the first call
+        plans again
+    result : result of the engine
+    gpu : the GPU. Files contain neither this field nor `packed_bytes`, `planned` and `result`
     """
 
     layer: str
@@ -72,7 +73,7 @@ class Prediction:
         return self.seconds * 1e6
 
     def row(self) -> dict[str, Any]:
-        """Return the fields that files hold, in order."""
+        """Return the fields that are stored in files, in order."""
         return {name: getattr(self, name) for name in _ROW_FIELDS}
 
     def cells(self) -> Cells:
@@ -86,9 +87,7 @@ class Prediction:
         }
 
     def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw the attained rate over FLOP per byte, under the GPU's ceilings; on `axes` or on
-        a new figure.
-        """
+        """Draw the roofline on `axes` or on a new figure: the attained FLOP/s over FLOP per byte."""
         from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_roofline
 
@@ -97,7 +96,7 @@ class Prediction:
         return axes
 
     def plot_work(self, axes: "Axes | None" = None) -> "Axes":
-        """Draw the work of each SM, the largest first; on `axes` or on a new figure.
+        """Draw the work of each SM in cycles, the busiest SM first, on `axes` or on a new figure.
 
         After a closed-form prediction, the plan is simulated to obtain the work of each SM.
         """
@@ -112,18 +111,18 @@ class Prediction:
         return axes
 
     def plot_timeline(self, axes: "Axes | None" = None, *, sm: int = 0, first_waves: int = 1) -> "Axes":
-        """Draw the activity of each warp of one SM over time; on `axes` or on a new figure.
+        """Draw the activity of each warp of one SM over time, on `axes` or on a new figure.
 
-        The plan is simulated again to record it, also after a closed-form prediction.
+        The plan is simulated again to record the activity, also after a closed-form prediction.
 
         Parameters
         ----------
-        sm : number of the SM
-        first_waves : number of items of each block slot to draw
+        sm : index of the SM
+        first_waves : number of work items to draw for each block slot of the SM
 
         Raises
         ------
-        BadInput : an SM that the GPU lacks, or no wave
+        BadInput : the GPU has no such SM, or `first_waves` is less than 1
         """
         from prunecast.axes import new_axes
         from prunecast.codesign.pictures.plots import draw_timeline

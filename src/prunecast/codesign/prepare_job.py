@@ -1,4 +1,4 @@
-"""`layer_job`: find the GPU, the kernels and the layers of a prediction."""
+"""`layer_job`: prepare a prediction, which means to find the GPU, the kernels and the layers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -55,18 +55,19 @@ def layer_job(
     several: bool = False,
     like: LayerJob | None = None,
 ) -> LayerJob:
-    """Return the job of predicting weights: find the GPU, the kernels and the layers.
+    """Return the job that predicts `weights` with `settings`: its GPU, kernels and layers.
 
     Parameters
     ----------
-    quick_lists : as of `Engine`
-    quick_losers : predict kernels of a whole model that cannot win by the closed form
-    several : other jobs will be `like` this one
-    like : a job of the same weights and settings on another GPU, whose layers and maps are used again
+    progress : called with the progress
+    quick_lists : passed to `Engine`
+    quick_losers : in a whole model, use the closed form for kernels that are too slow to be the fastest
+    several : True if this job will be passed as `like` to later calls
+    like : job with the same weights and settings on another GPU, whose layers and sparsity maps are reused
 
     Raises
     ------
-    BadInput : an unknown name, unreadable weights, or a kernel that cannot run the pattern
+    BadInput : a name is unknown, the weights cannot be read, or a kernel cannot run the pattern
     """
     pattern = None if settings["pattern"] is None else parse_pattern(settings["pattern"])
     is_asked = settings["pattern"] is not None or settings["sparsity"] is not None
@@ -120,7 +121,7 @@ def layer_job(
 def _candidates_of(
     settings: PredictSettings, pattern: Pattern | None, least_tokens: int
 ) -> tuple[Candidate, ...]:
-    """Return the requested kernels, each with its pattern."""
+    """Return the kernels to predict, each with its pattern."""
     if settings["pattern"] == "zeros" and settings["kernels"] == "all":
         chosen = zeros_candidates(least_tokens)
     else:
@@ -133,7 +134,7 @@ def _candidates_of(
 
 
 def _engine_of(settings: PredictSettings, *, quick_lists: bool, progress: Progress) -> Engine:
-    """Return the engine for the requested GPU at its power limit; what L2 has depends on the model."""
+    """Return the engine for the requested GPU at the requested power limit; `layer_job` sets its L2 state."""
     gpu = load_gpu(settings["gpu"]) if isinstance(settings["gpu"], str) else settings["gpu"]
     if settings["tensor_parallel"] != 1:
         check_gpus(settings["tensor_parallel"], gpu)
@@ -158,7 +159,7 @@ def _known_layers(
     *,
     is_torch: bool,
 ) -> RecipeLayers:
-    """Return the maps and the kernels of the layers that a recipe has pruned."""
+    """Return the sparsity maps and the kernels of the layers that a recipe has pruned; empty without one."""
     if recipe is None:
         return RecipeLayers({}, {})
     asked = settings["kernels"] if settings["kernels"] == "all" else [one.kernel for one in chosen]
@@ -172,10 +173,14 @@ def _known_layers(
 def workload_of(
     weights: Source, settings: PredictSettings, recipe: Recipe | None = None, *, gpu: str = ""
 ) -> Workload:
-    """Load the layers of weights for the passes of the settings. Raise BadInput as `load_workload`.
+    """Load the layers of `weights` for the passes that `settings` request.
 
-    Layers that a recipe left dense are launched separately from those that it pruned. A recipe for another
-    GPU than `gpu` adds a line to what is skipped.
+    Layers that a recipe left dense do not share launches with layers that it pruned. If the recipe was made
+    for another GPU than `gpu`, a note is added to the list of skipped tensors.
+
+    Raises
+    ------
+    BadInput : in the same cases as `load_workload`; also for both input sizes and a workload
     """
     convolutions = settings["convolutions"]
     passes = passes_of(weights, settings)
@@ -208,7 +213,10 @@ OF_ENGINES = ("fp8", "int8")
 
 
 def usual_runtime(settings: PredictSettings, recipe: Recipe | None) -> str | None:
-    """Return `engine` if what was asked for runs only there; None for torch where its launches are known."""
+    """Return `engine` if torch cannot run the requested kernels, patterns or dtype.
+
+    Otherwise return None: the runtime is then torch if its launches are known for the model.
+    """
     kernels = [] if settings["kernels"] == "all" else settings["kernels"]
     named = [kernels] if isinstance(kernels, str) else kernels
     patterns = [settings["pattern"]] if settings["pattern"] else []
@@ -220,7 +228,17 @@ def usual_runtime(settings: PredictSettings, recipe: Recipe | None) -> str | Non
 
 
 def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) -> Mapping[str, Layer]:
-    """Return the layers of rows of a table. Raise BadInput."""
+    """Load the layers of a prediction table again; return row name -> layer.
+
+    Parameters
+    ----------
+    origin : provenance of the table
+    names : names of the rows
+
+    Raises
+    ------
+    BadInput : the weights cannot be read
+    """
     if is_onnx(weights):
         return load_layers(weights, target=names).layers
     target = () if has_model(weights) or origin.workload is not None else names
@@ -235,9 +253,7 @@ def predicted_layers(weights: Source, origin: Provenance, names: Sequence[str]) 
 
 
 def _check_fits(pattern: Pattern, layer: Layer) -> None:
-    """Raise BadInput if a requested pattern does not fit a layer: it is neither changed nor is the layer
-    skipped.
-    """
+    """Raise BadInput if a layer is smaller than the requested pattern needs."""
     (m, k), least = layer.shape, no_taller_than(pattern.canonical, layer.shape[0]).smallest
     if m < least.rows or k < least.columns:
         raise BadInput(
@@ -247,7 +263,7 @@ def _check_fits(pattern: Pattern, layer: Layer) -> None:
 
 
 def provenance_of(job: LayerJob, settings: PredictSettings, source: str, weights_hash: str) -> Provenance:
-    """Return the origin of this job's results, as files contain it."""
+    """Return the provenance of the predictions of a job."""
     return Provenance(
         gpu=job.engine.gpu.name,
         spec_hash=job.engine.gpu.fingerprint,

@@ -1,4 +1,4 @@
-"""JSON documents of the command line, and the provenance that is needed to repeat a prediction."""
+"""JSON documents of the command line, and the provenance of predictions, which is needed to repeat them."""
 
 import hashlib
 import json
@@ -25,23 +25,26 @@ LARGEST_DOCUMENT = 64 * MIB
 
 
 def headed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object that begins with the versions of its schema and of the tool."""
+    """Return `document` as a JSON object that begins with the versions of the schema and of the tool."""
     return {"schema_version": SCHEMA_VERSION, "version": tool_version(), **document}
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """Return JSON with a stable layout: the same document gives the same bytes. NaN and
-    infinity are refused.
+    """Return the document as JSON text; equal documents give equal text.
+
+    Raises
+    ------
+    ValueError : the document contains NaN or infinity
     """
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
-    """Read a JSON object that `prunecast --json` wrote and that must contain `key`.
+    """Read a JSON object that a command wrote with `--json`; it must contain `key`.
 
     Raises
     ------
-    BadInput : the file is missing, is no JSON, or is no such object of a schema that this version reads
+    BadInput : the file is missing, is not JSON, contains no such object, or has another schema version
     """
     try:
         document = parse_json(read_bytes(path, "a file of `prunecast --json`", most=LARGEST_DOCUMENT))
@@ -60,19 +63,19 @@ def read_document(path: str | Path, *, key: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Tool, GPU, weights and settings of a prediction. The seed is that of the pattern, if it has one.
+    """GPU, weights and settings of a prediction.
 
     Parameters
     ----------
-    gpu, spec_hash : name and fingerprint of the spec
+    gpu, spec_hash : name and fingerprint of the GPU spec
     weights_hash : fingerprint of the weights that were read
     tokens : N
-    launch : `graph` or `stream`
-    l2 : which operands are in L2
-    power_limit_w : power limit in W if it is not the default of the GPU, else None
+    launch : launch mode, `graph` or `stream`
+    l2 : operands that are in L2 when the launch starts
+    power_limit_w : requested power limit in W; None for the default of the GPU
     pattern, sparsity, scope, workload : the requested values; None where defaults were used
-    runtime : runtime of a whole model
-    tensor_parallel : GPUs that share the model
+    runtime : runtime of a whole model, `engine` or `torch`
+    tensor_parallel : number of GPUs that share the model
     source : name of the standard model, of the file or of the folder; empty for arrays
     """
 
@@ -92,7 +95,7 @@ class Provenance:
     power_limit_w: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the head of a JSON object."""
+        """Return the first entries of the JSON object of a command, including the versions."""
         head = {
             "gpu": self.gpu,
             "spec_hash": self.spec_hash,
@@ -117,7 +120,7 @@ class Provenance:
 
 
 class WeightsDigest:
-    """Hash of named arrays, added one at a time so that a large model need not be in memory at once."""
+    """Hash of named arrays. They are added one at a time, so that a large model need not fit in memory."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -133,10 +136,9 @@ class WeightsDigest:
 
 
 class RowsDigest:
-    """Hash of the weights of all rows of a table, in their order.
+    """Hash of the weights of all rows of a prediction table, in the order of the rows.
 
-    Rows are added as soon as their weights have been read, so that weights that are not kept are not read
-    again for the hash.
+    Rows are added while their weights are in memory, so that weights need not be read again for the hash.
     """
 
     def __init__(self, rows: Iterable[Layer]) -> None:
@@ -144,13 +146,13 @@ class RowsDigest:
         self._left = deque(rows)
 
     def add_read(self, read: Layer) -> None:
-        """Add the next rows if they have the weights of `read`, which were read last."""
+        """Add the next rows as long as they have the weights of `read`, the layer that was read last."""
         while self._left and self._left[0].load is read.load:
             row = self._left.popleft()
             self._digest.add(row.name, row.weights)
 
     def hexdigest(self) -> str:
-        """Add all rows that are left, and return the first 16 hex digits of the SHA-256."""
+        """Add the remaining rows, and return the first 16 hex digits of the SHA-256."""
         while self._left:
             self.add_read(self._left[0])
         return self._digest.hexdigest()

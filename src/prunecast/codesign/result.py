@@ -1,4 +1,4 @@
-"""`Result`: what the results of all commands offer: rows as a data frame, JSON, notes, HTML in notebooks."""
+"""`Result`: base class of the results of all commands, with conversion to data frame, JSON and HTML."""
 
 import importlib
 from abc import abstractmethod
@@ -12,7 +12,7 @@ from prunecast.text import Cells, table_html
 
 
 class Result:
-    """A result of a command."""
+    """Base class of the results of all commands."""
 
     __slots__ = ()
 
@@ -26,11 +26,11 @@ class Result:
 
     @abstractmethod
     def cells(self) -> list[Cells]:
-        """Return the table as texts."""
+        """Return the rows of the printed table: column title -> text."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings that a reader of the numbers needs, one sentence each."""
+        """Remarks and warnings about the numbers, one text each."""
         return ()
 
     @property
@@ -39,7 +39,7 @@ class Result:
         return ()
 
     def to_dataframe(self) -> Any:
-        """Return the rows as a pandas DataFrame, one column for each field. Raise BadInput without pandas."""
+        """Return the rows as a pandas DataFrame, one column per field. Raise BadInput without pandas."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:

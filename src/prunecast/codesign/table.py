@@ -1,4 +1,4 @@
-"""`PredictionTable`: all predictions of one run, with skipped layers and provenance."""
+"""`PredictionTable`: the predictions of all layers and kernels, with skipped layers and provenance."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,17 +26,17 @@ WORDS = ("layer", "kernel", "pattern", "bound")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PredictionTable(Sequence[Prediction], Result):
-    """A sequence of `Prediction`, layer by layer in the order of the weights, dense first in each.
+    """A sequence of predictions, in the order of the layers; within each layer, dense comes first.
 
     Parameters
     ----------
     predictions : one per layer and kernel
-    crossovers : sparsity from which a sparse kernel beats dense, per layer and sparse kernel
+    crossovers : for each layer and sparse kernel, the sparsity from which the kernel is faster than dense
     skipped : layers and kernels that could not be run
     provenance : tool, GPU, weights and settings
-    convolutions : layer -> its convolution, if its input size is known
-    runs : layer -> how often a pass of the workload runs it, if the model is known; else once
-    whole : times of the whole model, for a standard model or a checkpoint with a known graph
+    convolutions : layer -> its convolution, for convolutions with a known input size
+    runs : layer -> number of times that a pass of the workload runs it; a layer that is missing runs once
+    whole : times of the whole model, if its graph is known
     """
 
     predictions: tuple[Prediction, ...]
@@ -63,45 +63,45 @@ class PredictionTable(Sequence[Prediction], Result):
             yield tuple(row for row in self.predictions if row.layer == name)
 
     def total(self, rows: Sequence[Prediction]) -> float:
-        """Return the seconds of rows, each multiplied by the number of times that a pass runs its layer."""
+        """Return the summed seconds of `rows`, each times the number of runs of its layer in a pass."""
         return sum(self.runs.get(row.layer, 1) * row.seconds for row in rows)
 
     @property
     def dense_seconds(self) -> float:
-        """Seconds of all layers with the dense kernel."""
+        """Summed seconds of all layers with the dense kernel."""
         return self.total([row for row in self.predictions if not KERNELS[row.kernel].prunes])
 
     @property
     def best_seconds(self) -> float:
-        """Seconds of all layers with the fastest kernel for each."""
+        """Summed seconds of all layers, each with its fastest kernel."""
         return self.total([fastest(rows) for rows in self.layers()])
 
     @property
     def speedup(self) -> float:
-        """Speedup of all layers: dense over fastest."""
+        """Speedup of all layers together: `dense_seconds` over `best_seconds`."""
         return self.dense_seconds / self.best_seconds
 
     @property
     def removed(self) -> float:
-        """Share of the weights of all layers that the fastest kernels leave out."""
+        """Share of the weights of all layers that is removed, if each layer runs its fastest kernel."""
         best = [fastest(rows) for rows in self.layers()]
         weights = [self.runs.get(row.layer, 1) * row.m * row.k for row in best]
         return sum(row.sparsity * size for row, size in zip(best, weights, strict=True)) / sum(weights)
 
     @property
     def missing(self) -> tuple[Skipped, ...]:
-        """Tensors that may be products and were not predicted."""
+        """Skipped tensors that may be the weights of a matrix product."""
         return tuple(skipped for skipped in self.skipped if skipped.weights)
 
     @property
     def coverage(self) -> float:
-        """Predicted share of the weights that may belong to products."""
+        """Share of the weights that was predicted, among all weights that may belong to matrix products."""
         found = sum(rows[0].m * rows[0].k for rows in self.layers())
         return found / (found + sum(skipped.weights for skipped in self.missing))
 
     @property
     def transpose_seconds(self) -> float:
-        """Seconds of the transposes of B and C around the fastest kernels if a model is token-major."""
+        """Seconds of transposing B and C for the fastest kernels, if the rest of a model is token-major."""
         return sum(
             self.runs.get(row.layer, 1)
             * MemoryPass(
@@ -127,7 +127,7 @@ class PredictionTable(Sequence[Prediction], Result):
         }
 
     def _workload(self) -> dict[str, Any]:
-        """Return the entries of the passes in the JSON object, empty without passes."""
+        """Return the entries `runs` and `whole_model` of the JSON object, if there are any."""
         found: dict[str, Any] = {"runs": dict(self.runs)} if self.runs else {}
         if self.whole is not None:
             found["whole_model"] = self.whole.document()
@@ -142,31 +142,31 @@ class PredictionTable(Sequence[Prediction], Result):
         return f"<PredictionTable of {count} layers on {self.provenance.gpu}, {self.speedup:.2f}x>"
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each prediction."""
+        """Return the fields of each prediction."""
         return [row.row() for row in self]
 
     def cells(self) -> list[Cells]:
-        """Return the table as texts."""
+        """Return the table as texts, one row per prediction."""
         return [row.cells() for row in self]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on predictions, once each, and what was left out and why."""
+        """Notes of the predictions without repetitions, then the skipped layers with their reasons."""
         notes = dict.fromkeys(note for row in self for note in row.note.split("; ") if note)
         return (*notes, *(f"{one.layer}: {one.reason}" for one in self.skipped))
 
     @property
     def headlines(self) -> tuple[str, ...]:
-        """Each pass of the whole model, with its times dense and pruned; empty for layers without a model."""
+        """A line with the dense and pruned times of each pass of the whole model; empty for single layers."""
         if self.whole is None:
             return ()
         where = f"{self.provenance.source or 'model'} on {self.provenance.gpu}"
         return tuple(f"{where}, {phase.words}: {phase.verdict(self.removed)}" for phase in self.whole.phases)
 
     def plot(self) -> "Figure":
-        """Draw the speedup over dense of each layer with each sparse kernel, as a new Matplotlib figure.
+        """Draw the speedup over dense for each layer and sparse kernel, as a new Matplotlib figure.
 
-        A table of dense layers only is drawn as their times.
+        If the table has only dense predictions, their times are drawn.
         """
         from prunecast.codesign.pictures.comparisons import NAME_WIDTH, draw_bars, draw_speedups
 
@@ -184,10 +184,10 @@ class PredictionTable(Sequence[Prediction], Result):
         return draw_speedups(texts, kernels, rows, f"Speedup over dense on {self.provenance.gpu}")
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON object, which `compare` reads."""
+        """Write the JSON object to a file, which `compare` can read."""
         write_text_aside(Path(path), json_text(self.document()))
 
 
 def fastest(rows: Sequence[Prediction]) -> Prediction:
-    """Return the row with the least time; the first of equals."""
+    """Return the prediction with the least time; the first one if several are equal."""
     return min(rows, key=lambda row: row.seconds)

@@ -1,4 +1,4 @@
-"""Folders of pruned models: weights with zeros, their recipe and the tile maps of patterns with tiles."""
+"""Writer of the folder of a pruned model: weights with zeros, their recipe, and tile maps if any."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -20,16 +20,22 @@ from prunecast.workload.layers import Source, files_of, is_standard, stored_arra
 
 
 def pruned_folder(folder: str | Path, what: str = "out", weights: Source = "") -> OutputFolder:
-    """Return the folder as an output, for the guard; `what` begins its messages.
+    """Return the folder of a pruned model and its file names, for the check of outputs (`check_outputs`).
+
+    Parameters
+    ----------
+    folder : folder that will be written
+    what : first word of error messages
+    weights : source of the weights; for a Hugging Face folder, the names of its files are used
 
     Raises
     ------
-    BadInput : the folder of `weights` cannot be read, or `folder` holds weights under other names
+    BadInput : the folder of `weights` cannot be read, or `folder` contains weights under other file names
     """
     source, path = model_folder(weights), Path(folder)
     names = (WEIGHTS, RECIPE, TILES) if source is None else written_names(source)
     is_model = path.is_dir() and (source is not None or (path / CONFIG).is_file())
-    # Readers of a model's folder take all weights in it, so that none of another model may be left there
+    # A reader of a model folder loads all weight files in it: files of another model must not remain there
     present = sorted(path.glob("*.safetensors")) if is_model else []
     other = next((file.name for file in present if file.name not in names), None)
     if other is not None and not (source is not None and path.samefile(source)):
@@ -44,17 +50,19 @@ def check_folders(
     reads: Iterable[str | Path | None] = (),
     others: Iterable[Output] = (),
 ) -> None:
-    """Refuse folders of pruned models before any work is done for them.
+    """Raise BadInput for output folders that cannot be used, before any work is done.
 
     Parameters
     ----------
+    folders : folders of pruned models that will be written
+    weights : source of the weights
     reads : files that are read in addition to the weights: a calibration file, the spec of a GPU
     others : further outputs of the same call
 
     Raises
     ------
-    BadInput : one cannot be written, would replace something that is read, or holds weights where a standard
-        model has none
+    BadInput : a folder cannot be written, it would replace files that are read, or it contains weights
+        although `weights` is a standard model, for which none are written
     """
     folders = list(folders)
     known = (path for path in reads if path is not None)
@@ -72,20 +80,21 @@ def write_folder(
     tiles: Mapping[str, TileMap] | None = None,
     weights: Source = "",
 ) -> Path:
-    """Write `recipe.json`, and if given the weights and `tiles.npz`; return the folder.
+    """Write `recipe.json` and, if they are given, the weights and `tiles.npz`; return the folder.
 
-    The files are written to a temporary folder before any is moved to its place.
+    All files are written to a temporary folder first, and then moved to `folder`.
 
     Parameters
     ----------
     folder : created if it does not exist; its parent must exist
-    pruned : all tensors, with zeros where they are pruned
+    recipe : content of `recipe.json`
+    pruned : all tensors, with zeros in place of pruned weights
     tiles : layer -> its tile map
-    weights : source of the tensors; a Hugging Face folder gives another one with all its files
+    weights : source of the tensors; from a Hugging Face folder, a complete Hugging Face folder is written
 
     Raises
     ------
-    BadInput : a folder that cannot be written; earlier files are still there
+    BadInput : the folder cannot be written; its earlier files then remain
     """
     with folder_aside(Path(folder), last=RECIPE) as unfinished:
         fill_folder(unfinished, recipe, pruned, tiles, weights)
@@ -99,7 +108,7 @@ def fill_folder(
     tiles: Mapping[str, TileMap] | None = None,
     weights: Source = "",
 ) -> None:
-    """Write the files of `write_folder` into a folder that `folder_aside` created."""
+    """Write the files that `write_folder` describes into the temporary folder `unfinished`."""
     source, recipe = model_folder(weights), {**recipe}
     if pruned is not None and source is not None and isinstance(pruned.arrays, MaskedTensors):
         recipe["weights"] = write_model(unfinished, weights, pruned.arrays, recipe)
@@ -113,9 +122,12 @@ def fill_folder(
 def pruned_checkpoint(
     weights: Source, masks: Mapping[str, MaskArray], known: Calibration | None = None
 ) -> Checkpoint:
-    """Return all tensors of `weights`, with zeros where a mask removes them.
+    """Return all tensors of `weights`, with zeros in place of pruned weights.
 
-    Kept weights are updated from the statistics of the layers' inputs, if they are known.
+    Parameters
+    ----------
+    masks : layer -> mask (M, K), True for kept weights
+    known : statistics of the layers' inputs, with which kept weights are updated; None leaves them unchanged
     """
     update = None if known is None else known.update
     if isinstance(weights, str | Path):

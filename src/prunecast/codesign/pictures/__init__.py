@@ -1,7 +1,7 @@
-"""Figures of predictions on matplotlib axes, for the report, the validation page and notebooks.
+"""Figures of predictions on Matplotlib axes, for the report, the validation page and notebooks.
 
-They predict nothing. The caller decides sizes, files and pages; colours come from a `Palette`. Matplotlib is
-loaded with this package, so that the packages above import it inside functions.
+Functions draw results and predict nothing. The caller decides sizes, files and pages; colours come from a
+`Palette`. This package loads Matplotlib, which is slow; other packages therefore import it inside functions.
 
 Read first: `prunecast/axes.py`, then any figure: `plots.py` (one kernel), `comparisons.py` (several).
 """

@@ -23,11 +23,15 @@ MOST_GROUPS = 24
 def draw_bars(
     layers: Sequence[str], columns: Sequence[str], microseconds: Sequence[Sequence[float | None]], title: str
 ) -> Figure:
-    """Draw a group of bars for each layer, one bar for each column; None leaves one out.
+    """Draw one group of bars per layer, with one bar per column, as a new figure.
+
+    At most `MOST_GROUPS` layers are drawn.
 
     Parameters
     ----------
-    microseconds : layer by layer, one for each column
+    layers : texts below the groups
+    columns : names of the bars of a group
+    microseconds : for each layer, the time of each column in us; None leaves out a bar
     """
     shown = min(len(layers), MOST_GROUPS)
     axes = new_axes(max(5.0, 1.5 + 0.12 * shown * (len(columns) + 1)), 3.6)
@@ -49,14 +53,16 @@ def draw_bars(
 def draw_speedups(
     layers: Sequence[str], kernels: Sequence[str], speedups: Sequence[Sequence[float | None]], title: str
 ) -> Figure:
-    """Draw the speedup over dense of each layer with each kernel, as bars from left to right.
+    """Draw the speedup over dense of each layer with each kernel as horizontal bars, in a new figure.
 
-    The axis is linear, so that the bar of a slow kernel is short and leaves the others their length.
+    At most `MOST_GROUPS` layers are drawn. The axis is linear, so that a slow kernel has a short bar and does
+    not shrink the others.
 
     Parameters
     ----------
-    layers : texts, of one or two lines
-    speedups : dense time over time, layer by layer, one for each kernel; None leaves one out
+    layers : names of the layers, texts of one or two lines
+    kernels : names of the bars of a layer
+    speedups : for each layer, dense time over the time of each kernel; None leaves out a bar
     """
     shown = min(len(layers), MOST_GROUPS)
     axes = new_axes(PIXELS_WIDE / 100, 1.3 + shown * max(0.45, 0.2 * len(kernels) + 0.1))
@@ -78,7 +84,14 @@ def draw_speedups(
 
 
 def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[float, float]) -> Figure:
-    """Draw the retained importance over time as a share of dense, and the solution on the front."""
+    """Draw a Pareto front of retained importance over time, with one solution marked, in a new figure.
+
+    Parameters
+    ----------
+    shares : time of each point of the front over the dense time
+    kept : share of the importance that each point retains
+    found : the two shares of the solution
+    """
     axes = new_axes(5.0, 3.4)
     axes.plot(*(100 * np.array([shares, kept])), marker=".", color=_colour("", 0), label="other budgets")
     axes.plot(100 * found[0], 100 * found[1], marker="o", ls="", color=_colour("", 1), label="this one")
@@ -89,13 +102,16 @@ def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[floa
 
 
 def _colour(name: str, place: int) -> str:
-    """Return the colour of a kernel; for other names a colour by position."""
+    """Return the colour of a kernel; other names get the colour of their position."""
     others = list(SCREEN.series.values())[1:]
     return SCREEN.series.get(name) or others[place % len(others)]
 
 
 class Series(NamedTuple):
-    """Predicted and measured times of one kind of rows, all sequences of equal length, in seconds."""
+    """Predicted and measured times in seconds that are drawn with one colour and label.
+
+    All sequences that are not empty have the same length.
+    """
 
     label: str
     colour: str
@@ -111,11 +127,11 @@ class Series(NamedTuple):
 def draw_agreement(
     series: Sequence[Series], axes: Axes, palette: Palette = SCREEN, *, band: float = 0.0
 ) -> None:
-    """Draw predicted over measured times, both axes logarithmic, with the line on which they agree.
+    """Draw predicted over measured times on logarithmic axes, with the line on which both are equal.
 
     Parameters
     ----------
-    band : share around the line that is shaded; 0 for none
+    band : relative width of the shaded band on each side of the line, such as 0.1; 0 for none
     """
     times_us = [1e6 * time for one in series for time in one.measured_s]
     ends = (min(times_us) / 1.5, 1.5 * max(times_us))
@@ -129,7 +145,7 @@ def draw_agreement(
             axes.plot([x, x], 1e6 * np.array(bounds), color=one.colour, lw=0.6)
         face = one.colour if one.filled else "none"
         style: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4, "mfc": face, "mec": one.colour, "mew": 0.7}
-        if one.tips:  # a tooltip belongs to one point, so each point is a line of its own
+        if one.tips:  # a tooltip belongs to one Matplotlib line, so each point is a separate line
             for x, y, tooltip in zip(xs, ys, one.tips, strict=True):
                 axes.plot([x], [y], gid=tooltip, **style)
             axes.plot([], [], label=one.label, **style)

@@ -1,4 +1,4 @@
-"""Colours of kernels on a screen."""
+"""Palette of the colours of kernels, for notebooks and image files."""
 
 from prunecast.axes import Palette
 from prunecast.kernels import KERNELS

@@ -1,7 +1,7 @@
 """Figures of one kernel: roofline, timeline of one SM, and work per SM.
 
-The roofline shows the attained rate over useful FLOP per byte. The timeline shows the activity of each warp
-and of the tensor pipes.
+The roofline shows the attained FLOP/s over useful FLOP per byte. The timeline shows when each warp issues or
+stalls, and when the tensor pipes are busy.
 """
 
 import math
@@ -28,7 +28,7 @@ LABEL_HEIGHT = 3.0
 
 
 class RooflinePoint(Protocol):
-    """The part of a prediction that a figure needs; `Prediction` implements it."""
+    """Protocol of the predictions that `draw_roofline` draws; `Prediction` implements it."""
 
     @property
     def kernel(self) -> str:
@@ -36,7 +36,7 @@ class RooflinePoint(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Predicted time."""
+        """Predicted time in seconds."""
 
     @property
     def plan(self) -> KernelPlan:
@@ -44,14 +44,18 @@ class RooflinePoint(Protocol):
 
     @property
     def result(self) -> Outcome:
-        """The result of the engine."""
+        """Result of the engine, simulated or closed-form."""
 
 
 def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palette: Palette = SCREEN) -> None:
-    """Draw points of dense and sparse kernels under the ceilings of DRAM, L2 and arithmetic.
+    """Draw a roofline: points of kernels below the ceilings of DRAM, L2 and arithmetic.
 
-    Filled points count DRAM bytes, empty ones L2 bytes. The L2 has a separate clock, so that its ceiling does
-    not scale with the SM clock.
+    Filled points show FLOP per byte of DRAM traffic, empty ones per byte of L2 traffic. The L2 ceiling does
+    not depend on the SM clock, since L2 has a separate clock.
+
+    Parameters
+    ----------
+    rows : predictions; the arithmetic ceilings use the SM clock of the first one
     """
     intensities = [x for row in rows for x in _draw_points(row, axes, palette)]
     clock_hz = rows[0].result.clock_hz
@@ -83,7 +87,7 @@ def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palet
 
 
 def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> None:
-    """Draw the DRAM and L2 ceilings, up to the highest arithmetic ceiling."""
+    """Draw the ceilings of DRAM and L2, up to the highest arithmetic ceiling (`top`, in TFLOP/s)."""
     for name, rate, style in (("DRAM", gpu.dram_bytes_per_s, "-"), ("L2", gpu.l2_bytes_per_s, "--")):
         per_byte = rate / 1e12
         xs = [axes.get_ylim()[0] / per_byte, top / per_byte]
@@ -93,7 +97,7 @@ def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> N
 
 
 def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float]:
-    """Draw one kernel and return the FLOP per byte of each of its points."""
+    """Draw the points of one kernel and return the FLOP per byte of each."""
     rate, colour = _tflops(row), palette.of(row.kernel)
     drawn = []
     for level, moved in _bytes(row).items():
@@ -114,7 +118,10 @@ def _tflops(row: RooflinePoint) -> float:
 
 
 def _bytes(row: RooflinePoint) -> dict[str, float]:
-    """Return the bytes moved by level: simulated, or for the closed form each operand once from DRAM."""
+    """Return memory level -> bytes moved.
+
+    The simulator counts the bytes of DRAM and L2. For the closed form, each operand moves once from DRAM.
+    """
     if isinstance(row.result, SimResult):
         return {"DRAM": row.result.dram_bytes, "L2": row.result.l2_bytes}
     plan = row.plan
@@ -123,7 +130,7 @@ def _bytes(row: RooflinePoint) -> dict[str, float]:
 
 
 def _peaks(rows: Sequence[RooflinePoint], gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
-    """Return the peak rate in TFLOP/s by instruction type of the plans, at one clock."""
+    """Return tensor path (or `CUDA cores`) -> peak TFLOP/s at an SM clock, for the paths that plans use."""
     peaks: dict[str, float] = {}
     for row in rows:
         tensor, dtype = row.plan.tensor, row.plan.dtype
@@ -154,17 +161,18 @@ def draw_timeline(
     first_waves: int = 1,
     state: str = "burst",
 ) -> None:
-    """Draw one line for each tensor pipe and each warp of one SM, with time in us from left to right.
+    """Simulate a plan and draw the activity of one SM over time in us: a line per tensor pipe and warp.
 
     Parameters
     ----------
-    sm : number of the SM
-    first_waves : number of items of each block slot to draw
+    sm : index of the SM
+    first_waves : number of work items to draw for each block slot of the SM
+    state : state of the SM clock, `burst` or `sustained`
 
     Raises
     ------
-    BadInput : an SM that the GPU lacks, or no wave
-    PlanDoesNotFit, SimulationStopped : as `simulate`
+    BadInput : the GPU has no such SM, or `first_waves` is less than 1
+    PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
     """
     recording = record(plan, gpu, sms=(sm,), waves=first_waves, state=state)
     roles = [plan.programs[role].role for role in recording.roles.tolist()]
@@ -187,7 +195,7 @@ def draw_timeline(
 
 
 def _spans(group: Slices, us_per_tick: float) -> dict[str, list[tuple[float, float]]]:
-    """Return start and length of the slices in us, by activity."""
+    """Return activity -> (start, length) of its slices in us."""
     spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
     starts = (group.start * us_per_tick).tolist()
     lengths = (np.subtract(group.stop, group.start) * us_per_tick).tolist()
@@ -204,7 +212,10 @@ def _label(track: Track, roles: list[str]) -> str:
 
 
 def draw_sm_work(result: SimResult, kernel: str, axes: Axes, palette: Palette = SCREEN) -> None:
-    """Draw the cycles of useful work per SM, the largest first."""
+    """Draw the work of each SM in cycles as bars, the busiest SM first.
+
+    Work is tensor cycles; for kernels without tensor cores, cycles with at least one resident block.
+    """
     tensor = result.sm_tensor_cycles.any()
     work = result.sm_tensor_cycles if tensor else result.sm_busy_cycles
     order = work.argsort(kind="stable")[::-1]

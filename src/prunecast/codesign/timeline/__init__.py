@@ -1,9 +1,9 @@
-"""Timelines: the activity of the warps of a predicted run over time, as a trace for Perfetto.
+"""Timelines: the activity of the warps of a simulated launch over time, as a trace file for Perfetto.
 
-Layer: inside `codesign`, above the simulator, which records the events. It predicts nothing: the run is the
-one that `simulate` times.
+Layer: part of `codesign`; the simulator records the events. This package predicts nothing: the events belong
+to the same simulation from which `simulate` returns the time.
 
-Read first: `slices.py` (events become nested slices), then `chrome_trace.py` (the file).
+Read first: `slices.py` (converts events to nested slices), then `chrome_trace.py` (writes the file).
 """
 
 __all__: list[str] = []

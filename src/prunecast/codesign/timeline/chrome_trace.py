@@ -1,8 +1,9 @@
-"""The trace file: gzipped JSON in the Chrome trace event format, deterministic for a recording.
+"""Writer of trace files: gzipped JSON in the Chrome trace event format.
 
-Format: "Trace Event Format" of the Chromium project: complete events `X` and counters `C` with `ts` and `dur`
-in microseconds, metadata `M` that names processes and threads. Viewers store whole nanoseconds, so that both
-ends of a slice are rounded to them, and `args` contain the exact cycles.
+The same recording always gives the same bytes. The format is the "Trace Event Format" of the Chromium
+project: complete events `X` and counters `C`, with `ts` and `dur` in microseconds, and metadata `M` with the
+names of processes and threads. Viewers store whole nanoseconds. Both ends of a slice are therefore rounded to
+these, and `args` contains the exact number of cycles.
 """
 
 import gzip
@@ -30,12 +31,14 @@ COMPRESSION = 6
 
 
 def trace_bytes(recording: Recording, slices: Sequence[Slices], *, title: str, roles: Sequence[str]) -> bytes:
-    """Return the gzipped trace.
+    """Return a recording as the gzipped content of a trace file.
 
     Parameters
     ----------
+    recording : recording of the simulator
+    slices : slices of the recording, see `slices_of`
     title : title of the run, shown with the GPU's counters
-    roles : name of the role of each warp of a block
+    roles : role of each warp of a block, such as producer or consumer
     """
     ns_per_tick = 1e9 / recording.clock_hz / engine.TICKS
     tracks = list(dict.fromkeys(group.track for group in slices))
@@ -65,7 +68,7 @@ def _metadata(what: str, pid: int, tid: int, **values: str | int) -> str:
 
 
 def _thread(track: Track) -> int:
-    """Return the thread number: sub-partitions first, then each block slot with its warps."""
+    """Return the thread number of a track: sub-partitions come first, then each block slot with its warps."""
     if track.slot < 0:
         return 1 + KINDS.index(track.kind) * MOST_LANES + track.lane
     place = 0 if track.kind == "block" else 1 + track.lane
@@ -81,8 +84,9 @@ def _name(track: Track, roles: Sequence[str]) -> str:
 
 
 def _counters(recording: Recording) -> Iterator[str]:
-    """Yield counters: the busy share of DRAM and of the mean tensor pipe in the interval
-    after each sample.
+    """Yield counter events: the busy share of DRAM and of the tensor pipes after each sample.
+
+    A share is the mean over the interval until the next sample, and for tensor pipes also over the pipes.
     """
     cycles = recording.sample_cycles
     ns = np.round(cycles / recording.clock_hz * 1e9).astype(np.int64)
@@ -119,7 +123,7 @@ MOST_SLICES = 200_000
 
 
 class TimelineSummary(NamedTuple):
-    """The written trace."""
+    """Path, size and times of a trace file that was written."""
 
     path: Path
     slices: int
@@ -141,20 +145,22 @@ def write_timeline(
     state: str = "burst",
     most_slices: int = MOST_SLICES,
 ) -> TimelineSummary:
-    """Write the trace of `plan` on `gpu` to `path`; open it at ui.perfetto.dev or chrome://tracing.
+    """Simulate `plan` on `gpu` and write a trace of it to `path`.
+
+    The file can be opened at ui.perfetto.dev or chrome://tracing.
 
     Parameters
     ----------
-    path : `.json.gz`, gzipped, or `.json`
-    sms : numbers of the SMs to show
-    first_waves : number of items of each block slot to show; None shows all
-    state : `burst` or `sustained`
-    most_slices : refuse a trace with more slices
+    path : name of the file, which ends in `.json.gz` (compressed) or `.json`
+    sms : indices of the SMs to show
+    first_waves : number of work items to show for each block slot; None shows all
+    state : state of the SM clock, `burst` or `sustained`
+    most_slices : largest number of slices that is allowed
 
     Raises
     ------
-    BadInput : an SM that the GPU lacks, more slices than allowed, or a file that cannot be written
-    PlanDoesNotFit, SimulationStopped : as `simulate`
+    BadInput : the GPU lacks an SM, there are more slices than allowed, or the file cannot be written
+    PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
     """
     path = Path(path)
     if not path.name.endswith((".json.gz", ".json")):

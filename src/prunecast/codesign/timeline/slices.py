@@ -1,6 +1,6 @@
-"""Recorded events as nested slices: block, item, k-step, and inside it stalls and instructions.
+"""Conversion of recorded events to nested slices: block, work item, k-step, then stalls and instructions.
 
-Times are ticks of the simulator (`engine.TICKS` per cycle), so that nothing is rounded before the file.
+Times are ticks of the simulator (`engine.TICKS` per cycle). They are rounded only when the file is written.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ STALL, ISSUE, TENSOR, BLOCK = range(len(EVENT_KINDS))
 
 
 class Track(NamedTuple):
-    """One line of the trace: a thread in the viewer."""
+    """One track of the trace, which viewers show as a thread."""
 
     sm: int
     kind: str
@@ -34,7 +34,7 @@ class Track(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """Slices of one depth on one track, in the order of their starts, without overlap."""
+    """Slices of one track and nesting depth. They are in the order of their starts and do not overlap."""
 
     track: Track
     category: str
@@ -48,7 +48,7 @@ class Slices(NamedTuple):
 def slices_of(recording: Recording) -> Iterator[Slices]:
     """Yield all slices of a recording, track by track, outer ones before inner ones."""
     rows = recording.rows
-    # Leave out blocks of which only the start was recorded, after the last wave
+    # Leave out blocks after the last recorded wave: only their start was recorded
     shown = rows[(rows[:, e.E_ITEM] != e.NO_ITEM) | (rows[:, e.E_KIND] == BLOCK), e.E_BLOCK]
     rows = rows[np.isin(rows[:, e.E_BLOCK], np.unique(shown))]
     for sm in np.unique(rows[:, e.E_SM]).tolist():
@@ -70,7 +70,7 @@ def _of_partition(rows: IntColumns, sm: int, partition: int) -> Iterator[Slices]
 
 
 def _of_slot(rows: IntColumns, sm: int, slot: int) -> Iterator[Slices]:
-    # Items are those of the first warp that multiplies, or of the first of all
+    # Show the work items of the first warp that uses tensor cores, or of the first warp if none does
     multiplying = rows[rows[:, e.E_KIND] == TENSOR, e.E_WARP]
     leader = int((multiplying if multiplying.size else rows[:, e.E_WARP]).min())
     track = Track(sm, "block", slot, 0)
@@ -82,7 +82,7 @@ def _of_slot(rows: IntColumns, sm: int, slot: int) -> Iterator[Slices]:
 
 
 def _blocks(track: Track, rows: IntColumns) -> Slices:
-    """Return the slices of blocks, from placement to the end of stores, or to the last recorded event."""
+    """Return a slice per block, from its placement to the end of its stores or the last recorded event."""
     cycles = rows[rows[:, e.E_KIND] != TENSOR]
     numbers, place = np.unique(cycles[:, e.E_BLOCK], return_inverse=True)
     start = np.full(numbers.size, np.iinfo(np.int64).max)
@@ -118,7 +118,10 @@ def _of_warp(rows: IntColumns, track: Track) -> Iterator[Slices]:
 
 
 def _joined(track: Track, category: str, rows: IntColumns, names: list[str], key: tuple[int, ...]) -> Slices:
-    """Return slices of rows in time order; adjacent ones with equal columns of `key` are merged."""
+    """Return the rows as slices; adjacent rows with equal values in the columns `key` are merged.
+
+    The rows are in the order of time.
+    """
     scale = 1 if category == "tensor" else e.TICKS
     start, stop = rows[:, e.E_START] * scale, rows[:, e.E_STOP] * scale
     cut = np.ones(len(names), bool)
