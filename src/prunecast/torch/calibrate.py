@@ -22,9 +22,9 @@ Found = dict[str, np.ndarray[Any, Any]]
 
 
 PROBE_HEIGHT, PROBED = 128, 0.5
-"""Height and sparsity of the tile-wise pruning that measures the cost of a layer. Own choice."""
+"""Tile height and sparsity of the trial pruning that measures the cost of a layer. Own choice."""
 LEAST_COST = 1e-9
-"""Lower bound of the measured cost of a layer, since noise may make it negative."""
+"""Lower bound of a measured loss increase, which noise can make negative, and of the removed importance."""
 
 
 def input_squares(

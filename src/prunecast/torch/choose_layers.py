@@ -28,7 +28,7 @@ class Conversion(NamedTuple):
     target: str | Sequence[str]
     ignore: str | Sequence[str]
     fp8: bool
-    """Whether products that fit multiply in fp8."""
+    """Whether products that `fits_fp8` accepts are computed in fp8."""
     few_tokens: bool
     fuse: bool
     trainable: bool
@@ -39,12 +39,12 @@ class ChosenLayers(NamedTuple):
     """Layers that become sparse, and the reasons why others stay dense."""
 
     choices: list[Choice]
-    """Linear layers and convolutions."""
+    """Linear layers and convolutions that become sparse."""
     experts: list[tuple[ExpertStack, list[Choice]]]
     expert_names: frozenset[str]
-    """Matrices of all experts, the dense ones included."""
+    """Names of the matrices of all experts, including those that stay dense."""
     forwards: list[FeedForward]
-    """Feed-forward layers of the model, sparse or not."""
+    """Feed-forward layers of the model, sparse or not; empty if they are not to be fused."""
     left: list[str]
     """Reasons why other layers stay dense."""
 

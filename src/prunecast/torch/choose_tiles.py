@@ -28,7 +28,9 @@ from prunecast.workload.pruned_maps import no_taller_than
 LEAST_SPARSITY = 0.3
 """Least sparsity of a sparse layer. Less sparse layers stay dense unless a recipe names them."""
 OFF_RECIPE = 0.01
-"""Share of a layer's weights that may be kept beyond its recipe, where sizes do not divide."""
+"""Largest accepted excess of a layer's density over its recipe, needed where tile sizes do not divide the
+layer.
+"""
 
 
 class Choice(NamedTuple):
@@ -37,7 +39,7 @@ class Choice(NamedTuple):
     layer: Found
     tiles: TileMap
     two_of_four: npt.NDArray[np.uint8] | None = None
-    """(M, K / 8) bits of the 2:4 mask inside the tiles; None if the tiles keep all their elements."""
+    """(M, K / 8) uint8: bits of the 2:4 mask inside the tiles; None if the tiles keep all their elements."""
 
     @property
     def density(self) -> float:

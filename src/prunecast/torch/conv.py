@@ -58,12 +58,15 @@ __all__ = [
 ]
 
 _USUAL_PIXELS = 32 * 28 * 28
-"""Output pixels of the call that filters are first packed for. Kind: choice; another size packs them again
-where another height of blocks is faster."""
+"""Output pixels for which filters are packed at first. Kind: choice; filters are packed again for other sizes
+of images where another block height is faster.
+"""
 
 
 MOST_SIZES = 8
-"""Sizes of images whose launches a module keeps. Kind: choice; a captured graph keeps its launches alive."""
+"""Number of image sizes for which a module caches launches. Kind: choice; a captured graph keeps its launches
+alive.
+"""
 
 
 class Ends(NamedTuple):
@@ -72,9 +75,11 @@ class Ends(NamedTuple):
     activation: str = "none"
     """Name of the activation, after bias and sum."""
     adds: bool = False
-    """A second input of the size of the output is added before the activation."""
+    """Whether a second input, of the size of the output, is added before the activation."""
     bias: torch.Tensor | None = None
-    """(filters,) the bias, where it is not that of the module: the shift of a folded norm."""
+    """(filters,) bias in place of the module's own bias: the shift of a folded norm. None for the module's
+    own bias.
+    """
 
 
 class _Ready(NamedTuple):
@@ -93,7 +98,9 @@ class SparseConv2d(SparseLayer):
     """
 
     in_network = False
-    """Whether the module is called by a rewritten network, which does parts of other modules in it."""
+    """Whether a rewritten network calls the module, which may then also compute the norm, sum and activation
+    after it.
+    """
 
     def __init__(
         self, product: PackedProduct, conv: torch.nn.Conv2d, pattern: str, *, ends: Ends, border: int
@@ -326,7 +333,7 @@ class SparseConv2d(SparseLayer):
 
 
 TileSparseConv2d = SparseConv2d
-"""The earlier name."""
+"""Earlier name of `SparseConv2d`."""
 
 
 def _check(conv: torch.nn.Conv2d, border: int) -> str:

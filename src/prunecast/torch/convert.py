@@ -35,14 +35,14 @@ from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
 MOST_TOKENS = 1 << 20
-"""Most tokens of one call; a plan lists every group of some tokens. Kind: choice."""
+"""Largest number of tokens of one call; a plan lists work items for all of them. Kind: choice."""
 
 
 class Sparsified(NamedTuple):
     """Result of `sparsify`."""
 
     layers: tuple[str, ...]
-    """Layers that are sparse now."""
+    """Names of the layers that are sparse now."""
     launches: int
     left: tuple[str, ...]
     """Reasons why other layers were not converted, one line each."""

@@ -18,10 +18,13 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 """Name in the kernels -> function."""
 GATED_ROWS = 8
-"""Rows of the gate, then as many of up, in turn. Kind: CUDA source, `activation.cuh`."""
+"""Group size of the interleaved rows of a gated unit: 8 rows of gate, then 8 rows of up. Kind: CUDA source,
+`activation.cuh`.
+"""
 _SAME = 1e-5
-"""Largest difference, for x from -6 to 6, of activations that count as equal. GELU and its tanh form differ
-by 5e-4."""
+"""Activations count as equal if they differ by at most this for x from -6 to 6. GELU and its tanh form differ
+by 5e-4.
+"""
 
 
 class Epilogue(NamedTuple):
@@ -29,9 +32,11 @@ class Epilogue(NamedTuple):
 
     activation: str = "none"
     glu: bool = False
-    """Rows of A are those of gate and up, interleaved by 8; y is activation(gate) * up."""
+    """Whether the epilogue is a gated unit: A contains rows of gate and up, interleaved by 8; y is
+    activation(gate) * up.
+    """
     features_first: bool = False
-    """y is written as (rows, columns of x_t), the layout that the next product reads."""
+    """Whether y is written as (rows, columns of x_t), the layout that the next product reads."""
 
 
 PLAIN = Epilogue()
@@ -168,7 +173,7 @@ class Fp8Call(NamedTuple):
     scales: torch.Tensor
     image: torch.Tensor
     row_scales: torch.Tensor
-    """(M,) fp32 as int32 bits, which casts of a model leave as they are."""
+    """(M,) fp32 scales, stored as int32 bits so that casts of a model do not change them."""
     tiles: torch.Tensor
     bias: torch.Tensor | None
     rows: int

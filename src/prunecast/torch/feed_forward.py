@@ -30,12 +30,12 @@ class FeedForward(NamedTuple):
     """Names of the modules of a feed-forward layer."""
 
     module: str
-    """The module that holds the activation."""
+    """Name of the module that contains the activation."""
     first: tuple[str, ...]
-    """Gate and up, or the first layer of a chain."""
+    """Names of gate and up, or of the first layer of a chain."""
     last: str
     act: str
-    """Attribute of `module` that holds the activation."""
+    """Name of the attribute of `module` that is the activation."""
     activation: str
     """Name of the activation in kernels."""
 

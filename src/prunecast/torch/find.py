@@ -18,7 +18,9 @@ _ADAPTER = "lora_A"
 GRID_FILTERS = "odd square filters, half of that as padding, one group"
 """Requirements of the tile kernel for convolutions."""
 _GROUP = 8
-"""Rows of C, and of B if tokens are features, are whole groups of 16 bytes."""
+"""M and K must be multiples of this: rows of C, and of B if tokens are features, are then whole groups of 16
+bytes.
+"""
 
 
 class Found(NamedTuple):

@@ -66,10 +66,12 @@ def as_array(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
 
 
 TAYLOR = "taylor"
-"""Sum over backward passes of (weight * gradient) squared, since the last masks (Molchanov et al., 2019)."""
+"""Name of the criterion that sums (weight * gradient) squared over the backward passes since the last masks
+(Molchanov et al., 2019).
+"""
 
 Scores = str | Callable[[str, ImportanceArray], npt.ArrayLike] | Mapping[str, npt.ArrayLike]
-"""A criterion's name, a function of a layer's name and weights (M, K), or the scores of each layer."""
+"""The name of a criterion; a function of a layer's name and weights (M, K); or layer -> its scores."""
 
 
 class Importance:

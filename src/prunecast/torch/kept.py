@@ -15,7 +15,9 @@ from prunecast.patterns.tile_wise import TileWisePattern
 Floats = npt.NDArray[np.floating[Any]]
 
 MOST_BY_CHANCE = 0.01
-"""Share of kept weights that may be zero. In fp16 about one in a million is, as it is below half of 6e-8."""
+"""Largest share of kept weights that may be zero. In fp16 about one in a million is, since values below half
+of 6e-8 are rounded to zero.
+"""
 
 
 def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, pattern: str | None) -> TileMap:

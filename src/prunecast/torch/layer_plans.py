@@ -123,8 +123,9 @@ def conv_plan(
 
 
 FEW_PLANNED = 16
-"""Tokens of the calls for which experts are packed in the layout for few tokens. Kind: choice, decoding of 16
-sequences."""
+"""Number of tokens for which the layout of experts for few tokens is chosen. Kind: choice, decoding of 16
+sequences.
+"""
 
 
 class ExpertTokens(NamedTuple):

@@ -35,7 +35,9 @@ from prunecast.workload.torch_model.read_module import ModuleTracer
 FUSED = ("relu", "gelu", "silu", "gelu-tanh")
 """Activations that are fused into the epilogue of a convolution."""
 _ONE = 2.0**-11
-"""Largest difference from 1 of a scale that is one. Kind: definition, half of the spacing of fp16 there."""
+"""A scale counts as 1 if it differs from 1 by at most this. Kind: definition, half of the spacing of fp16
+there.
+"""
 
 
 class Site(NamedTuple):
@@ -44,9 +46,9 @@ class Site(NamedTuple):
     name: str
     conv: fx.Node
     norm: str | None
-    """Name of the batch norm after it."""
+    """Name of the batch norm after it that is folded; None without one."""
     other: fx.Node | None
-    """The other operand of a sum after it."""
+    """Other operand of the sum after it; None without a sum."""
     activation: str
     end: fx.Node
     """The node whose value the kernel writes."""

@@ -34,11 +34,13 @@ LEAST_GAIN = 0.05
 """Share of the dense time that a network with sparse layers must save. Kind: choice, about half of the error
 of predicted speedups (four networks, H200, 2026-11-28)."""
 LEAST_SAVED = 0.01
-"""Share of the pass that a layer must save by being dense. Kind: choice."""
+"""Share of the pass that each step of the search in `NetworkTime.best` must save. Kind: choice."""
 USUAL_SIDE = 224
-"""Pixels of a side of images of unknown size. Kind: choice, that of most networks of images."""
+"""Height and width, in pixels, that are assumed for images of unknown size. Kind: choice, that of most
+networks of images.
+"""
 USUAL_IMAGES = 64
-"""Most images of a pass of unknown size. Kind: choice."""
+"""Largest number of images that is assumed for a pass of unknown size. Kind: choice."""
 
 SecondsOf = Callable[[Operation], float]
 
@@ -129,9 +131,9 @@ class Verdict(NamedTuple):
 
     dense: frozenset[str]
     whole: bool
-    """No layer should be sparse."""
+    """Whether no layer should be sparse."""
     line: str
-    """The times, as one line."""
+    """Predicted times, as one line of text."""
 
 
 class Example(NamedTuple):

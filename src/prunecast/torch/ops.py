@@ -54,7 +54,7 @@ from prunecast.torch.weight_layouts import layout_of, pack, unpack
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS, SEPARATE_TRANSPOSE_TOKENS
 
 COLUMN_GROUP = 8
-"""Tokens per row of x_t are a multiple of this, or a single token."""
+"""The number of columns of x_t is a multiple of this, or 1."""
 
 _LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
 _LIBRARY.define(

@@ -24,10 +24,10 @@ class PackedLayers(NamedTuple):
 
     products: list[tuple[Launch, PackedProduct]]
     fused: list[FeedForward]
-    """Feed-forward layers whose activations epilogues compute."""
+    """Feed-forward layers whose activations are computed in epilogues."""
     experts: list[tuple[ExpertStack, SparseExperts]]
     convs: list[SparseConv]
-    """Convolutions, with the dense ones between sparse ones."""
+    """Sparse convolutions, and dense ones between them that run on the same kernel."""
     sparse_convs: int
 
     @property

@@ -20,8 +20,9 @@ from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.planes import Planes, between_planes, planes_of, whole_batch
 
 MOST_AVERAGED = 2
-"""Pixels of a side up to which a pool computes means. Kind: choice. Pools of 2x2 pixels added 3 us to a pass
-where the sum added 16, those of 7x7 pixels 15 where it added 8 (H200, 2026-11-28)."""
+"""Largest side, in pixels, of images whose mean a pooling kernel computes. Kind: choice. Pools of 2x2 pixels
+added 3 us to a pass where the sum added 16, those of 7x7 pixels 15 where it added 8 (H200, 2026-11-28).
+"""
 
 
 def layout_of_planes(x: Planes) -> PlaneLayout:

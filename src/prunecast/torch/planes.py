@@ -73,7 +73,7 @@ class Planes(NamedTuple):
     width: int
     border: int
     n_images: int
-    """The batch has up to 7 more."""
+    """Number of images; the batch has up to 7 more."""
 
     def after(self, data: torch.Tensor, layout: PlaneLayout) -> "Planes":
         """Return `Planes` with another tensor and other sizes, for the same number of images."""

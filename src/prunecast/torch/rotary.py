@@ -55,9 +55,9 @@ class _Rotation(NamedTuple):
     """Nodes of the rotary embedding of some heads in the result of a product."""
 
     total: Node
-    """The sum, (batch, heads, tokens, width)."""
+    """Sum that computes the rotated heads, (batch, heads, tokens, width)."""
     heads: Node
-    """The heads before, a view of the result of the product."""
+    """Heads before the rotation, a view of the result of the product."""
     product: Node
     first: int
     """Feature of the product's result at which the heads begin."""

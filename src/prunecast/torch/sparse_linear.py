@@ -106,7 +106,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         """
         product = self.product
         if len(product.image_names) > 1:
-            raise BadInput("weights that are packed twice cannot be trained: sparsify with one_image=True")
+            raise BadInput("weights that are packed twice cannot be trained: give sparsify few_tokens=False")
         product.make_trainable()
         return self
 
@@ -291,7 +291,7 @@ class SparseLinear(SparseLayer):
 
 
 TileSparseLinear = SparseLinear
-"""The earlier name."""
+"""Earlier name of `SparseLinear`."""
 
 
 class DenseProduct(nn.Module):  # type: ignore[misc]

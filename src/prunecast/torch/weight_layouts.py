@@ -54,7 +54,7 @@ class Layout(NamedTuple):
     block_m: int
     """Rows of a block."""
     step: int = STAGE_COLUMNS
-    """Kept columns of a stage."""
+    """Number of kept columns of a stage."""
 
     @property
     def is_two_of_four(self) -> bool:
