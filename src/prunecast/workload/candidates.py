@@ -87,13 +87,14 @@ def run_in_torch(chosen: Sequence[Candidate], *, asked: bool) -> tuple[Candidate
 def candidates(
     kernels: Sequence[str] | str = "all", pattern: str | None = None, tokens: int = 1
 ) -> tuple[Candidate, ...]:
-    """Return the kernels to predict. Dense comes first and is always included: it is the baseline of
-    speedups.
+    """Return the kernels to predict, each with its pattern.
+
+    Dense comes first and is always included, since it is the baseline of speedups.
 
     Parameters
     ----------
     kernels : names, or `all`
-    pattern : canonical pattern for every kernel, or None for each kernel's natural pattern
+    pattern : canonical pattern for every kernel, or None for the natural (default) pattern of each kernel
     tokens : with `all`, kernels that do not support this number of tokens are left out
 
     Raises

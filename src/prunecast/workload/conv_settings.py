@@ -33,7 +33,7 @@ class ConvSettings:
     padding : integers from 0, in the same form; the default is half of the filter, so that a stride of 1
         keeps the size
     batch : images of a convolution, by default 1; images or sequences of a standard model
-    product : one of `PRODUCTS`
+    product : way to compute convolutions, one of `PRODUCTS`
 
     Raises
     ------

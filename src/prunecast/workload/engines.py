@@ -105,8 +105,8 @@ class Engine:
     ----------
     name : one of `ENGINES`
     gpu : the GPU
-    state : `burst` or `sustained`
-    launch : `graph` or `stream`, which selects the launch floor
+    state : `burst` (short runs with rests) or `sustained` (back to back, at the power limit)
+    launch : `graph` (a captured CUDA graph) or `stream` (call by call)
     l2 : which operands are in L2 when the launch starts
     quick_lists : for kernels that run any mask (such as CSR), use the closed form instead of the simulator if
         issue slots are the bound and the launch needs at least `QUICK_FROM_S`
@@ -138,7 +138,7 @@ class Engine:
         return self.start(plan).result()
 
     def start(self, plan: KernelPlan) -> Future[Outcome]:
-        """Start the prediction of a plan. Its future raises what `run` raises."""
+        """Start the prediction of a plan and return its future, which raises the same errors as `run`."""
         key = plan.timing_key()
         if key not in self._known:
             if self.name == "simulator":
@@ -149,18 +149,18 @@ class Engine:
         return self._known[key]
 
     def estimate(self, plan: KernelPlan) -> Estimate:
-        """Return the closed-form estimate of a plan, whichever engine predicts the outcome.
+        """Return the closed-form estimate of a plan, even if the engine is the simulator.
 
         Nothing is cached here: searches compare thousands of plans that occur only once.
         """
         return kept_estimate(plan, self.gpu, self.state, self.launch, self.l2)
 
     def estimated_seconds(self, plans: Iterable[KernelPlan]) -> float:
-        """Return the closed-form seconds of launches that follow each other."""
+        """Return the sum of the closed-form seconds of launches that follow each other."""
         return sum(self.estimate(plan).seconds for plan in plans)
 
     def simulated_seconds(self, plans: Iterable[KernelPlan]) -> float:
-        """Return the simulated seconds of launches that follow each other, whichever engine predicts them."""
+        """Return the sum of the simulated seconds of launches, even if the engine is the closed form."""
         run = self.run if self.name == "simulator" else self._simulate
         return sum(run(plan).seconds for plan in plans)
 

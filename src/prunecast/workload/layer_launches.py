@@ -175,7 +175,7 @@ class LayerLaunches:
     ) -> PrunedMap | TwoParts:
         """Prune a layer for one kernel and return its map.
 
-        Dense blocks for a kernel in two parts are chosen by predicted time.
+        For the kernel `two-part`, dense blocks are chosen by predicted time.
         """
         pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
         is_given = layer.name in maker.given
@@ -258,7 +258,7 @@ class LayerLaunches:
     ) -> Callable[[float], float]:
         """Return a function that maps a sparsity to the closed-form seconds of a kernel on a layer.
 
-        Equal maps are timed once: small changes of the sparsity often give the same blocks, and unpruned
+        Equal maps are timed once: small changes of the sparsity often give the same map, and unpruned
         layers of one shape have equal maps.
 
         Parameters

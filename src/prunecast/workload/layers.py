@@ -34,11 +34,11 @@ from prunecast.workload.removed_parts import RemovedParts, choose_parts, counts_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A tensor that is not a layer, or a kernel that cannot run a layer.
+    """A note on what is not predicted: a tensor that is not a layer, or a kernel that cannot run a layer.
 
     Parameters
     ----------
-    layer : name of the tensor
+    layer : name of the tensor, or of another part of the model
     kernel : name of the kernel, None if the whole tensor was skipped
     reason : why it was skipped, in one line
     weights : number of elements of a tensor that may be the weight of a product but is not predicted; else 0
@@ -58,7 +58,7 @@ class Skipped:
 class Transposed:
     """Weights of which some matrices are stored as (K, M).
 
-    It is needed where neither the name nor the bias of a matrix reveals this layout.
+    Use it if neither the name nor the bias of such a matrix reveals its layout.
 
     Parameters
     ----------
@@ -294,14 +294,14 @@ def files_of(weights: Source) -> Iterator[Path]:
 
 
 def shape_of(weights: Source) -> Transformer | None:
-    """Return the sizes of a folder or module with a configuration, after removals; None for other sources."""
+    """Return the architecture of a folder or module with a configuration, after removals; else None."""
     return weights.chosen().after if isinstance(weights, Removed) else checkpoint_shape(weights)
 
 
 def calibration_of(weights: Source, path: str | Path) -> Calibration:
-    """Read a calibration file: input statistics of each layer, for a `Removed` source of the smaller model.
+    """Read the input statistics of each layer from a calibration file.
 
-    Raise BadInput for a file that cannot be read.
+    For a `Removed` source they are those of the smaller model. Raise BadInput for a file that cannot be read.
     """
     known = read_calibration(path)
     if not isinstance(weights, Removed):

@@ -89,8 +89,8 @@ def load_workload(
     source : name or `config.json` of a standard model, Hugging Face folder, weight file, or matrices
     passes : forward passes. For an ONNX file exactly one; its batch and tokens replace the free sizes of the
         file
-    stated : `tokens` and `batch` as the user set them (None: not set); an ONNX file that fixes such a size
-        is then refused
+    stated : `tokens` and `batch` as the user set them (None: not set). For an ONNX file that fixes such a
+        size, BadInput is raised
     runtime : `engine`, or `torch`, which launches some matrices as one product. None selects `torch` if its
         launches are known for the model, else `engine`
     target, ignore : selectors of layers to load and of layers to leave out
@@ -175,7 +175,7 @@ def _check_drawn(name: str, workload: Workload) -> None:
 def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> Workload | None:
     """Return `load(runtime)`. If `runtime` is None, try `torch` first, then `engine`.
 
-    The second workload has a note that gives the reason why `torch` is not possible.
+    The workload of `engine` then has a note with the reason why `torch` is not possible.
     """
     if runtime is not None:
         return load(runtime)

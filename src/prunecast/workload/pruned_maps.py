@@ -179,7 +179,7 @@ class MapMaker:
     def map_of(
         self, name: str, wanted: str, sparsity: float | None, *, natural: bool, guide: Guide | None = None
     ) -> PrunedMap:
-        """Return the map of one layer under a pattern. Only a natural pattern is reduced to fit the layer.
+        """Return the map of one layer under a pattern, which is limited to the size of the layer (see `fit`).
 
         Parameters
         ----------
@@ -214,7 +214,11 @@ class MapMaker:
         return self._made[key]
 
     def fit(self, name: str, wanted: str, *, natural: bool) -> FittedPattern:
-        """Return the pattern that a layer is pruned to, limited to its size."""
+        """Return the pattern to which a layer is pruned.
+
+        `fit_pattern` limits a natural pattern to the size of the layer. For other patterns, `no_taller_than`
+        limits only the height of tiles.
+        """
         m, k = self.layers[name].shape
         return fit_pattern(wanted, m, k) if natural else FittedPattern(no_taller_than(wanted, m), "")
 

@@ -99,7 +99,7 @@ def concatenate_upsampled(model: ModelGraph) -> ModelGraph:
     """Add the extra time of an upsampling before a concatenation, as torch.compile runs both.
 
     One kernel upsamples and writes all channels, one channel after the other. Neighbouring threads then read
-    the channels-last images with a stride, so that it moves its tensors at half the rate. A second kernel
+    the channels-last images with a stride, and the kernel moves its tensors at half the rate. A second kernel
     copies the result to channels-last, which needs as long as a concatenation.
 
     x -> upsampling -> concatenation  becomes  x, others -> upsampling and concatenation -> copy

@@ -45,7 +45,7 @@ def families() -> dict[str, Family]:
 
 
 def read_families(text: str) -> dict[str, Family]:
-    """Return the families of a text in the format of `families.toml`."""
+    """Parse a text in the format of `families.toml`."""
     rows = tomllib.loads(text)
     return {name: _family(rows, name) for name in rows}
 

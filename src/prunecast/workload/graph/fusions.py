@@ -69,7 +69,7 @@ def fold_activations(model: ModelGraph) -> ModelGraph:
 
 
 def generalise_kinds(model: ModelGraph) -> ModelGraph:
-    """Replace kinds that the runtime `engine` does not distinguish by general kinds.
+    """Give the general kind to operations whose special kind the runtime `engine` does not time separately.
 
     gated unit, rms norm  become  elementwise, normalise
     """

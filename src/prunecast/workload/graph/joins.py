@@ -1,4 +1,4 @@
-"""Joint products: several matrices that read the same x and are launched as one product.
+"""Joint products: several matrices (members) that read the same x and are launched as one product.
 
 `sparsify` launches the members that are pruned to tiles as one product and those with 2:4 as another;
 `fuse_dense` joins those that stay dense. Each launch has its own prologue, tail and transpose of x, and needs

@@ -93,7 +93,7 @@ class Operation:
     copies : number of equal operations that this one represents, such as experts, or layers of a large model.
         All sizes are those of one copy
     idle : mean number of copies that a pass skips, such as experts without a token
-    tensors_out : number of equal tensors in `elements_out`; a reader reads one of them
+    tensors_out : number of tensors of equal size in `elements_out`; a reader reads one of them
     layout : one of `LAYOUTS`, or None if both are accepted
     features : elements of a token that a norm normalises together; 0 if they are not known
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix

@@ -73,9 +73,10 @@ def parse_workload(text: str) -> tuple[Pass, ...]:
     Parameters
     ----------
     text : parts separated by commas. `prefill:BxT` runs B prompts of T tokens, `prefill:T` one; `decode:B@C`
-        runs the next token of B sequences after C; `batch:B` runs B images, or B sequences of 512 tokens,
-        `batch:BxT` of T tokens, with the logits of every token.
-        `/padded` after either: sequences are padded to that length, so that encoders read a mask.
+        computes the next token of B sequences, each with C cached tokens; `batch:B` runs B images, or B
+        sequences of 512 tokens, `batch:BxT` B sequences of T tokens, with the logits of every token.
+        `/padded` after the numbers: sequences, or in a decode the cache, are padded to this length, so that
+        attention of encoders or of a decode reads a mask.
         `=WEIGHT` (default 1) sets how many passes of this kind there are relative to the others
 
     Raises
@@ -133,7 +134,7 @@ class Transformer:
     key_heads : number of key heads, each of which several query heads share (Llama 3); 0 for as many as
         `heads`
     head_width : features of a head if they are not hidden / heads (Qwen 3, Gemma), else 0
-    feed_forward : width between the two products of a feed-forward part, or of one expert
+    feed_forward : features between the products of a feed-forward part, or of one expert
     gated : the feed-forward part has three products (gate, up, down), else two (up, down)
     rms_norm : norms divide by the root mean square only
     rotary : queries and keys get rotary position embeddings
@@ -153,7 +154,7 @@ class Transformer:
     position_bias : attention adds a number for each pair of positions to the scores, as a tensor (T5)
     head_norm : a norm of each head of queries and keys before the rotary embedding (Qwen 3)
     relu : the activation is ReLU, else GELU
-    causal : a token attends only to those before it
+    causal : a token attends only to itself and to tokens before it
     window : number of preceding tokens that a token attends to, except in every `global_every`-th layer; 0
         for all
     patch : side in pixels of an image's patch, which is a token; 0 for text

@@ -32,7 +32,7 @@ class NoTorchForm(BadInput):
 def transformer_graph(
     name: str, shape: Transformer, run: Pass, runtime: str = "engine", *, by_matrix: bool = False
 ) -> ModelGraph:
-    """Return the graph of one forward pass of a transformer, as a runtime runs it.
+    """Return the graph of one forward pass of a transformer, with the rewrites of a runtime.
 
     Parameters
     ----------
