@@ -1,10 +1,10 @@
-"""Performance models: the time of a plan in closed form, a roofline of six levels with waves and balance.
+"""Performance models: closed-form time of a plan from a roofline of six levels, waves and load balance.
 
-Reads `KernelPlan` and `GpuSpec`, and takes the times of blocks from `simulator.sample`. It is fast enough for
-a search loop, never below its own lower bounds, and names the level that binds.
+The input is a `KernelPlan` and a `GpuSpec`. The times of single blocks come from `simulator.sample`. An
+estimate needs about a millisecond, is never below its own lower bounds, and names the limiting level.
 
-Read first: `roofline.py` (the whole formula), `amounts.py` (work of a plan), `bounds.py` (lower bounds of any
-order of events). Then `block_times.py` (items), `waves.py` and `chip.py` (SMs), `traffic.py` (bytes).
+Read first: `roofline.py` (the whole formula), `amounts.py` (work of a plan), `bounds.py` (lower bounds for
+any order of events). Then `block_times.py` (items), `waves.py` and `chip.py` (SMs), `traffic.py` (bytes).
 """
 
 from prunecast.launch.floor import LAUNCHES

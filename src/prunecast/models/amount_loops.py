@@ -1,6 +1,6 @@
-"""Jitted loops of `amounts.py` and `traffic.py`: terms for each kind of item; what of A and B is read again.
+"""Jitted loops of `amounts.py` and `traffic.py`: counts of terms per kind of item, and repeated DRAM reads.
 
-NumPy took a quarter of an estimate for terms: twenty of a few kinds, ten calls each.
+With NumPy, the terms needed a quarter of the time of an estimate: about twenty terms with ten calls each.
 """
 
 from typing import NamedTuple
@@ -23,25 +23,40 @@ EDGE, REFILL = int(When.EDGE), int(When.REFILL)
 
 
 class Sizes(NamedTuple):
-    """Properties of the kinds of items that terms are made of, each (kinds,) float64."""
+    """Sizes of each kind of item, from which the counts of terms follow; each (kinds,) float64."""
 
     steps: FloatArray
+    """K-steps."""
     columns: FloatArray
+    """Kept columns."""
     multiplied: FloatArray
-    """Columns, and zeros beside them that make up the fewest steps."""
+    """Kept columns plus the columns of zeros that fill up `KernelPlan.fewest_steps`."""
     rows_share: FloatArray
+    """Rows divided by `block_m`."""
     tokens_share: FloatArray
+    """Tokens divided by `block_n`."""
     parts: FloatArray
+    """Number of k-slices of the tile; 1 if the tile is not split."""
     owner: FloatArray
+    """1 if the item writes C, else 0."""
 
 
 @njit()
 def measure_terms(terms, sizes, block_k, stages, refill_from):
-    """(terms, kinds) float64: 0 where a term stands in the block's own sections.
+    """Return how often an item of each kind executes each term, (terms, kinds) float64.
 
-    terms : (terms, 6) int64, the fields of `Term` in order
-    refill_from : step of an item from which all are beyond its block's first ring; endless where that is a
-        matter of the block, and only the waits count, in the pace
+    The count is in the term's unit, times the fraction of a full tile that the item has. It is 0 for terms of
+    `start` and `finish`, which run once per block.
+
+    Parameters
+    ----------
+    terms : (terms, 6) int64, the fields of `terms._Term` in order
+    sizes : `Sizes`
+    block_k : columns of a k-step
+    stages : pipeline stages of a block
+    refill_from : first k-step of an item that reuses a pipeline stage; infinite if this depends on the
+        position of the item in its block. REFILL terms then count 0: their waits are part of the sampled
+        time of a k-step (`block_times`)
     """
     found = np.zeros((terms.shape[0], sizes.steps.size))
     for t in range(terms.shape[0]):
@@ -56,7 +71,7 @@ def measure_terms(terms, sizes, block_k, stages, refill_from):
 
 @inner()
 def _clipped(clip, sizes, j):
-    """Share of a full tile that counts."""
+    """Return the fraction of a full tile that the item has, as `clip` defines it."""
     if clip == TOKENS:
         return sizes.tokens_share[j]
     if clip == PARTS:
@@ -69,7 +84,7 @@ def _clipped(clip, sizes, j):
 
 @inner()
 def _applies(when, sizes, j):
-    """Share of the items of kind j to which the term applies: 0 or 1."""
+    """Return 1 if the term applies to items of kind j, else 0."""
     if when == PARTIAL:
         return 1.0 - sizes.owner[j]
     if when == OWNER:
@@ -81,7 +96,7 @@ def _applies(when, sizes, j):
 
 @inner()
 def _executions(term, sizes, j, block_k, stages, refill_from):
-    """Executions, k16 groups or kept columns of the steps that the term acts on."""
+    """Return the executions, groups of 16 columns or kept columns (the term's unit) of a term in an item."""
     section, on_step, shift, unit = term[0], term[1], term[2], term[3]
     steps = sizes.steps[j]
     first, stop = 0.0, steps
@@ -102,7 +117,7 @@ def _executions(term, sizes, j, block_k, stages, refill_from):
 
 @inner()
 def _up_to(step, unit, sizes, j, block_k):
-    """Units in the first `step` steps of an item."""
+    """Return the number of units in the first `step` k-steps of an item."""
     if unit == ONCE:
         return step
     if unit == COLUMNS:
@@ -114,41 +129,50 @@ def _up_to(step, unit, sizes, j, block_k):
 
 
 class RowsOfItems(NamedTuple):
-    """Rows of B that items read, with the columns of A cut into segments of equal length."""
+    """Rows of B that each item reads; the columns of A are divided into segments of equal length."""
 
     key: IntArray
-    """(items,): range of tokens, 0 <= key < keys."""
+    """(items,) number of the token range, 0 <= key < keys."""
     size: FloatArray
-    """(items,): bytes of the range, all rows."""
+    """(items,) bytes of all rows of B in the token range."""
     start: FloatArray
-    """(items,): first column, in segments."""
+    """(items,) begin of the item's columns, in units of segments."""
     stop: FloatArray
+    """(items,) end of the item's columns, in units of segments."""
     density: FloatArray
-    """(items,): share of the rows of a segment that the tile reads."""
+    """(items,) fraction of the rows of a segment that the tile reads."""
     abreast: IntArray
-    """(items,): 0 <= group < items: items of a token range that share what they read in a wave; others of
-    the range find nothing there of what these have read."""
+    """(items,) number of a group of items, 0 <= group < items. Items of one group read the same token range
+    in the same wave and share in L2 what they read. Other groups of that wave find nothing of it in L2."""
     segments: int
+    """Number of segments."""
     keys: int
+    """Number of token ranges."""
 
 
 @njit()
 def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_read, out_waits):
-    """Bytes of A and B that must be read from DRAM more than once; see `traffic.py` for the model.
+    """Return the bytes of A and B that DRAM reads again because L2 has evicted them (model: `traffic.py`).
 
-    `out_read` (waves,), all zero, becomes the bytes of A and B that DRAM reads in each wave; `out_waits`
-    (items,) the share of an item's k-steps that wait for DRAM. Items of the first wave run in step: all wait
-    for the data that one of them is the first to read. Later only the first reader of A or of rows waits.
+    Items of the first wave run in lockstep: all of them wait for data that one of them reads first. In later
+    waves only the first reader of a piece of A or of a row of B waits.
 
-    order, wave : (items,) int64, items in the order they run, and the wave each runs in, ascending
-    a_key : (items,) int64, 0 <= key < a_keys: the piece of A
-    a_bytes : (items,) float64, size of the piece of A
+    Parameters
+    ----------
+    order : (items,) int64, items in execution order; their waves ascend
+    wave : (items,) int64, wave of each item
+    a_key : (items,) int64, number of the piece of A that an item reads, 0 <= key < a_keys
+    a_bytes : (items,) float64, bytes of that piece
     b : `RowsOfItems`
-    c_bytes : (items,) float64, what the item writes
+    c_bytes : (items,) float64, bytes of C that the item writes
+    capacity : usable bytes of L2
+    a_keys : number of pieces of A
+    out_read : (waves,) float64, all zero; receives the bytes of A and B that DRAM reads in each wave
+    out_waits : (items,) float64; receives the fraction of each item's k-steps that wait for DRAM, 0 to 1
     """
     a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b.keys, -1, np.int64)
-    # What had been touched when the wave of the last use began: two uses lie that far apart, as every item
-    # of a wave uses its pieces from the wave's begin to its end.
+    # Bytes touched before the wave of the last use began. The reuse distance counts from there, since every
+    # item of a wave uses its pieces from the begin of the wave to its end.
     a_mark, b_mark = np.zeros(a_keys), np.zeros(b.keys)
     segments = (b.keys, b.segments)
     in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)

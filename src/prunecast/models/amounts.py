@@ -1,6 +1,7 @@
-"""How much of everything a plan does, read off its warp programs, whatever the GPU.
+"""Work counts of a plan (instructions, bytes, tensor FMA), summed from its warp programs.
 
-Items are alike that have the same rows, tokens, kept columns and part in a split: amounts are kept by kind.
+They do not depend on the GPU. Items with equal numbers of rows, tokens, kept columns and k-slices, and the
+same role in a split, have the same counts: they are one *kind*, and counts are stored once per kind.
 """
 
 from dataclasses import dataclass
@@ -18,39 +19,39 @@ from prunecast.plan.program import WarpProgram
 
 Index = npt.NDArray[np.int64]
 LARGEST_TABLE = 2**22
-"""Keys below this are counted in a table, which takes a tenth of the time of sorting them."""
+"""Limit below which keys are counted in a table, which needs a tenth of the time of sorting them."""
 
 
 class _ItemKinds(NamedTuple):
-    """Items by kind."""
+    """Items grouped by kind."""
 
     of_item: Index
-    """(items,): kind of each item."""
+    """(items,) kind of each item."""
     example: Index
-    """(kinds,): an item of each kind."""
+    """(kinds,) one item of each kind."""
     members: FloatArray
-    """(kinds,): how many items are of it."""
+    """(kinds,) number of items of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Amounts:
-    """Amounts of one plan; every matrix has one column per `Quantity`.
+    """Work counts of one plan; every matrix has one column per `Quantity`.
 
-    Items of the same size are alike, and each kind of item stands here once: a million items of a CSR plan
-    are some hundred kinds.
+    Each kind of item is one row: a million items of a CSR plan are about a hundred kinds.
 
     Parameters
     ----------
-    steps : (kinds, quantities) float64, the k-steps of an item (`fill` and `step`)
-    edges : the same for what stands around them (`begin` and `end`)
-    block : (quantities,) once per block (`start` and `finish`)
-    step : (quantities,) one full k-step of a full tile in the middle of an item
-    step_count, tokens : (kinds,) float64
-    last_k16 : (kinds,) float64, groups of 16 columns that the last step multiplies, 0 without steps
-    kinds : which item is of which kind
-    tile_reads : (kinds,) float64, tiles (or slices of them) that the items of a kind read, an item counting
-        with its share of the tokens of its tile
-    tensor_warps : warps of a block among which its tensor work is spread
+    steps : (kinds, quantities) float64, work of the k-steps of one item (`fill` and `step`)
+    edges : (kinds, quantities) float64, work of one item outside of its k-steps (`begin` and `end`)
+    block : (quantities,) float64, work of a block outside of its items (`start` and `finish`)
+    step : (quantities,) float64, work of one full k-step of a full tile in the middle of an item
+    step_count : (kinds,) float64, k-steps of one item
+    tokens : (kinds,) float64, tokens of one item
+    last_k16 : (kinds,) float64, groups of 16 columns that the last k-step multiplies, 0 without k-steps
+    kinds : kind of each item
+    tile_reads : (kinds,) float64, number of items of a kind, each weighted with its fraction of the tokens of
+        its tile: how often all of them together read a whole tile (or k-slice)
+    tensor_warps : number of warps of a block that share its tensor work
     """
 
     steps: FloatArray
@@ -66,22 +67,25 @@ class Amounts:
 
     @property
     def whole(self) -> FloatArray:
-        """(kinds, quantities): steps and edges together."""
+        """Work of one item of each kind, (kinds, quantities): `steps` plus `edges`."""
         return self.steps + self.edges
 
     @property
     def items(self) -> FloatArray:
-        """(items, quantities): the same by item."""
+        """Work of each item, (items, quantities)."""
         return np.asarray(self.whole[self.kinds.of_item])
 
     def total(self, blocks: int) -> FloatArray:
-        """Return the amounts of a whole launch of `blocks` thread blocks, (quantities,)."""
+        """Return the work of a whole launch of `blocks` thread blocks, (quantities,)."""
         members = self.kinds.members
         return np.asarray(members @ self.steps + members @ self.edges + blocks * self.block)
 
 
 def plan_amounts(plan: KernelPlan) -> Amounts:
-    """Amounts of every kind of item of a plan as it is launched, see `launch_amounts`."""
+    """Return the work counts of the warp programs of a plan, without the costs of a GPU's architecture.
+
+    `launch_amounts` returns those of a launch on a GPU.
+    """
     return _amounts(plan, plan.programs, np.inf)
 
 
@@ -92,12 +96,12 @@ def packed_bytes(plan: KernelPlan) -> float:
 
 
 def launch_amounts(context: LaunchContext) -> Amounts:
-    """Amounts of every kind of item of a plan, clipped to rows, tokens and kept columns as the programs say.
+    """Return the work counts of a launch, clipped to the rows, tokens and kept columns of each kind of item.
 
-    Packed weights and indices move whole steps (16 kept columns at a time where the program says so);
-    rows of B are clipped to the item's tokens, C and partial sums to its rows and tokens.
+    Packed weights and indices move whole k-steps (or 16 kept columns at a time, if the instruction is
+    `per_k16`). Rows of B are clipped to the item's tokens, C and partial sums to its rows and tokens.
     """
-    # A co-resident block has one item, which begins with its first ring
+    # A co-resident block has one item, so the item's first steps are the first pipeline fill
     refill_from = float(context.plan.resources.stages) if context.co_resident else np.inf
     return _amounts(context.plan, context.programs, refill_from)
 
@@ -108,7 +112,7 @@ def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: f
     table = table_of(programs)
     sizes = _sizes_of(plan, kinds, columns)
     block_k, stages = float(plan.shape.block_k), float(plan.resources.stages)
-    # (terms, kinds): how often each term of the programs counts in an item; times (terms, quantities)
+    # (terms, kinds) executions of each term of the programs in an item, times (terms, quantities) weights
     parts = measure_terms(table.places, sizes, block_k, stages, refill_from)
     return Amounts(
         steps=parts.T @ table.of_steps,
@@ -146,7 +150,7 @@ def _sizes_of(plan: KernelPlan, kinds: _ItemKinds, columns: IntArray) -> Sizes:
 
 
 def _full_step(table: Table, plan: KernelPlan) -> FloatArray:
-    """(quantities,) of one step in the middle of a long item of full size."""
+    """Return the work of one k-step in the middle of a long item of full size, (quantities,)."""
     units = {Unit.ONCE: 1.0, Unit.K16: float(-(-plan.shape.block_k // 16))}
     units[Unit.COLUMNS] = float(plan.shape.block_k)
     measure = [units[term.unit] if term.section is ProgramSection.STEP else 0.0 for term in table.terms]
@@ -154,7 +158,7 @@ def _full_step(table: Table, plan: KernelPlan) -> FloatArray:
 
 
 def _item_kinds(plan: KernelPlan) -> _ItemKinds:
-    """The kinds of a plan's items, in the order of their sizes."""
+    """Return the kinds of a plan's items, in the order of their sizes."""
     key = _keys(plan)
     highest = int(key.max(initial=-1)) + 1
     if highest > LARGEST_TABLE:
@@ -173,7 +177,7 @@ def _item_kinds(plan: KernelPlan) -> _ItemKinds:
 
 
 def _keys(plan: KernelPlan) -> Index:
-    """(items,): the same number for items that are alike."""
+    """Return a key per item, (items,) int64, that is equal for items of one kind."""
     work = plan.work
     if not plan.item_count:
         return np.zeros(0, np.int64)
@@ -197,7 +201,10 @@ def _keys(plan: KernelPlan) -> Index:
 
 
 def units_of(plan: KernelPlan, item_values: FloatArray) -> FloatArray:
-    """Add amounts of items (items, ...) up over what is placed as one: blocks of STATIC, else items."""
+    """Return the sums of `item_values` (items, ...) over the units that are scheduled as a whole.
+
+    A unit is a block with its list of items for the schedule STATIC, otherwise an item.
+    """
     if plan.schedule is not Schedule.STATIC:
         return item_values
     sums = np.concatenate((np.zeros((1, *item_values.shape[1:])), np.cumsum(item_values, axis=0)))

@@ -1,11 +1,11 @@
-"""Cycles of the items of a launch, from samples of the engine: a few equal blocks on one SM.
+"""Cycles of the items of a launch, from short simulations of a few equal blocks on one SM (samples).
 
-With t(S) the cycles of a sampled block of S k-steps and R the steps of two rings,
+t(S) is the simulated time of a block of S k-steps. R is twice the number of pipeline stages (`ring_steps`):
 
-    cycles of an item = t(min(S, R)) + (S - R) * pace        pace = (t(2 R) - t(R)) / R
+    cycles of an item = t(min(S, R)) + max(S - R, 0) * pace        pace = (t(2 R) - t(R)) / R
 
-where a shorter last step is interpolated between one of 16 columns and a whole one. L2 and DRAM deliver a
-sample's data at once, after their latency; `chip.py` adds the traffic of all SMs.
+If the last k-step has fewer columns, its time is interpolated between a k-step of 16 columns and a full one.
+In samples, L2 and DRAM have latency but unlimited bandwidth; `chip.py` adds the traffic of all SMs.
 """
 
 from collections.abc import Callable, Hashable
@@ -26,32 +26,36 @@ from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 
 ROWS_GRAIN = 8
-"""Parts of a block's rows to which the rows of items are rounded, so that samples are found again."""
+"""Number of steps per block height to which rows of items are rounded, so that items share samples."""
 DRAM_GRAIN = 64
-"""Cycles to which DRAM's time for a prefetch is rounded, so that samples are found again."""
+"""Cycles to which the DRAM time of a prefetch is rounded, so that launches share samples."""
 WAVES = 3
-"""Waves of equal blocks from which the time of a block among others is taken."""
+"""Number of waves of equal blocks, or of items of a block, in a sample for the time of later items."""
 
 
 class BlockTimes(NamedTuple):
-    """Cycles of kinds of items, each (kinds,) float64."""
+    """SM cycles of each kind of item, each (kinds,) float64.
+
+    For `first_demand` and `demand`, the SM holds `LaunchContext.crowd` blocks, and its time is divided by
+    their number. Both are 0 if it holds only one.
+    """
 
     first: FloatArray
-    """From the start of a block whose first item it is until L2 has its stores."""
+    """Cycles from the start of a block to the end of its first item, when L2 has the item's stores."""
     later: FloatArray
-    """From then on, of an item that follows another one in its block."""
+    """Additional cycles for an item that follows another one in its block."""
     first_demand: FloatArray
-    """Cycles of its SM for a block whose first item it is, among others that start with it."""
+    """SM time per block for a first item, if all blocks of the SM start together."""
     demand: FloatArray
-    """Cycles of its SM for an item among others that are resident with it."""
+    """SM time per block for an item that follows another one."""
     quiet: FloatArray
     """Cycles at the end of an item in which it reads nothing."""
     after_parts: FloatArray
-    """Cycles that an owner of k-slices needs once it has the signals of the others."""
+    """Cycles from the signals of all other k-slices to the end of the owner; 0 for other items."""
 
 
 def block_times(case: Case) -> BlockTimes:
-    """Return the times of every kind of item."""
+    """Return the cycles of every kind of item of a launch."""
     plan, amounts, example = case.plan, case.amounts, case.amounts.kinds.example
     owner = plan.work.owner[example] == 1
     # Only owners read the partial sums of the other slices, so slices without them share samples
@@ -75,7 +79,7 @@ def block_times(case: Case) -> BlockTimes:
 
 
 def ring_steps(case: Case) -> int:
-    """Return the k-steps that a block reads ahead or at its begin, at least 2; later ones are all alike."""
+    """Return the number of k-steps that a block loads ahead, at least 2; all later k-steps are alike."""
     return _ring_steps(case.context.programs, case.plan.resources.stages)
 
 
@@ -88,29 +92,30 @@ class _Steps(NamedTuple):
     """K-steps of items, each (items,) float64."""
 
     steps: FloatArray
+    """Number of k-steps."""
     last_groups: FloatArray
-    """Groups of 16 columns in the last one."""
+    """Groups of 16 columns in the last k-step."""
 
 
 class _Blocks(NamedTuple):
-    """A block of the launch, to be sampled with its data near, in L2, and far, in DRAM."""
+    """Two versions of a block of the launch: with data in L2 (near) and with data in DRAM (far)."""
 
     near: "_Block"
-    """The block if all that it reads is in L2."""
+    """Block whose data are all in L2, or only B if launches are co-resident."""
     far: "_Block"
-    """The block if what it is the first to read comes from DRAM."""
+    """Block that reads data from DRAM, except B if `LaunchContext.b_in_l2`."""
     far_share: float
     """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
     first_steps: int
-    """Number of first k-steps of an item, whose data all come from DRAM."""
+    """Number of k-steps at the begin of an item whose data all come from DRAM."""
 
 
 def _sampled(case: Case) -> _Blocks:
-    """Return the block of a launch as it is sampled.
+    """Return the block to sample, with its data in L2 and in DRAM.
 
-    Rings hide how late data from DRAM are, once they are filled; `chip.py` counts DRAM's bytes. Copies
-    through registers wait in steps of which DRAM has data. Blocks of co-resident launches read their
-    weights once, from DRAM, and rows of B that others may have read before.
+    Filled pipeline stages hide the latency of DRAM; `chip.py` counts DRAM's bytes. Copies through registers
+    are only one k-step ahead, so they wait in every k-step with data from DRAM. Blocks of co-resident
+    launches read their weights once, from DRAM; other blocks may have read the rows of B before.
     """
     context, plan, gpu = case.context, case.plan, case.gpu
     programs = context.programs
@@ -144,9 +149,9 @@ def _sampled(case: Case) -> _Blocks:
 
 
 def _first_reads(case: Case) -> float:
-    """Return the share of k-steps of which a warp is the first to read some row of B.
+    """Return the fraction of k-steps in which a warp is the first of the launch to read some row of B.
 
-    All blocks of a co-resident launch read at once, each its own kept columns.
+    All blocks of a co-resident launch read concurrently, each the rows of its own kept columns.
     """
     plan, read = case.plan, case.rules.read
     token_ranges = -(-plan.n // plan.shape.block_n)
@@ -157,8 +162,10 @@ def _first_reads(case: Case) -> float:
 
 
 def _prefetch_cycles(case: Case) -> int:
-    """Return the cycles in which DRAM serves weights of co-resident launches that precede rows of B: those
-    that the blocks of the next launch prefetch, and the blocks' own.
+    """Return the cycles in which DRAM reads weights before the first rows of B, for co-resident launches.
+
+    These are the weights that blocks of the next launch prefetch, and the first weights of this launch. The
+    result is 0 for other launches.
     """
     context, gpu = case.context, case.gpu
     if not context.co_resident:
@@ -168,7 +175,7 @@ def _prefetch_cycles(case: Case) -> int:
 
 
 def _rounded_rows(case: Case) -> np.ndarray:
-    """(kinds,) rows of items in steps of a part of a block's rows, at least one step."""
+    """Return (kinds,) int64: rows of an item, rounded up to a multiple of `block_m / ROWS_GRAIN`."""
     block_m, tiles = case.plan.shape.block_m, case.plan.tiles
     grain = max(block_m // ROWS_GRAIN, 1)
     rows = tiles.rows_per_tile[case.plan.work.tile[case.amounts.kinds.example]]
@@ -176,11 +183,11 @@ def _rounded_rows(case: Case) -> np.ndarray:
 
 
 def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> BlockTimes:
-    """Return the times of items that differ in their k-steps only."""
+    """Return the times of items that differ only in their k-steps, each (items,)."""
     context = case.context
     first = later = _cycles(blocks, item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
-        # Warps that run ahead hide how late the data of the next item come
+        # Producer warps that run ahead hide the latency of the data of the next item
         found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
         one, several = (_cycles(found, item, steps, ALONE._replace(items=count)) for count in (1, WAVES))
         later = (several - one) / (WAVES - 1)
@@ -196,7 +203,7 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
-    """Return the cycles of a last step for which nothing is read any more."""
+    """Return the cycles of a last k-step during which its block reads nothing; 0 if it still reads."""
     programs, step = case.context.programs, sm_level_cycles(case.amounts.step, case.rates)
     if case.traits.runs_ahead:
         return max(float(step["tensor"]), float(step["shared"]))
@@ -207,9 +214,11 @@ def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
 def _demand_later(
     case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps, first: FloatArray
 ) -> FloatArray:
-    """(items,) cycles of an SM for an item that follows another one, among as many others as the SM holds.
+    """Return `BlockTimes.demand` of items that follow another one, (items,).
 
-    first : (items,) cycles of an SM for an item that starts together with as many others as it holds
+    Parameters
+    ----------
+    first : (items,) `BlockTimes.first_demand`, the result if each slot runs only one item
     """
     plan, crowd = case.plan, case.context.crowd
     if plan.item_count <= crowd * case.gpu.sm_count:
@@ -222,7 +231,10 @@ def _demand_later(
 
 
 def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) -> FloatArray:
-    """(items,) cycles of a sample whose first steps find their data in DRAM, and the later ones in part."""
+    """Return the cycles of a sample, (items,): first k-steps with data in DRAM, later ones with a mix.
+
+    The time of later k-steps is the mean of the times with data in L2 and in DRAM, weighted by `far_share`.
+    """
     near, far, share, first_steps = blocks
     if near is far:
         return near.cycles(item, run, steps)
@@ -235,13 +247,13 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
             beyond = block.cycles(item, run, steps) - block.cycles(item, run, first)
             found = found + part * beyond
     if share > 0.0:
-        # Later steps make up for a part of what the first ones wait
+        # Later steps recover a part of the wait of the first ones
         found = np.minimum(found, far.cycles(item, run, steps))
     return found
 
 
 class _Block:
-    """A sampled block, and the times that follow from its samples. Each is worked out once."""
+    """A sampled block and the times derived from its samples; each is computed once."""
 
     def __init__(self, sampled: SampledBlock) -> None:
         self._sampled, self._samples = sampled, BlockSamples(sampled)
@@ -252,10 +264,9 @@ class _Block:
         self.ring = _ring_steps(sampled.programs, sampled.stages)
 
     def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
-        """Return (items,) cycles of a sample of items with so many steps.
+        """Return the cycles of a run of items with the given k-steps, (items,).
 
-        Few steps are sampled; of more than two rings, all steps beyond take as long as those from the second
-        ring to the fourth one.
+        Only up to twice `ring` k-steps are simulated. Each further k-step needs `pace`.
         """
         groups = -(-self.block_k // 16)
         few = np.minimum(steps.steps, 2 * self.ring)
@@ -276,7 +287,7 @@ class _Block:
         return self._samples.cycles(item._replace(columns=columns), run)
 
     def pace(self, item: SampledItem, run: SampledRun) -> float:
-        """Return the cycles of a k-step of a sample, once its steps are alike."""
+        """Return the cycles per k-step in steady state: the mean from step 2 * ring to step 4 * ring."""
         key = ("pace", item, run)
         if key not in self._known:
             short, long = (self._of_steps(item, run, count * self.ring) for count in (2, 4))
@@ -284,9 +295,10 @@ class _Block:
         return self._known[key]
 
     def tail(self, item: SampledItem) -> float:
-        """Return the cycles from the last step of an item, or from its last read where steps read nothing,
-        until L2 has its stores. Where blocks of the next launch prefetch meanwhile, reads go on to the last
-        step.
+        """Return the cycles from the last k-step of an item until L2 has its stores.
+
+        If k-steps read nothing and the programs contain no prefetch for the next launch (`posted`), the
+        cycles count from the last load of `begin`.
         """
         return self._without(item, self._until_tail)
 
@@ -298,11 +310,14 @@ class _Block:
         return replace(whole, begin=(*program.begin[:last], Instruction(Op.WAIT_LOAD)), step=())
 
     def after_parts(self, item: SampledItem) -> float:
-        """Return the cycles of an owner from the signals of the other k-slices until L2 has its stores."""
+        """Return the cycles of an owner from the signals of all other k-slices until L2 has its stores.
+
+        It is 0 for other items.
+        """
         return 0.0 if item.parts == 1 or not item.owner else self._without(item, _until_parts)
 
     def _without(self, item: SampledItem, cut: Callable[[WarpProgram], WarpProgram]) -> float:
-        """Return the cycles that the block needs less if its programs are cut."""
+        """Return the cycles that the block saves if `cut` shortens its programs."""
         if (cut, item) not in self._known:
             whole = item._replace(columns=2 * self.ring * self.block_k)
             shorter = tuple(cut(program) for program in self._sampled.programs)

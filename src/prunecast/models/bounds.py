@@ -1,4 +1,4 @@
-"""Lower bounds of a plan's cycles, level by level: no order of events can beat any of them."""
+"""Lower bounds of a plan's cycles, one per level of the roofline, for any order of events."""
 
 from typing import NamedTuple
 
@@ -16,17 +16,18 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 
 def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
-    """Cycles that each of `LEVELS` must work at the given SM clock, on the chip or on its busiest SM.
+    """Return the fewest cycles that each of `LEVELS` is busy at the given SM clock: chip or busiest SM.
 
     tensor, issue, shared, l2 port
-        A unit (a block of a static list, else an item) runs on one SM, so the bound is the largest of: the
-        total over the SMs that can work; and, with units sorted from the largest and P SMs, (j + 1) times
-        unit j * P for every j, since of the j * P + 1 largest some SM gets j + 1. j = 0 is the longest
-        unit, for whose tensor work only the sub-partitions of its own warps count.
+        A unit (a block with its list for the schedule STATIC, else an item) runs on one SM. With P SMs and
+        units in descending order, one SM gets at least j + 1 of the j * P + 1 largest units. The bound is
+        the maximum of total / P and of (j + 1) * unit[j * P] for every j. For the largest unit (j = 0),
+        tensor work runs only on as many sub-partitions as the unit has warps with tensor instructions.
     l2
-        Bytes through L2, reads and writes, over its achieved bandwidth.
+        Bytes through L2, reads and writes, divided by the achieved bandwidth.
     dram
-        Every used piece of A and row of B once, and C once, over the bandwidths of reads and of writes.
+        Bytes of every used piece of A and row of B, and of C, each once, divided by the bandwidths of reads
+        and of writes.
 
     Raises
     ------
@@ -34,7 +35,7 @@ def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, f
     """
     context = launch_context(plan, gpu)
     amounts = launch_amounts(context)
-    # How many blocks run at once matters only for what is read again, which is no part of a bound.
+    # The number of concurrent blocks affects only repeated reads, which are not part of a bound
     traffic = plan_traffic(context, memory_rules(context), amounts, resident_blocks=gpu.sm_count)
     return bounds_of(context, clock_hz, amounts, traffic)
 
@@ -42,7 +43,7 @@ def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, f
 def bounds_of(
     context: LaunchContext, clock_hz: float, amounts: Amounts, traffic: Traffic
 ) -> dict[str, float]:
-    """`bound_cycles` from amounts and traffic that are known already."""
+    """Return the bounds of `bound_cycles`, computed from given work counts and traffic."""
     gpu = context.gpu
     rates = sm_rates(context.plan, gpu)
     units = _units(context, amounts)
@@ -63,25 +64,28 @@ def bounds_of(
 
 
 class L2Seconds(NamedTuple):
-    """Time that L2 works."""
+    """Seconds for which a launch occupies L2."""
 
     reads: float
-    """Seconds of reads, counted as whole lines."""
+    """Seconds of reads, as if all rows were aligned to lines."""
     requests: float
-    """Seconds of read requests, with those added by misaligned rows. They queue while all SMs work, which
-    rings and the way to the SM hide, and catch up when fewer do: a bound of whole launches."""
+    """Seconds of read requests, including the additional ones of misaligned rows. The additional requests
+    queue while all SMs work, which the pipeline stages hide, and are served when fewer SMs work. They
+    therefore bound only the time of a whole launch."""
     stores: float
+    """Seconds of stores."""
     merging: float
-    """Seconds of stores beside reads: L2 merges partial sectors with what is there."""
+    """Seconds in which L2 merges partly written sectors of C with their old content, concurrently with
+    reads."""
 
     @classmethod
     def of(cls, context: LaunchContext, amounts: Amounts, traffic: Traffic) -> "L2Seconds":
-        """Reads and stores each at their own rate."""
+        """Return the seconds of a launch; reads and stores have separate rates."""
         gpu, traits, step = context.gpu, program_traits(context.programs), amounts.step
         partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
         stores = traffic.c_bytes + partials
         requests = (traffic.l2_bytes - stores) / gpu.l2_bytes_per_s
-        # What reads of a full step cost, over as many bytes in whole lines
+        # Cost of the reads of a full step, relative to as many bytes in whole lines
         more = (traits.gathered_lines - 1.0) * float(step[Quantity.B])
         over_reads = 1.0 + more / (float(step[Quantity.L2]) - more) if more else 1.0
         return cls(
@@ -93,12 +97,12 @@ class L2Seconds(NamedTuple):
 
     @property
     def all(self) -> float:
-        """Least seconds of reads, stores and lines that are merged."""
+        """Fewest seconds in which L2 serves all reads, stores and merges."""
         return max(self.requests + self.stores, self.merging)
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:
-    """Cycles that the units of one SM work for amounts (..., quantities), by level."""
+    """Return the busy cycles of each unit of one SM for work counts (..., quantities): level -> (...,)."""
     fma, rate = amounts[..., Quantity.FMA], rates.tensor_fma_per_clk
     slots = np.maximum(amounts[..., Quantity.ISSUE], amounts[..., Quantity.FP32] * rates.fp32_cycles)
     return {
@@ -110,18 +114,20 @@ def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray
 
 
 OF_AN_SM = slice(Quantity.PORT + 1)
-"""Quantities that `sm_level_cycles` needs: a third of the cost of summing all."""
+"""Quantities that `sm_level_cycles` needs. Summing only these needs a third of the time of summing all."""
 
 
 class _Units(NamedTuple):
-    """What is placed as one: amounts (kinds, quantities of `OF_AN_SM`), and how many there are of each."""
+    """Work of the units that are scheduled as a whole."""
 
     amounts: FloatArray
+    """(kinds of units, quantities of `OF_AN_SM`) work of one unit."""
     members: FloatArray
+    """(kinds of units,) number of units."""
 
 
 def _units(context: LaunchContext, amounts: Amounts) -> _Units:
-    """Blocks of a static list, else kinds of items."""
+    """Return one row per block for the schedule STATIC, else one row per kind of item."""
     whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]
     if context.plan.schedule is Schedule.STATIC:
         blocks = units_of(context.plan, whole[amounts.kinds.of_item])

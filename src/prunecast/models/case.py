@@ -1,4 +1,4 @@
-"""`Case`: a plan on a GPU, and what was found out about it before any time was; `Estimate`: its time."""
+"""`Case`: a plan on a GPU with its work counts, rates and traffic; `Estimate`: the predicted time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,9 +25,11 @@ class Estimate:
     ----------
     seconds : time of the kernel, launch floor included
     cycles : SM cycles without the launch floor
-    clock_hz, launch_s, state : as in the simulator's result
+    clock_hz : SM clock that turns cycles into seconds
+    launch_s : launch floor inside `seconds`: least time from one launch to the next
+    state : `burst` or `sustained`
     occupancy : blocks per SM and the limiting resource
-    explained : what explains the time, worked out when it is first asked for
+    explained : returns the intermediate quantities of the time, which are computed at the first call
     """
 
     seconds: float
@@ -40,29 +42,29 @@ class Estimate:
 
     @property
     def bound_cycles(self) -> dict[str, float]:
-        """Lower bound of the cycles by level of `LEVELS`; none of them can be beaten."""
+        """Level of `LEVELS` -> lower bound of the cycles."""
         return self.explained().bound_cycles
 
     @property
     def step_cycles(self) -> dict[str, float]:
-        """Cycles of one full k-step by level, for one block that has the SM to its share."""
+        """Level of `LEVELS` -> cycles of one full k-step of a block, while all resident blocks work."""
         return self.explained().step_cycles
 
     @property
     def waves(self) -> float:
-        """Work of the busiest SM over work of one item."""
+        """Work of the busiest SM divided by the mean work of an item."""
         return self.explained().waves
 
     @property
     def balance(self) -> float:
-        """Mean over maximum of the work per SM, 1 is perfect."""
+        """Mean work per SM divided by the maximum, 0 to 1; 1 is perfect balance."""
         return self.explained().balance
 
     @property
     def bound(self) -> str:
-        """The level with the highest lower bound, or `latency` where it explains less than half of the time.
+        """Level with the highest lower bound; `latency` if that bound is below half of the cycles.
 
-        Of levels within 3 % of each other the one nearest to the arithmetic, as in the simulator's result.
+        If several levels are within 3 % of the highest, the first of them in `LEVELS` counts.
         """
         highest = max(self.bound_cycles.values())
         level = next(level for level in LEVELS if self.bound_cycles[level] >= 0.97 * highest)
@@ -70,7 +72,7 @@ class Estimate:
 
 
 class Explained(NamedTuple):
-    """Intermediate quantities of an estimated time; `Estimate` describes each."""
+    """Intermediate quantities of an estimate; properties of the same names in `Estimate` describe them."""
 
     bound_cycles: dict[str, float]
     step_cycles: dict[str, float]
@@ -79,13 +81,13 @@ class Explained(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A plan on a GPU, and what was found out about it before any time was."""
+    """A plan on a GPU with its work counts, rates and traffic: all inputs of the time estimate."""
 
     context: LaunchContext
     plan: KernelPlan
-    """The launch: the plan of `context`."""
+    """Plan of `context`."""
     gpu: GpuSpec
-    """The GPU of `context`."""
+    """GPU of `context`."""
     rules: MemoryRules
     traits: ProgramTraits
     amounts: Amounts
@@ -94,10 +96,10 @@ class Case(NamedTuple):
 
     @property
     def blocks_in_flight(self) -> int:
-        """Blocks that run at once at the start."""
+        """Number of blocks that start at once when the launch begins."""
         return min(self.plan.blocks, self.context.held)
 
     @property
     def earlier_share(self) -> float:
-        """Share of C that is stored before the last items of all blocks end."""
+        """Fraction of C that is stored before the last items of all blocks end, 0 to 1."""
         return max(0.0, 1.0 - self.blocks_in_flight / max(int(self.plan.work.owner.sum()), 1))

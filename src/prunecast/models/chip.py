@@ -1,4 +1,4 @@
-"""The end of the launch, from those of all slots: SMs slow down where they ask too much of L2 or DRAM."""
+"""End of a launch from the ends of its SMs, which slow down if their requests exceed L2 or DRAM bandwidth."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,32 +26,36 @@ from prunecast.models.waves import Placement
 from prunecast.plan.kernel_plan import Schedule
 
 QUEUE_ORDER = 5
-"""Order of the norm that adds what SMs do and what DRAM does meanwhile. Kind: fitted, half of the fit rows of
-the tile, 2:4 and dense kernels, H200, 2026-11-22: MAPE 3.68 % for the longer of both, 3.47 of order 4, 3.41
-of 5, 3.43 of 6; the norm was taken from one SM's end to the next then, and is not fitted again."""
+"""Order p of the norm (s^p + d^p)^(1/p) that combines the time s of the SMs with the concurrent time d of
+DRAM. Kind: fitted, half of the fit cases of the tile, 2:4 and dense kernels, H200, 2026-11-22. The MAPE is
+3.68 % for the maximum of both times, 3.47 for order 4, 3.41 for 5 and 3.43 for 6. The norm applied to each
+interval between the ends of two SMs at that time; it was not fitted again."""
 
 
 class _WaveShares(NamedTuple):
-    """Shares of waves of items, each (waves,) float64.
+    """Fractions of work and of DRAM reads in each wave of items, each (waves,) float64; they sum to 1.
 
-    B is read in the first wave and found in L2 by the later ones, as far as tiles share columns. Where tiles
-    have few k-steps, DRAM holds the first wave up while the others do not need it: layers of trained
-    weights with 16,384 tokens and tiles of 64 rows (`benchmarks.guided`, H200) were 13 % fast with reads
-    spread evenly and are 7 % fast with this.
+    The first wave reads B from DRAM, and later waves find it in L2 as far as tiles share columns. If tiles
+    have few k-steps, DRAM therefore delays only the first wave. Layers of trained weights with 16,384 tokens
+    and tiles of 64 rows (`benchmarks.guided`, H200) were predicted 13 % too fast with evenly distributed
+    reads, and 7 % too fast with these.
     """
 
     work: FloatArray
-    """Shares of the cycles of all items, none of them waiting for DRAM."""
+    """Fractions of the cycles of all items, without waits for DRAM."""
     reads: FloatArray
-    """Shares of the bytes of A and B that DRAM delivers."""
+    """Fractions of the bytes of A and B that DRAM delivers."""
 
 
 _ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))
 
 
 def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _WaveShares:
-    """Shares from the cycles of items (items,), asked for where there are several waves; reads go with the
-    work where nothing is known of them.
+    """Return the fractions of work and reads of each wave; reads follow the work if DRAM reads nothing.
+
+    Parameters
+    ----------
+    item_cycles : returns the cycles of each item, (items,); called only if there are several waves
     """
     if waves.read_bytes.size == 1:
         return _ONE_WAVE
@@ -63,18 +67,18 @@ def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _Wa
 
 
 def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
-    """Sort the ends.
+    """Return the intervals between the sorted ends of SMs.
 
     Parameters
     ----------
-    sm_finish : (SMs,) cycle in which each SM would run dry if L2 and DRAM were endless
-    quiet_cycles : cycles at the start, in `sm_finish`, in which nothing moves yet
+    sm_finish : (SMs,) cycle in which each SM ends if L2 and DRAM have unlimited bandwidth
+    quiet_cycles : cycles at the start, included in `sm_finish`, in which no data are transferred
     """
     ends = np.sort(sm_finish)
     if ends[-1] <= 0.0:
         return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
     quiet = min(quiet_cycles, float(ends[-1]))
-    # SMs that end before anything moves, such as those with empty tiles only, read nothing
+    # SMs that end before any data are transferred, such as those with only empty tiles, read nothing
     reading = np.where(ends > quiet, ends, 0.0) if quiet < ends[-1] else ends
     share_of_work = _rises(reading, 0.0) * np.arange(ends.size, 0, -1) / float(reading.sum())
     lasting = _rises(np.maximum(ends, quiet), quiet)
@@ -82,7 +86,7 @@ def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
 
 
 def _rises(values: FloatArray, first: float) -> FloatArray:
-    """(values,): each less the one before it, `first` before them all. `np.diff` takes four times as long."""
+    """Return `np.diff(values, prepend=first)`, (values,), in a quarter of its time."""
     rises = np.empty_like(values)
     rises[0] = values[0] - first
     np.subtract(values[1:], values[:-1], out=rises[1:])
@@ -95,14 +99,15 @@ def chip_ends(
     quiet_end: FloatArray,
     item_cycles: Callable[[], FloatArray],
 ) -> ChipEnds:
-    """Ends of all slots, placed.
+    """Return the input of `chip_cycles` for a placement.
 
     Parameters
     ----------
-    quiet_end : (units,) cycles at the end of each in which it fetches nothing
-    item_cycles : gives what each item takes of an SM, (items,), where there are several waves
+    placement : SM and end of each unit, for unlimited bandwidth of L2 and DRAM
+    quiet_end : (units,) cycles at the end of each unit in which it reads nothing
+    item_cycles : returns the SM time of each item, (items,) cycles; called only if there are several waves
     """
-    # Nothing comes before the first block has started and its first read has gone to DRAM and back.
+    # No data arrive before the first block has started and its first read has returned from DRAM
     quiet = (
         0.0 if case.context.co_resident else float(case.gpu.block_start_cycles + case.gpu.dram_latency_cycles)
     )
@@ -132,18 +137,19 @@ def chip_ends(
         first_weights_s=first_weights_s(context, case.rules.weights_first, traffic.a_bytes, columns),
         wave_work=shares.work,
         wave_reads=shares.reads,
-        # Co-resident blocks hide each other's waits, and what is late of them counts as stragglers, but for a
-        # block that has its SM to itself and streams its weights beside a B in L2
+        # Co-resident blocks hide each other's waits, and their delays count as stragglers. The exception is a
+        # block that is alone on its SM and streams its weights while B is in L2
         queues=not context.co_resident or (context.b_in_l2 and context.crowd == 1),
         busy_share=busy_share(sm_finish),
     )
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
-    """Cycles in which SMs read nothing between blocks that the hardware starts one after another.
+    """Return the cycles per launch in which SMs read nothing between consecutive hardware-scheduled blocks.
 
-    It is 0 for grouped launches: their blocks read weights and tokens of different experts, so that blocks of
-    different SMs are not in step.
+    It is 0 for other schedules, for co-resident launches, and if no producer warps run ahead. It is 0 for
+    grouped launches too: their blocks read weights and tokens of different experts, so that blocks of
+    different SMs are not in lockstep.
     """
     plan = case.plan
     one_after_another = plan.schedule is Schedule.HARDWARE and not case.context.co_resident

@@ -1,7 +1,7 @@
-"""The roofline of a config before it is planned: busiest SM, L2 and DRAM.
+"""Roofline of a kernel config without a plan: the longest of busiest SM, L2 and DRAM.
 
-It is coarse on purpose: `roofline.py` says how long a plan takes. Left out are clocks under load, tails of
-overlapping launches, and waits for other SMs.
+It is coarse on purpose, to rank configs before planning them; `roofline.py` predicts the time of a plan. It
+does not model the clock under load, tails of overlapping launches, or waits for other SMs.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ from prunecast.kernels.kernel import ItemTimes
 from prunecast.launch.overlap import spread_cycles
 
 MOST_PARTS = 8
-"""Split-K slices of a tile that are tried."""
+"""Maximum number of split-K slices of a tile that is tried."""
 UNEVEN = 1.1
-"""Longest item over the mean one from which waves of equal items say nothing."""
+"""Ratio of the longest to the mean item above which the formula for waves of equal items is not used."""
 TAIL_SHARE = 0.5
-"""Share of the longest item by which uneven blocks end late where the hardware places them."""
+"""Fraction of the longest item by which uneven, hardware-scheduled blocks end later than the mean load."""
 
 
 def roofline_seconds(configs: Sequence[ItemTimes], other_bytes: float, gpu: GpuSpec) -> list[float]:
-    """Return the seconds of a launch in each config.
+    """Return the predicted seconds of one launch for each config.
 
     Parameters
     ----------
-    configs : times of the items of each config
-    other_bytes : bytes of B and C
+    configs : estimated cycles and bytes of the work items of each config
+    other_bytes : bytes of B and C, which DRAM moves in addition to the weights
     """
     return [_seconds(times, other_bytes, gpu) for times in configs]
 
@@ -37,7 +37,7 @@ def _seconds(times: ItemTimes, other_bytes: float, gpu: GpuSpec) -> float:
 
 
 def _sm_cycles(times: ItemTimes, gpu: GpuSpec) -> float:
-    """Until the last SM is done: with whole items in waves, or with heavy tiles split along K."""
+    """Return the SM cycles until the last SM ends: the minimum of unsplit tiles in waves and of split-K."""
     longest, alone, pipe = float(times.alone.max()), float(times.alone.mean()), float(times.pipe.mean())
     items = times.alone.size * times.ranges
     even = items / gpu.sm_count * max(alone / times.slots, pipe)
@@ -53,9 +53,16 @@ def _sm_cycles(times: ItemTimes, gpu: GpuSpec) -> float:
 
 
 def _waves(times: ItemTimes, alone: float, pipe: float, items: int, gpu: GpuSpec) -> float:
-    """Waves of equal items, of which each takes `alone` and `pipe` cycles.
+    """Return the SM cycles of waves of equal items.
 
-    Blocks of an SM hide each other's waits, unless they are so short that all wait at once.
+    Resident blocks of an SM hide each other's latency. Blocks of co-resident launches do not: they are so
+    short that all of them wait at the same time.
+
+    Parameters
+    ----------
+    alone : cycles of an item if its block is the only one on the SM
+    pipe : cycles for which an item occupies the bottleneck pipe of the SM
+    items : number of items
     """
 
     def together(blocks: int) -> float:

@@ -1,6 +1,6 @@
-"""Jitted loops of the performance models; plain arrays and numbers, no meaning.
+"""Jitted loops of the performance models, on plain arrays and numbers.
 
-The wrappers are in `waves.py`, `chip.py` and `bounds.py`. Arrays named `out_*` are changed in place.
+`waves.py`, `chip.py` and `bounds.py` call them and define the quantities. Arrays named `out_*` are written.
 """
 
 from typing import Any, NamedTuple
@@ -10,21 +10,22 @@ import numpy as np
 from prunecast.jit import inner, njit
 
 NEVER = np.int64(0x7FF0000000000000)
-"""Bits of an endless time."""
+"""Bits of an infinite float64 time."""
 
 
 @inner()
 def _key(ends, sm, leaves):
-    """Integer that orders SMs by their ends: the bits of the end, none below 0, the last of them the SM.
+    """Return an int64 key that orders SMs by their end times, with the lower SM first if ends are equal.
 
-    Ends that differ by less than 1e-13 are a tie, which the lower SM wins.
+    The key is the bits of the end (float64, at least 0) with the SM in the lowest bits. Ends whose other bits
+    are equal count as equal: with 256 leaves their relative difference is below 1e-13.
     """
     return (ends.view(np.int64)[sm] & -np.int64(leaves)) | sm
 
 
 @inner()
 def _new_queue(ends):
-    """A winner tree over SMs: the leaves are its second half, the lowest key stands at 1."""
+    """Return a winner tree over SMs: the second half is the leaves, and entry 1 is the lowest key."""
     leaves = 1
     while leaves < ends.size:
         leaves *= 2
@@ -38,7 +39,10 @@ def _new_queue(ends):
 
 @inner()
 def _requeue(key, sm, new_key):
-    """Give an SM another key. The rivals on the way up are known before: 14 us for 380 calls became 6."""
+    """Change the key of an SM and update the winner tree.
+
+    Each level needs only the sibling's key, whatever wins below: 380 calls need 6 us instead of 14.
+    """
     node, best = key.size // 2 + sm, new_key
     key[node] = best
     while node > 1:
@@ -49,7 +53,10 @@ def _requeue(key, sm, new_key):
 
 @inner()
 def _next_end(sm, now, unit, left, alone, demand, ending):
-    """Cycle at which the next resident unit of an SM ends, and its slot; infinity if the SM is empty."""
+    """Return the cycle at which the next resident unit of an SM ends; infinity if the SM is empty.
+
+    `ending[sm]` receives the slot of that unit.
+    """
     residents = 0
     for slot in range(unit.shape[1]):
         if unit[sm, slot] >= 0:
@@ -67,7 +74,13 @@ def _next_end(sm, now, unit, left, alone, demand, ending):
 
 @inner()
 def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
-    """`run_down` of SMs with one slot each, which nobody shares; `first` (SMs,) is the unit of each or -1."""
+    """Run units like `run_down` on SMs with one slot each.
+
+    Parameters
+    ----------
+    following : first unit that no SM has at the start
+    first : (SMs,) unit that each SM starts with, or -1
+    """
     ends = np.full(first.size, np.inf)
     for sm in range(first.size):
         if first[sm] >= 0:
@@ -85,13 +98,18 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
 
 @njit()
 def run_down(alone, demand, places, out_finish, out_sm):
-    """Run units in order over SMs; the slots of an SM share it.
+    """Schedule units in order: each slot that becomes free runs the next unit, and slots share their SM.
 
-    alone, demand : (units,) float64, cycles of a unit that has an SM to itself, and of the busiest pipe of
-        the SM for it; of r resident units each gets on by 1 / max(alone, r * demand) per cycle
-    places : (units,) int64, -1 or the SM where a unit must start at once; places must be taken first
-    out_finish : (SMs, slots) float64, all zero; becomes the end of the last unit of each slot
-    out_sm : (units,) int64; becomes the SM of each unit
+    With r resident units on an SM, each of them completes the fraction 1 / max(alone, r * demand) of its work
+    per cycle.
+
+    Parameters
+    ----------
+    alone : (units,) float64, cycles of a unit if it is the only one on its SM
+    demand : (units,) float64, cycles for which the unit occupies the busiest pipe of the SM
+    places : (units,) int64, SM on which a unit starts at once, or -1; units with an SM come first
+    out_finish : (SMs, slots) float64, all zero; receives the end of the last unit of each slot
+    out_sm : (units,) int64; receives the SM of each unit
     """
     sms, slots = out_finish.shape
     unit = np.full((sms, slots), -1, np.int64)
@@ -141,21 +159,23 @@ def run_down(alone, demand, places, out_finish, out_sm):
         ends[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
         new_key = _key(ends, sm, leaves)
         if ends[sm] <= now and following < alone.size:
-            # Of slots that come free together one on every SM first: else one SM would take all that is left
+            # If slots become free at the same time, fill one on every SM first: otherwise one SM would get
+            # all remaining units
             new_key = own + leaves
         _requeue(key, sm, new_key)
 
 
 class BlockLists(NamedTuple):
-    """Items of blocks, which `run_lists` runs one after another."""
+    """Items of each block, in execution order, with their times."""
 
     block_start: np.ndarray
-    """(blocks + 1,) int64."""
+    """(blocks + 1,) int64, first item of each block."""
     times: Any
-    """`block_times.BlockTimes`, each column (items,)."""
+    """`block_times.BlockTimes` with columns (items,)."""
     group: np.ndarray
+    """(items,) reduction group as in `WorkList`; -1 for unsplit items, or if another launch adds the sums."""
     owner: np.ndarray
-    """(items,) int32, as in `kernels.plan.WorkList`."""
+    """(items,) int32, 1 if the item writes C, as in `WorkList`."""
     block_cycles: float
     """Cycles of a block without items."""
     signal: float
@@ -164,7 +184,14 @@ class BlockLists(NamedTuple):
 
 @inner()
 def _run_list(lists, block, ready, parts_only):
-    """Cycle at which a list ends. `ready` (groups,) is changed by k-slices and awaited by owners."""
+    """Return the cycle at which the list of a block ends.
+
+    Parameters
+    ----------
+    ready : (groups,) cycle at which all k-slices of a group have signalled; k-slices raise it, owners wait
+        for it
+    parts_only : stop before the first owner, to set `ready` only
+    """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
     now = lists.block_cycles if first == stop else 0.0
     for i in range(first, stop):
@@ -181,13 +208,16 @@ def _run_list(lists, block, ready, parts_only):
 
 @njit()
 def run_lists(lists, out_alone, out_demand, out_quiet):
-    """Run the items of every list one by one.
+    """Compute the times of the list of items of each block.
 
-    In every list k-slices precede owners, so that nothing that waits for k-slices comes before one.
+    In every list the k-slices precede the owners, so that no k-slice comes after an item that waits.
 
-    out_alone, out_demand : (blocks,) float64, cycles of each list on an SM of its own, and of its SM among
-        others
-    out_quiet : (blocks,) float64, cycles at its end in which it reads nothing
+    Parameters
+    ----------
+    lists : `BlockLists`
+    out_alone : (blocks,) float64; receives the cycles of a block if it is the only one on its SM
+    out_demand : (blocks,) float64, all zero; receives the SM time per block if the SM holds as many as fit
+    out_quiet : (blocks,) float64; receives the cycles at the end of a block in which it reads nothing
     """
     groups = 0
     for i in range(lists.group.size):
@@ -204,59 +234,65 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
 
 
 class SmEnds(NamedTuple):
-    """Time between the end of one SM and that of the next, for unlimited bandwidth of L2 and DRAM.
+    """Intervals between the ends of SMs, for unlimited bandwidth of L2 and DRAM.
 
-    An SM reads at an even rate while it works. If a level of the memory works c cycles for S SM-cycles in
-    total, a SMs request a * c / S of it in each cycle. Where that is above 1, the time is longer by this
-    factor, so that a tail in which few SMs work gets its full share of the bandwidth.
+    An SM reads at a constant rate while it works. Let a memory level be busy for c cycles in total, and all
+    SMs work S SM cycles in total. While n SMs work, they request n * c / S cycles of the level per cycle. If
+    this is above 1, the interval is longer by this factor. In a tail, the few SMs that still work share the
+    whole bandwidth.
     """
 
     lasting: np.ndarray
     """(SMs,) cycles from the end of one SM to the end of the next one, in order of their ends. The first
     interval begins after `quiet`."""
     share_of_work: np.ndarray
-    """(SMs,) share of all requests that is made in each interval."""
+    """(SMs,) fraction of all requests that SMs make in each interval."""
     quiet: float
-    """Cycles at the start in which nothing is transferred yet; they only delay."""
+    """Cycles at the start in which no data are transferred."""
     together: float
     """Sum of `lasting`."""
 
 
 class ChipEnds(NamedTuple):
-    """Ends of all slots as `chip_cycles` needs them for any SM clock: cycles, seconds (`_s`) and shares."""
+    """Input of `chip_cycles` for any SM clock: cycles, seconds (names that end in `_s`) and fractions."""
 
     fetching: SmEnds
-    """Ends of the reads of SMs, and of the C of all items but the last ones."""
+    """Times at which SMs have read all data and stored C of all items except the last ones."""
     working: SmEnds
-    """Ends of all reads and stores of SMs."""
+    """Times at which SMs have made all reads and stores."""
     between: float
-    """Cycles in which an SM reads nothing between the end of one block and the next one's begin."""
+    """Cycles per launch in which an SM reads nothing between the end of a block and the begin of the next."""
     behind: float
-    """Cycles from the end of the last read to that of the last store, less `head_start`."""
+    """Cycles from the last read to the last store of the launch, minus `head_start`."""
     head_start: float
-    """Cycles that repeated launches save: blocks of the next launch run their prologues on SMs that are done,
-    and with SMs that end early fewer blocks can be the straggler."""
+    """Cycles per launch that repeated launches save: blocks of the next launch run their prologues on SMs
+    that have finished, and if some SMs end early, fewer blocks can be the straggler."""
     extra_latency: float
     """Cycles by which stragglers delay the end of the launch."""
     earlier_share: float
-    """Share of C that is stored before the last items of all blocks end."""
+    """Fraction of C that is stored before the last items of all blocks end."""
     l2_reads_s: float
+    """`bounds.L2Seconds.reads`."""
     l2_requests_s: float
+    """`bounds.L2Seconds.requests`."""
     l2_stores_s: float
+    """`bounds.L2Seconds.stores`."""
     l2_merging_s: float
-    """As in `bounds.L2Seconds`."""
+    """`bounds.L2Seconds.merging`."""
     dram_reads_s: float
+    """Seconds for which DRAM is busy with reads."""
     dram_writes_s: float
+    """Seconds for which DRAM is busy with writes."""
     dram_read_share: float
-    """Share of DRAM's bytes that are read."""
+    """Fraction of the bytes of DRAM traffic that are reads."""
     first_weights_s: float
-    """Seconds of weights that DRAM delivers before rows of B."""
+    """Seconds for which DRAM delivers prefetched weights before the first rows of B."""
     wave_work: np.ndarray
-    """(waves,) share of the cycles of all items, without waits for DRAM."""
+    """(waves,) fraction of the cycles of all items, without waits for DRAM."""
     wave_reads: np.ndarray
-    """(waves,) share of the bytes of A and B that DRAM delivers."""
+    """(waves,) fraction of the bytes of A and B that DRAM delivers."""
     queues: bool
-    """True if SMs wait for DRAM's queue before DRAM is busy all the time."""
+    """True if requests queue at DRAM already while its mean utilization is below 1."""
     busy_share: float
     """Mean over all SMs of the time until its last block ends, divided by the largest such time (0 to 1). The
     power that the GPU draws, and with it the clock, depends on it."""
@@ -264,9 +300,9 @@ class ChipEnds(NamedTuple):
 
 @njit()
 def stretched(ends, most):
-    """Return the cycles until the last SM is done if the busiest level of the chip works `most` for them all.
+    """Return the cycles until the last SM ends if the busiest memory level needs `most` cycles in total.
 
-    Each interval lasts as computed, or its share of `most` where that is longer.
+    Each interval of `ends` lasts as for unlimited bandwidth, or its fraction of `most` if that is longer.
     """
     total = 0.0
     for i in range(ends.lasting.size):
@@ -276,13 +312,18 @@ def stretched(ends, most):
 
 @njit()
 def queued(ends, reads, evenly, wave_work, wave_reads, order):
-    """Return the cycles until the last SM is done, with DRAM's queue; never less than `stretched`.
+    """Return the cycles until the last SM ends, with queueing at DRAM; at least `stretched`.
 
-    The waves of items follow each other; each lasts as long as the norm of its work and of DRAM's time for
-    it. SMs wait for DRAM before it is busy all the time: 15 % longer where it works as long as they do.
+    Waves of items follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with p = `order`: SMs wait
+    for DRAM even if it is not always busy, 15 % longer if its time equals that of the SMs (p = 5).
 
-    reads : cycles of DRAM for A and B, in the waves that read them
-    evenly : cycles of DRAM in proportion to the work: C
+    Parameters
+    ----------
+    ends : `SmEnds` of the reads
+    reads : DRAM cycles for A and B, distributed over the waves by `wave_reads`
+    evenly : DRAM cycles for C, distributed over the waves by `wave_work`
+    wave_work, wave_reads : (waves,) fractions, see `ChipEnds`
+    order : order p of the norm
     """
     total = 0.0
     for i in range(wave_work.size):
@@ -295,10 +336,17 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order):
 
 @njit()
 def chip_cycles(chip, clock_hz, queue_order):
-    """Return the cycles until the last SM is done and L2 has its stores.
+    """Return the cycles until the last SM has ended and L2 has its stores.
 
-    If launches repeat, DRAM must write all of C, and partial sums, in the time of one. L2 evicts old lines
-    for new ones: of the C of earlier launches, while this one reads, the share of reads in all bytes of DRAM.
+    If launches repeat, DRAM must write all of C and the partial sums within the time of one launch. L2 evicts
+    old lines for new ones. While a launch reads, L2 therefore evicts a part of the C of earlier launches: the
+    fraction of reads in all bytes of DRAM.
+
+    Parameters
+    ----------
+    chip : `ChipEnds`
+    clock_hz : SM clock
+    queue_order : see `queued`
     """
     earlier, fetching = chip.earlier_share, chip.fetching
     written = max(earlier, chip.dram_read_share)
@@ -316,7 +364,7 @@ def chip_cycles(chip, clock_hz, queue_order):
         # Blocks of all SMs end and begin in step, since DRAM serves them in order; C is written meanwhile
         in_step_s = chip.dram_reads_s + chip.dram_read_share * chip.dram_writes_s
         last_fetch = max(last_fetch, fetching.quiet + chip.between + clock_hz * in_step_s)
-    # DRAM writes C of the launch before while the first blocks start, so that it binds as a whole only
+    # DRAM writes C of the preceding launch while the first blocks start, so it limits only the whole time
     data_s = max(chip.l2_reads_s + chip.l2_stores_s, chip.l2_merging_s)
     busiest = clock_hz * max(data_s, chip.dram_reads_s + chip.dram_writes_s)
     all_requests = clock_hz * max(chip.l2_requests_s + chip.l2_stores_s, chip.l2_merging_s)
@@ -328,11 +376,17 @@ def chip_cycles(chip, clock_hz, queue_order):
 
 @njit()
 def busiest_sm(cycles, members, falling, sms):
-    """Return the least possible cycles of the SM with the most work, for units of these cycles that are
-    spread over `sms` SMs. With the units sorted from the longest, unit j * SMs is at least the (j + 1)-th of
-    some SM, for each j.
+    """Return a lower bound of the cycles of the most loaded SM, however units are distributed over SMs.
 
-    falling : order of the longest first, which NumPy finds as fast as compiled code that takes 2 s to compile
+    With units in descending order, one SM gets at least j + 1 of the j * `sms` + 1 longest units, for each j.
+
+    Parameters
+    ----------
+    cycles : (kinds,) cycles of one unit of each kind
+    members : (kinds,) number of units of each kind
+    falling : (kinds,) kinds by descending cycles. NumPy sorts as fast as jitted code, which needs 2 s to
+        compile
+    sms : number of SMs
     """
     if cycles.size == 0 or sms < 1:
         return 0.0

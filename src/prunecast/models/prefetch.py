@@ -1,9 +1,9 @@
-"""Weight prefetch: weights that blocks ask DRAM for before `griddepcontrol.wait`, and so before rows of B.
+"""Weight prefetch: blocks request weights before `griddepcontrol.wait`, and rows of B after it.
 
-Blocks of co-resident launches do so while the preceding launch still runs: instructions `posted` stand for
-the prefetch of the next launch's blocks, which DRAM serves in this launch's time. In launches of one wave of
-the tile kernels the first rows of B wait behind the prefetch of all blocks; where SMs are free, blocks that
-start early have their weights by then.
+Blocks of co-resident launches prefetch while the preceding launch still runs. LOAD_A instructions that are
+`posted` therefore represent the prefetch of the next launch, which DRAM serves during this launch. If a
+launch of a tile kernel has one wave, DRAM serves the prefetch of all blocks before the first rows of B. If
+SMs are free, the blocks that start early have their weights by then.
 """
 
 from itertools import takewhile
@@ -15,15 +15,16 @@ from prunecast.plan.program import Instruction, Op
 
 
 def posted_bytes(context: LaunchContext) -> float:
-    """Weights that the blocks of the next launch prefetch while this one runs: as much as this one's did.
+    """Return the bytes of weights that the blocks of the next launch prefetch while this launch runs.
 
-    Only blocks that the GPU holds at once do so before this launch ends.
+    The next launch is taken as equal to this one. Only the blocks that the GPU holds at once prefetch before
+    this launch ends.
     """
     return _weight_bytes(context, min(context.plan.item_count, context.held), posted=True)
 
 
 def unposted_bytes(context: LaunchContext, blocks: int) -> float:
-    """Return the bytes of weights that blocks request themselves before their first rows of B."""
+    """Return the bytes of weights that the first `blocks` blocks of this launch load before rows of B."""
     return _weight_bytes(context, blocks, posted=False)
 
 
@@ -38,19 +39,27 @@ def _weight_bytes(context: LaunchContext, items: int, *, posted: bool) -> float:
 
 
 def _bytes_of(load: Instruction, warps: int, columns: np.ndarray, block_k: int) -> float:
-    """Bytes of the step that a load acts on, in all items that have it."""
+    """Return the bytes that a load of weights moves for all items that have the k-step it acts on.
+
+    Parameters
+    ----------
+    warps : warps that execute the load
+    columns : (items,) kept columns of each item
+    block_k : columns of a k-step
+    """
     in_step = np.clip(columns - load.ahead * block_k, 0, block_k)
     times = -(-in_step // 16) if load.per_k16 else in_step > 0
     return float(load.amount * warps * times.sum())
 
 
 def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
-    """Seconds that rows of B wait for the weight prefetch at DRAM.
+    """Return the seconds for which DRAM serves the weight prefetch before the first rows of B.
 
     Parameters
     ----------
-    share : `MemoryRules.weights_first`
-    a_bytes, columns : weights that all items read, and columns that they keep together
+    share : `MemoryRules.weights_first`, fraction of the weights of the first pipeline fill
+    a_bytes : bytes of weights that all items read
+    columns : sum of the kept columns of all items
     """
     plan, gpu = context.plan, context.gpu
     ring = plan.resources.stages * plan.shape.block_k * plan.item_count

@@ -1,4 +1,4 @@
-"""Rates of one SM for a plan, the ceilings of its roofline, and properties of warp programs."""
+"""Peak rates of one SM for a plan (the ceilings of its roofline), and properties of warp programs."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,20 +12,23 @@ from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 
 class SmRates(NamedTuple):
-    """Work of one SM per cycle, by level."""
+    """Peak rates of one SM per cycle."""
 
     sub_partitions: int
+    """Number of sub-partitions, each of which issues one instruction per cycle."""
     tensor_fma_per_clk: float
-    """FMA per cycle of all tensor pipes together, for the instruction and dtype of the plan; 0 if it uses
-    none."""
+    """FMA per cycle of all tensor pipes of the SM, for the instruction and dtype of the plan; 0 if the plan
+    uses no tensor cores."""
     fp32_cycles: float
-    """Cycles that one fp32 multiply-add of a full warp keeps the pipe of its sub-partition."""
+    """Cycles for which one fp32 multiply-add of a full warp occupies the pipe of its sub-partition."""
     shared_bytes_per_clk: float
+    """Bytes per cycle through the port of shared memory."""
     port_bytes_per_clk: float
+    """Bytes per cycle from L2 into the SM."""
 
 
 def sm_rates(plan: KernelPlan, gpu: GpuSpec) -> SmRates:
-    """Ceilings of an SM of `gpu` for the instructions of `plan`.
+    """Return the peak rates of an SM of `gpu` for the instructions of `plan`.
 
     Raises
     ------
@@ -45,14 +48,16 @@ class ProgramTraits(NamedTuple):
     """Properties of the warp programs of a launch."""
 
     runs_ahead: bool
-    """Warps that only fetch go on to the next item while others still finish this one."""
+    """True if producer warps (which only fetch) start the next item while consumer warps finish this one."""
     copies_through_registers: bool
-    """Warps load the next step, rows of B too, into registers and store it: one step ahead, no more."""
+    """True if warps load the data of the next k-step, including rows of B, into registers and then write them
+    to shared memory: exactly one step ahead."""
     waits_for_parts: bool
-    """Owners of split tiles collect the sums themselves; else another launch adds them up."""
+    """True if owners of split tiles wait for the partial sums; if False, another launch adds them."""
     gathered_lines: float
     """L2 cost of gathered rows of B, relative to rows that are aligned to lines."""
     stores: StoreCost
+    """Cost of the stores of C, relative to rows that are aligned to lines."""
 
 
 @lru_cache(maxsize=1024)
@@ -69,12 +74,16 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
 
 
 def store_rate(context: LaunchContext) -> float:
-    """Return the bytes per cycle that an SM can hand to L2 while all others with a block do so too."""
+    """Return the bytes per cycle that L2 accepts from one SM while all SMs with a block store.
+
+    A byte counts once, whatever the alignment of its row, at the maximum clock.
+    """
     gpu = context.gpu
     busy_sms = max(min(context.plan.blocks, gpu.sm_count), 1)
     share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
-    # Blocks drift apart: what L2 takes longer for one wave's stores lies under the work of the other waves,
-    # and half of a single wave's stores come together (fitted to twelve products with padded rows, 0007)
+    # Blocks drift apart. The extra L2 time of one wave's misaligned stores therefore overlaps with the work
+    # of other waves, and half of the stores of a single wave coincide (fitted to twelve products with padded
+    # rows, 0007)
     waves = max(context.plan.item_count / busy_sms, 1.0)
     lines = program_traits(context.programs).stores.lines
     return share_of_l2 * lines / (1.0 + (lines - 1.0) / (waves + 1.0))

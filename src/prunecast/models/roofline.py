@@ -1,16 +1,16 @@
-"""The closed-form time of a plan: hierarchical roofline, pipeline fill, waves, balance, clock and launch.
+"""Closed-form time of a plan: hierarchical roofline, pipeline fill, waves, balance, clock and launch.
 
-All in SM cycles until the last line:
+All times are in SM cycles, except in the last line:
 
 - item    = prologue, k-steps and epilogue, from samples of the simulator's engine (`block_times.py`);
 - block   = its items one after another, owners of split tiles after the other k-slices (`loops.run_lists`);
 - SM      = list scheduling of the units over the slots, resident blocks sharing the SM (`waves.py`);
-- chip    = last SM to end + its last stores, SMs slowed down where together they ask too much of L2 or DRAM
-            (`chip.py`);
-- seconds = launch floor + cycles / clock, the clock depending on tensor duty and L2 traffic. The floor is
-            that of back-to-back empty kernels, which start and drain too: it is added in full.
+- chip    = end of the last SM + its last stores; SMs are slowed down while their requests exceed the
+            bandwidth of L2 or DRAM (`chip.py`);
+- seconds = launch floor + cycles / clock. The clock depends on tensor duty, L2 and DRAM traffic. The floor is
+            the time per launch of back-to-back empty kernels, which start and drain too: it is added in full.
 
-Left out: blocks of different SMs that drift apart or read in bursts.
+Not modelled: blocks of different SMs that drift apart or read in bursts.
 """
 
 from collections.abc import Callable
@@ -41,14 +41,14 @@ from prunecast.models.waves import Placement, place_units, unit_costs
 from prunecast.plan.kernel_plan import KernelPlan
 
 CLOCK_ROUNDS = 6
-"""Rounds of cycles -> duty -> clock -> cycles, each about a third as far from the end as the one before: the
-clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 % after six."""
+"""Maximum number of rounds cycles -> duty -> clock -> cycles. Each round reduces the error to about a third:
+the clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 % after six."""
 SAME_CLOCK = 1e-12
-"""Share of a clock by which two are the same: no later round changes them. Kind: choice, rounding."""
+"""Relative change of the SM clock at which the fixed-point iteration stops. Kind: choice, rounding."""
 
 
 class _Settled(NamedTuple):
-    """Cycles and the clock that goes with them."""
+    """Cycles of a launch and the SM clock at which they were computed."""
 
     cycles: float
     clock_hz: float
@@ -58,18 +58,18 @@ class _Settled(NamedTuple):
 def estimate(
     plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph", l2: CacheState = COLD
 ) -> Estimate:
-    """Time of one launch in closed form; takes about a millisecond for a plan of hundreds of items.
+    """Return the predicted time of one launch in closed form, in about a millisecond for hundreds of items.
 
     Parameters
     ----------
     state : `burst` or `sustained`, see `hardware.clock`
-    launch : one of `LAUNCHES`
-    l2 : what of the operands lies in L2
+    launch : `graph` or `stream`, which determines the launch floor
+    l2 : which operands are in L2 when the launch begins
 
     Raises
     ------
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
-    BadInput : an unknown state or launch, or instructions that the GPU does not have
+    BadInput : an unknown state, launch or L2 state, or instructions that the GPU does not have
     """
     check_choice("state", state, STATES)
     check_choice("launch", launch, LAUNCHES)
@@ -104,7 +104,7 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
 
 
 class _Once:
-    """What a call gives, made when it is first asked for; then the call and all that it holds are let go."""
+    """Result of a function that is called at the first access; the function is released afterwards."""
 
     def __init__(self, make: Callable[[], Explained]) -> None:
         self._make: Callable[[], Explained] | None = make
@@ -118,7 +118,7 @@ class _Once:
 
 
 def _item_cycles(case: Case, times: BlockTimes) -> FloatArray:
-    """(items,): what each takes of an SM, among others like it."""
+    """Return the SM time per item, (items,) cycles, if the SM's slots run equal items."""
     of_kinds = np.maximum(times.later / case.context.fit.blocks_per_sm, times.demand)
     return np.asarray(of_kinds[case.amounts.kinds.of_item])
 
@@ -135,7 +135,12 @@ def _explained(case: Case, times: BlockTimes, placement: Placement, clock_hz: fl
 
 
 def look_up(context: LaunchContext) -> Case:
-    """Amounts, rates and bytes of a launch; raises what `estimate` raises."""
+    """Return the work counts, rates and traffic of a launch.
+
+    Raises
+    ------
+    BadInput : the GPU lacks instructions that the plan needs
+    """
     plan, gpu = context.plan, context.gpu
     amounts = launch_amounts(context)
     rules = memory_rules(context)
@@ -145,8 +150,14 @@ def look_up(context: LaunchContext) -> Case:
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:
-    """Find cycles and clock together: L2 and DRAM have fixed bytes per second, the clock follows the duty of
-    the whole time from one launch to the next but for other kernels' work.
+    """Return cycles and SM clock of a launch as the result of a fixed-point iteration.
+
+    The cycles depend on the clock because L2 and DRAM deliver fixed bytes per second. The clock depends on
+    the activity between one launch and the next.
+
+    Parameters
+    ----------
+    launch_s : seconds per launch outside of the plan's cycles, without other kernels
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
@@ -173,7 +184,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:
-    """Cycles per full k-step of one of the blocks that share an SM, all SMs at work."""
+    """Return level -> cycles per full k-step of a block, while all SMs and their resident blocks work."""
     gpu, step = case.gpu, case.amounts.step
     resident = min(case.context.fit.blocks_per_sm, -(-case.plan.blocks // gpu.sm_count))
     cycles = {level: resident * float(c) for level, c in sm_level_cycles(step, case.rates).items()}

@@ -1,7 +1,8 @@
-"""Warp programs as a short table of terms: how amounts depend on an item.
+"""Warp programs as a short table of terms, from which the work counts of an item follow.
 
-Every amount is linear in a few properties of an item (its steps, kept columns, rows, tokens, parts), so
-equal terms of all instructions of all warps are added up once, and a work list is one matrix product.
+Every count is linear in a few sizes of an item (k-steps, kept columns, rows, tokens, k-slices). Equal terms
+of all instructions of all warps are therefore added once, and the counts of a work list are one matrix
+product.
 """
 
 from enum import IntEnum
@@ -28,10 +29,10 @@ class Quantity(IntEnum):
     SHARED = 3
     """Bytes through the port of shared memory, async copies into it included."""
     PORT = 4
-    """Bytes from L2 into the SM; stores leave by a port of their own."""
+    """Bytes from L2 into the SM. Stores use another port."""
     L2 = 5
-    """Bytes through L2, reads and writes, where a multicast to several blocks is one read. Read rows that do
-    not begin with a line count for what they cost."""
+    """Bytes through L2, reads and writes. A multicast to several blocks is one read. Rows of B that are not
+    aligned to lines count more than their bytes, by the factor `line_cost`."""
     A = 6
     """Bytes of packed weights that arrive in the SM."""
     B = 7
@@ -47,7 +48,7 @@ class Quantity(IntEnum):
 
 
 class ProgramSection(IntEnum):
-    """The parts of a `WarpProgram`, by its field names."""
+    """Sections of a `WarpProgram`; the names are those of its fields."""
 
     START = 0
     BEGIN = 1
@@ -58,31 +59,38 @@ class ProgramSection(IntEnum):
 
 
 class Unit(IntEnum):
-    """Quantities that a coefficient is multiplied with in each step."""
+    """Unit of a coefficient: what the amount of a term is counted per."""
 
     ONCE = 0
+    """Execution."""
     K16 = 1
+    """Group of 16 columns of the k-step."""
     COLUMNS = 2
+    """Kept column of the k-step."""
 
 
 class Clip(IntEnum):
-    """The part of a full tile that counts: clipped to the item's tokens, to its rows and tokens, or
-    unclipped.
-    """
+    """Factor by which an item's work differs from that of a full tile (`block_m` x `block_n`)."""
 
     FULL = 0
+    """1."""
     TOKENS = 1
+    """Fraction of `block_n` tokens that the item has."""
     AREA = 2
+    """Fraction of the rows times fraction of the tokens."""
     AREA_OF_PARTS = 3
+    """AREA times the number of other k-slices of the tile."""
     PARTS = 4
+    """Number of other k-slices of the tile."""
 
 
 class _Term(NamedTuple):
-    """Place and count of a coefficient."""
+    """Conditions and multipliers of a coefficient."""
 
     section: ProgramSection
     on_step: bool
-    """Acts on the step `shift` after the one it stands in, and is skipped where there is none."""
+    """True if the instruction acts on a k-step, `shift` after the current one, and is skipped if that k-step
+    does not exist."""
     shift: int
     unit: Unit
     clip: Clip
@@ -90,21 +98,21 @@ class _Term(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Programs as terms."""
+    """Warp programs of a block as a sum of terms."""
 
     terms: tuple[_Term, ...]
     places: npt.NDArray[np.int64]
-    """(terms, 6): the fields of `terms` as numbers."""
+    """(terms, 6) fields of `terms` as integers."""
     weights: FloatArray
-    """(terms, quantities) float64: coefficients, warps counted."""
+    """(terms, quantities) float64 coefficients, summed over the warps of the block."""
     of_steps: FloatArray
-    """`weights` of `fill` and `step`, else 0."""
+    """(terms, quantities) `weights` of terms in `fill` and `step`; 0 for other terms."""
     of_edges: FloatArray
-    """`weights` of `begin` and `end`, else 0."""
+    """(terms, quantities) `weights` of terms in `begin` and `end`; 0 for other terms."""
     of_block: FloatArray
-    """(quantities,): what `start` and `finish` add up to."""
+    """(quantities,) sum of the work of `start` and `finish`."""
     tensor_warps: float
-    """Warps of a block among which its tensor work is spread."""
+    """Number of warps of a block that share its tensor work."""
 
 
 _ACTS_ON_STEP = frozenset(range(Op.COPY_A, Op.LOAD_INDEX + 1)) | {Op.WAIT_EMPTY, Op.WAIT_FULL, Op.RELEASE}
@@ -112,7 +120,7 @@ _ACTS_ON_STEP = frozenset(range(Op.COPY_A, Op.LOAD_INDEX + 1)) | {Op.WAIT_EMPTY,
 
 @lru_cache(maxsize=64)
 def table_of(programs: tuple[WarpProgram, ...]) -> Table:
-    """Boil programs down to terms; equal terms of all instructions are added up."""
+    """Return the programs as a table in which equal terms of all instructions are added."""
     sums: dict[_Term, FloatArray] = {}
     tensor_fma: list[int] = []
     for program in programs:
@@ -145,7 +153,7 @@ class _Contribution(NamedTuple):
 
 
 def _contributions(section: ProgramSection, instruction: Instruction, warps: int) -> list[_Contribution]:
-    """What one instruction, run by so many warps, adds to which quantities."""
+    """Return the contributions of one instruction, executed by `warps` warps, to each quantity."""
     op, amount = instruction.op, float(instruction.amount)
     on_step = op in _ACTS_ON_STEP or instruction.per_k16
     shift = -instruction.amount if op is Op.RELEASE else instruction.ahead if on_step else 0

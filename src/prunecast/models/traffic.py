@@ -1,4 +1,4 @@
-"""Bytes of a plan: what it must move, what passes L2, and what DRAM sees more than once."""
+"""Bytes that a launch moves: compulsory bytes, bytes through L2, and repeated reads from DRAM."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,37 +15,39 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
 SEGMENTS, MOST_SEGMENTS = 4, 64
-"""Parts of A's columns for each k-slice of a tile, and at most. Kind: choice."""
+"""Segments of A's columns per k-slice of a tile, and their maximum total number. Kind: choice."""
 
 _Int64Array = npt.NDArray[np.int64]
 
 
 class WaveReads(NamedTuple):
-    """Bytes that DRAM reads in each wave of items. The first wave reads most if several tiles share B."""
+    """DRAM reads in each wave of items. If several tiles share B, the first wave reads most of the bytes."""
 
     of_item: _Int64Array
-    """(items,): the wave of each item."""
+    """(items,) wave of each item."""
     read_bytes: FloatArray
-    """(waves,): of A with its indices and of B."""
+    """(waves,) bytes of A, its column indices and B that DRAM reads."""
     waits: FloatArray
-    """(items,): share of the k-steps of an item that wait for DRAM, see `fetch_again`."""
+    """(items,) fraction of the k-steps of an item that wait for DRAM, see `fetch_again`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Work and bytes of one launch.
+    """Arithmetic work and bytes of one launch.
 
     Parameters
     ----------
     flops : 2 * kept elements of A * tokens
-    a_bytes, b_bytes, index_bytes : packed weights, used rows of B and column indices, each read once; of a
-        convolution without B, the used channels of the input
-    c_bytes : C, written once
-    partial_bytes : partial sums that DRAM writes, `MemoryRules.partials`
-    read_again_bytes : A and B that DRAM delivers again because L2 has lost them
-    merged_bytes : of sectors of C that are written in parts, which L2 fetches
-    l2_bytes : through L2, reads and writes, a multicast counted once
-    waves : when A and B are read, and what of them L2 has
+    a_bytes : bytes of packed weights, each read once
+    b_bytes : bytes of the used rows of B, each read once; for an implicit convolution, of the used channels
+        of its input
+    index_bytes : bytes of column indices, each read once
+    c_bytes : bytes of C, written once
+    partial_bytes : bytes of partial sums that DRAM writes, `MemoryRules.partials`
+    read_again_bytes : bytes of A and B that DRAM reads again because L2 has evicted them
+    merged_bytes : bytes of C that L2 fetches from DRAM to complete partly written sectors
+    l2_bytes : bytes through L2, reads and writes; a multicast counts once
+    waves : DRAM reads in each wave
     """
 
     flops: float
@@ -61,14 +63,12 @@ class Traffic:
 
     @property
     def compulsory_bytes(self) -> float:
-        """Return the bytes that any order of the work moves between DRAM and chip, without the indices, which
-        are few.
-        """
+        """Bytes that DRAM must move at least: A, B and C once, without the few bytes of indices."""
         return self.a_bytes + self.b_bytes + self.c_bytes
 
     @property
     def dram_bytes(self) -> float:
-        """Read and written, indices included."""
+        """Bytes that DRAM reads and writes in total, including indices."""
         read_too = self.index_bytes + self.read_again_bytes + self.merged_bytes
         return self.compulsory_bytes + read_too + self.partial_bytes
 
@@ -79,18 +79,18 @@ class Traffic:
 
     @property
     def read_share(self) -> float:
-        """Share of what DRAM moves that is read, 0 to 1."""
+        """Fraction of the bytes of DRAM traffic that are reads, 0 to 1."""
         return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
 
 def plan_traffic(
     context: LaunchContext, rules: MemoryRules, amounts: Amounts, resident_blocks: int
 ) -> Traffic:
-    """Traffic of a launch of which `resident_blocks` blocks run at once.
+    """Return the traffic of a launch of which `resident_blocks` blocks run concurrently.
 
-    A valid plan covers every tile for every token of its expert once, so the pieces of A that items read,
-    weighted with their shares of the tokens, add up to A read once; of B the rows count that any tile of an
-    expert keeps, of a convolution's input the channels.
+    A valid plan covers every tile once for every token of its expert. The pieces of A that items read,
+    weighted with the items' fractions of the tokens, therefore add up to one read of A. `b_bytes` counts
+    the rows of B (or channels of a convolution's input) that at least one tile of an expert keeps.
     """
     plan = context.plan
     total = amounts.total(plan.blocks)
@@ -114,17 +114,22 @@ def plan_traffic(
 def _wave_reads(
     context: LaunchContext, amounts: Amounts, read: RowsRead, resident_blocks: int
 ) -> tuple[float, WaveReads]:
-    """Bytes of A and B that fall out of L2 between two uses, and when DRAM reads any of them.
+    """Return the bytes of A and B that DRAM reads again after eviction from L2, and the reads of each wave.
 
-    Items that run at once (a wave) share what DRAM reads of one range of tokens if L2 can hold the rows of B
-    of the wave, or else a row from one reader to the next (`_abreast`). Between waves the cache is
-    least-recently-used at the grain of whole k-slices: the weights of one tile (or part of a tile), and the
-    kept rows of B for one range of tokens. Two uses lie as far apart as what all waves from the first to
-    before the second read and write; a slice is lost if that is more than `l2_usable_bytes`. Tiles that keep
-    the share s of the columns are taken as independent: of a range of B of which the share c is there, each
-    new tile brings in s * (1 - c), in each segment of the columns that the item reads. Left out: blocks of a
-    wave that drift apart because DRAM serves one sooner, and lines kept by luck (near the limit it is all or
-    nothing).
+    A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
+    hold the rows of B of the whole wave. Otherwise they share a row only if L2 keeps it from one reader to
+    the next (`_abreast`).
+
+    Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
+    rows of B for one token range. The reuse distance of a piece is the bytes that all waves read and write
+    from its first use until before its second use. The piece is evicted if this exceeds `l2_usable_bytes`.
+
+    The kept columns of tiles are modelled as independent. If a tile keeps the fraction s of the columns and
+    the fraction c of the rows of a token range is in L2, the tile reads s * (1 - c) of them from DRAM, in
+    each segment of columns that the item reads.
+
+    Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, and partial
+    eviction near the capacity limit.
     """
     plan, gpu = context.plan, context.gpu
     whole, kinds, work = amounts.whole, amounts.kinds, plan.work
@@ -135,7 +140,7 @@ def _wave_reads(
     order = _run_order(plan, resident_blocks)
     count = int(order.wave.max(initial=0)) + 1
     waves = WaveReads(order.wave, np.zeros(count), np.ones(order.wave.size))
-    # Indices of a tile are read with its weights, and lost with them
+    # Indices of a tile are read and evicted together with its weights
     weights = whole[:, Quantity.A] + whole[:, Quantity.INDEX]
     footprint = weights @ weight + plan.n * bytes_per_token + c_bytes.sum()
     capacity = float(gpu.l2_usable_bytes)
@@ -145,8 +150,8 @@ def _wave_reads(
             return 0.0, waves
     a_key = work.tile.astype(np.int64)
     if np.any(work.group >= 0):
-        # Each part of a split tile reads its own piece. Not by the place of its columns: an empty piece lies
-        # where the next tile's first one does
+        # Each k-slice of a split tile reads its own piece. The position of its columns in the map is not a
+        # unique key: an empty tile begins where the next tile begins
         a_key = np.asarray(np.unique(a_key * (plan.k + 1) + work.k_start, return_inverse=True)[1], np.int64)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
@@ -169,10 +174,10 @@ def _wave_reads(
 def _rows_of_items(
     plan: KernelPlan, read: RowsRead, token_range: _Int64Array, b_bytes: FloatArray, abreast: _Int64Array
 ) -> RowsOfItems:
-    """Rows of B by segment of A's columns: one of unsplit tiles, whose items read all that a tile keeps.
+    """Return the rows of B that each item reads, by segments of A's columns.
 
-    The k-th of a tile's K' columns is taken to lie at k / K' of A's: slices of two tiles that begin there
-    read rows of the same segments.
+    If no tile is split there is one segment, since every item reads all rows that its tile keeps. Kept
+    columns are modelled as evenly spaced: the k-th of a tile's K' columns is at k / K' of A's columns.
     """
     work, kept = plan.work, np.maximum(plan.tiles.kept_per_tile, 1)[plan.work.tile].astype(np.float64)
     parts = int(work.parts.max(initial=1))
@@ -197,11 +202,12 @@ def _abreast(
     b_bytes: FloatArray,
     capacity: float,
 ) -> _Int64Array:
-    """(items,): number of the group of items of a wave that share reads of their range of tokens.
+    """Return the group number of each item, (items,) int64; see `RowsOfItems.abreast`.
 
-    Two items share a row if one reads it while L2 still holds it from the other: if they are at most `window`
-    columns apart, at their begin and halfway. An item begins after what its block has done before, and
-    columns pass the faster the fewer of them it keeps.
+    Two items of a wave share a row if L2 still holds it from the first reader when the second one reads it.
+    This is the case if they are at most `window` columns apart, both at their begin and halfway. The begin of
+    an item is the number of columns that its block has processed before. An item with fewer kept columns
+    passes through A's columns faster.
     """
     wave, work = order.wave, plan.work
     of_wave = wave * (int(token_range.max()) + 1) + token_range
@@ -227,16 +233,20 @@ def _abreast(
 
 
 class _RunOrder(NamedTuple):
-    """Order in which items run."""
+    """Execution order of the items of a launch."""
 
     order: _Int64Array
-    """(items,): items as they start."""
+    """(items,) item numbers in the order in which they start."""
     wave: _Int64Array
-    """(items,): the wave of each item, by item."""
+    """(items,) wave of each item, in the order of item numbers."""
 
 
 def _run_order(plan: KernelPlan, resident_blocks: int) -> _RunOrder:
-    """Items in waves of `resident_blocks` at a time, or by their place in the lists of static blocks."""
+    """Return the execution order of items.
+
+    A wave is `resident_blocks` consecutive items; for the schedule STATIC, the items at the same position in
+    the lists of their blocks.
+    """
     item = np.arange(plan.item_count, dtype=np.int64)
     if plan.schedule is not Schedule.STATIC:
         return _RunOrder(item, item // max(resident_blocks, 1))

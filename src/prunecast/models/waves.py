@@ -1,4 +1,4 @@
-"""What blocks with their lists cost, on which SMs they end up, wave after wave, and when each SM runs dry."""
+"""Cost of blocks with their item lists, placement of blocks on SMs, and the end of each SM."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,22 +14,23 @@ from prunecast.models.loops import BlockLists, run_down, run_lists
 from prunecast.models.terms import FloatArray
 
 EXACT_WAVES = 64
-"""Waves up to which units are placed one by one; of more waves only the last ones are, as earlier ones fill
-all slots evenly, to less than one unit."""
+"""Number of last waves whose units are scheduled one by one. Earlier waves fill all slots evenly, to within
+one unit."""
 
 BURST_SHARE = 0.4
-"""Share of the time of L2 or DRAM for the first stages of all blocks that a block waits. Kind: fitted to the
-simulator on 326 random layers of eight GPUs: the engines differ by 2.43 % in the mean with 0, 2.16 with 0.25
-and 0.4, 2.36 with 0.6, and in 11, 9, 8 and 10 layers by more than 10 % (2026-11-28)."""
+"""Wait of a block for its first stages, as a fraction of the time in which L2 or DRAM delivers the first
+stages of all blocks. Kind: fitted to the simulator on 326 random layers of eight GPUs (2026-11-28). With 0,
+0.25, 0.4 and 0.6 the mean difference of the two engines is 2.43, 2.16, 2.16 and 2.36 %, and 11, 9, 8 and 10
+layers differ by more than 10 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placement:
-    """Units of work on the SMs of a GPU.
+    """Scheduled units on the SMs of a GPU. A unit is a block with its list of items.
 
     Parameters
     ----------
-    slot_finish : (SMs, slots) float64, cycle in which each slot ends its last unit, 0 if it never had one
+    slot_finish : (SMs, slots) float64, cycle in which each slot ends its last unit; 0 if it ran none
     sm : (units,) int64, SM of each unit
     """
 
@@ -38,41 +39,49 @@ class Placement:
 
     @property
     def sm_finish(self) -> FloatArray:
-        """(SMs,) float64: cycle in which each SM runs dry."""
+        """Cycle in which each SM ends its last unit, (SMs,) float64."""
         return np.asarray(self.slot_finish.max(axis=1))
 
     def fetched(self, sm_finish: FloatArray, quiet: FloatArray) -> FloatArray:
-        """(SMs,) float64: when each SM has fetched all, if units fetch nothing in their last `quiet` (units,)
-        cycles.
+        """Return the cycle of the last read of each SM, (SMs,) float64.
+
+        Parameters
+        ----------
+        sm_finish : (SMs,) cycle in which each SM ends
+        quiet : (units,) cycles at the end of each unit in which it reads nothing
         """
         of_sm = np.zeros(sm_finish.size)
-        of_sm[self.sm] = quiet  # that of an SM's last unit stays
+        of_sm[self.sm] = quiet  # the value of an SM's last unit remains
         return np.maximum(sm_finish - of_sm, 0.0)
 
     @property
     def cycles(self) -> float:
-        """Cycles until the last SM is done."""
+        """Cycles until the last SM ends."""
         return float(self.slot_finish.max())
 
 
 class _Seats(NamedTuple):
-    """Places at which the units of a launch begin, however long they are."""
+    """Block slots of a launch and the part of the placement that does not depend on the units' durations."""
 
     slots: int
     """Slots of each SM."""
     in_flight: int
-    """Units that start at once."""
+    """Number of units that start when the launch begins."""
     early: int
-    """Units before the last `EXACT_WAVES` waves."""
+    """Number of units before the last `EXACT_WAVES` waves."""
     places: npt.NDArray[np.int64]
-    """(units after the early ones,): the SM where a unit starts at once, else -1."""
+    """(units after the early ones,) SM on which a unit starts at once, else -1."""
     in_turn: npt.NDArray[np.int64]
-    """(units,): an SM for each, in turn."""
+    """(units,) SM of each unit in round-robin order."""
     sms: int
+    """Number of SMs."""
 
 
 def _seats_of(context: LaunchContext, units: int) -> _Seats:
-    """Seats of so many units: the first ones go round robin over the SMs, or where they pile up."""
+    """Return the slots of `units` units.
+
+    The first units are on the SMs round robin, or in the slots of `LaunchContext.places` if it is given.
+    """
     sms, blocks_per_sm = context.gpu.sm_count, context.fit.blocks_per_sm
     in_flight = min(context.plan.blocks, context.held, units)
     early = max(units - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
@@ -84,15 +93,15 @@ def _seats_of(context: LaunchContext, units: int) -> _Seats:
 
 
 def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -> Placement:
-    """Run units over the SMs as the plan's schedule does: list scheduling with shared SMs.
+    """Return the placement of units by list scheduling, where the resident units of an SM share it.
 
-    A slot that comes free takes the next unit of the list. Of r units on one SM each gets on at the rate
-    1 / max(alone, r * demand).
+    A slot that becomes free runs the next unit. With r units on an SM, each of them completes the fraction
+    1 / max(alone, r * demand) of its work per cycle.
 
     Parameters
     ----------
-    alone : (units,) cycles of a unit that has an SM to itself, float64
-    demand : (units,) cycles that its busiest pipe of the SM works for it, float64
+    alone : (units,) float64, cycles of a unit if it is the only one on its SM
+    demand : (units,) float64, cycles for which a unit occupies the busiest pipe of its SM
     """
     seats = _seats_of(context, alone.size)
     early, in_flight = seats.early, seats.in_flight
@@ -107,13 +116,14 @@ def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -
 
 
 class _UnitCosts(NamedTuple):
-    """Cycles of what is placed as one, a block with its list, (units,) float64."""
+    """SM cycles of each unit (a block with its list of items), each (units,) float64."""
 
     alone: FloatArray
-    """Cycles of a unit that has an SM to itself."""
+    """Cycles of a unit if it is the only one on its SM."""
     demand: FloatArray
+    """SM time per unit if the SM holds as many as fit."""
     quiet: FloatArray
-    """Cycles at the end of a unit in which it has nothing more to fetch."""
+    """Cycles at the end of a unit in which it reads nothing."""
 
 
 def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
@@ -131,7 +141,7 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     run_lists(lists, *found)
     burst, together = first_burst_cycles(case), case.blocks_in_flight
     found.alone[:together] += burst
-    # An SM begins with the first of its blocks that has its data
+    # An SM works as soon as the first of its blocks has its data
     found.demand[:together] += burst / case.context.crowd**2
     return found
 
@@ -139,9 +149,9 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
 def first_burst_cycles(case: Case) -> float:
     """Return the cycles that blocks of the first wave wait because all request their first stages at once.
 
-    Warps that both copy and multiply request all stages of the ring one after another: no stage is complete
-    before most of the data of all blocks have arrived. Warps that only copy request stage by stage, and the
-    first stage is soon complete.
+    Warps that both copy and multiply request all pipeline stages before they multiply. No stage is then
+    complete before most of the data of all blocks have arrived. Producer warps, which only copy, request
+    stage by stage, and the first stage is complete early: the result is 0, as for co-resident launches.
     """
     context, gpu, traffic = case.context, case.gpu, case.traffic
     if case.traits.runs_ahead or context.co_resident:
@@ -153,7 +163,7 @@ def first_burst_cycles(case: Case) -> float:
     requested = np.minimum(of_wave, ring_steps(case) * case.plan.shape.block_k).sum()
     reads = traffic.waves.read_bytes
     first = float(reads[0] / reads.sum()) if reads.any() else 1.0
-    # What is read evicts its share of C
+    # Reads evict their share of C from L2, which DRAM then writes
     evicted_s = traffic.read_share * traffic.written_bytes / gpu.dram_write_bytes_per_s
     dram_s = ((traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s + evicted_s) * first
     l2_s = L2Seconds.of(context, case.amounts, traffic).reads * float(of_wave.sum() / columns.sum())
