@@ -18,7 +18,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.weight_set import listed, select_names
 
 PRODUCTS = ("best", "implicit", "im2col")
-"""How a convolution is computed: without B in memory, with B written by im2col, or the faster of both."""
+"""Ways to compute a convolution: the faster of both others, without B in memory, or with B from im2col."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

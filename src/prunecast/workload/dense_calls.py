@@ -19,9 +19,9 @@ class DenseCall(NamedTuple):
     high_s: float
     bound: str
     evidence: str
-    """As `LibraryCall.evidence`."""
+    """Basis of the prediction, see `LibraryCall.evidence`."""
     note: str
-    """The call that is priced."""
+    """Description of the library call that is timed."""
 
 
 def dense_call(

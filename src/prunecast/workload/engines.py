@@ -86,8 +86,9 @@ class Workers:
 
 
 QUICK_FROM_S = 80e-6
-"""Seconds from which both engines agree to 0.1 % on lists that issue slots bound; a list of 12 us differs by
-1.4 %. Kind: choice, six random lists of 82 to 843 us (H200, 2026-11-28)."""
+"""Seconds from which both engines agree to 0.1 % on launches of single elements (CSR) that issue slots
+bound; for one of 12 us they differ by 1.4 %. Kind: choice, six random lists of 82 to 843 us (H200,
+2026-11-28)."""
 
 
 def silent(stage: str, done: int, total: int) -> None:

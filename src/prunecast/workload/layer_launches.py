@@ -39,7 +39,7 @@ class LaunchSequence(NamedTuple):
     """Seconds of the im2col kernel, which writes B of a convolution before the launches."""
     note: str = ""
     share: float = 1.0
-    """Share of the launches that is the layer's: of one expert in a grouped launch."""
+    """Fraction of the launches' seconds that counts for the layer: below 1 for an expert."""
 
 
 def sequences_of(

@@ -174,7 +174,7 @@ class Module(Protocol):
 Source = str | Path | Mapping[str, npt.NDArray[Any]] | npt.NDArray[Any] | Transposed | Removed | Module
 """Path of a weight file, a mapping of names to matrices (M, K) or filters (out, in, kh, kw) such as the state
 dictionary of a torch module, the module, or one matrix, which gets the name `weights`. Masked arrays are
-refused with a TypeError: a masked weight may be pruned or unknown, and `array.filled(0)` decides this."""
+refused with a TypeError, because a masked weight may be pruned or unknown: `array.filled(0)` if pruned."""
 
 ONLY_LAYER = "weights"
 KEPT_DENSE = ("stem", "classifier", "head", "fc8")

@@ -23,7 +23,7 @@ class PassMemory(NamedTuple):
     cache: float
     """Bytes of keys and values of all sequences, the new tokens included."""
     activations: float
-    """Most bytes of activations that exist at once."""
+    """Peak bytes of activations."""
 
     @property
     def total(self) -> float:

@@ -125,11 +125,11 @@ class Guide(NamedTuple):
     """Functions that predict the time of a tile map, for patterns that are guided by such times."""
 
     key: str
-    """Kernel and GPU, on which a map depends."""
+    """Text that identifies the kernel and the GPU, since a map depends on both."""
     seconds: LayerSeconds
-    """Closed-form seconds."""
+    """Function that returns the closed-form seconds of a tile map."""
     confirm: LayerSeconds
-    """Simulated seconds, by which a layout may not be slower than without guidance either."""
+    """Function that returns simulated seconds. A guided map must not be slower by these either."""
 
 
 class GivenMap(NamedTuple):

@@ -35,7 +35,7 @@ Tensors = Mapping[str, StoredTensor]
 _LAYER = re.compile(r"(?P<before>(?:^|\.)(?:layers|layer|h)\.)(?P<number>\d+)(?=\.)")
 _EXPERT = re.compile(r"(?P<before>\.experts\.)(?P<number>\d+)(?=\.)")
 UNCUT = ".sinks"
-"""Ending of vectors with one number for each head, of which no cut is known (gpt-oss)."""
+"""Ending of the names of vectors with one number for each head (gpt-oss). They cannot be cut."""
 
 
 class Cut(NamedTuple):

@@ -33,7 +33,7 @@ HEIGHT = 128
 """Rows of a tile if the pattern has no height."""
 
 LEAST_SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
-"""Candidate thresholds: the share of a tile's rows from which a column is multiplied whole."""
+"""Candidate thresholds: a column of a tile is multiplied densely if this share of its rows is kept."""
 
 
 class TwoPartPlan(NamedTuple):

@@ -22,7 +22,7 @@ from prunecast.workload.graph.workloads import transformer_graph
 
 CONFIG = "config.json"
 QUANTIZED = "quantization_config"
-"""Entry of a configuration about weights that need a method to be loaded (transformers)."""
+"""Entry of a configuration that names the method by which `transformers` loads quantised weights."""
 METHOD = "prunecast"
 """Method of folders that `prune` and `sparsify_pretrained` wrote: dense tensors with zeros."""
 READABLE = (METHOD, "compressed-tensors", "fp8", "fbgemm_fp8")
@@ -148,7 +148,7 @@ HEADS_DIVIDE = ("llama", "gemma2")
 """Types of models whose configurations transformers refuses if the heads do not divide the features. Kind:
 definition, `validate_architecture` of transformers 5.23."""
 CHANGED = ("layers", "heads", "key_heads", "head_width", "feed_forward", "experts", "experts_per_token")
-"""Sizes of `Transformer` that removing parts changes, or that it must state."""
+"""Sizes of `Transformer` that a configuration must contain anew after parts were removed."""
 
 
 def check_sizes(path: Path, shape: Transformer) -> None:

@@ -27,7 +27,7 @@ class ExpertPart(NamedTuple):
     part: str
     """Key of `LibraryCall.parts`."""
     share: float
-    """Share of this part that the operation is: half for a gate and for an up."""
+    """Fraction of the time of `part` that belongs to the operation: 0.5 each for gate and up."""
     sizes: ExpertLayer
     is_product: bool
     """The operation is a product that runs once for each active expert; otherwise it runs once."""

@@ -18,11 +18,11 @@ PARTS = ("layers", "heads", "widths", "experts")
 """Parts that can be removed: whole layers; heads, in groups that share a key head; features between the
 products of a feed-forward part; experts."""
 UNEVEN = ("heads", "widths")
-"""Parts of which layers may keep different numbers."""
+"""Parts that may be removed unevenly: layers then keep different numbers of them."""
 WIDTH_STEPS = (64, 8)
-"""The number of kept widths is a multiple of the first of these of which the width is at least `FEWEST_STEPS`
-times as much. Kind: choice; 64 is a k-step of most kernels, and 8 elements of fp16 have the 16 bytes that
-copies need."""
+"""Steps of the number of kept widths: a multiple of the first step that divides the width and fits in it at
+least `FEWEST_STEPS` times. Kind: choice; 64 is a k-step of most kernels, and 8 elements of fp16 have the
+16 bytes that copies need."""
 FEWEST_STEPS = 16
 
 
@@ -32,7 +32,7 @@ class Removal(NamedTuple):
     part: str
     share: float
     is_uneven: bool = False
-    """Whether layers keep different numbers of parts, as many on average."""
+    """True if layers keep different numbers of parts, with the same mean."""
 
     @property
     def text(self) -> str:

@@ -47,15 +47,15 @@ class Runtime(NamedTuple):
     """A runtime: its rewrites of model graphs, and functions for the times of its kernels."""
 
     meaning: str
-    """What runs the model, as the end of a sentence."""
+    """Description of the runtime for messages, a clause that begins with `as`."""
     rewrites: tuple[Rewrite, ...]
-    """Applied to the graph as it is built."""
+    """Rewrites of every graph."""
     joins: tuple[Rewrite, ...]
-    """Applied before `rewrites`, except where products must stay the matrices of a file."""
+    """Rewrites before `rewrites` that join products; omitted if each product must be one matrix of a file."""
     sparse_rewrites: tuple[Rewrite, ...]
-    """Applied to the graph with its sparse products marked."""
+    """Rewrites of a graph whose sparse products are marked (`is_sparse`)."""
     quantises: bool
-    """The time of a product in fp8 does not contain the pass that quantises X."""
+    """True if a separate pass quantises X of products in fp8."""
     seconds: Callable[[Operation, GpuSpec, float], float]
     """(operation that is no product, GPU, seconds of a launch) -> seconds of all its copies that run."""
     product_seconds: Callable[[Operation, GpuSpec, float], float]

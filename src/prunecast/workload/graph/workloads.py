@@ -20,7 +20,7 @@ from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
 
 MOST_APART = 2**33
-"""Weights above which equal layers are one node of the graph, and pruned alike."""
+"""Number of weights above which equal layers are one node of the graph, and are pruned in the same way."""
 FRAMES, HEARD = 3000, 1500
 """Frames of 30 s of audio that Whisper's encoder reads, and the tokens that it makes of them."""
 
