@@ -1,10 +1,10 @@
-"""Latencies of a model for simulators of serving: `ServingTimes`, a predictor, and writers of two formats.
+"""Export of predicted latencies of a model to simulators of LLM serving.
 
-Layer: inside `codesign`, above `predict`. All times are those of `predict`: passes of a few numbers of
-tokens, and calls of attention. Nothing is measured and no GPU is used.
+Layer: part of `codesign`; calls `predict`. The times are predictions for passes with a few numbers of tokens,
+and for single calls of attention. Nothing is measured and no GPU is used.
 
-Read first: `serving_times.py` (times by tokens, and `PassPredictor`), `aiconfigurator.py` and
-`llmservingsim.py` (rows of the two formats), `write.py` (`export`).
+Read first: `serving_times.py` (times by number of tokens, and `PassPredictor`), `aiconfigurator.py` and
+`llmservingsim.py` (rows of the two file formats), `write.py` (`export`).
 """
 
 from prunecast.codesign.export.serving_times import PassPredictor, ServingTimes

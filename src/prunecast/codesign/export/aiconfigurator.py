@@ -1,9 +1,9 @@
-"""A systems folder of AIConfigurator: the YAML of a GPU, and tables of products, attention and experts.
+"""Content of a systems folder of AIConfigurator: the YAML file of a GPU, and tables of operator latencies.
 
 The layout and the columns are those of aiconfigurator-core 0.12.0 (`systems/`): one file for each GPU, and
-`data/GPU/FAMILY/BACKEND/VERSION/TABLE_perf.parquet`. Latencies are in milliseconds. Tables are named after
-vLLM 0.24.0, for which AIConfigurator has its own; rows say `prunecast` as their source. Of pruned models the
-rows have the sizes of the dense products, with the times of the pruned ones.
+`data/GPU/FAMILY/BACKEND/VERSION/TABLE_perf.parquet`. Latencies are in milliseconds. Backend and version are
+those of vLLM 0.24.0, for which AIConfigurator has its own tables; the column `kernel_source` is `prunecast`.
+For a pruned model, rows have the sizes of the dense products and the times of the pruned ones.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ MS = 1e3
 
 
 class PerfTable(NamedTuple):
-    """A table of the folder."""
+    """A table of the folder: family of operators, name of the table, and its rows."""
 
     family: str
     name: str
@@ -44,22 +44,23 @@ class PerfTable(NamedTuple):
 
 
 def system_name(gpu: GpuSpec) -> str:
-    """Return the name of a GPU in AIConfigurator: `h100-sxm` is `h100_sxm`."""
+    """Return the name of a GPU in AIConfigurator, such as `h100_sxm` for `h100-sxm`."""
     return gpu.name.replace("-", "_")
 
 
 class Peaks(NamedTuple):
-    """Rates of a GPU below which AIConfigurator lets no product be."""
+    """Peak rates of a GPU, from which AIConfigurator computes a lower bound for the time of each product."""
 
     flops_per_s: float
     bytes_per_s: float
 
 
 def peaks(times: ServingTimes) -> Peaks:
-    """Return the rates of the tensor cores and of DRAM, for a pruned model those that its times imply.
+    """Return the peak rates of the tensor cores and of DRAM to write for a model.
 
-    A product gets at least the time of its dense operations and bytes at these rates, which a pruned one with
-    the sizes of the dense product may undercut.
+    AIConfigurator raises the time of a product to that of its dense operations and bytes at these rates. A
+    pruned product may be faster. For a pruned model, the rates are therefore raised to the highest ones that
+    its predicted times and the dense sizes imply.
     """
     gpu = times.gpu
     found = Peaks(tensor_rate(gpu, gpu.tensor_bf16_fma_per_clk_per_sm), float(gpu.dram_peak_bytes_per_s))
@@ -75,8 +76,8 @@ def peaks(times: ServingTimes) -> Peaks:
 def system_yaml(gpu: GpuSpec, peak: Peaks) -> dict[str, Any]:
     """Return the description of a GPU and its node.
 
-    The moving of tensors between products is priced from it: DRAM's peak rate times the share that a copy
-    reaches, after the launch overhead. Reserves of memory, of which nothing is predicted, are zero.
+    AIConfigurator computes the time of moving tensors between products from it: the launch overhead, plus the
+    bytes over the rate that a copy in DRAM reaches. Reserved memory is not predicted and is set to zero.
     """
     link = gpu.link_bytes_per_s or 0.0
     return {
@@ -104,13 +105,16 @@ def system_yaml(gpu: GpuSpec, peak: Peaks) -> dict[str, Any]:
 
 
 def tensor_rate(gpu: GpuSpec, fma_per_clk: float) -> float:
-    """Return the peak FLOP/s of the tensor cores at the burst clock of full load."""
+    """Return the peak FLOP/s of the tensor cores at the SM clock of full load in short runs (`burst`).
+
+    `fma_per_clk` is the number of multiply-adds per cycle and SM.
+    """
     clock_hz = sm_clock_hz(gpu, tensor_duty=1.0, l2_bytes_per_clk_per_sm=0.0, state="burst")
     return 2.0 * fma_per_clk * gpu.sm_count * clock_hz
 
 
 def tables(times: ServingTimes) -> list[PerfTable]:
-    """Return the tables of a model. Raise BadInput for layers of different sizes."""
+    """Return the tables of a model. Raise BadInput if a product has different sizes in different layers."""
     if times.uneven:
         raise BadInput(
             f"{times.model}: sizes of {min(times.uneven)} differ between layers, and AIConfigurator reads "
@@ -129,7 +133,7 @@ def tables(times: ServingTimes) -> list[PerfTable]:
 
 
 def documents(times: ServingTimes) -> dict[str, Any]:
-    """Return path in the folder -> content of each YAML file."""
+    """Return relative path -> content, for each YAML file of the folder."""
     system = system_name(times.gpu)
     found: dict[str, Any] = {
         f"{system}.yaml": system_yaml(times.gpu, peaks(times)),
@@ -166,7 +170,10 @@ def _row(gpu: GpuSpec, op: str, seconds: float, **keys: Any) -> dict[str, Any]:
 
 
 def _products(times: ServingTimes) -> Iterator[dict[str, Any]]:
-    """Yield the products by tokens (m), outputs (n) and inputs (k). Equal sizes get their mean time."""
+    """Yield a row for each size of a product: tokens (m), output features (n) and input features (k).
+
+    If several products have the same size, the row has their mean time.
+    """
     groups = {name: parts for name, parts in JOINED.items() if parts[0] in times.products}
     joined = {part for parts in groups.values() for part in parts}
     single = (part for part in times.products if part not in joined and "experts." not in part)
@@ -217,9 +224,10 @@ def _tokens(times: ServingTimes) -> Iterator[dict[str, Any]]:
 
 
 def _experts(times: ServingTimes, layer: ExpertLayer) -> Iterator[dict[str, Any]]:
-    """Yield the experts of a layer by tokens: sorting, products, activation and sum, without the router.
+    """Yield a row for the experts of a layer, for each routing distribution and number of tokens.
 
-    Pruned experts have the times of one routing, that of the prediction, in all distributions.
+    The time includes sorting, products, activation and sum, but not the router. For pruned models, all
+    distributions have the same times, since only one routing was predicted.
     """
     names = ("to_experts", "experts.gate", "experts.up", "gating", "experts.down", "from_experts")
     own = times.sum_of(names)

@@ -1,8 +1,8 @@
-"""A profile bundle of LLMServingSim: times by layer in microseconds, for one GPU and one model.
+"""Content of a profile bundle of LLMServingSim: layer times in microseconds, for one GPU and one model.
 
-The layout is that of its profiler (`profiler/README.md`, LLMServingSim 2.0, bundles of profiler 1.0.0):
-`GPU/MODEL/VARIANT/tpN/{dense,per_sequence,attention,moe}.csv` and `meta.yaml`, under `profiler/perf`. Layers
-have vLLM's names. Sums over GPUs are left to its network simulator.
+The layout is that of LLMServingSim's profiler (`profiler/README.md`, LLMServingSim 2.0, bundles of profiler
+1.0.0): `GPU/MODEL/VARIANT/tpN/{dense,per_sequence,attention,moe}.csv` and `meta.yaml`, under `profiler/perf`.
+Layers have vLLM's names. All-reduces between GPUs are not included, since LLMServingSim simulates them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ Rows = list[dict[str, Any]]
 
 
 def folder(times: ServingTimes, variant: str) -> str:
-    """Return the folder of the bundle, relative to `profiler/perf`."""
+    """Return the path of the bundle's folder, relative to `profiler/perf`."""
     return f"{times.gpu.name}/{times.model.replace(' ', '_')}/{variant}"
 
 
@@ -107,10 +107,10 @@ def _per_sequence(times: ServingTimes) -> Iterator[dict[str, Any]]:
 
 
 def _attention(times: ServingTimes) -> Iterator[dict[str, Any]]:
-    """Yield attention of one layer, the mean over layers: a chunk of a prompt and decodes in one pass.
+    """Yield the attention time per layer (mean over layers) of passes with a prompt chunk and decodes.
 
-    `kv_prefill` is the history of the chunk. Newer versions of the profiler key rows by `prefill_key`, the
-    history plus half of the chunk; both columns are written.
+    `kv_prefill` is the number of cached tokens before the chunk. Newer versions of the profiler use
+    `prefill_key` as the key instead: the cached tokens plus half of the chunk. Both columns are written.
     """
     for chunk in CHUNKS:
         for history in HISTORY if chunk else (0,):
@@ -133,7 +133,10 @@ def _attention(times: ServingTimes) -> Iterator[dict[str, Any]]:
 
 
 def _moe(times: ServingTimes) -> Iterator[dict[str, Any]]:
-    """Yield a layer of experts by tokens, with the number of experts that get a token."""
+    """Yield the time of a mixture-of-experts layer for each number of tokens.
+
+    `activated_experts` is the number of experts that get a token.
+    """
     seconds = times.sum_of(MOE)
     for tokens, active, own in zip(times.columns.tolist(), times.active_experts, seconds, strict=True):
         yield {"ep": 1, "tokens": tokens, "activated_experts": int(active), "time_us": US * float(own)}

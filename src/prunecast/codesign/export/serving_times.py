@@ -1,8 +1,8 @@
-"""`ServingTimes`: seconds of the parts of a model by the tokens of a pass. `PassPredictor`: of any batch.
+"""`ServingTimes`: times of a model's parts by number of tokens. `PassPredictor`: time of a pass of any batch.
 
-`predict` prices passes of `COLUMNS` tokens, dense or pruned, in one call, so that all passes share the pruned
-maps. Between these, times are interpolated linearly. Attention depends on the tokens of each sequence: each
-group of sequences of one length is a call, as in `predict`.
+One call of `predict` predicts passes with the numbers of tokens in `SEQUENCES` and `PROMPTS`, dense or
+pruned, so that all passes share the sparsity maps. Between these numbers, times are interpolated linearly.
+The time of attention depends on the length of each sequence. It is predicted separately for each batch.
 """
 
 import re
@@ -43,7 +43,7 @@ _PART = re.compile(r"layers?(?:\.(?:\d+|window\d+))?\.(.+)")
 
 
 class ProductSize(NamedTuple):
-    """Sizes of a product in one layer, or of the last one."""
+    """Output features (m) and input features (k) of a product in a layer, or of the output head."""
 
     m: int
     k: int
@@ -51,25 +51,26 @@ class ProductSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingTimes:
-    """Seconds of the parts of a model on one GPU, by the number of tokens of a pass.
+    """Predicted seconds of the parts of a model on one GPU, for passes with different numbers of tokens.
 
     Parameters
     ----------
     model : name of the model
     gpu : the GPU
-    gpus : GPUs that share the model; times are those of each, without sums over GPUs
+    gpus : number of GPUs that share the model; times are per GPU, without collectives such as all-reduces
     layers : number of layers
-    columns : tokens of the passes, ascending, (passes,)
-    parts : part of a layer, such as `query` or `norm1` -> mean seconds of one layer in each pass, (passes,).
-        Transposes count with the operation whose output they transpose, those of attention with `output`
-    outside : operation outside of layers -> seconds in each pass, (passes,); without the head
-    head_s : seconds of the last product by the number of sequences `SEQUENCES`
+    columns : number of tokens of each predicted pass, ascending, (passes,)
+    parts : part of a layer, such as `query` or `norm1` -> mean seconds per layer in each pass, (passes,).
+        The time of a transpose belongs to the operation whose output is transposed; for the output of
+        attention, it belongs to `output`
+    outside : operation outside of layers, except the output head -> seconds in each pass, (passes,)
+    head_s : seconds of the output head for each number of sequences in `SEQUENCES`
     products : product of a layer, or `head` -> its sizes
-    uneven : products whose sizes differ between layers; `products` has those of the last one
-    experts : sizes of a layer of experts, for the tokens of the first pass; None without experts
-    active_experts : experts with a token in each pass, (passes,)
-    attention : calls of attention of a pass with their numbers of layers; sequences and tokens vary
-    is_pruned : some layers run sparse kernels
+    uneven : products whose sizes differ between layers; `products` has the sizes of the last layer
+    experts : sizes of a mixture-of-experts layer, with the tokens of the first pass; None without experts
+    active_experts : number of experts that get a token in each pass, (passes,)
+    attention : attention call -> number of layers that make it; its numbers of sequences and tokens are 1
+    is_pruned : True if a layer runs a sparse kernel
     """
 
     model: str
@@ -96,16 +97,18 @@ class ServingTimes:
         progress: Progress = silent,
         **settings: Any,
     ) -> Self:
-        """Predict the passes of a model that generates text.
+        """Predict the passes of a model that generates text, and return their times.
 
         Parameters
         ----------
-        weights, gpu, settings : as of `predict`, without tokens, workload and runtime, which is `engine`.
-            Without a pattern, a sparsity or kernels the model is dense, or pruned as its recipe says
+        weights, gpu, settings : as in `predict`, without tokens, workload and runtime. The runtime is
+            `engine`. If no pattern, sparsity or kernels are given, the model is dense, or pruned as in its
+            recipe
 
         Raises
         ------
-        BadInput : as `predict`, or a model without known graph that generates text token by token
+        BadInput : in the same cases as `predict`; also if the model's graph is not known, or if it uses
+            latent attention (MLA)
         """
         is_asked = any(settings.get(name) is not None for name in ("pattern", "sparsity", "kernels"))
         if not is_asked and recipe_of(weights) is None:
@@ -133,12 +136,12 @@ class ServingTimes:
         )
 
     def attention_seconds(self, sequences: int, queries: int, cached: int) -> float:
-        """Return the seconds of attention in all layers for equal sequences.
+        """Return the seconds of attention in all layers for `sequences` sequences of equal length.
 
         Parameters
         ----------
-        queries : new tokens of each sequence
-        cached : tokens of each sequence whose keys and values are in the cache
+        queries : number of new tokens of each sequence
+        cached : number of tokens of each sequence whose keys and values are in the cache
         """
         return sum(
             count * self.call_seconds(shape, sequences, queries, cached)
@@ -146,12 +149,18 @@ class ServingTimes:
         )
 
     def call_seconds(self, shape: Attention, sequences: int, queries: int, cached: int) -> float:
-        """Return the seconds of one call of attention."""
+        """Return the seconds of one call of attention of `shape`; other parameters as `attention_seconds`."""
         sized = shape._replace(sequences=sequences, queries=queries, keys=queries + cached)
         return attention_call(sized, self.gpu).seconds
 
     def seconds(self, prefills: Sequence[tuple[int, int]], decodes: Sequence[int]) -> float:
-        """Return the seconds of one pass of a batch, see `PassPredictor.seconds`."""
+        """Return the seconds of one pass of a batch.
+
+        Parameters
+        ----------
+        prefills : (new tokens, cached tokens) of each sequence whose prompt is processed
+        decodes : cached tokens of each sequence that gets its next token
+        """
         tokens, sequences = sum(new for new, _ in prefills) + len(decodes), len(prefills) + len(decodes)
         found = np.interp(sequences, SEQUENCES, self.head_s)
         for each in self.outside.values():
@@ -165,11 +174,14 @@ class ServingTimes:
         return float(found)
 
     def sum_of(self, parts: Iterable[str]) -> FloatArray:
-        """Return the summed seconds of parts of a layer in each pass, (passes,); absent parts have none."""
+        """Return the summed seconds of some parts of a layer in each pass, (passes,); missing ones add 0."""
         return sum((self.parts[part] for part in parts if part in self.parts), np.zeros(self.columns.size))
 
     def at(self, seconds: FloatArray, tokens: int) -> float:
-        """Return seconds at a number of tokens, interpolated; above the largest pass along the last line."""
+        """Interpolate `seconds` (passes,) linearly at a number of tokens.
+
+        Above the largest pass, the line through the last two passes is extended.
+        """
         last, before = self.columns[-1], self.columns[-2]
         if tokens <= last:
             return float(np.interp(tokens, self.columns, seconds))
@@ -178,13 +190,13 @@ class ServingTimes:
 
 
 class PassPredictor:
-    """Seconds of a pass of any batch of requests, with the interface that event simulators ask for.
+    """Predictor of the time of a forward pass for any batch of requests, for event-driven simulators.
 
-    Predictions of passes are made when it is created; a batch then needs less than a millisecond.
+    The constructor predicts a few passes. Each call of `seconds` then needs less than a millisecond.
 
     Parameters
     ----------
-    weights, gpu, settings : as of `ServingTimes.of`
+    weights, gpu, settings : as in `ServingTimes.of`
     """
 
     def __init__(self, weights: Source, *, gpu: str | GpuSpec, **settings: Any) -> None:
@@ -195,14 +207,14 @@ class PassPredictor:
 
         Parameters
         ----------
-        prefills : new tokens of each sequence whose prompt is processed, or (new tokens, cached tokens) of a
-            chunk of it
-        decodes : cached tokens of each sequence that gets its next token; attention to them is a call with
-            their mean
+        prefills : for each sequence whose prompt is processed, the number of its tokens; for a chunk of a
+            prompt, (new tokens, cached tokens)
+        decodes : number of cached tokens of each sequence that gets its next token. Attention is predicted
+            for sequences with the mean of these numbers
 
         Raises
         ------
-        BadInput : an empty batch, or a number out of range
+        BadInput : the batch is empty, or a number is out of range
         """
         chunks = [(each, 0) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in prefills]
         numbers = [*(new for new, _ in chunks), *(cached + 1 for _, cached in chunks), *decodes]
@@ -217,12 +229,12 @@ class PassPredictor:
 def _tables(
     graphs: Sequence[ModelGraph], times: Sequence[ModelTime], columns: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the fields of `ServingTimes` that hold seconds and sizes.
+    """Return the fields of `ServingTimes` that contain times and sizes.
 
     Parameters
     ----------
-    graphs, times : the operations of each pass, and their seconds
-    columns : tokens that each pass computes, ascending
+    graphs, times : operations of each pass, and their seconds
+    columns : number of tokens of each pass, ascending
     """
     first = graphs[0]
     calls: Counter[Attention] = Counter()
@@ -271,7 +283,10 @@ def _tables(
 
 
 def part_of(operation: str) -> str:
-    """Return the part of a layer that an operation of a graph is; its name outside of layers."""
+    """Return the name of an operation within its layer, such as `query`.
+
+    For an operation outside of layers, its name is returned unchanged.
+    """
     node = node_of(operation) or operation
     match = _PART.fullmatch(node)
     return node if match is None else match[1]

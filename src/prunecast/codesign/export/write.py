@@ -1,4 +1,4 @@
-"""`export`: write the latencies of a model in the format of a simulator of serving."""
+"""`export`: write the predicted latencies of a model in the format of a simulator of LLM serving."""
 
 import csv
 import importlib.util
@@ -23,12 +23,14 @@ EXPORTED = ("bf16", "fp16")
 def export(
     weights: Source, *, gpu: str | GpuSpec, format: str, out: str | Path, **settings: Any
 ) -> ServingTimes:
-    """Write the latencies of a model to a folder, which must be empty or new.
+    """Predict the latencies of a model, write them to a folder, and return them.
 
     Parameters
     ----------
-    format : `aiconfigurator`, a systems folder of AIConfigurator; or `llmservingsim`, a profile bundle
-    weights, gpu, settings : as of `ServingTimes.of`
+    weights, gpu, settings : as in `ServingTimes.of`
+    format : `aiconfigurator` for a systems folder of AIConfigurator; `llmservingsim` for a profile bundle of
+        LLMServingSim
+    out : folder to write; it must be empty or not exist
 
     Returns
     -------
@@ -36,7 +38,7 @@ def export(
 
     Raises
     ------
-    BadInput : input that cannot be used, a folder that is not empty, or a missing package; then nothing is
+    BadInput : an argument cannot be used, the folder is not empty, or a package is missing; then nothing is
         written
     """
     check_choice("format", format, FORMATS)
@@ -56,7 +58,7 @@ def export(
 
 
 def check_empty(folder: Path) -> None:
-    """Raise BadInput for a folder that holds anything."""
+    """Raise BadInput if the folder exists and is not empty."""
     if folder.is_dir() and any(folder.iterdir()):
         raise BadInput(f"out: wanted an empty or a new folder, {folder} has files")
 
@@ -88,9 +90,9 @@ def _write_bundle(folder: Path, times: ServingTimes, dtype: str) -> None:
 
 
 def yaml_text(content: Any, indent: str = "") -> str:
-    """Return a document of dictionaries, lists, texts and numbers as YAML.
+    """Return nested dictionaries as YAML text.
 
-    Texts are written as JSON, which YAML includes.
+    Other values (texts, numbers, lists) are written as JSON, which is valid YAML.
     """
     import json
 

@@ -1,11 +1,12 @@
-"""Studies: a search over settings outside the allocation of `search`, stored in a database by Optuna.
+"""Studies: a search with Optuna for additional patterns that improve the result of `search`.
 
-A trial offers every group of layers one more pattern. The allocation then runs as usual, and the value of the
-trial is the importance that the model retains within the requested time. Trials are rows of a database: they
-survive a kill, several processes share them, and `optuna-dashboard` shows them.
+A trial adds at most one pattern to the options of every group of layers. The search of `search` then selects
+one option for each layer, and the value of the trial is the importance that the model retains within the
+targets. Trials are stored in a database: they survive if a process is killed, several processes share them,
+and `optuna-dashboard` shows them.
 
-Layer: inside `codesign`, above `search`. This package decides which patterns are tried, not which layer gets
-them, and contains no performance model. Optuna is optional and imported where it is used.
+Layer: part of `codesign`; imports `search`. This package decides which patterns are tried. It does not decide
+which layer gets them, and contains no performance model. Optuna is optional and imported where it is used.
 
 Read first: `evaluator.py` (the search space), `run_trials.py` (the loop and its recovery), `search_model.py`.
 """

@@ -1,7 +1,8 @@
-"""The search space of a study, one more pattern for each group of layers, and the value of a set of patterns.
+"""Search space of a study, and evaluation of its trials.
 
-The value is that of the allocation over menus that also contain these patterns. Options with an additional
-pattern are really pruned, near the sparsity that the layer has without them.
+A trial adds at most one pattern to the options of each group of layers. Its value is the importance that the
+model retains within the targets, if the search may also choose these patterns. For an additional pattern,
+each layer is pruned at a few sparsities near the one that it gets without the pattern.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,9 +40,14 @@ PERCENTS = ("1", "2", "5")
 
 
 def groups_of(shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Return layer -> group: `tall` with more rows than columns, `wide` with fewer, or `square`.
+    """Return layer -> its group: `tall` (more rows than columns), `wide` (fewer) or `square`.
 
-    The shape decides how many tiles must be balanced and how long each is, and therefore which settings suit.
+    Layers are grouped by shape because it determines the number of tiles and the work of each, and therefore
+    which patterns are suitable.
+
+    Parameters
+    ----------
+    shapes : layer -> (M, K)
     """
     return {name: _group(m, k) for name, (m, k) in shapes.items()}
 
@@ -53,14 +59,18 @@ def _group(m: int, k: int) -> str:
 
 
 def plain_params(groups: Sequence[str]) -> dict[str, str]:
-    """Return the settings of the trial that adds no pattern to the menus."""
+    """Return the settings of the trial without additional patterns."""
     return {f"{group} family": NOTHING for group in groups}
 
 
 def patterns_from(choose: Choose, groups: Sequence[str]) -> dict[str, str]:
-    """Return group -> pattern string, without the groups that get none.
+    """Return group -> additional pattern string, without groups that get none.
 
-    The same function draws new settings and reads stored ones: `choose` calls a sampler or looks them up.
+    Parameters
+    ----------
+    choose : returns the choice for a setting, given its name and its choices. It draws new settings from a
+        sampler, or reads stored ones
+    groups : names of the groups of layers
     """
     found = {group: _pattern(lambda name, of, g=group: choose(f"{g} {name}", of)) for group in groups}  # type: ignore[misc]
     return {group: pattern for group, pattern in found.items() if pattern}
@@ -88,12 +98,14 @@ FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class Evaluator:
-    """Results for patterns by group. Menus are computed at the first request.
+    """Evaluator of trials: prunes the model to its targets with additional patterns.
+
+    The options of all layers are computed when the first result is requested.
 
     Parameters
     ----------
-    search : of the model
-    targets : constraints on every result
+    search : search of the model
+    targets : targets of every result
     """
 
     def __init__(self, search: ModelSearch, targets: Targets) -> None:
@@ -103,21 +115,21 @@ class Evaluator:
         self._maker: _OptionMaker | None = None
 
     def plain(self) -> TargetResult:
-        """Return the result without further patterns. Raise BadInput if the targets cannot be met."""
+        """Return the result without additional patterns. Raise BadInput if the targets cannot be met."""
         self._prepare()
         return prune_to_targets(self.search, self.targets)
 
     def result(self, patterns: Mapping[str, str], plain: TargetResult) -> TargetResult:
-        """Return the result if each group is also offered its pattern.
+        """Return the result if the layers of each group may also get an additional pattern.
 
         Parameters
         ----------
         patterns : group -> pattern string
-        plain : the result without them
+        plain : the result without additional patterns
 
         Raises
         ------
-        BadInput : no round of the search ends within the targets
+        BadInput : no round of the search meets the targets
         """
         self._prepare()
         if self._maker is None:
@@ -137,12 +149,12 @@ class Evaluator:
 
 
 class _OptionMaker:
-    """Makes options and caches them, since most patterns occur again in later trials.
+    """Maker of options with additional patterns. It caches them, since most patterns recur in later trials.
 
     Parameters
     ----------
-    search : its menus must have been prepared
-    removed : layer -> share of weights that are removed without any further pattern
+    search : search of the model, after `prepare`
+    removed : layer -> share of its weights that is removed without additional patterns
     """
 
     def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
@@ -151,7 +163,7 @@ class _OptionMaker:
         self._made: dict[tuple[str, str], tuple[Options, ...]] = {}
 
     def options(self, layer: str, pattern: str) -> tuple[Options, ...]:
-        """Return the options of a layer with a pattern, empty if the layer or the GPU does not support it."""
+        """Return the options of a layer with a pattern; empty if the layer or the GPU does not support it."""
         key = (layer, pattern)
         if key not in self._made:
             self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))
@@ -187,6 +199,6 @@ class _OptionMaker:
 
 
 def _kernels(pattern: str, tokens: int) -> tuple[str, ...]:
-    """Return the candidates for the fastest kernel of a pattern: the tile kernels if it has tiles."""
+    """Return the kernels to compare for a pattern: tile kernels that can run it, else its first kernel."""
     able = kernels_of(pattern)
     return tuple(kernel for kernel in tile_kernels(tokens) if kernel in able) or able[:1]

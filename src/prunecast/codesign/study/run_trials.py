@@ -1,10 +1,12 @@
-"""The loop of a study: recover the trials of killed processes, reuse known results, compute the others.
+"""Loop of a study: recover the trials of killed processes, reuse known results, compute the others.
 
-A trial fails if its process died, or if it exceeds the requested number. If its settings are complete and no
-other trial has them, it must be repeated and is enqueued again. This holds after a kill at any point.
+A trial is marked as failed if its process died, or if it exceeds the requested number of trials. A trial of a
+dead process is enqueued again if its settings are complete and no other trial has them. Recovery works
+whatever a process was doing when it was killed.
 
-The loop ends on every database: a process begins at most twice as many trials as are requested, and it waits
-only for processes of this host that exist and for those of other hosts that send heartbeats.
+The loop always ends, even on a damaged database. A process begins about twice as many trials as are requested
+at most. It waits only for living processes of this host, and for processes of other hosts that send
+heartbeats.
 """
 
 import math
@@ -35,23 +37,25 @@ Told = Callable[[int], None]
 
 
 class _SurplusTrial(Exception):
-    """All requested trials are finished or running."""
+    """Raised in a trial that is not needed, since all requested trials are finished or running."""
 
 
 def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: int, told: Told) -> int:
-    """Run a study up to `trials` finished trials, possibly together with other processes.
+    """Run a study until it has `trials` finished trials; other processes may run it at the same time.
 
     Return the number of trials that this process computed.
 
     Parameters
     ----------
-    groups : of layers
-    evaluate : patterns by group -> their value; BadInput if nothing meets the targets
-    told : called with the number of finished trials
+    study : Optuna study
+    groups : names of the groups of layers
+    evaluate : returns the result for additional patterns by group; raises BadInput if the targets are not met
+    trials : number of finished trials at the end, including those of other processes
+    told : callback that gets the number of finished trials
 
     Raises
     ------
-    BadInput : the database does not keep the trials that are stored in it
+    BadInput : the database lost trials that were stored in it, or a heartbeat failed
     """
     computed = begun = 0
     heartbeats = _Heartbeats()
@@ -71,8 +75,8 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
         computed += 1
         return _tried(trial, evaluate, patterns)
 
-    # At most `trials` trials of this process finish. A surplus one means that another process began a trial
-    # at the same moment, which is rarer. Beyond twice as many, the database loses them.
+    # At most `trials` trials of this process finish. A surplus trial occurs only if another process began one
+    # at the same moment, which is rare. More than twice as many trials mean that the database loses them.
     while begun <= 2 * trials:
         _take_back(study, groups, heartbeats)
         done = len(finished_trials(study))
@@ -90,7 +94,7 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
 
 
 def _check_end(study: Any, trial: Any) -> None:
-    """Raise BadInput if the database lost the result of a trial or the heartbeats during it."""
+    """Raise BadInput if the database lost a trial's result; raise the error of a failed heartbeat."""
     surplus = trial.user_attrs.get(REASON) == SURPLUS
     if trial.state.name not in ("COMPLETE", "PRUNED") and not surplus:
         raise BadInput(f"the study is damaged: trial {trial.number} was computed and is {trial.state.name}")
@@ -109,21 +113,22 @@ def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float
 
 
 def finished_trials(study: Any) -> list[Any]:
-    """Return the trials with a result or the reason why there is none, in order."""
+    """Return the trials that have a result, or a reason why they have none, in the order of their numbers."""
     return [t for t in study.get_trials(deepcopy=False) if t.state.name in ("COMPLETE", "PRUNED")]
 
 
 def trial_numbers(study: Any) -> dict[int, int]:
-    """Return Optuna's number of every trial that counts -> its number without the failed ones before it.
+    """Return Optuna's number -> number in reports, for every trial that has not failed.
 
-    A trial that was killed and repeated has the number that it would have had without the kill.
+    The number in reports does not count failed trials. A study that was killed and resumed thus has the same
+    numbers as one that was never killed.
     """
     counted = (t for t in study.get_trials(deepcopy=False) if t.state.name != "FAIL")
     return {trial.number: number for number, trial in enumerate(counted)}
 
 
 def check_study(study: Any, groups: Sequence[str]) -> None:
-    """Raise BadInput for a study that no run of this tool can have written, such as in a damaged database."""
+    """Raise BadInput if a study cannot have been written by this package, as in a damaged database."""
     directions = [direction.name for direction in study.directions]
     if directions != ["MAXIMIZE"]:
         raise BadInput(f"the study is damaged: its directions are {directions}, not ['MAXIMIZE']")
@@ -166,7 +171,10 @@ def _check_trial(trial: Any) -> None:
 
 
 def patterns_of(trial: Any, groups: Sequence[str]) -> dict[str, str] | None:
-    """Return the patterns by group from stored settings; None if the process died before all were drawn."""
+    """Return group -> pattern from the stored settings of a trial.
+
+    Return None if settings are missing, because the process died before all were drawn.
+    """
     params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
     try:
         return patterns_from(lambda name, _: params[name], groups)
@@ -180,7 +188,7 @@ def _known(study: Any, patterns: Mapping[str, str], groups: Sequence[str]) -> An
 
 
 class _Heartbeats:
-    """Last heartbeats of running trials, and the local time at which this process first saw each of them."""
+    """Last heartbeat of each running trial, with the local time at which this process first read it."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, float]] = {}
@@ -205,7 +213,7 @@ def _is_abandoned(study: Any, trial: Any, heartbeats: _Heartbeats) -> bool:
 
 
 def _take_back(study: Any, groups: Sequence[str], heartbeats: _Heartbeats) -> None:
-    """Mark the trials of dead processes as failed, and enqueue all trials that must be repeated."""
+    """Mark the running trials of dead processes as failed; enqueue failed trials that must be repeated."""
     optuna = optuna_library()
     for trial in study.get_trials(deepcopy=False):
         if trial.state.name == "RUNNING" and _is_abandoned(study, trial, heartbeats):
@@ -225,14 +233,18 @@ def _take_back(study: Any, groups: Sequence[str], heartbeats: _Heartbeats) -> No
 
 
 def owner() -> dict[str, Any]:
-    """Return host, number and start time of this process; a later one with the same number
-    has another start.
+    """Return host, process id and start time of this process, which identify it.
+
+    The start time distinguishes it from a later process with the same id.
     """
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def is_dead(stored: Any) -> bool:
-    """Return whether a process of this host is gone; processes of other hosts are judged by heartbeats."""
+    """Return True if a process of this host (as `owner` describes it) no longer exists.
+
+    For processes of other hosts, the result is False; their heartbeats are checked instead.
+    """
     if not isinstance(stored, dict) or stored.get("host") != socket.gethostname():
         return False
     pid = stored.get("pid")
@@ -241,7 +253,7 @@ def is_dead(stored: Any) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Return the ticks from boot to the start of a process; None if there is no such process."""
+    """Return the clock ticks from boot to the start of a process; None if there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
     except OSError:

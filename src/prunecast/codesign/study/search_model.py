@@ -1,4 +1,4 @@
-"""`search_model`: a study from a file or the name of a standard model to pruned weights that meet targets."""
+"""`search_model`: run a study that prunes the weights in a file, or a standard model, to targets."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ STAGE = "trials"
 
 
 class _Opened(NamedTuple):
-    """An open study."""
+    """An open Optuna study with a finished plain trial, which has no additional patterns."""
 
     study: Any
     trial: int
@@ -66,22 +66,26 @@ def search_model(
     progress: Progress = silent,
     **options: Any,
 ) -> StudyResult:
-    """Run the study of this model, GPU and settings up to `trials` finished trials, and return its result.
+    """Run the study of a model, GPU and settings until it has `trials` finished trials; return its result.
 
-    Results in the database are not computed again, whichever process stored them. Trial 0 is the result of
-    `prune_model`; every other trial offers groups of layers one more pattern.
+    Results that are in the database are not computed again, even if another process stored them. Trial 0 is
+    the result of `target.prune_to_targets`. Every other trial adds at most one pattern to the options of each
+    group of layers.
 
     Parameters
     ----------
-    weights, targets, gpu, out, options : as in `prune_model`
+    weights, targets, gpu, out : as in `prune_model`
     trials : number of finished trials at the end, including those of earlier runs and other processes
-    storage : path of an SQLite file, or the URL of a database
-    seed : of the sampler; a single process gets the same result with the same seed, interrupted or not
+    storage : path of an SQLite file, or URL of a database
+    seed : seed of the sampler. A single process gets the same result with the same seed, even if it was
+        interrupted and resumed
+    progress : called with the progress
+    options : parameters of `search_of`
 
     Raises
     ------
-    BadInput : as `prune_model`, no trials, Optuna is not installed, or the database cannot be used; an unused
-        database then stays unchanged
+    BadInput : an argument cannot be used, the targets cannot be met, Optuna is not installed, or the database
+        cannot be used. A database without this study then stays unchanged
     """
     _check(trials, seed)
     folder = None if out is None else Path(out)
@@ -132,7 +136,7 @@ def _check(trials: int, seed: int) -> None:
 
 
 class _Run(NamedTuple):
-    """A study after its trials."""
+    """A study after all its trials; `results` has trial number -> result for trials that met the targets."""
 
     name: str
     computed: int
@@ -143,7 +147,7 @@ class _Run(NamedTuple):
 
     @property
     def best(self) -> int:
-        """Number of the trial that retains most."""
+        """Number of the trial that retains most importance; the first one if several are equal."""
         return max(self.results, key=lambda number: (self.results[number].retained_importance, -number))
 
     @property
@@ -173,8 +177,10 @@ def _run(kept_in: StudyStorage, evaluator: Evaluator, trials: int, seed: int, pr
 def _open(
     kept_in: StudyStorage, name: str, seed: int, evaluator: Evaluator, groups: Sequence[str]
 ) -> _Opened:
-    """Open the study with the plain result as its first trial, which is computed before
-    anything is written.
+    """Open or create the study. Its first trial is the plain result.
+
+    The plain result is computed before anything is written, so that targets that cannot be met leave the
+    database unchanged.
     """
     optuna = optuna_library()
     known = kept_in.exists and name in optuna.get_all_study_names(kept_in.open())
@@ -226,10 +232,10 @@ def _finished(
 
 
 def study_name(search: ModelSearch, targets: Targets) -> str:
-    """Return `prunecast-` and the first 16 hex digits of a SHA-256.
+    """Return the name of a study: `prunecast-` and the first 16 hex digits of a SHA-256 of its inputs.
 
-    It covers the importance of every weight, the model graph, the GPU's spec, all settings, the version of
-    the search space and that of the tool. The location of files is not included.
+    The hash covers the importance of every weight, the model graph, the GPU's spec, all settings, and the
+    versions of the search space and of this package. The location of files is not included.
     """
     engine, layers = search.engine, search.workload.layers
     graphs = [run.graph for run in search.workload.passes if run.graph is not None]

@@ -1,6 +1,6 @@
-"""The database of studies: an SQLite file, or a server by its URL; checked before anything is written.
+"""Database of studies, an SQLite file or a database server. It is checked before anything is written.
 
-Optuna is imported when a study is opened: it is optional and slow to import.
+Optuna is imported only when a study is opened, since it is optional and slow to import.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def optuna_library() -> Any:
 
     Raises
     ------
-    BadInput : it is not installed
+    BadInput : Optuna or SQLAlchemy is not installed
     """
     try:
         optuna = importlib.import_module("optuna")
@@ -35,19 +35,19 @@ def optuna_library() -> Any:
 
 
 def standing(study: Any, number: int) -> int:
-    """Return the number of trials before this one that count.
+    """Return how many trials that have not failed come before trial `number`.
 
-    Failed trials do not count: they were given up or are repeated under a new number.
+    Failed trials do not count, since they were abandoned or are repeated under a new number.
     """
     failed = optuna_library().trial.TrialState.FAIL
     return sum(t.number < number and t.state != failed for t in study.get_trials(deepcopy=False))
 
 
 def seeded_sampler(seed: int) -> Any:
-    """Return Optuna's TPE sampler, seeded for every trial by `seed` and the number of counted trials before
-    it.
+    """Return Optuna's TPE sampler, which is seeded anew for every trial.
 
-    With a single seed, a resumed study would restart its random numbers and draw the first trials again.
+    The seed of a trial depends on `seed` and on the number of trials before it (`standing`). With one seed
+    for all trials, a resumed study would restart its random numbers and draw the first trials again.
     """
     optuna = optuna_library()
 
@@ -72,7 +72,11 @@ def seeded_sampler(seed: int) -> Any:
 
 
 def database_class() -> Any:
-    """Return a subclass of Optuna's `RDBStorage` with readable heartbeats that stores their errors."""
+    """Return a subclass of Optuna's `RDBStorage`, the database class of studies.
+
+    It can return the time of a trial's last heartbeat. An error in the heartbeat thread is stored, so that
+    the main thread can raise it.
+    """
     optuna = optuna_library()
 
     class Database(optuna.storages.RDBStorage):  # type: ignore[misc, name-defined]
@@ -87,12 +91,12 @@ def database_class() -> Any:
                 self.heartbeat_error = error
 
         def raise_heartbeat_error(self) -> None:
-            """Raise the error of the last heartbeat, if it had one."""
+            """Raise the stored error if the last heartbeat failed."""
             if self.heartbeat_error is not None:
                 raise self.heartbeat_error
 
         def heartbeat(self, study: Any, number: int) -> Any:
-            """Return the stored time of a trial's last heartbeat; None before the first."""
+            """Return the stored time of a trial's last heartbeat; None before the first heartbeat."""
             from sqlalchemy import text
 
             query = text(
@@ -107,7 +111,7 @@ def database_class() -> Any:
 
 
 def database_of(study: Any) -> Any:
-    """Return the `Database` of a study, which Optuna wraps in a cache."""
+    """Return the database object of a study, see `database_class`; Optuna wraps it in a cache."""
     return study._storage._backend
 
 
@@ -125,8 +129,16 @@ OPTUNA_TABLES = {"alembic_version", "studies", "trials", "version_info"}
 
 
 def database_outputs(place: str, what: str) -> list[Output]:
-    """Return the database as an output, for the guard; none if a server holds it. Raise BadInput as
-    `StudyStorage`.
+    """Return the SQLite file of a database for the check of outputs; empty for a database on a server.
+
+    Parameters
+    ----------
+    place : path of an SQLite file, or URL of a database
+    what : first word of error messages
+
+    Raises
+    ------
+    BadInput : Optuna is not installed, or the URL cannot be parsed
     """
     from sqlalchemy import make_url
 
@@ -147,8 +159,8 @@ class StudyStorage:
 
     Raises
     ------
-    BadInput : Optuna or the database's driver is not installed, the database cannot be reached, or it belongs
-        to another application
+    BadInput : Optuna or the driver of the database is not installed, the database cannot be reached, or it
+        contains tables of another application
     """
 
     def __init__(self, place: str) -> None:
@@ -160,7 +172,7 @@ class StudyStorage:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Convert exceptions of the database into BadInput with one line."""
+        """Context manager that converts exceptions of the database or Optuna into BadInput of one line."""
         try:
             yield
         except BadInput:
@@ -177,8 +189,11 @@ class StudyStorage:
             ) from None
 
     def open(self) -> Any:
-        """Return a `Database`; its tables are created if the database has none. Raise BadInput
-        as the class.
+        """Open the database, and create its tables if it is empty; return it, see `database_class`.
+
+        Raises
+        ------
+        BadInput : in the same cases as the constructor
         """
         for left in reversed(range(CREATION_TRIES)):
             ready = self._look()
@@ -196,7 +211,7 @@ class StudyStorage:
         raise AssertionError("the last try returns or raises")
 
     def _make_file(self) -> None:
-        """Create an SQLite file with empty tables atomically: it appears with all of them or not at all."""
+        """Create an SQLite file with empty tables atomically: it appears with all tables or not at all."""
         from sqlalchemy import URL, make_url
 
         path = Path(make_url(self._url).database or "")
@@ -221,8 +236,11 @@ class StudyStorage:
                 raise BadInput(f"{self.shown} is of another Optuna: {_first_line(error)}") from None
 
     def _look(self) -> bool:
-        """Return True if Optuna's tables exist, False if the database is empty. Raise BadInput for anything
-        else.
+        """Return True if Optuna's tables exist, False if the database is empty.
+
+        Raises
+        ------
+        BadInput : the database contains other tables, or cannot be read
         """
         for left in reversed(range(CREATION_TRIES)):
             tables = self._tables()
@@ -237,7 +255,7 @@ class StudyStorage:
         return bool(tables)
 
     def _tables(self) -> set[str]:
-        """Return the names of the tables, without that of Optuna's version while it has no row."""
+        """Return the names of the tables. Optuna's version table is left out as long as it has no row."""
         from sqlalchemy import create_engine, inspect, make_url, text
 
         url = make_url(self._url)
@@ -258,7 +276,7 @@ class StudyStorage:
             engine.dispose()
 
     def _pool(self) -> dict[str, Any]:
-        # A pool would keep SQLite's connections open until the garbage collector finds it.
+        # A pool would keep SQLite's connections open until it is garbage-collected.
         from sqlalchemy import NullPool
 
         return {"poolclass": NullPool} if self._url.startswith("sqlite") else {}
@@ -268,7 +286,7 @@ class StudyStorage:
 
 
 def _url(place: str) -> tuple[str, str]:
-    """Return the URL, and the form of it that may be shown."""
+    """Return the URL of a database, and the text to show for it in messages (without the password)."""
     from sqlalchemy import URL, make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -284,7 +302,7 @@ def _url(place: str) -> tuple[str, str]:
 
 
 def _sqlite_exists(path: str, shown: str) -> bool:
-    """Return whether the file has content. SQLite would create a missing file."""
+    """Return True if the file exists and is not empty. Opening it with SQLite would create it."""
     if not path:
         raise BadInput(f"storage must be a file in a folder that exists, got {shown}")
     file = check_writable(path, "storage")
@@ -298,7 +316,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _is_of_optuna(error: BaseException) -> bool:
-    """Return whether the error arose in Optuna or its database, and not in project code that they called."""
+    """Return True if an error arose in Optuna or its database, not in project code that they called."""
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     known = [name.partition(".")[0] for name in names if name.startswith(("prunecast.", *DATABASE))]
     return bool(known) and known[-1] != "prunecast"
@@ -319,11 +337,16 @@ def _of_the_database(error: BaseException | None) -> BaseException | None:
 
 
 def read_result(stored: Any, where: str) -> TargetResult:
-    """Return the stored result, without the times of single operators.
+    """Return a result from its stored JSON object; the times of single operators are not stored.
+
+    Parameters
+    ----------
+    stored : JSON object that `TargetResult.document` returned
+    where : name of the trial for the error message
 
     Raises
     ------
-    BadInput : it is not a result of this tool; `where` names the trial
+    BadInput : the object is not such a result
     """
     try:
         return TargetResult(

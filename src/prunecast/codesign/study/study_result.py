@@ -1,4 +1,4 @@
-"""`StudyResult`: the results of a study so far."""
+"""`StudyResult`: the results of a study, with its finished trials and the best one."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ STEP = 0.05
 
 
 class ParetoPoint(NamedTuple):
-    """The highest importance that is retained within one time, by closed-form times."""
+    """The highest importance that any trial retains within a time limit, by closed-form times."""
 
     time_share: float
     """Time limit, as a share of the dense model's."""
@@ -31,13 +31,15 @@ class ParetoPoint(NamedTuple):
 def pareto(
     plain: Iterable[FrontPoint], fronts: Mapping[int, Iterable[FrontPoint]], dense_seconds: float
 ) -> tuple[ParetoPoint, ...]:
-    """Return one point for every step of time that retains more than all shorter ones.
+    """Return the Pareto front over all trials, in steps of time.
+
+    A step has a point if some trial retains more importance within it than any trial within shorter times.
 
     Parameters
     ----------
-    plain : front without further patterns
-    fronts : trial -> its front
-    dense_seconds : of the whole model
+    plain : Pareto front of the search without additional patterns
+    fronts : trial -> its Pareto front
+    dense_seconds : dense time of the whole model, in seconds
     """
     plainly = _by_step(plain, dense_seconds)
     by_trial = {trial: _by_step(front, dense_seconds) for trial, front in fronts.items()}
@@ -57,7 +59,7 @@ def pareto(
 
 
 def _by_step(front: Iterable[FrontPoint], dense_seconds: float) -> dict[int, float]:
-    """Return number of steps that a time fits into -> highest importance."""
+    """Return time limit in steps of `STEP`, rounded up -> highest retained importance of a point."""
     best: dict[int, float] = {}
     for point in front:
         step = math.ceil(point.seconds / dense_seconds / STEP - 1e-9)
@@ -66,7 +68,7 @@ def _by_step(front: Iterable[FrontPoint], dense_seconds: float) -> dict[int, flo
 
 
 class FinishedTrial(NamedTuple):
-    """One finished trial."""
+    """One finished trial of a study, with its result or the reason why it has none."""
 
     trial: int
     """Number of the trial; 0 is the plain allocation.
@@ -85,28 +87,28 @@ class FinishedTrial(NamedTuple):
     """Why there is no result, or empty."""
 
     def row(self) -> dict[str, Any]:
-        """Return the trial as a row of CSV."""
+        """Return the trial as a dictionary for a CSV file, with the patterns as one text."""
         return {**self._asdict(), "patterns": self.patterns_text()}
 
     def patterns_text(self) -> str:
-        """Return the patterns by group in one line of text."""
+        """Return the patterns by group as one line of text, `plain` if there are none."""
         return ", ".join(f"{group} {pattern}" for group, pattern in self.patterns.items()) or "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StudyResult(Result):
-    """The results of a study; `best` has been written if a folder was given.
+    """The results of a study. If a folder was given, it contains the pruned model of the best trial.
 
     Parameters
     ----------
-    study, storage : name of the study, and its database, without a password
-    space_version : of the settings that are searched
-    seed : of the sampler of this run
-    trials : finished ones, in order
-    computed : trials of this run that had to be computed
-    plain, best : the plain allocation, and the trial that retains most
-    best_trial : its number
-    pareto : retained importance against time
+    study, storage : name of the study, and its database (without a password)
+    space_version : version of the search space
+    seed : seed of the sampler in this run
+    trials : finished trials, in order
+    computed : number of trials that this run had to compute
+    plain, best : results without additional patterns, and of the trial that retains most importance
+    best_trial : number of the best trial
+    pareto : Pareto front of retained importance and time, over all trials
     """
 
     study: str
@@ -121,11 +123,11 @@ class StudyResult(Result):
     pareto: tuple[ParetoPoint, ...]
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each trial."""
+        """Return the fields of each trial."""
         return [trial.row() for trial in self.trials]
 
     def cells(self) -> list[Cells]:
-        """Return the trials as texts for a table; results that there are not are empty."""
+        """Return a table of the trials as texts; missing results are empty texts."""
         return [
             {name: "" if value is None else significant(value) for name, value in row.items()}
             for row in self.frame_rows()
@@ -137,11 +139,11 @@ class StudyResult(Result):
         return self.best.notes
 
     def plot(self) -> "Figure":
-        """Draw the retained importance of the best trial at other times as a new Matplotlib figure."""
+        """Draw the Pareto front of the best trial as a new Matplotlib figure, see `PrunedModel.plot`."""
         return self.best.plot()
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object: the recipe of the best trial, and the study."""
+        """Return the JSON object: the recipe of the best trial, with the entry `study` for all trials."""
         plain = self.plain.result
         return {
             **self.best.document(),

@@ -1,8 +1,8 @@
 """Sweeps: many predictions over GPUs, patterns, sparsities and shapes, stored in one SQLite file.
 
-Layer: inside `codesign`, next to `search`. This package distributes cases over any
-`concurrent.futures.Executor` and never computes a case twice. `cases.py` defines a case and the store,
-`run_sweep.py` predicts.
+Layer: part of `codesign`, independent of `search`. This package distributes cases over any
+`concurrent.futures.Executor`, and does not compute cases that the file already contains. `cases.py` defines
+a case and the store, `run_sweep.py` predicts.
 
 Read first: `cases.py`, `run_sweep.py`.
 """

@@ -1,6 +1,6 @@
-"""`SweepCase`: one prediction of a sweep, and the key of its result.
+"""`SweepCase`: one case of a sweep, and the key under which its result is stored.
 
-`SweepStore` keeps results in one SQLite file, so that a rerun computes only the missing ones.
+`SweepStore`: an SQLite file with the results, so that a rerun computes only the missing ones.
 """
 
 import hashlib
@@ -29,17 +29,19 @@ from prunecast.workload.engines import ENGINES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCase:
-    """C (M, N) = A (M, K) @ B (K, N) with random weights pruned to a pattern, by one kernel on one GPU.
+    """One product to predict: C (M, N) = A (M, K) @ B (K, N), by one kernel on one GPU.
+
+    A has random weights that are pruned to a pattern.
 
     Parameters
     ----------
-    gpu : name or path of a spec file
-    m, k, n : sizes
-    dtype : of A, B and C
-    pattern, sparsity : pruning of A; sparsity is None for patterns with a fixed one
+    gpu : name of the GPU, or path of a spec file
+    m, k, n : sizes of the product
+    dtype : number format of A, B and C
+    pattern, sparsity : pattern to which A is pruned; sparsity is None for patterns with a fixed sparsity
     kernel : name of the kernel
     engine, state, launch : as in `predict`
-    seed : of the weights
+    seed : seed of the random weights
     """
 
     gpu: str
@@ -56,11 +58,14 @@ class SweepCase:
     seed: int
 
     def key(self, fingerprint: str | None = None) -> str:
-        """Return the first 32 hex digits of the SHA-256 of the case, the GPU's spec and the version of the
-        tool.
+        """Return the key of the result, a hash of the case, the GPU's spec and the version of this package.
 
-        `fingerprint` is that of the GPU if the caller has already read its file, which needs longer than most
-        predictions.
+        The key is the first 32 hex digits of a SHA-256.
+
+        Parameters
+        ----------
+        fingerprint : fingerprint of the GPU spec. None reads the spec file, which needs longer than most
+            predictions
         """
         numbers = {
             **asdict(self),
@@ -71,7 +76,7 @@ class SweepCase:
 
 
 class GroupKey(NamedTuple):
-    """Common properties of the cases of a group: one pruned matrix, made once."""
+    """Key of a group of cases that share one pruned matrix, which is made once."""
 
     m: int
     k: int
@@ -81,7 +86,7 @@ class GroupKey(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """M x K x N."""
+    """Sizes M, K and N of a product."""
 
     m: int
     k: int
@@ -102,18 +107,23 @@ def expand(
     launch: str = "graph",
     seed: int = 0,
 ) -> list[SweepCase]:
-    """Return all combinations that can be run, with dense once per GPU and shape.
+    """Return a case for each combination that a kernel can run, and one dense case per GPU and shape.
 
     Parameters
     ----------
-    shapes : (M, K, N) each
-    kernels : kernels that run the patterns. Empty for all that can, except that CSR is included only if no
-        other kernel can run a pattern (on tiles it is tens of times slower, and needs the longest
-        prediction), and kernels for few tokens only with few tokens
+    gpus : names or spec files of GPUs
+    shapes : sizes (M, K, N) of the products
+    patterns, sparsities : patterns to prune to, each at every sparsity unless its sparsity is fixed
+    kernels : kernels to predict. If it is empty, all kernels that can run a pattern are used, with two
+        exceptions. CSR is used only if no other kernel can run the pattern, since on tiles it is tens of
+        times slower and its prediction needs longest. Kernels for few tokens are used only with few tokens
+    dtype : number format of A, B and C
+    engine, state, launch : as in `predict`
+    seed : seed of the random weights
 
     Raises
     ------
-    BadInput : an unknown name, or a number out of range
+    BadInput : a name is unknown, or a number is out of range
     """
     if not gpus:
         raise BadInput("gpus must name at least one GPU, got none")
@@ -140,7 +150,7 @@ def expand(
 
 
 def groups_of(cases: Iterable[SweepCase]) -> dict[GroupKey, list[SweepCase]]:
-    """Group the cases by the pruned matrix that they share: its M, K, pattern, sparsity and seed."""
+    """Group the cases by their pruned matrix, which M, K, pattern, sparsity and seed determine."""
     groups: dict[GroupKey, list[SweepCase]] = {}
     for case in cases:
         key = GroupKey(case.m, case.k, case.pattern, case.sparsity, case.seed)
@@ -202,15 +212,15 @@ _OBJECTS = {("table", "results"), ("index", "sqlite_autoindex_results_1")}
 
 
 class SweepStore:
-    """A table `results` with one row per case; a context manager.
+    """SQLite file with a table `results`, which has one row per case. Use it as a context manager.
 
     Parameters
     ----------
-    path : created if it does not exist
+    path : the file, which is created if it does not exist
 
     Raises
     ------
-    BadInput : the file is no database of this schema; it is left unchanged
+    BadInput : the file is not a database with this schema (it is left unchanged), or cannot be written
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -243,14 +253,23 @@ class SweepStore:
         self._connection.close()
 
     def missing(self, cases: Iterable[SweepCase]) -> list[SweepCase]:
-        """Return the cases without a row, in order."""
+        """Return the cases that have no row in the table, in the given order."""
         known = {row[0] for row in self._read("SELECT key FROM results")}
         wanted = list(cases)
         prints = {name: load_gpu(name).fingerprint for name in {case.gpu for case in wanted}}
         return [case for case in wanted if case.key(prints[case.gpu]) not in known]
 
     def add(self, cases: Sequence[SweepCase], rows: Sequence[dict[str, Any]]) -> None:
-        """Store the results of cases in one transaction, so that they survive a kill."""
+        """Store the results of cases in one transaction, so that they survive if the process is killed.
+
+        Parameters
+        ----------
+        rows : result of each case, as `predict_group` returns it
+
+        Raises
+        ------
+        BadInput : the file cannot be written
+        """
         marks = ", ".join("?" for _ in COLUMNS)
         values = [
             [{**asdict(case), **row}[column] for column in COLUMNS]
@@ -263,7 +282,12 @@ class SweepStore:
             raise BadInput(f"cannot write {self._path}: {error}") from None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all results, ordered by case."""
+        """Return all rows of the table as dictionaries, sorted by the fields of `SweepCase`.
+
+        Raises
+        ------
+        BadInput : the file cannot be read, or a value has the wrong type
+        """
         order = ", ".join(_CASE)
         found = self._read(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY {order}")
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in found]

@@ -1,4 +1,4 @@
-"""The importance that sweeps prune, and the sparsities at which patterns retain equal parts of it."""
+"""Importance of a sweep's random weights, and sparsities at which patterns retain the same share of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ def importance_of_group(key: GroupKey) -> ImportanceArray:
 
 @lru_cache(maxsize=1)
 def _shared_importance(m: int, k: int, seed: int) -> ImportanceArray:
-    """Return the cached importance. Groups of one shape follow one another and share it."""
+    """Return the importance, cached for the next group: groups of one shape follow one another."""
     importance = _importance(m, k, seed)
     importance.flags.writeable = False
     return importance
@@ -36,19 +36,21 @@ def _importance(m: int, k: int, seed: int) -> ImportanceArray:
 
 
 def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[SweepCase]:
-    """Return the cases with the sparsity at which their pattern retains what another one does at theirs.
+    """Return the cases with sparsities at which all patterns retain as much importance as a reference.
 
-    Dense cases and patterns with a fixed sparsity, such as 2:4, stay as they are, and so do cases that cannot
-    be pruned. Cases whose pattern cannot retain so much are left out.
+    The sparsity of a case is replaced by the highest one at which its pattern retains as much importance as
+    the pattern `reference` at the original sparsity. Dense cases, cases of patterns with a fixed sparsity
+    (such as 2:4) and cases that cannot be pruned stay unchanged. Cases whose pattern cannot retain so much
+    are left out.
 
     Parameters
     ----------
-    cases : with the sparsity of the reference
+    cases : cases with the sparsities of the reference
     reference : pattern string
 
     Raises
     ------
-    BadInput : an unknown pattern, or one that cannot have the sparsity or does not fit the matrix
+    BadInput : the reference is unknown, cannot have a sparsity, or does not fit a matrix
     """
     found: list[SweepCase] = []
     canonical = parse_pattern(reference).canonical
@@ -67,7 +69,7 @@ def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[Swee
 
 @lru_cache(maxsize=64)
 def _retained(key: GroupKey) -> float:
-    """Return the fraction of the importance that a pattern retains, cached for all patterns of a shape."""
+    """Return the share of the importance that the pattern of a group retains, cached for other patterns."""
     pattern, importance = parse_pattern(key.pattern), importance_of_group(key)
     target_sparsity = sparsity_for(pattern, key.sparsity, natural=False)
     return retained_importance(importance, pattern.prune({"": importance}, target_sparsity)[""])

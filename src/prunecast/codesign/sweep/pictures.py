@@ -1,4 +1,4 @@
-"""Results of a sweep as Parquet and as figures: speedups per kernel, and the crossovers with dense."""
+"""Writers of sweep results: Parquet files, and figures of the speedup over dense for each kernel."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -32,12 +32,12 @@ class SpeedupGrid(NamedTuple):
 
 
 def dense_seconds(rows: Sequence[Row]) -> dict[tuple[str, str], float | None]:
-    """Return (GPU, shape) -> seconds of the dense product, of those that are among the rows."""
+    """Return (GPU, shape) -> seconds of the dense product, for the dense cases among the rows."""
     return {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
 
 
 def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
-    """Return the grids of all kernels whose pattern has a sparsity parameter."""
+    """Return one grid per GPU, kernel and pattern, for patterns without a fixed sparsity."""
     dense = dense_seconds(rows)
     kinds = {(r["gpu"], r["kernel"], r["pattern"]) for r in rows if r["sparsity"] is not None}
     grids = []
@@ -59,11 +59,11 @@ def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
 
 
 def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write one SVG per grid, with colours for the speedup and a line where it exceeds 1; return the files.
+    """Write one SVG file per grid of speedups to a folder; return the paths.
 
     Raises
     ------
-    BadInput : nothing to draw, or the folder cannot be written
+    BadInput : no kernel has results at given sparsities, or the folder cannot be written
     """
     grids = speedup_grids(rows)
     if not grids:
@@ -73,7 +73,7 @@ def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def _write(grid: SpeedupGrid, folder: Path) -> str:
-    """Draw one grid into the folder; return the name of the file."""
+    """Draw one grid to a file in the folder; return the name of the file."""
     from prunecast.axes import new_axes, write_figure
 
     axes = new_axes(7.0, 1.6 + 0.3 * len(grid.shapes))
@@ -84,8 +84,9 @@ def _write(grid: SpeedupGrid, folder: Path) -> str:
 
 
 def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
-    """Draw one cell per case with its speedup, grey if it cannot be run; sparse is faster
-    right of the line.
+    """Draw a grid as a heat map of speedups; cells of cases that cannot be run are grey.
+
+    A black line in each row is left of the first sparsity at which the kernel is faster than dense.
     """
     from matplotlib.colors import TwoSlopeNorm
 
@@ -113,9 +114,7 @@ def _mark_crossovers(axes: "Axes", grid: SpeedupGrid) -> None:
 
 
 def _write_numbers(axes: "Axes", grid: SpeedupGrid, norm: Callable[[float], float]) -> None:
-    """Write the speedup in each cell, white on the darkest colours. The results contain the reasons of grey
-    cells.
-    """
+    """Write the speedup into each cell (`no` in grey ones), in white on the darkest colours."""
     for (row, column), speedup in np.ndenumerate(grid.speedups):
         dark = bool(abs(norm(speedup) - 0.5) > 0.35)
         text, colour = (
@@ -130,7 +129,7 @@ def shape_text(row: Row) -> str:
 
 
 def _by_size(shape: str) -> tuple[int, list[int]]:
-    """Return the sort key of a shape: multiplications first, then the sizes, for a stable order."""
+    """Return the sort key of a shape: the number of multiply-adds, then the sizes."""
     parts = [int(part) for part in shape.split("x")]
     return int(np.prod(parts)), parts
 
@@ -140,7 +139,7 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
     Raises
     ------
-    BadInput : no `pyarrow` installed, or the file cannot be written
+    BadInput : the package `pyarrow` is not installed, or the file cannot be written
     """
     try:
         arrow = importlib.import_module("pyarrow")

@@ -1,7 +1,7 @@
-"""`run_sweep`: predict missing cases, in processes or on Dask workers, and store them group by group.
+"""`run_sweep`: predict missing cases in processes or on Dask workers, and store them group by group.
 
-Workers receive and return plain records. A worker caches data that the next group may share: the importance,
-the last maps, and the specs of known GPUs.
+Workers receive cases and return dictionaries. A worker caches data that its next group may share: the
+importance, the last sparsity maps, and the specs of bundled GPUs.
 """
 
 import importlib
@@ -43,16 +43,17 @@ _CONNECT_S = 10
 
 @contextmanager
 def open_executor(address: str = "processes", workers: int | None = None) -> Iterator[Executor]:
-    """Yield an executor by name.
+    """Yield an executor that runs in local processes or on a Dask cluster.
 
     Parameters
     ----------
-    address : `processes`, or `dask://host:port` of a running scheduler
-    workers : processes; None for one per processor
+    address : `processes`, or `dask://host:port` of a running Dask scheduler
+    workers : number of local processes; None for one per processor
 
     Raises
     ------
-    BadInput : no worker, an unknown form, no `distributed` installed, or a scheduler that does not answer
+    BadInput : `workers` is below 1, the address has another form, the package `distributed` is not installed,
+        or the scheduler does not answer
     """
     if workers is not None and workers < 1:
         raise BadInput(f"workers must be at least 1, got {workers}")
@@ -74,7 +75,7 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
 
 
 def _pool(workers: int) -> Executor:
-    """Return a process pool, or one thread on systems without semaphores: a container without /dev/shm."""
+    """Return a process pool; on systems without semaphores (a container without /dev/shm), one thread."""
     # Do not fork a process with threads: JIT and BLAS threads may hold locks.
     context = multiprocessing.get_context("spawn")
     try:
@@ -114,7 +115,7 @@ each part, which needs the time of tens of estimates but less than one simulatio
 
 
 class SweepSummary(NamedTuple):
-    """Counts of a run."""
+    """Numbers of cases of a run of a sweep: requested, already stored, computed now, and not runnable."""
 
     asked: int
     known: int
@@ -126,14 +127,14 @@ class SweepSummary(NamedTuple):
 def run_sweep(
     cases: Sequence[SweepCase], store: SweepStore, executor: Executor, progress: Progress = silent
 ) -> SweepSummary:
-    """Compute the cases that the store lacks.
+    """Predict the cases that are not in the store, and store their results.
 
-    A worker that dies loses at most the group in progress. Dask gives that group to another worker. With
-    processes, all finished groups are stored, and a rerun continues from there.
+    If a worker dies, only its group in progress is lost. Dask gives that group to another worker. With local
+    processes, the run ends with an error; finished groups are stored, and a rerun computes the others.
 
     Raises
     ------
-    BadInput : a process died, or all workers of Dask did with the same cases
+    BadInput : a process died, or several Dask workers died with the same cases
     """
     todo = store.missing(dict.fromkeys(cases))
     known = len(dict.fromkeys(cases)) - len(todo)
@@ -168,19 +169,22 @@ def sweep(
     progress: Progress = silent,
     **options: Any,
 ) -> SweepTable:
-    """Predict GPUs x patterns x sparsities x shapes (M, K, N) and return all rows that `output` then holds.
+    """Predict all combinations of GPUs, patterns, sparsities and shapes (M, K, N), and store them in a file.
+
+    Return all results in the file, including those of earlier runs.
 
     Parameters
     ----------
-    output : SQLite file; cases that it already holds are not computed again
-    executor, workers : see `open_executor`
-    as_important_as : pattern; all others get the sparsities at which they retain what it retains at
-        `sparsities`
-    gpus, patterns, sparsities, options : as of `expand`
+    output : SQLite file; cases whose results it already contains are not computed again
+    executor, workers : address and number of workers, see `open_executor`
+    as_important_as : pattern string. Other patterns then get the sparsities at which they retain as much
+        importance as this one does at `sparsities`
+    progress : called with the progress
+    gpus, patterns, sparsities, options : as in `expand`
 
     Raises
     ------
-    BadInput : a value that cannot be used, or a file that is no file of results
+    BadInput : an argument cannot be used, or the file does not contain results of a sweep
     """
     cases = expand(gpus=gpus, patterns=patterns, sparsities=sparsities, **options)
     if as_important_as is not None:
@@ -193,7 +197,7 @@ def sweep(
 def _results(
     todo: Sequence[SweepCase], executor: Executor
 ) -> Iterator[tuple[list[SweepCase], list[dict[str, Any]]]]:
-    """Yield groups with their rows, in the order in which they finish."""
+    """Yield groups of cases with their results, in the order in which they finish."""
     waiting = iter(_parts(todo))
     running: dict[Future[list[dict[str, Any]]], list[SweepCase]] = {}
     # Terminates: every round waits for at least one part, and each is submitted once.
@@ -209,7 +213,10 @@ def _results(
 
 
 def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
-    """Yield the largest groups first, so that no worker runs for long at the end while others are idle."""
+    """Yield groups of cases, the largest first, so that workers finish at about the same time.
+
+    Groups with more cases than `MOST_CASES` are split.
+    """
     for group in sorted(groups_of(todo).values(), key=_size, reverse=True):
         most = min(MOST_CASES[case.engine] for case in group)
         for start in range(0, len(group), most):
@@ -217,8 +224,9 @@ def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
 
 
 def _size(group: Sequence[SweepCase]) -> int:
-    """Return the dense multiply-adds of the largest case. Groups of one shape have the same size and stay
-    together.
+    """Return the number of dense multiply-adds of the largest case in a group.
+
+    It is equal for groups of one shape, so that sorting by it keeps them together.
     """
     return max(case.m * case.k * case.n for case in group)
 
@@ -227,8 +235,14 @@ _ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulate, "model": e
 
 
 def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
-    """Return one row per case: `key`, `seconds`, `sparsity_reached`, `bound`, and `error` if it cannot be
-    run.
+    """Predict the cases of one group; return one dictionary per case.
+
+    Its keys are `key`, `seconds`, `sparsity_reached`, `bound` and `error`. For a case that cannot be run,
+    `error` is the reason and the other results are None.
+
+    Parameters
+    ----------
+    cases : cases that share one pruned matrix, see `groups_of`
     """
     (key,) = groups_of(cases)
     kept: PrunedMap | BadInput | None = None
@@ -239,7 +253,7 @@ def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
             kept = error
     by_elements = isinstance(kept, TileMap) and any(KERNELS[case.kernel].runs_any_mask for case in cases)
     maps = {"csr": _by_elements(key) if by_elements else kept}
-    # Only bundled specs are kept: a user's file may change between two groups
+    # Cache only bundled specs: a user's file may change between two groups
     bundled = gpu_names()
     specs = {n: _bundled_gpu(n) if n in bundled else load_gpu(n) for n in {case.gpu for case in cases}}
     return [_row(case, maps.get(case.kernel, kept), specs[case.gpu]) for case in cases]

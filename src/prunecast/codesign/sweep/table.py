@@ -1,4 +1,4 @@
-"""`SweepTable`: the results of a sweep, one row for each case."""
+"""`SweepTable`: the results of a sweep as a table with one row for each case."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ WORDS = ("gpu", "shape", "pattern", "kernel", "note")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTable(Result):
-    """The results of a sweep. Its elements are rows, dictionaries.
+    """The results of a sweep as a sequence of dictionaries, one for each case.
 
     Parameters
     ----------
-    rows : one dictionary for each case, with `seconds` None and the reason in `error` if it cannot be run
+    rows : the dictionaries. For a case that cannot be run, `seconds` is None and `error` has the reason
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -45,7 +45,10 @@ class SweepTable(Result):
         return headed({"rows": self.frame_rows()})
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return the rows with `speedup_over_dense`, None for a shape without a row of `dense`."""
+        """Return the rows with the additional field `speedup_over_dense`.
+
+        It is None if the case cannot be run, or if there is no dense result for its GPU and shape.
+        """
         dense_s = dense_seconds(self.rows)
         found = []
         for row in self.rows:
@@ -55,7 +58,7 @@ class SweepTable(Result):
         return found
 
     def cells(self) -> list[Cells]:
-        """Return the table as texts."""
+        """Return the table as texts, one row per case."""
         return [
             {
                 "gpu": row["gpu"],
@@ -71,20 +74,20 @@ class SweepTable(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The first reason for which a kernel cannot run a case, and the number of these cases."""
+        """One note: the number of cases that cannot be run, and the reason for the first one; else empty."""
         refused = [row for row in self.rows if row["error"]]
         return (f"{len(refused)} cases cannot be run, the first: {refused[0]['error']}",) if refused else ()
 
     def plot(self, kernel: str | None = None) -> "Figure":
-        """Draw the speedups of one kernel as a heat map, as a new Matplotlib figure.
+        """Draw the speedups of one kernel as a heat map over shapes and sparsities, in a new figure.
 
         Parameters
         ----------
-        kernel : None for the first one that has several sparsities
+        kernel : name of the kernel; None for the first one (by GPU, kernel and pattern) that can be drawn
 
         Raises
         ------
-        BadInput : no such grid of results
+        BadInput : no kernel, or not `kernel`, has results of a pattern without a fixed sparsity
         """
         from prunecast.axes import new_axes
 
