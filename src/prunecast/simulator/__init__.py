@@ -1,8 +1,10 @@
-"""The simulator: runs the warps of a plan on the SMs of a GPU, cycle by cycle, without the GPU.
+"""Simulator: predicts the time of a plan by running its warps on the SMs of a GPU model, cycle by cycle.
 
-What it is not: it computes no values (`kernels.run_reference` does) and knows no closed forms (`models`
-does). Floor: above `kernels`, beside `models`, which it never imports. Read first: `simulate.py` (the entry
-and what it returns), `docs/reference/engine_rules.md` (the rules), `engine.py` (the loop).
+It needs no GPU. It computes times, not values (`plan.reference` computes values), and contains no closed-form
+formulas (`models` does).
+
+Layer: imports `plan`, `launch` and `hardware`, never `models`. Read first: `simulate.py` (entry points and
+results), `docs/reference/engine_rules.md` (the rules), `engine.py` (the loop).
 """
 
 from prunecast.launch import LAUNCHES

@@ -1,15 +1,18 @@
-"""The jitted event loop: the warps of all SMs, cycle by cycle.
+"""Jitted event loop of the simulator: runs the warps of all SMs, cycle by cycle.
 
-The rules are docs/reference/engine_rules.md; `tests/naive/simulator.py` follows the same page. One
-file on purpose, and longer than the house's habit: every function here ends up inside the loop, and Numba's
-cache does not notice edits of functions or constants in other files, so that the loop would go on running the
-old ones. What is not jitted stands elsewhere: records and memory in `engine_state.py`, names and
-units in `lower.py` and `simulate.py`. Here are only integers, and nothing is allocated.
+The rules are in docs/reference/engine_rules.md; `tests/naive/simulator.py` implements the same page. All
+jitted code is in this one long file, because Numba's cache does not notice changes of functions or constants
+in other files and would continue to run the old ones. Code that is not jitted is elsewhere: records and
+initial state in `engine_state.py`, names and units in `lower.py` and `simulate.py`. The loop uses only
+integers and allocates nothing.
 
-All integers of a run lie in one array, `mem`: scalars first, then tables row by row. A row is known by its
-address: `mem[warp + W_STEP]` is the step of the warp whose row begins at `warp`. (Passing records of arrays
-between jitted functions, each access a view, ran at a seventh of the speed.) What is looked through in every
-cycle stands in lists of its own: ready times of a sub-partition's warps, and what its policy orders them by.
+All integers of a run are in one array, `mem`: scalars first, then tables row by row. A row is identified by
+its address: `mem[warp + W_STEP]` is the k-step of the warp whose row begins at `warp`. (A version that passed
+records of arrays between jitted functions had a seventh of the speed.) Data that every cycle searches are in
+separate lists: the ready times of a sub-partition's warps, and the keys by which its policy orders them.
+
+Times are in SM cycles, or in ticks (`TICKS` per cycle) where the name or the docstring says so. A *server* is
+a port, L2 or DRAM: it has the ticks at which it becomes free and its total busy ticks.
 """
 
 import numpy as np
@@ -18,12 +21,12 @@ from prunecast.jit import inner, njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
 inlined = inner(error_model="numpy", forceinline=True)
-"""Left to itself the compiler calls each of these small functions, 1.35 times as slow in all."""
+"""Decorator that forces inlining: without it the compiler makes calls, and the loop is 1.35 times as slow."""
 
 TICK_BITS = 12
 TICKS = 1 << TICK_BITS
 PLACE_BITS = 10
-"""Bits of a warp's place among those of its sub-partition, which has 16 in an SM of today."""
+"""Bits for the index of a warp in its sub-partition; current SMs have 16 warps per sub-partition."""
 FOREVER = 1 << 60
 NO_ITEM = -1
 
@@ -58,7 +61,8 @@ W_PLACE, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = 
 W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = range(9, 16)
 W_SLOT, W_SM, W_PART, W_ROLE, W_RANK, W_ITEM_ROW = range(16, 22)
 W_ARRIVED = 22
-"""When loads for a step have arrived: by the step's number modulo `STEPS_AHEAD`, 0 for none."""
+"""First of `STEPS_AHEAD` columns: cycle in which the loads for a k-step have arrived, at index k-step modulo
+`STEPS_AHEAD`; 0 if there are none."""
 STEPS_AHEAD = 8
 W_FIELDS = W_ARRIVED + STEPS_AHEAD
 # Block slot columns
@@ -76,7 +80,7 @@ S_PORT_FREE, S_SHARED_FREE, S_BLOCKS, S_BUSY_SINCE, S_BUSY, S_ITEMS, S_PORT_BUSY
 S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA, S_STORE_FREE, S_STORE_BUSY = range(7, 12)
 S_GATHER_FREE, S_GATHER_BUSY = range(12, 14)
 S_FIELDS = 14
-# Segment columns of the L2 model; the last row is the list's anchor. Neighbours are row addresses.
+# Segment columns of the L2 model, a list in LRU order whose anchor is the last row; neighbours are addresses
 L_PREVIOUS, L_NEXT, L_SIZE, L_FILL = range(4)
 L_FIELDS = 4
 
@@ -85,7 +89,7 @@ E_KIND, E_START, E_STOP, E_WHAT, E_SM, E_SLOT, E_WARP, E_BLOCK, E_ITEM, E_SEGMEN
 E_FIELDS = 11
 STALL_EVENT, ISSUE_EVENT, TENSOR_EVENT, BLOCK_EVENT = range(4)
 EXIT_OP = -1
-# Where a recording stands: rows written, rows that found no room, samples taken
+# Counters of a recording: events written, events dropped because the array was full, samples taken
 K_WRITTEN, K_DROPPED, K_SAMPLED = range(3)
 K_FIELDS = 3
 # Sample columns, in ticks of work done
@@ -100,7 +104,7 @@ SEGMENTS = 6
 ISSUING, NOT_SELECTED, DATA, SLOT, TENSOR, LOAD, SHARED, BARRIER, FIXUP, FETCH, STORE = range(11)
 REASONS = 11
 
-# What a warp sleeps on; NOTHING means that its ready time is known
+# Barrier that a warp sleeps on; NOTHING means that its ready time is known
 NOTHING, ON_FULL, ON_EMPTY, ON_SYNC, ON_GROUP = range(5)
 
 GREEDY_OLDEST, GREEDY_YOUNGEST, ROUND_ROBIN, OLDEST = range(4)
@@ -118,9 +122,9 @@ PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL
 REFILL, IN_TURN = int(When.REFILL), int(When.IN_TURN)
 
 
-# ---- the queue of SMs: a winner tree of wake times and SMs, ties to the lower number; its leaves are the
-# second half of each list, the winner stands at 1. Queueing SMs instead of sub-partitions keeps the four
-# together in the processor's cache and made the loop 1.15 times as fast.
+# ---- the queue of SMs: a winner tree of wake times and SMs; on a tie the lower SM wins. The leaves are the
+# second half of each list, and the winner is at index 1. A queue of SMs instead of sub-partitions keeps the
+# four sub-partitions of an SM together in the CPU's cache and makes the loop 1.15 times as fast.
 
 
 @inlined
@@ -133,7 +137,7 @@ def _build_queue(mem):
 
 @inlined
 def _set_wake(mem, sm, time):
-    """Set when an SM wakes, without branches on the way up: which of two wins cannot be foreseen."""
+    """Set the wake time of an SM and update the queue, without branches, since they would be mispredicted."""
     wake, winner = mem[AT_WAKE], mem[AT_WINNER]
     node, best = mem[N_LEAVES] + sm, np.int64(sm)
     mem[wake + node] = time
@@ -149,7 +153,7 @@ def _set_wake(mem, sm, time):
 
 @inlined
 def _make_ready(mem, warp, time):
-    """Give a sleeping warp its ready time and see to it that its sub-partition looks then."""
+    """Set the ready time of a sleeping warp, and wake its sub-partition and SM at that time."""
     time = max(time, mem[warp + W_SINCE])  # a SYNC of several instructions may still be issuing
     mem[mem[warp + W_PLACE]] = time
     mem[warp + W_WAIT] = NOTHING
@@ -171,7 +175,10 @@ def _cycle(ticks):
 
 @inlined
 def _serve(mem, free, busy, t, cost):
-    """Charge the server whose free and busy ticks lie at these addresses; when it is done, in ticks."""
+    """Add `cost` ticks to a server from cycle t on; return the tick at which it ends.
+
+    `free` and `busy` are the addresses of the server's free and busy ticks.
+    """
     done = max(mem[free], t << TICK_BITS) + cost
     mem[free] = done
     mem[busy] += cost
@@ -185,15 +192,16 @@ def _cost(amount, ticks_per_kib):
 
 @inlined
 def _from_dram(mem, t, size):
-    """Read from DRAM; when it is done, in ticks."""
+    """Charge DRAM with a read of `size` bytes; return the tick at which it ends."""
     return _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
 
 
 @inlined
 def _to_dram(mem, t, size):
-    """Queue bytes at DRAM, which nobody waits for but the reads that come later.
+    """Charge DRAM with a write of `size` bytes, which delays only later reads.
 
-    The run does not end before DRAM has worked for all of it: the next launch leaves it no more time.
+    The run does not end before DRAM has been busy long enough for all traffic, because the next launch begins
+    at once.
     """
     mem[G_DRAM_BYTES] += size
     _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_WRITE_TICKS]))
@@ -209,7 +217,7 @@ def _unlink(mem, row):
 
 @inlined
 def _make_most_recent(mem, row):
-    """Put a segment that is in no list first, and drop the oldest while there are too many bytes."""
+    """Insert an unlinked segment as most recently used; evict the least recent ones beyond the capacity."""
     anchor = mem[AT_SEGMENT] + mem[N_SEGMENTS] * L_FIELDS
     first = mem[anchor + L_NEXT]
     mem[row + L_PREVIOUS] = anchor
@@ -225,7 +233,7 @@ def _make_most_recent(mem, row):
 
 @inlined
 def _touch(mem, t, segment, size):
-    """Look a segment up in L2, fetch it if absent, make it the most recent; its fill time."""
+    """Access a segment in L2, and read it from DRAM on a miss; return the cycle in which L2 has it."""
     if size == 0:
         return 0
     row = mem[AT_SEGMENT] + segment * L_FIELDS
@@ -245,7 +253,7 @@ def _touch(mem, t, segment, size):
 
 @inlined
 def _keep_written(mem, item_number, size):
-    """C of an item lies in L2 too, as one segment that grows with every store."""
+    """Add stored bytes to an item's segment in L2 and make the segment the most recently used."""
     if size == 0:
         return
     row = mem[AT_SEGMENT] + (mem[N_SEGMENTS] - mem[N_ITEMS] + item_number) * L_FIELDS
@@ -258,13 +266,13 @@ def _keep_written(mem, item_number, size):
 
 @inlined
 def _line_bytes(mem, ins, size):
-    """Bytes that take as long as `size` of the instruction's rows, in whatever lines of L2 they lie."""
+    """Return the line-aligned bytes that cost L2 as much as `size` bytes of the instruction's rows."""
     return size * mem[ins + I_LINE_COST] // WHOLE_LINES
 
 
 @inlined
 def _move(mem, sm, t, size, multicast, line_size):
-    """Charge the port with `size` bytes and L2 with `line_size`; the cycle in which both are done."""
+    """Charge the SM's port with `size` bytes and L2 with `line_size`; return the cycle in which both end."""
     port = _serve(mem, sm + S_PORT_FREE, sm + S_PORT_BUSY, t, _cost(size, mem[M_PORT_TICKS]))
     line_size = line_size if multicast == 1 else (line_size + multicast - 1) // multicast
     mem[G_L2_BYTES] += line_size
@@ -274,24 +282,24 @@ def _move(mem, sm, t, size, multicast, line_size):
 
 @inlined
 def _through_shared(mem, sm, t, size):
-    """Charge the shared-memory port; when it is done, in ticks."""
+    """Charge the shared-memory port with `size` bytes; return the tick at which it ends."""
     return _serve(mem, sm + S_SHARED_FREE, sm + S_SHARED_BUSY, t, _cost(size, mem[M_SHARED_TICKS]))
 
 
 @inlined
 def _gather(mem, sm, t, size):
-    """Charge the gather port, which loads of partial sums take too; the cycle in which the data are there."""
+    """Charge the gather port, which also loads partial sums; return the cycle in which the data arrive."""
     done = _serve(mem, sm + S_GATHER_FREE, sm + S_GATHER_BUSY, t, _cost(size, mem[M_GATHER_TICKS]))
     return _cycle(done) + mem[M_GATHER_LATENCY]
 
 
 @inlined
 def _stage_cycles(mem, size):
-    """Cycles of the gather port for a step's rows, and of the way to the SM."""
+    """Return the cycles of the gather port for `size` bytes of rows, plus the latency to the SM."""
     return _cycle(_cost(size, mem[M_GATHER_TICKS])) + mem[M_GATHER_LATENCY]
 
 
-# ---- what an instruction acts on
+# ---- conditions under which an instruction is executed
 
 
 @inlined
@@ -303,7 +311,7 @@ def _acts_on_step(mem, ins):
 
 @inlined
 def _fits_item(mem, ins, item):
-    """Whether the instruction's `when` fits the item."""
+    """Return True if the instruction's `when` applies to the item."""
     when = mem[ins + I_WHEN]
     if when == PARTIAL:
         return mem[item + T_OWNER] == 0
@@ -316,7 +324,10 @@ def _fits_item(mem, ins, item):
 
 @inlined
 def _fits_ring(mem, warp, ins, step):
-    """Whether `when` fits the place in the ring of the step that is acted on."""
+    """Return True if the instruction's `when` (REFILL, AHEAD, IN_TURN) applies to the k-step it acts on.
+
+    The decision depends on whether the k-step is among the first `stages` of its block.
+    """
     beyond = mem[warp + W_BASE] + step + mem[ins + I_AHEAD] >= mem[M_STAGES]
     if mem[ins + I_WHEN] == REFILL:
         return beyond
@@ -376,7 +387,7 @@ def _leave_item(mem, warp):
 
 @inlined
 def _loops_of(mem, warp, segment):
-    """How often an item runs a segment."""
+    """Return how often the current item runs a program section."""
     steps = mem[mem[warp + W_ITEM_ROW] + T_STEPS]
     if segment == FILL:
         return max(min(mem[M_STAGES] - 1, steps), 0)
@@ -385,7 +396,7 @@ def _loops_of(mem, warp, segment):
 
 @inlined
 def _next_segment(mem, warp):
-    """The warp has come to the end of a segment: set it to the first place of what follows."""
+    """Move a warp from the end of a program section to the begin of the next section, k-step or item."""
     segment = mem[warp + W_SEGMENT]
     if segment == START:
         _enter_item(mem, warp, mem[mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_FIRST_ITEM])
@@ -408,7 +419,7 @@ def _next_segment(mem, warp):
 
 @inlined
 def _find_instruction(mem, warp):
-    """Move the warp on to the next instruction that applies to it, from where it stands."""
+    """Advance the warp to the next instruction that it executes, starting with the current one."""
     while mem[warp + W_SEGMENT] != EXITING:
         bounds = mem[AT_BOUNDS] + mem[warp + W_ROLE] * (SEGMENTS + 1) + mem[warp + W_SEGMENT]
         pc, stop = mem[warp + W_PC], mem[bounds + 1]
@@ -420,7 +431,7 @@ def _find_instruction(mem, warp):
         _next_segment(mem, warp)
 
 
-# ---- blocks come and go
+# ---- start and end of blocks
 
 
 @inlined
@@ -470,7 +481,7 @@ def _place_warp(mem, slot, sm_index, w, t):
 
 @inlined
 def _place_block(mem, slot, t):
-    """Put the next block, if there is one, into a free slot at cycle t."""
+    """Start the next block, if there is one, in a free slot at cycle t."""
     block = mem[G_NEXT_BLOCK]
     if block >= mem[N_BLOCKS]:
         return
@@ -514,7 +525,7 @@ def _exit(mem, warp, t):
 
 @inlined
 def _wake_block(mem, slot, kind, number, done, time):
-    """Wake the block's warps that sleep on barrier `number` of `kind` for a phase before `done`."""
+    """Wake the warps of a block that wait for a phase before `done` of barrier `number` of kind `kind`."""
     first = mem[AT_WARP] + slot * mem[M_WARPS] * W_FIELDS
     for warp in range(first, first + mem[M_WARPS] * W_FIELDS, W_FIELDS):
         if (
@@ -527,7 +538,7 @@ def _wake_block(mem, slot, kind, number, done, time):
 
 @inlined
 def _arrive(mem, barrier, kind, slot, ring, time):
-    """One arrival at `time` on a ring barrier of a block; wakes the sleepers when the phase is complete."""
+    """Arrive at `time` on a full or empty barrier of a stage; wake waiting warps if the phase is complete."""
     mem[barrier + R_LATEST] = max(mem[barrier + R_LATEST], time)
     mem[barrier + R_PENDING] -= 1
     if mem[barrier + R_PENDING] > 0:
@@ -542,7 +553,7 @@ def _arrive(mem, barrier, kind, slot, ring, time):
 
 @inlined
 def _signal_group(mem, item, time):
-    """One more part of the item's group has delivered; the last one wakes the owner's warps."""
+    """Signal the partial sums of a k-slice to its reduction group; the last one wakes the owner's warps."""
     barrier = mem[AT_GROUP] + mem[item + T_GROUP] * R_FIELDS
     mem[barrier + R_LATEST] = max(mem[barrier + R_LATEST], time)
     mem[barrier + R_DONE] += 1
@@ -562,7 +573,7 @@ def _sleep(mem, warp, kind, number, phase):
 
 @inlined
 def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
-    """Whether the warp must sleep for `phase`; sets what it sleeps on and until when."""
+    """Return True if the warp must wait for `phase` of a barrier, and set its sleep."""
     ahead = mem[barrier + R_DONE] - phase
     if ahead > 1 or (ahead == 1 and mem[barrier + R_DONE_TIME] <= t):
         return False
@@ -575,7 +586,7 @@ def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
 
 @inlined
 def _wait_for_slot(mem, warp, ins, t):
-    """WAIT_FULL and WAIT_EMPTY: the reason to sleep, or ISSUING."""
+    """Return the stall reason of a WAIT_FULL or WAIT_EMPTY instruction; ISSUING if it need not wait."""
     stages = mem[M_STAGES]
     step = mem[warp + W_BASE] + mem[warp + W_STEP] + mem[ins + I_AHEAD]
     phase = step // stages
@@ -604,7 +615,7 @@ def _wait_for_parts(mem, warp, t):
 
 @inlined
 def _must_wait(mem, warp, t):
-    """The reason for which the warp cannot issue at t, with its sleep set up; ISSUING if it can."""
+    """Return the reason why the warp cannot issue at cycle t, and set its sleep; ISSUING if it can."""
     if mem[warp + W_SEGMENT] == EXITING:
         return ISSUING
     ins = mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS
@@ -632,26 +643,26 @@ def _must_wait(mem, warp, t):
 
 @inlined
 def _share_start(mem, warp, columns, place):
-    """First column of the warp's share of a step (place 0), or of the next warp's share (place 1)."""
+    """Return the first column of the warp's share of a k-step (`place` 0), or its end (`place` 1)."""
     warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
     return columns * (mem[warp + W_RANK] + place) // warps
 
 
 @inlined
 def _multiplied(mem, warp, before):
-    """Columns that a step multiplies, kept or not, with so many in the steps before it."""
+    """Return the columns that a k-step multiplies, padding included, with `before` in earlier k-steps."""
     return min(mem[N_BLOCK_K], mem[mem[warp + W_ITEM_ROW] + T_MULTIPLIED] - before)
 
 
 @inlined
 def _row_bytes(mem, ins, item):
-    """Bytes of one row of B in the item's token range."""
+    """Return the bytes of one row of B in the item's token range."""
     return mem[ins + I_AMOUNT] * mem[item + T_TOKENS] // mem[N_BLOCK_N]
 
 
 @inlined
 def _read_rows(mem, column, warp, ins, t, columns, first):
-    """Read the rows of B that this warp's share of a step's kept columns names; the cycle they are there."""
+    """Read the rows of B for the warp's share of a k-step's kept columns; return their arrival cycle."""
     item = mem[warp + W_ITEM_ROW]
     begin, stop = _share_start(mem, warp, columns, 0), _share_start(mem, warp, columns, 1)
     row_bytes = _row_bytes(mem, ins, item)
@@ -665,7 +676,7 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
         stage = stage * mem[ins + I_PIECE_COST] // WHOLE_LINES
         warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
         done = max(done, _gather(mem, mem[warp + W_SM], t, stage // warps))
-    # Panels of one token range side by side: most of those that are touched together lie together
+    # Segments of one token range are numbered consecutively, since most accesses are to neighbours
     base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK] * mem[N_PANELS]
     panel_rows = mem[N_PANEL]
     low, high, filled = np.int64(-1), np.int64(-1), np.int64(0)
@@ -679,14 +690,14 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
             else:
                 filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes))
     if gathers and filled > t:
-        # What comes from DRAM passes the port after it
+        # Data from DRAM pass the gather port after they have arrived in L2
         done = max(done, filled - mem[M_DRAM_LATENCY] + _stage_cycles(mem, stage))
     return max(done, filled)
 
 
 @inlined
 def _read(mem, column, warp, ins, t, k16, columns, step):
-    """A read of A, B or indices; the cycle in which the data are there."""
+    """Read A, B or indices for a k-step; return the cycle in which the data arrive."""
     item = mem[warp + W_ITEM_ROW]
     op = mem[ins + I_OP]
     first = mem[item + T_KFIRST] + step * mem[N_BLOCK_K]
@@ -706,7 +717,7 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
             segment += mem[N_INDEX_BASE]
     done = _move(mem, mem[warp + W_SM], t, size, mem[ins + I_MULTICAST], size) + mem[M_L2_LATENCY]
     if op == LOAD_INDEX:
-        # It comes back behind the gathers that are on their way; alone it takes half as long as they do
+        # Indices return after the pending gathers; without gathers they need half of the gather latency
         free = _cycle(mem[mem[warp + W_SM] + S_GATHER_FREE])
         if free > 0:
             latency = mem[M_GATHER_LATENCY]
@@ -716,7 +727,10 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
 
 @inlined
 def _ask_for_next(mem, ins, k16):
-    """DRAM brings what blocks of the next launch asked for before this one was let go: in cycle 0."""
+    """Charge L2 and DRAM with the weight prefetch of the next launch, from cycle 0 on.
+
+    In steady state, the blocks of the next launch have requested these weights before this launch begins.
+    """
     size = mem[ins + I_AMOUNT] * k16
     mem[G_L2_BYTES] += size
     mem[G_MISS_BYTES] += size
@@ -726,7 +740,7 @@ def _ask_for_next(mem, ins, k16):
 
 @inlined
 def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
-    """An asynchronous copy into a slot of the ring, arriving on its full barrier."""
+    """Copy data asynchronously into a pipeline stage, and arrive on its full barrier."""
     done = _read(mem, column, warp, ins, t, k16, columns, step) + mem[ins + I_LATE]
     op = mem[ins + I_OP]
     if op == COPY_A:
@@ -743,9 +757,10 @@ def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
 
 @inlined
 def _find_full(mem, warp, ring, t):
-    """Charge the shared-memory port with what was written to a slot since a warp last found it full.
+    """Charge the shared-memory port with the bytes that copies have written into a stage that is now full.
 
-    The writes end now if the port had room for them; they are as long behind as others were in their way.
+    If the port was idle long enough before cycle t, the writes end at t. Otherwise they end later, by the
+    time for which other accesses occupied the port.
     """
     barrier = mem[AT_FULL] + (mem[warp + W_SLOT] * mem[M_STAGES] + ring) * R_FIELDS
     cost, sm = mem[barrier + R_WRITTEN], mem[warp + W_SM]
@@ -765,8 +780,9 @@ def _release(mem, warp, ins, t):
 
 @inlined
 def _store_in_queue(mem, sm, t, size):
-    """Charge the store port, taking turns with the gathers that wait: as many bytes of them pass first, and
-    what is gathered then comes behind the store; when the port is done, in ticks.
+    """Charge the store port with a store that alternates with pending gathers; return the tick of its end.
+
+    As many bytes of pending gathers as the store has pass first. The other gathers follow the store.
     """
     start = max(mem[sm + S_STORE_FREE], t << TICK_BITS)
     waiting = max(mem[sm + S_GATHER_FREE] - start, 0)
@@ -780,7 +796,7 @@ def _store_in_queue(mem, sm, t, size):
 
 @inlined
 def _store(mem, sm, t, size, queued, line_size):
-    """Charge the store port with `size` bytes and L2 with `line_size`; the cycle in which both are done."""
+    """Charge the store port with `size` bytes and L2 with `line_size`; return the cycle of their end."""
     if queued:
         port = _store_in_queue(mem, sm, t, size)
     else:
@@ -791,7 +807,7 @@ def _store(mem, sm, t, size, queued, line_size):
 
 @inlined
 def _move_results(mem, warp, ins, t):
-    """Write C or partial sums, or read the others' sums; the cycle until which the warp is held up."""
+    """Write C or partial sums, or read those of other k-slices; return the cycle when the warp continues."""
     item, op, sm = mem[warp + W_ITEM_ROW], mem[ins + I_OP], mem[warp + W_SM]
     size, whole = mem[ins + I_AMOUNT], mem[ins + I_WHOLE] == 1
     if not whole:
@@ -804,7 +820,7 @@ def _move_results(mem, warp, ins, t):
             done = max(done, t + others * mem[ins + I_LATE] + mem[M_L2_LATENCY])
         else:
             done = max(done, _gather(mem, sm, t, size))
-            done += (others - 1) * mem[M_GATHER_LATENCY]  # one part's sums make room for the next one's
+            done += (others - 1) * mem[M_GATHER_LATENCY]  # the sums of a k-slice replace the previous ones
         mem[warp + W_LOADED] = max(mem[warp + W_LOADED], done)
         return t
     mem[G_L2_BYTES] += size
@@ -829,7 +845,7 @@ def _move_results(mem, warp, ins, t):
 
 @inlined
 def _multiply(mem, warp, ins, t, k16):
-    """Run tensor instructions; the cycle in which pipe and operands are through."""
+    """Run tensor instructions; return the cycle in which the pipe has accepted them and read the operands."""
     sm = mem[warp + W_SM]
     part = mem[warp + W_PART]
     tensor = _serve(mem, part + P_TENSOR_FREE, part + P_TENSOR_BUSY, t, mem[ins + I_TICKS] * k16)
@@ -843,7 +859,7 @@ def _multiply(mem, warp, ins, t, k16):
 
 @inlined
 def _multiply_add(mem, warp, ins, t, length):
-    """Run fp32 instructions; the cycle in which the pipe is through."""
+    """Run fp32 multiply-adds; return the cycle in which the FMA pipe has finished them."""
     free = mem[warp + W_PART] + P_FMA_FREE
     mem[free] = max(mem[free], t << TICK_BITS) + length * mem[ins + I_TICKS]
     return _cycle(mem[free])
@@ -851,7 +867,7 @@ def _multiply_add(mem, warp, ins, t, length):
 
 @inlined
 def _synchronise(mem, warp, t):
-    """Arrive at the role's barrier; the warp's ready time, FOREVER while others are missing."""
+    """Arrive at the role's barrier; return the warp's ready time, FOREVER while other warps are missing."""
     slot, role = mem[warp + W_SLOT], mem[warp + W_ROLE]
     barrier = mem[AT_SYNC] + (slot * mem[N_ROLES] + role) * R_FIELDS
     mem[barrier + R_PENDING] -= 1
@@ -866,7 +882,7 @@ def _synchronise(mem, warp, t):
 
 @inlined
 def _execute(mem, column, warp, t):
-    """Carry out the warp's instruction at cycle t and move the warp on; the cycles its issue takes."""
+    """Execute the warp's instruction at cycle t and advance the warp; return the cycles of issue."""
     ins = mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS
     op = mem[ins + I_OP]
     step = mem[warp + W_STEP] + mem[ins + I_AHEAD]
@@ -926,7 +942,7 @@ def _index_on_sm(mem, warp):
 
 @inlined
 def _pick_in_turn(mem, part, t):
-    """`_pick_warp` of round robin."""
+    """Return the row of the warp that issues at cycle t under round robin; -1 if none is ready."""
     total, last = mem[M_SLOTS] * mem[M_WARPS], np.int64(-1)
     if mem[part + P_LAST] >= 0:
         last = _index_on_sm(mem, mem[part + P_LAST])
@@ -942,7 +958,7 @@ def _pick_in_turn(mem, part, t):
 
 @inlined
 def _pick_warp(mem, part, t):
-    """Row of the candidate that goes first at cycle t, -1 if there is none. Changes nothing."""
+    """Return the row of the warp that issues at cycle t under the policy; -1 if none is ready."""
     policy, greedy = mem[M_POLICY], mem[part + P_GREEDY]
     if policy == ROUND_ROBIN:
         return _pick_in_turn(mem, part, t)
@@ -959,7 +975,7 @@ def _pick_warp(mem, part, t):
 
 @inlined
 def _next_wake(mem, part):
-    """Cycle at which the sub-partition has something to look at again."""
+    """Return the next cycle at which a warp of the sub-partition may issue; FOREVER if all sleep."""
     soonest = np.int64(FOREVER)
     for place in range(mem[part + P_READY], mem[part + P_READY] + mem[N_PLACES]):
         soonest = min(soonest, mem[place])
@@ -968,11 +984,11 @@ def _next_wake(mem, part):
 
 @inlined
 def _issue(mem, column, part, warp, t):
-    """Issue the picked warp's instruction."""
+    """Issue the instruction of the chosen warp, or end the warp."""
     leaving = mem[warp + W_SEGMENT] == EXITING
     mem[part + P_LAST] = warp
     mem[part + P_GREEDY] = -1 if leaving else warp
-    # Busy from here on, so that a wake-up caused by this very instruction comes after it.
+    # Mark the scheduler busy first, so that wake-ups caused by this instruction come after it
     mem[part + P_FREE] = t + 1
     length = np.int64(1)
     if leaving:
@@ -986,19 +1002,19 @@ def _issue(mem, column, part, warp, t):
     mem[mem[part + P_STALL] + ISSUING] += length
 
 
-# ---- the recorder: what the loop writes if it is given `Events`
+# ---- the recorder, used if the loop gets `Events`
 
 
 @inlined
 def _position(mem, warp):
-    """Block, item, segment and step of a warp. Read before an issue, which moves the warp on."""
+    """Return block, item, program section and k-step of a warp. Call it before an issue advances the warp."""
     block, item = mem[warp + W_AGE] // mem[M_WARPS], mem[warp + W_ITEM]
     return block, item, mem[warp + W_SEGMENT], mem[warp + W_STEP]
 
 
 @inlined
 def _note(mem, events, warp, kind, start, stop, what, at):
-    """Write one event, or count it as dropped; `at` is the warp's position as of `_position`."""
+    """Write one event, or count it as dropped if the array is full; `at` is the result of `_position`."""
     sm_index = (mem[warp + W_SM] - mem[AT_SM]) // S_FIELDS
     index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
     if stop <= start or events.begun[index, 1] > events.waves[sm_index]:
@@ -1032,7 +1048,7 @@ def _count_item(mem, events, warp):
 
 @inlined
 def _note_wait(mem, events, part, warp, t):
-    """Write the sleep of a picked warp, and its wait for the scheduler after it."""
+    """Record the sleep of a chosen warp, and its subsequent wait for the scheduler."""
     if events.waves[mem[part + P_SM]] > 0:
         _count_item(mem, events, warp)
         ready, at = mem[mem[warp + W_PLACE]], _position(mem, warp)
@@ -1044,7 +1060,7 @@ def _note_wait(mem, events, part, warp, t):
 
 @inlined
 def _issue_and_note(mem, column, part, warp, t, events):
-    """Issue the picked warp's instruction, and write what it keeps busy."""
+    """Issue the instruction of the chosen warp, and record the use of scheduler, tensor pipe and slot."""
     at = _position(mem, warp)
     op = EXIT_OP if at[2] == EXITING else mem[mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS + I_OP]
     row = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS
@@ -1065,7 +1081,7 @@ def _issue_and_note(mem, column, part, warp, t, events):
 
 @inlined
 def _sample(mem, events, t):
-    """Take the samples that are due before cycle t: busy time so far, less what is still queued."""
+    """Take the samples that are due up to cycle t: busy ticks so far minus work that is still queued."""
     while events.counts[K_SAMPLED] < events.samples.shape[0]:
         n = events.counts[K_SAMPLED]
         due = n * events.every
@@ -1080,13 +1096,13 @@ def _sample(mem, events, t):
         events.counts[K_SAMPLED] += 1
 
 
-# ---- the loop. `events` are arrays to write to, or None. Numba compiles the loop for each of the two types
-# and leaves out what `events is not None` guards, so a run without a recorder pays nothing for it.
+# ---- the loop. `events` is `Events` or None. Numba compiles the loop once for each type and removes the code
+# guarded by `events is not None`, so that recording costs nothing if it is off.
 
 
 @inlined
 def _take_turn(mem, column, part, t, events):
-    """One cycle of one sub-partition."""
+    """Run one cycle of a sub-partition: issue from the first warp in policy order that need not wait."""
     stall = mem[part + P_STALL]
     while True:
         warp = _pick_warp(mem, part, t)
@@ -1110,7 +1126,7 @@ def _take_turn(mem, column, part, t, events):
 
 @inlined
 def _take_turns(mem, column, sm, t, events):
-    """One cycle of those sub-partitions of an SM that have something to look at."""
+    """Run one cycle of those sub-partitions of an SM that have a ready warp."""
     part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
     first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
     for look in range(first, first + mem[M_PARTITIONS]):
@@ -1125,9 +1141,9 @@ def _take_turns(mem, column, sm, t, events):
 
 @inlined
 def _begin(mem):
-    """The first blocks of all SMs, in the order of slots."""
+    """Start the first blocks, one in the first slot of every SM, then one in the second slot, and so on."""
     _build_queue(mem)
-    start = np.int64(0)  # a literal would compile blocks' placement once more
+    start = np.int64(0)  # a literal would compile `_place_block` a second time
     for slot in range(mem[M_SLOTS]):
         for sm in range(mem[M_SMS]):
             _place_block(mem, sm * mem[M_SLOTS] + slot, start)
@@ -1135,7 +1151,14 @@ def _begin(mem):
 
 @njit(error_model="numpy", nogil=True)
 def run_loop(mem, column, events):
-    """Run all blocks to the end. `mem` is changed in place; 0 done, 1 deadlock, 2 beyond `max_cycles`."""
+    """Run all blocks to the end, and return an `engine_state.Status` number.
+
+    Parameters
+    ----------
+    mem : (size,) int64, state of the run, changed in place
+    column : (kept columns of all tiles,) int32, row of B that each kept column reads
+    events : `engine_state.Events` to write to, or None
+    """
     _begin(mem)
     while mem[G_RETIRED] < mem[N_BLOCKS]:
         sm = mem[mem[AT_WINNER] + 1]

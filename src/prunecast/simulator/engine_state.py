@@ -1,6 +1,7 @@
-"""The memory of a run of the engine: machine, programs and work as records, and as one array of integers.
+"""State of a run of the engine: machine, programs and work items, as records and as one integer array.
 
-Plain Python, once a run; `engine.py` says what stands where in the array, and has the loop that changes it.
+This module runs once per run, as plain Python. `engine.py` defines the layout of the array and contains the
+loop that changes it.
 """
 
 import math
@@ -13,15 +14,23 @@ from prunecast.simulator import engine as e
 
 
 class Status(IntEnum):
-    """Reasons for which a run ended."""
+    """Reason why a run of the engine ended."""
 
     DONE = 0
+    """All blocks ended."""
     DEADLOCK = 1
+    """All warps wait for each other."""
     TOO_LONG = 2
+    """The run exceeded `Machine.max_cycles`."""
 
 
 class Machine(NamedTuple):
-    """The GPU and how blocks lie on it; times in cycles, costs in ticks per KiB."""
+    """Sizes and costs of the GPU for one kernel.
+
+    Latencies are in SM cycles; fields that end in `_ticks` are in ticks per KiB, `engine.TICKS` per cycle.
+    `partitions` and `slots` (for blocks) are per SM, `warps` and `stages` are per block. `policy` is a value
+    of `simulate.POLICIES`, and `l2_capacity` is in bytes.
+    """
 
     sms: int
     partitions: int
@@ -52,90 +61,111 @@ class Machine(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Warp programs of one block as columns."""
+    """Warp programs of one block as integer tables."""
 
     code: np.ndarray
-    """(instructions, I_FIELDS) int64, the roles' segments one after the other."""
+    """(instructions, I_FIELDS) int64, the program sections of all roles, one after the other."""
     bounds: np.ndarray
-    """(roles, SEGMENTS + 1) int64: segment s of role r is code[bounds[r, s]:bounds[r, s + 1]]."""
+    """(roles, SEGMENTS + 1) int64; section s of role r is code[bounds[r, s]:bounds[r, s + 1]]."""
     role: np.ndarray
-    """(warps,) int64: role of each warp."""
+    """(warps,) int64, role of each warp."""
     rank: np.ndarray
-    """(warps,) int64: place of the warp in its role."""
+    """(warps,) int64, index of the warp within its role."""
     role_warps: np.ndarray
-    """(roles,) int64."""
+    """(roles,) int64, number of warps of each role."""
     full_arrivals: int
+    """Number of arrivals that complete the full barrier of a pipeline stage."""
     empty_arrivals: int
+    """Number of arrivals that complete the empty barrier of a pipeline stage."""
     part_signals: int
+    """Number of signals by which a k-slice announces its partial sums."""
     block_m: int
     block_n: int
     block_k: int
 
 
 class Work(NamedTuple):
-    """Work items and the segments they touch."""
+    """Work items of a launch, and the segments (units of the L2 model) that they access.
+
+    Segments are numbered in this order: weights from 0, gathered rows of B, boxes of B, indices, and C.
+    Weights and indices have `a_ways` segments per k-step, and C has one segment per item.
+    """
 
     schedule: int
+    """Value of `Schedule`; STATIC too if the placement of the blocks is given."""
     blocks: int
     item: np.ndarray
-    """(items, T_FIELDS) int64."""
+    """(items, T_FIELDS) int64, sizes of each item."""
     first_item: np.ndarray
-    """(blocks,) int64 for STATIC: first item of each block or NO_ITEM."""
+    """(blocks,) int64, first item of each block or NO_ITEM, if `schedule` is STATIC; else empty."""
     next_item: np.ndarray
-    """(items,) int64: the item after this one in its block, or NO_ITEM."""
+    """(items,) int64, item after this one in its block, or NO_ITEM."""
     column: np.ndarray
-    """(kept columns of all tiles,) int32."""
+    """(kept columns of all tiles,) int32, row of B that each kept column reads."""
     panel: int
-    """Rows of B in one gathered segment."""
+    """Number of rows of B in one segment of gathered rows."""
     token_blocks: int
+    """Number of token ranges, times the CTAs that share the boxes of one."""
     gather_base: int
-    """First segment id of gathered rows of B; boxes of B come at `box_base`, indices at `index_base`, one for
-    every step of a tile and warp, weights at 0."""
+    """Number of the first segment of gathered rows of B."""
     box_base: int
+    """Number of the first segment of boxes of B."""
     index_base: int
+    """Number of the first segment of indices."""
     a_ways: int
+    """Segments per k-step of weights or indices, one per warp that loads its own part."""
     segments: int
-    """Segments that are read; behind them comes C, one for every item."""
+    """Number of all segments except those of C, which follow."""
     groups: int
+    """Number of reduction groups."""
     rows_in_l2: bool = False
-    """Whether gathered rows of B lie in L2 from the beginning."""
+    """True if all gathered rows of B are in L2 from the begin."""
     early_sms: int = 0
-    """SMs whose blocks prefetch nothing (`When.AHEAD`), but do all in turn."""
+    """Number of SMs whose blocks do not prefetch (`When.AHEAD`) and load all stages in their k-steps."""
 
 
 class State(NamedTuple):
-    """The memory of a run, and views of the tables that are read when it is over."""
+    """State of a run: one integer array, and views of the tables that contain the results."""
 
     mem: np.ndarray
-    """(all,) int64."""
+    """(size,) int64, all scalars and tables; `engine.py` defines the layout."""
     column: np.ndarray
-    """(kept columns of all tiles,) int32."""
+    """(kept columns of all tiles,) int32, row of B that each kept column reads."""
     part: np.ndarray
-    """(SMs * sub-partitions, P_FIELDS) int64."""
+    """(SMs * sub-partitions, P_FIELDS) int64, view of the table of sub-partitions."""
     sm: np.ndarray
-    """(SMs, S_FIELDS) int64."""
+    """(SMs, S_FIELDS) int64, view of the table of SMs."""
     stall: np.ndarray
-    """(SMs, REASONS) int64."""
+    """(SMs, REASONS) int64, view of the warp cycles per stall reason."""
 
 
 class Events(NamedTuple):
-    """Events of a recorded run."""
+    """Arrays to which a recorded run writes its events and samples."""
 
     waves: np.ndarray
-    """(SMs,) int64: of how many items of each block slot to record the events; 0 records nothing."""
+    """(SMs,) int64, number of items per block slot whose events are recorded; 0 records nothing."""
     rows: np.ndarray
-    """(capacity, E_FIELDS) int64, the first `counts[K_WRITTEN]` of them written."""
+    """(capacity, E_FIELDS) int64, events; the first `counts[K_WRITTEN]` rows are valid."""
     counts: np.ndarray
-    """(K_FIELDS,) int64."""
+    """(K_FIELDS,) int64, numbers of written events, dropped events and samples."""
     begun: np.ndarray
-    """(warps of all SMs, 2) int64: the last item that a warp began, and how many it has begun."""
+    """(warps of all SMs, 2) int64, last item that a warp has begun, and number of items it has begun."""
     samples: np.ndarray
-    """(samples, Q_FIELDS) int64: work done by the multiples of `every` cycles, from 0 on."""
+    """(samples, Q_FIELDS) int64, ticks of work done until cycle 0, `every`, 2 * `every`, ..."""
     every: int
+    """Cycles between samples."""
 
 
 def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: int, every: int) -> Events:
-    """Room for what a recorded run writes; `capacity` bounds it, whatever the run does."""
+    """Return empty arrays for a recorded run.
+
+    Parameters
+    ----------
+    waves : (SMs,) number of items per block slot to record
+    capacity : maximum number of events; further ones are counted and dropped
+    samples : number of samples
+    every : cycles between samples
+    """
     begun = np.zeros((machine.sms * machine.slots * machine.warps, 2), np.int64)
     begun[:, 0] = e.NO_ITEM
     rows = np.zeros((capacity, e.E_FIELDS), np.int64)
@@ -144,7 +174,7 @@ def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: i
 
 
 def new_state(machine: Machine, program: Program, work: Work) -> State:
-    """Lay out the memory of a run, all idle."""
+    """Return the initial state of a run, before the first block starts."""
     slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
     rings = slots * max(machine.stages, 1)
     leaves = 1 << max(machine.sms - 1, 0).bit_length()
@@ -227,8 +257,9 @@ def _fill_tables(
 
 
 def run_engine(state: State, events: Events | None = None) -> int:
-    """Run all blocks to the end; a `Status` number. The state is changed in place.
+    """Run all blocks to the end and return a `Status` number. The state is changed in place.
 
-    With `events` the run also writes these: the same cycles, a few times slower.
+    With `events` the run also records its events and samples. The simulated cycles are the same, and the run
+    is a few times slower.
     """
     return int(e.run_loop(state.mem, state.column, events))

@@ -1,6 +1,7 @@
-"""Work items as the engine reads them: a row of numbers each, which item follows which, where rows of B lie.
+"""Integer tables of work items for the engine: sizes of items, item order in blocks, and rows of B.
 
-Rows of DRAM that kept columns read are those of B itself, or of the input of a convolution.
+The engine models L2 with *segments*: pieces of A, B or C that L2 holds or evicts as a whole. Kept columns
+read rows of B, or of the input of a convolution.
 """
 
 import numpy as np
@@ -14,13 +15,14 @@ from prunecast.simulator import engine
 
 
 def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
-    """(items,) the step that each item begins with, of all steps that have segments of their own, and those.
+    """Number the k-steps of all tiles; return the first one of each item, (items,), and their total number.
 
-    Items of a tile share the steps that both have, unless steps made longer begin within a part: then they
-    share what begins with the same column.
+    The weights of each numbered k-step are separate segments. Items of one tile with other tokens share the
+    k-steps, and thus the weights in L2. If `block_k` is longer than a k-step of the plan, so that a k-slice
+    can begin within a k-step, only items that begin with the same column share them.
     """
     work = plan.work
-    # Room for steps behind the last columns, so that no two steps share a segment
+    # Add the steps of padding after the last columns, so that no two steps share a segment
     if np.all(work.k_start % block_k == 0):
         steps = -(-plan.tiles.kept_per_tile // block_k) + plan.fewest_steps
         base = np.concatenate(([0], np.cumsum(steps, dtype=np.int64)))
@@ -34,9 +36,16 @@ def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
 
 
 def items(plan: KernelPlan, first_step: np.ndarray, block_k: int, box_parts: int) -> np.ndarray:
-    """(items, `engine.T_FIELDS`) their numbers; the first steps are those of `first_steps`.
+    """Return the engine's table of work items, (items, `engine.T_FIELDS`) int64, one row per item.
 
-    box_parts : CTAs of a pair, neighbours along the rows, each of which reads its own part of a token range
+    A row contains the tile, k-steps, kept columns, rows, tokens and reduction group of the item.
+
+    Parameters
+    ----------
+    first_step : (items,) first k-step of each item, from `first_steps`
+    block_k : columns of a k-step
+    box_parts : number of CTAs, neighbours along M, that share the rows of B of one token range and read a
+        part of them each
     """
     work, tiles = plan.work, plan.tiles
     k_count = work.k_stop.astype(np.int64) - work.k_start
@@ -59,7 +68,11 @@ def items(plan: KernelPlan, first_step: np.ndarray, block_k: int, box_parts: int
 
 
 def first_items(context: LaunchContext) -> np.ndarray:
-    """(slots,) the item that each slot begins with, where lists or places say so before; else nothing."""
+    """Return the first item of each block in order of block slots, (blocks,) int64; NO_ITEM if it has none.
+
+    The order is that of `LaunchContext.places` if it is given. The array is empty if the hardware assigns
+    items to slots while the launch runs.
+    """
     plan, places = context.plan, context.places
     if places is not None:
         first = np.full(int(places.max()) + 1, engine.NO_ITEM, np.int64)
@@ -72,7 +85,7 @@ def first_items(context: LaunchContext) -> np.ndarray:
 
 
 def next_items(plan: KernelPlan) -> np.ndarray:
-    """(items,) the item that follows in the same block."""
+    """Return the next item of the same block for each item, (items,) int64; NO_ITEM after the last one."""
     count = plan.item_count
     following = np.arange(1, count + 1, dtype=np.int64)
     stops = plan.work.block_start[1:]
@@ -81,11 +94,11 @@ def next_items(plan: KernelPlan) -> np.ndarray:
 
 
 def rows_of_source(plan: KernelPlan, block_k: int) -> IntArray:
-    """(kept columns of all tiles,) int32: the row that each kept column reads, as the engine counts segments.
+    """Return the row of B that each kept column reads, (kept columns of all tiles,) int32.
 
-    Of a convolution, all rows of B with one channel read the same bytes. With p input pixels for each output
-    pixel a channel counts as p rows, of which a panel has p times as many. Boxes follow each other channel
-    by channel, and as many of them as a filter has elements in a channel bring p boxes from DRAM.
+    In a convolution, all rows of B of one channel read the same bytes, so they get the same number. With p
+    input pixels per output pixel, a channel counts as p rows, and a segment has p rows. If B is copied in
+    boxes (COPY_B), the boxes of one channel (one per filter element) together read p boxes from DRAM.
     """
     columns = plan.tiles.column_index
     if plan.source is None:

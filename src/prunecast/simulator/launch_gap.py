@@ -1,8 +1,8 @@
-"""What lies between launches, as the simulated run has it: cycles and the weight prefetch.
+"""Time between consecutive launches of a simulated plan, and the weight prefetch before a launch.
 
-Producers of the tile kernels (`tile_producer.cuh`) read list and indices of their first stages and ask for
-the weights of all of these before `griddepcontrol.wait`; B alone waits for the preceding launch, behind a
-ring of weights at DRAM.
+Producer warps of the tile kernels (`tile_producer.cuh`) read the work list and the indices of their first
+stages and request the weights of these stages before `griddepcontrol.wait`. Only B waits for the preceding
+launch. DRAM then serves the first weights of all blocks before the rows of B.
 """
 
 from dataclasses import replace
@@ -26,7 +26,10 @@ from prunecast.simulator.engine_state import State
 
 
 def with_prefetch(context: LaunchContext) -> tuple[WarpProgram, ...]:
-    """Programs with the weights of a block's first ring before its steps, if the kernel prefetches them."""
+    """Return the programs with the weights of a block's first pipeline fill loaded before its k-steps.
+
+    The programs are unchanged if the kernel prefetches no weights.
+    """
     if not context.prefetches_weights:
         return context.programs
     return tuple(_prefetching(program, context.plan.resources.stages) for program in context.programs)
@@ -43,16 +46,25 @@ def _prefetching(program: WarpProgram, stages: int) -> WarpProgram:
 
 
 class LaunchGap(NamedTuple):
-    """Parts of the time between the last cycle of a launch and the first of the next one."""
+    """Time between the end of one launch and the begin of the next one."""
 
     launch_s: float
-    """What a launch costs besides its cycles; those of a graph come closer where blocks start early."""
+    """Seconds per launch in addition to its cycles, at least 0: the launch floor minus the time that blocks
+    save by starting early (in graphs)."""
     under: float
-    """Cycles of the run that pass before the launch before has ended, besides."""
+    """Cycles of the run that overlap with the preceding launch, if blocks save more than the launch floor;
+    else 0."""
 
 
 def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str) -> LaunchGap:
-    """Return the gap after the last run of a plan at this clock; `launch` is one of `LAUNCHES`."""
+    """Return the gap between launches of a plan.
+
+    Parameters
+    ----------
+    run : final state of a run of the plan
+    clock_hz : SM clock
+    launch : one of `LAUNCHES`; only in a `graph` do blocks start before the preceding launch has ended
+    """
     launch_s = launch_floor_s(context, launch)
     gained = 0.0
     if launch == "graph":
@@ -66,5 +78,5 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str)
 
 
 def launched_cycles(run: State, gap: LaunchGap) -> int:
-    """Cycles of a run without those that the preceding launch hides."""
+    """Return the cycles of a run minus those that overlap with the preceding launch (`gap.under`)."""
     return max(int(run.mem[engine.G_END]) - round(gap.under), 1)

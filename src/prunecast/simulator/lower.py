@@ -1,4 +1,4 @@
-"""Lowering: a `KernelPlan` and a `GpuSpec` become the integers that the engine runs."""
+"""Lowering: translate a `KernelPlan` and a `GpuSpec` to the integer tables that the engine runs."""
 
 import math
 from dataclasses import dataclass, replace
@@ -27,14 +27,15 @@ from prunecast.simulator.launch_gap import with_prefetch
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 PER_STEP_FIXED = (Op.ISSUE, Op.FMA, Op.SHARED, Op.LOAD_INDEX, Op.LOAD_A)
 OPERATIONS_WANTED = 200_000
-"""Plans without a copy ring run longer k-steps once these exceed so many operations: on CSR plans of 256 to
-2048 rows the time changes by at most 1.2 % and the simulation is up to five times as fast."""
+"""Number of operations above which plans without pipeline stages run longer k-steps. On CSR plans of 256 to
+2048 rows, this changes the predicted time by at most 1.2 % and makes the simulation up to five times as
+fast."""
 LONGEST_RUN_CYCLES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """Arguments of `run_engine`."""
+    """Integer tables of a launch for the engine, the arguments of `new_state`."""
 
     machine: Machine
     program: Program
@@ -42,7 +43,13 @@ class Lowered:
 
 
 def lower(context: LaunchContext, rules: MemoryRules, *, policy: int, clock_hz: float) -> Lowered:
-    """Translate a launch and its memory rules at an SM clock of `clock_hz`."""
+    """Translate a launch and its memory rules for the engine.
+
+    Parameters
+    ----------
+    policy : warp scheduler, a value of `simulate.POLICIES`
+    clock_hz : SM clock; the bytes per cycle of L2 and DRAM depend on it
+    """
     coarse = _coarseness(context)
     return Lowered(
         machine=_machine(context, rules, policy, clock_hz),
@@ -52,10 +59,10 @@ def lower(context: LaunchContext, rules: MemoryRules, *, policy: int, clock_hz: 
 
 
 def _coarseness(context: LaunchContext) -> int:
-    """How many k-steps the engine runs as one.
+    """Return the number of k-steps that the engine runs as one.
 
-    Only kernels without a copy ring are coarsened (CSR): they hide latency by many warps, so that longer
-    steps change the time little, while the number of operations falls in proportion.
+    It is above 1 only for kernels without pipeline stages (CSR). They hide latency with many warps, so that
+    longer k-steps hardly change the time, while the number of operations falls in proportion.
     """
     if context.plan.resources.stages > 0:
         return 1
@@ -66,7 +73,7 @@ def _coarseness(context: LaunchContext) -> int:
 
 def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: float) -> Machine:
     plan, gpu = context.plan, context.gpu
-    # DRAM writes a share of every byte that comes into L2, read or stored
+    # For every byte that enters L2, read or stored, DRAM writes the fraction `write_back` of a byte
     written = round(rules.write_back * ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
     return Machine(
         sms=gpu.sm_count,
@@ -86,7 +93,7 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
 
 
 def sm_costs(gpu: GpuSpec, tensor: str) -> dict[str, int]:
-    """Return the fields of `Machine` that only the GPU and its tensor instruction determine."""
+    """Return the fields of `Machine` that depend only on the GPU and on the kind of tensor instruction."""
     return {
         "partitions": gpu.sub_partitions_per_sm,
         "barrier_latency": gpu.barrier_latency_cycles,
@@ -106,7 +113,7 @@ def sm_costs(gpu: GpuSpec, tensor: str) -> dict[str, int]:
 
 
 def ticks_per_kib(bytes_per_clk: float) -> int:
-    """Return the engine's cost of a KiB at a server of this rate."""
+    """Return the ticks per KiB of a server (port, L2 or DRAM) with this rate, rounded up."""
     return math.ceil(1024 * engine.TICKS / bytes_per_clk)
 
 
@@ -126,7 +133,7 @@ def lowered_program(
     gpu: GpuSpec,
     coarse: int = 1,
 ) -> Program:
-    """Translate the programs of a block; `coarse` k-steps run as one."""
+    """Translate the warp programs of a block for the engine; `coarse` k-steps run as one."""
     rows: list[list[int]] = []
     bounds = []
     for program in programs:
@@ -154,18 +161,21 @@ def lowered_program(
 
 
 def _executions(program: WarpProgram, code: Code, ops: tuple[Op, ...]) -> int:
-    """How often the warps of a role run instructions of `ops` in one pass through `code`."""
+    """Return how often the warps of a role execute instructions of `ops` in one pass through `code`."""
     return sum(1 if ins.leader else program.warps for ins in code if ins.op in ops)
 
 
 def _releasing_warps(program: WarpProgram) -> int:
-    """Warps of a role that release every slot: in its step, or a step later and the last one in `end`."""
+    """Return the number of warps of a role that release each pipeline stage.
+
+    They release it in its own k-step, or one k-step later and the last stage in `end`.
+    """
     releases = [ins for ins in (*program.step, *program.end) if ins.op is Op.RELEASE]
     return _executions(program, tuple(releases[:1]), (Op.RELEASE,))
 
 
 def _row(instruction: Instruction, scale: int, pipe_ticks: int) -> list[int]:
-    """One row of `Program.code`; `scale` steps run as one."""
+    """Return the row of `Program.code` for an instruction; `scale` k-steps run as one."""
     fixed = instruction.op in PER_STEP_FIXED and not instruction.per_k16
     factor = scale if fixed else 1
     return [
@@ -190,7 +200,10 @@ def _row(instruction: Instruction, scale: int, pipe_ticks: int) -> list[int]:
 
 
 def _pipe_ticks(instruction: Instruction, dtype: str, tensor: str, gpu: GpuSpec) -> int:
-    """Ticks in the tensor pipe (MMA), or in the FMA pipe for one warp instruction (FMA)."""
+    """Return the ticks for which an instruction occupies the tensor pipe, or one FMA occupies the FMA pipe.
+
+    It is 0 for all other instructions.
+    """
     if instruction.op in (Op.MMA, Op.MMA_SYNC):
         fma_per_clk = tensor_fma_per_clk(gpu, dtype, tensor) / gpu.sub_partitions_per_sm
         return math.ceil(instruction.amount * engine.TICKS / fma_per_clk)
@@ -233,7 +246,11 @@ def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
 
 @lru_cache(maxsize=4096)
 def a_ways(programs: tuple[WarpProgram, ...]) -> int:
-    """Return the warps that each bring their own part of a step's weights; of indices all of a block."""
+    """Return the number of segments per k-step of the weights or indices: the larger of both.
+
+    Each warp that loads its own part of a k-step's weights has one segment. For indices, each warp of the
+    block has one.
+    """
     own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in programs)}
     return max(
         (

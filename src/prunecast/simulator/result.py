@@ -1,6 +1,6 @@
-"""`SimResult`: what a simulated run of a plan looked like.
+"""`SimResult`: time, utilization, stalls and attribution of a simulated launch.
 
-`run_result` says in people's words what the engine's memory says when a run is over.
+`run_result` computes it from the final state of the engine.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from prunecast.simulator.engine_state import State
 from prunecast.simulator.lower import Lowered
 
 PIPES = ("tensor", "issue", "shared", "l2 port", "l2", "dram")
-"""Units whose use is reported, from the SM outward."""
+"""Units whose utilization is reported, from the SM outward."""
 
 STALLS = (
     "issuing",
@@ -31,7 +31,7 @@ STALLS = (
     "fetch",
     "wait store",
 )
-"""What a resident warp's cycles are spent on; `issuing` is not a stall."""
+"""States of a resident warp to which its cycles are assigned; all except `issuing` are stalls."""
 
 ATTRIBUTION = (
     "ideal work",
@@ -43,7 +43,7 @@ ATTRIBUTION = (
     "other",
     "launch",
 )
-"""What the time of the whole kernel is spent on; the parts add up to the total."""
+"""Causes to which the time of a launch is assigned; their parts add up to the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,16 +58,17 @@ class SimResult:
     launch_s : launch floor inside `seconds`
     state : `burst` or `sustained`
     occupancy : blocks per SM and the limiting resource
-    utilisation : share of `cycles` that each of `PIPES` worked, 0 to 1
-    stalls : share of resident warp-cycles spent in each of `STALLS`; adds up to 1
-    attribution_s : seconds by `ATTRIBUTION`; adds up to `seconds`
+    utilisation : fraction of `cycles` during which each of `PIPES` is busy, 0 to 1
+    stalls : fraction of resident warp cycles in each state of `STALLS`; adds up to 1
+    attribution_s : seconds of each cause of `ATTRIBUTION`; adds up to `seconds`
     sm_busy_cycles : (SMs,) int64, cycles with at least one resident block
-    sm_tensor_cycles : (SMs,) int64, cycles in which the tensor pipes of the SM worked, mean of its four
+    sm_tensor_cycles : (SMs,) int64, cycles in which the tensor pipes of an SM are busy, mean over its
+        sub-partitions
     sm_items : (SMs,) int64, work items started on each SM
-    l2_hit_rate : share of bytes read through L2 that were found there
-    l2_bytes, dram_bytes : bytes moved
-    warp_instructions : instructions issued, aggregates counted at their full length
-    operations : program operations executed, aggregates counted once
+    l2_hit_rate : fraction of the bytes read through L2 that hit
+    l2_bytes, dram_bytes : bytes moved through L2, and by DRAM
+    warp_instructions : warp instructions issued
+    operations : executed instructions of warp programs, each of which represents `issue` warp instructions
     """
 
     seconds: float
@@ -90,10 +91,10 @@ class SimResult:
 
     @property
     def bound(self) -> str:
-        """The busiest of `PIPES`, or `latency` where none works half of the time.
+        """Unit of `PIPES` with the highest utilization; `latency` if all are below 0.5.
 
-        Of pipes within 3 % of each other the one nearest to the arithmetic: a wgmma tile of 128 x 256 keeps
-        tensor pipes and shared memory equally busy by design.
+        If several units are within 3 % of the highest, the first of them in `PIPES` counts: a wgmma tile of
+        128 x 256 keeps tensor pipes and shared memory equally busy by design.
         """
         highest = max(self.utilisation.values())
         busiest = next(pipe for pipe in PIPES if self.utilisation[pipe] >= 0.97 * highest)
@@ -102,15 +103,16 @@ class SimResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Account:
-    """What the attribution reads off a finished run, in cycles.
+    """Cycles of a finished run from which `_attribute_cycles` computes the attribution.
 
     Parameters
     ----------
-    cycles : of the whole run
-    work : (SMs,) cycles of the unit that does the useful work (tensor pipes, or issue for CUDA-core kernels)
-    items : work items of the run
-    first_work, last_work : first and last useful cycle of the SM that finishes last
-    wait_data, fix_up : mean stall of a working warp on that SM, waiting for data and for split parts
+    cycles : cycles of the whole run
+    work : (SMs,) busy cycles of the unit that does the useful work (tensor pipes, or issue for CUDA cores)
+    items : number of work items
+    first_work, last_work : first and last useful cycle of the SM that is busy longest
+    wait_data, fix_up : mean stall cycles of a warp of the largest role on that SM: waits for data, and for
+        partial sums
     """
 
     cycles: int
@@ -123,7 +125,7 @@ class _Account:
 
 
 def tensor_cycles(lowered: Lowered, run: State) -> np.ndarray:
-    """(SMs,) cycles in which the tensor pipes of each SM worked, the mean of its sub-partitions."""
+    """Return the busy cycles of the tensor pipes of each SM, mean over its sub-partitions, (SMs,)."""
     busy = run.part[:, engine.P_TENSOR_BUSY].reshape(-1, lowered.machine.partitions)
     return np.asarray(busy.mean(axis=1) / engine.TICKS)
 
@@ -139,7 +141,17 @@ def run_result(
     launch_s: float,
     state: str,
 ) -> SimResult:
-    """The last run of a plan, which took `cycles` at that clock, and `launch_s` besides."""
+    """Return the result of a finished run.
+
+    Parameters
+    ----------
+    run : final state of the engine
+    fit : blocks per SM and the limiting resource
+    clock_hz : SM clock
+    cycles : SM cycles of the launch, without those that overlap with the preceding launch
+    launch_s : seconds per launch in addition to the cycles
+    state : `burst` or `sustained`
+    """
     chip = run.mem
     touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
     parts = _attribute_cycles(_account(plan, lowered, run, cycles))
@@ -205,14 +217,17 @@ def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> _Ac
 
 
 def _attribute_cycles(account: _Account) -> dict[str, float]:
-    """Cycles by cause, adding up to `account.cycles`.
+    """Return the cycles of each cause; they add up to `account.cycles`.
 
-    * ideal work: the useful work spread evenly over all SMs.
-    * tail: what equal items would lose because they do not fill the last wave.
-    * imbalance: the busiest SM's work beyond that.
-    * fill and drain: before the first and after the last useful cycle of the SM that finishes last.
-    * split fix-up, memory: that SM's waits for other parts and for data, as far as time is left.
-    * other: the rest: issue, barriers, epilogues that nothing hides.
+    The critical SM is the one that is busy longest.
+
+    * ideal work: useful work divided evenly among all SMs.
+    * tail: additional time of the busiest SM if all items were equal, because the last wave is partly filled.
+    * imbalance: the rest of the difference between the work of the busiest SM and the mean.
+    * fill and drain: cycles before the first and after the last useful cycle of the critical SM.
+    * split fix-up, memory: waits of the critical SM for other k-slices and for data, limited to the cycles
+      that remain.
+    * other: the rest: issue, barriers, and epilogues that do not overlap with work.
     """
     ideal = float(account.work.mean())
     busiest = float(account.work.max())

@@ -1,7 +1,8 @@
-"""Samples of the engine: a few equal blocks on one SM, to which L2 and DRAM have nothing else to deliver.
+"""Short simulations (samples) of a few equal blocks on one SM, without traffic of other SMs.
 
-The closed form takes the times of prologues, k-steps and epilogues from here, so that warp programs have one
-meaning. Bandwidth of L2 and DRAM is left out: `models` adds the traffic of all SMs.
+`models` takes the times of prologues, k-steps and epilogues from samples, so that only the engine interprets
+warp programs. In samples, reads from L2 and DRAM have latency but unlimited bandwidth; `models` adds the
+traffic of all SMs.
 """
 
 from typing import NamedTuple
@@ -17,26 +18,26 @@ from prunecast.simulator.lower import a_ways, lowered_program, sm_costs, ticks_p
 
 
 class SampledBlock(NamedTuple):
-    """A block of a launch and the SM that runs it."""
+    """A block of a launch, and the properties of the SM that runs it."""
 
     programs: tuple[WarpProgram, ...]
     """Programs with the costs of the GPU's architecture."""
     shape: BlockShape
     stages: int
-    """Slots of the ring in shared memory; 0 without one."""
+    """Number of pipeline stages in shared memory; 0 if the kernel has none."""
     dtype: str
     tensor: str
     gpu: GpuSpec
     store_latency: int
     """Cycles from a block's last store until L2 has it."""
     store_bytes_per_clk: float
-    """Bytes per cycle that L2 accepts of this SM while all others with a block store too."""
+    """Bytes per cycle that L2 accepts from this SM while all SMs with a block store."""
     read_latency: int
-    """Cycles until weights, indices and rows arrive that L2 does not have; its own latency if it has all."""
+    """Latency in cycles of weights, indices and rows of B: that of DRAM, or of L2 if all data are in L2."""
     b_in_l2: bool = False
-    """True if L2 has the rows of B in any case."""
+    """True if the rows of B are in L2, whatever `read_latency` is."""
     dram_busy: int = 0
-    """Cycles at the start in which DRAM serves others."""
+    """Cycles at the start during which DRAM serves other requests."""
 
 
 class SampledItem(NamedTuple):
@@ -47,26 +48,27 @@ class SampledItem(NamedTuple):
     rows: int
     tokens: int
     parts: int = 1
-    """K-slices of its tile. The partial sums of the others are there when an owner asks for them."""
+    """Number of k-slices of the tile. An owner finds the partial sums of the other slices without a wait."""
     owner: bool = True
+    """True if the item writes C."""
 
 
 class SampledRun(NamedTuple):
-    """Blocks that an SM runs."""
+    """Number of blocks and items in a sample."""
 
     slots: int = 1
-    """Blocks that it holds at once."""
+    """Maximum number of resident blocks of the SM."""
     blocks: int = 1
-    """Blocks in all."""
+    """Total number of blocks."""
     items: int = 1
-    """Items of each block, one after another."""
+    """Number of consecutive items of each block."""
 
 
 ALONE = SampledRun()
 
 
 class BlockSamples:
-    """Samples of one block. Each is simulated once."""
+    """Sampled times of one block; each sample is simulated once and then cached."""
 
     def __init__(self, block: SampledBlock) -> None:
         self.block = block
@@ -77,7 +79,7 @@ class BlockSamples:
         self._cycles: dict[tuple[SampledItem, SampledRun], int] = {}
 
     def cycles(self, item: SampledItem, sampled: SampledRun = ALONE) -> int:
-        """Return the cycles until L2 has all stores of a sample of equal blocks with equal items."""
+        """Return the cycles of a sample of equal blocks with equal items, until L2 has all stores."""
         if (item, sampled) not in self._cycles:
             block = self.block
             run = new_state(_machine(block, sampled.slots), self._program, _work(block, item, sampled))

@@ -1,7 +1,7 @@
-"""`simulate`: predict the run of a plan on a GPU, warp by warp.
+"""`simulate`: predict the time of a plan on a GPU by simulating its warps.
 
-A run is repeated until the clock that it causes is the clock that it ran at (`settle`). `record` is the run
-once more, with what warps do at which cycle.
+`settle` repeats the simulation until the SM clock that follows from its activity is the clock that it
+assumed. `record` repeats the last run and records what each warp does in which cycle.
 """
 
 from collections.abc import Sequence
@@ -34,22 +34,25 @@ POLICIES = {
 """Warp schedulers: greedy then oldest, greedy then youngest, loose round robin, oldest first."""
 
 CLOCK_TOLERANCE = 0.02
+"""Relative change of the SM clock at which the iteration stops."""
 MOST_RUNS = 4
+"""Maximum number of runs of the iteration."""
 
 
 class SimulationStopped(RuntimeError):
-    """The engine could not finish a plan: its warps wait for each other, or it ran far too long."""
+    """The engine could not finish a plan: its warps deadlocked, or the run exceeded the cycle limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Settled:
-    """The last run of a plan, at whose clock the clock that it caused agrees.
+    """Result of the fixed-point iteration over the SM clock: the last run of a plan.
 
     Parameters
     ----------
-    lowered : what the engine ran
-    run : its memory when it was over
-    clock_hz : SM clock that the run caused
+    lowered : integer tables of the launch that the engine ran
+    run : final state of the engine
+    clock_hz : SM clock that follows from the activity of the run; after convergence it differs from the clock
+        that the run assumed by at most `CLOCK_TOLERANCE`
     """
 
     lowered: Lowered
@@ -58,7 +61,16 @@ class Settled:
 
 
 def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "graph") -> Settled:
-    """Run a launch until clock and activity agree; arguments and errors are those of `simulate`."""
+    """Repeat the run of a launch until its SM clock and its activity agree, at most `MOST_RUNS` times.
+
+    Parameters
+    ----------
+    state, policy, launch : as in `simulate`
+
+    Raises
+    ------
+    PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
+    """
     context.check_fit()
     plan, gpu = context.plan, context.gpu
     clock_hz = sm_clock_hz(
@@ -80,7 +92,11 @@ def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "gr
 
 
 def _write_back_of(run: State, write_back: float) -> float:
-    """`MemoryRules.write_back` of what came into L2: data read again evict no more of C than there is."""
+    """Return `MemoryRules.write_back` for the bytes that entered L2 in a run.
+
+    If data are read again, more bytes enter L2 than the rules assumed. The fraction is then lower, since no
+    more of C can be evicted than exists.
+    """
     read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
     return min(write_back, 1.0 - read / moved) if moved else write_back
 
@@ -101,8 +117,12 @@ def _caused_clock(
     period_s: float,
     state: str,
 ) -> float:
-    """The clock that goes with what was done from one launch to the next, `period_s` at `clock_hz`, without
-    what other kernels do between them.
+    """Return the SM clock that follows from the activity of a run.
+
+    Parameters
+    ----------
+    clock_hz : SM clock that the run assumed
+    period_s : seconds from one launch to the next at that clock, without the time of other kernels
     """
     plan, gpu = context.plan, context.gpu
     period = period_s * clock_hz
@@ -129,23 +149,23 @@ def simulate(
     l2: CacheState = COLD,
     policy: str = "gty",
 ) -> SimResult:
-    """Predict the run of `plan` on `gpu`.
+    """Return the predicted time of one launch of `plan` on `gpu`, and its utilization, stalls and traffic.
 
-    The clock depends on activity and, through the memory bandwidth per cycle, activity on the clock: the
-    run is repeated at the clock it caused until both agree within 2 %.
+    The SM clock depends on the activity, and the activity depends on the clock through the memory bandwidth
+    per cycle. The run is therefore repeated at the clock that follows from it until both agree within 2 %.
 
     Parameters
     ----------
     state : `burst` or `sustained`
-    launch : `graph` or `stream`: which launch floor is added
-    l2 : what of the operands lies in L2
-    policy : warp scheduler, one of `POLICIES`; greedy-then-youngest is what recent GPUs were found to do
-        (arXiv 2503.20481)
+    launch : `graph` or `stream`, which determines the launch floor
+    l2 : which operands are in L2 when the launch begins
+    policy : warp scheduler, a key of `POLICIES`; recent GPUs use greedy-then-youngest (arXiv 2503.20481)
 
     Raises
     ------
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
-    SimulationStopped : the warps wait for each other
+    BadInput : an unknown state, launch, policy or L2 state, or instructions that the GPU does not have
+    SimulationStopped : the warps wait for each other, or the run exceeds the cycle limit
     """
     check_choice("launch", launch, LAUNCHES)
     check_choice("policy", policy, tuple(POLICIES))
@@ -172,7 +192,13 @@ def _simulated(context: LaunchContext, *, state: str, launch: str, policy: str) 
 
 
 def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
-    """Mean launch of a burst; all but its time is that of the most frequent placement."""
+    """Return the mean time of the launches in a burst; other results are of the most frequent placement.
+
+    Parameters
+    ----------
+    shares : fraction of the launches with each placement
+    results : result of each placement
+    """
     typical = results[int(np.argmax(shares))]
     if len(results) == 1:
         return typical
@@ -194,18 +220,20 @@ IntColumns = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recording:
-    """Events of the SMs that were watched, and samples of the whole GPU.
+    """Recorded events of some SMs, and samples of the utilization of the whole GPU.
 
     Parameters
     ----------
-    cycles, clock_hz : of the whole run, as in `SimResult`
-    partitions : sub-partitions per SM; with W warps a block, warp w of the block in slot s runs on
-        sub-partition (s W + w) % partitions
-    roles : (warps of a block,) int64, place in `KernelPlan.programs`
-    rows : (events, engine.E_FIELDS) int64 in the order of their cycles
-    dropped : events that found no room
-    sample_cycles : (samples,) int64
-    dram_cycles, tensor_cycles : (samples,) float64, cycles of work by then, of DRAM and of a mean tensor pipe
+    cycles : SM cycles of the whole run
+    clock_hz : SM clock that turns cycles into seconds
+    partitions : sub-partitions per SM; with W warps per block, warp w of the block in slot s runs on
+        sub-partition (s * W + w) % partitions
+    roles : (warps of a block,) int64, index in `KernelPlan.programs`
+    rows : (events, engine.E_FIELDS) int64, events in the order of their cycles
+    dropped : number of events that were not recorded because the array was full
+    sample_cycles : (samples,) int64, cycle of each sample
+    dram_cycles : (samples,) float64, cycles for which DRAM has been busy until then
+    tensor_cycles : (samples,) float64, cycles for which a tensor pipe has been busy until then, mean over all
     """
 
     cycles: int
@@ -228,17 +256,18 @@ def record(
     state: str = "burst",
     policy: str = "gty",
 ) -> Recording:
-    """Record the run that `simulate` predicts.
+    """Simulate a plan in a graph with operands in DRAM, and record events of some of its warps.
 
     Parameters
     ----------
-    sms : numbers of the SMs to watch
-    waves : watch the first so many items of each block slot, or all
+    sms : numbers of the SMs to record
+    waves : number of items of each block slot to record, at least 1; None for all
+    state, policy : as in `simulate`
 
     Raises
     ------
-    BadInput : an SM that the GPU lacks, or no wave
-    PlanDoesNotFit, SimulationStopped : as `simulate`
+    BadInput : no SM, an SM that the GPU lacks, or fewer than one wave
+    PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
     """
     if not sms or min(sms) < 0 or max(sms) >= gpu.sm_count:
         raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
