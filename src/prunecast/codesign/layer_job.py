@@ -129,7 +129,8 @@ def start_layer(
     planned: list[_PlannedKernel | BadInput] = []
     candidates = job.candidates_of.get(layer.name, job.candidates)
     if layer.name in job.launches.maker.given:
-        job.launches.maker.given[layer.name].make()  # weights that contradict the recipe skip no kernel
+        # Raise here for weights that contradict the recipe: no kernel may be skipped for that reason
+        job.launches.maker.given[layer.name].make()
     for candidate in candidates:
         try:
             planned.append(_plan_kernel(job, layer, candidate))

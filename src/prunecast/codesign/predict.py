@@ -1,4 +1,4 @@
-"""`predict`: the time of each layer with each kernel that can run it."""
+"""`predict`: predict the time of each layer with each kernel that can run it."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -45,7 +45,7 @@ def recipe_of(weights: Source) -> Recipe | None:
     recipe = read_recipe(path)
     stored = {name.removesuffix(".weight") for name in open_tensors(path)}
     for module in pruned_modules(recipe):
-        # A matrix of several experts in one tensor is named after that tensor
+        # If one tensor contains the matrices of several experts, their names begin with its name
         if module not in stored and not any(module.startswith(name) for name in stored):
             raise BadInput(
                 f"{path / RECIPE} is of another model: it prunes {module!r}, which is no layer here"
@@ -113,7 +113,7 @@ def _map(recipe: Recipe, layers: Mapping[str, Layer], pattern: str) -> PrunedMap
     except BadInput:
         if rule.keeps != "tiles":
             raise
-        # A weight inside of a tile may be zero, and tiles may end within a matrix of the stack
+        # Zero weights inside of tiles, or a tile that spans two stacked matrices: derive tiles from the zeros
         heights = ZeroTilesPattern(height=rule.parameters.get("height", 64))
         return heights.map(heights.mask(mask.astype(np.float32), 0.0))
 

@@ -35,7 +35,7 @@ class Result:
 
     @property
     def headlines(self) -> tuple[str, ...]:
-        """Sentences that notebooks show before the table."""
+        """Lines of text that notebooks show above the table."""
         return ()
 
     def to_dataframe(self) -> Any:
@@ -47,7 +47,7 @@ class Result:
         return pandas.DataFrame([dict(row) for row in self.frame_rows()])
 
     def to_json(self) -> str:
-        """Return the JSON text that the command prints."""
+        """Return the document as JSON text, as the command prints it with `--json`."""
         return json_text(self.document())
 
     def _repr_html_(self) -> str:

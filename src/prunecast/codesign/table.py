@@ -58,7 +58,7 @@ class PredictionTable(Sequence[Prediction], Result):
         return len(self.predictions)
 
     def layers(self) -> Iterator[tuple[Prediction, ...]]:
-        """Yield the predictions of each layer."""
+        """Yield one tuple per layer with the predictions of all its kernels."""
         for name in dict.fromkeys(row.layer for row in self.predictions):
             yield tuple(row for row in self.predictions if row.layer == name)
 

@@ -1,4 +1,4 @@
-"""Bars over layers, the Pareto front of a search, and predicted against measured times."""
+"""Figures that compare: bars over layers, the Pareto front of a search, predicted over measured times."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

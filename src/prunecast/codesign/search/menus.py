@@ -142,7 +142,7 @@ class _Limits(NamedTuple):
 
     @property
     def are_equal(self) -> bool:
-        """Return whether all tiles keep the same number of columns."""
+        """True if all tiles keep the same number of columns."""
         return self == (1.0, 1.0, 0.0)
 
 
@@ -178,7 +178,7 @@ def _are_even(ranked: FloatArray) -> bool:
 def _curves(
     m: int, k: int, tokens: int, counts: range, height: int, times: OptionTimes
 ) -> dict[str, FloatArray]:
-    """Return kernel -> seconds of equal tiles at every count, for the kernels that can run the layer."""
+    """Return kernel -> seconds of equal tiles at each column count, for kernels that can run the layer."""
     curves = {}
     for kernel in ("stspmm",) if (m, k, tokens) in times.grids else tile_kernels(tokens):
         with contextlib.suppress(BadInput):

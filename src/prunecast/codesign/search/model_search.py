@@ -77,7 +77,7 @@ class _PassLaunches(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Origin of the layers of a search, as stored in recipes."""
+    """Origin of the weights of a search, and settings of its predictions; recipes store them."""
 
     source: str = "arrays"
     """Path or name."""
@@ -131,11 +131,11 @@ class ModelSearch:
     _experts: dict[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Compute the options of all layers.
+        """Compute the options of all layers and store them in `options`.
 
         Raises
         ------
-        BadInput : a cap for an unknown layer
+        BadInput : `caps` names an unknown layer
         """
         unknown = sorted(set(self.caps) - set(self.workload.layers))
         if unknown:
@@ -396,7 +396,7 @@ class ModelSearch:
             yield _PassLaunches(kernel, self._weight(run, name), kept.m, self._launches(kernel, kept, n))
 
     def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
-        """Return the launches of a kernel for the pruned map of a layer and `n` tokens."""
+        """Return the launches of a kernel for the sparsity map of a layer and `n` tokens."""
         if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.engine)
         grid = self._grids.get((kept.m, kept.k, n))
@@ -491,7 +491,7 @@ class ModelSearch:
     def _for_all(
         self, stage: str, work: Callable[[_Key], _Result], keys: Iterable[_Key]
     ) -> dict[_Key, _Result]:
-        """Run `work` for every key, with one thread per processor."""
+        """Return key -> result of `work` for every key, computed with one thread per processor."""
         todo = list(keys)
         done: dict[_Key, _Result] = {}
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

@@ -188,7 +188,7 @@ class OptionTimes:
 
 
 class KeptLayer(NamedTuple):
-    """A layer after pruning."""
+    """A layer after pruning: its sparsity map, retained importance and number of kept weights."""
 
     kept: PrunedMap
     importance: float

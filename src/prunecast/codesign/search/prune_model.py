@@ -100,7 +100,16 @@ class PrunedModel(Result):
         folder: Path | None,
         offered: str = "everything",
     ) -> Self:
-        """Build the result from a solution and its request."""
+        """Build a `PrunedModel` from the result of a search.
+
+        Parameters
+        ----------
+        search : search that found the result
+        result : the result
+        targets : the requested targets
+        folder : folder to which the model will be written, or None
+        offered : name of the restriction on the options of layers
+        """
         return cls(
             result=result,
             gpu=search.engine.gpu.name,
@@ -169,12 +178,12 @@ class PrunedModel(Result):
         ]
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each matrix."""
+        """Return one dictionary for each matrix of the model."""
         return [row for layer in self.result.layers for row in layer.rows()]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings about the meaning of the retained importance."""
+        """Warnings that retained importance is not accuracy, and that weights are random, if they are."""
         random = () if self.has_weights else ("weights are random with heavy tails",)
         return (*random, "importance is not accuracy: evaluate the pruned model")
 

@@ -135,7 +135,7 @@ class StudyResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes on the best trial."""
+        """The notes of the best trial, see `PrunedModel.notes`."""
         return self.best.notes
 
     def plot(self) -> "Figure":

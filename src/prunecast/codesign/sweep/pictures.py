@@ -20,7 +20,7 @@ MOST_NUMBERED = 12
 
 
 class SpeedupGrid(NamedTuple):
-    """Speedups over dense of one GPU, kernel and pattern: one row per shape, one column per sparsity."""
+    """Speedups over dense for one GPU, kernel and pattern: one row per shape, one column per sparsity."""
 
     gpu: str
     kernel: str

@@ -46,7 +46,7 @@ class Slices(NamedTuple):
 
 
 def slices_of(recording: Recording) -> Iterator[Slices]:
-    """Yield all slices of a recording, track by track, outer ones before inner ones."""
+    """Yield the slices of a recording, track by track; outer slices come before the ones inside them."""
     rows = recording.rows
     # Leave out blocks after the last recorded wave: only their start was recorded
     shown = rows[(rows[:, e.E_ITEM] != e.NO_ITEM) | (rows[:, e.E_KIND] == BLOCK), e.E_BLOCK]
