@@ -47,8 +47,9 @@ def prune(
     """Prune layers by magnitude and write `out/weights.safetensors` and `out/recipe.json`.
 
     Tensors keep their shape and format. Pruned weights are zero. All others are unchanged, unless `calibrate`
-    updates them. `predict` of the folder uses its recipe. With the pattern `zeros` or `zero-tiles:HEIGHT`,
-    it uses the zeros instead; the same pattern and sparsity give the same mask.
+    updates them. `predict` uses the recipe if it reads the written folder. With the pattern `zeros` or
+    `zero-tiles:HEIGHT`, it derives the mask from the zeros. With the same pattern and sparsity it prunes
+    again and gets the same mask.
 
     Parameters
     ----------

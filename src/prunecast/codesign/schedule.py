@@ -72,7 +72,7 @@ class SparsitySchedule:
 
     @property
     def has_floor(self) -> bool:
-        """True if a stage has a floor, so that the schedule needs a metric."""
+        """True if a stage has a floor (a least value of the metric), so that the schedule needs a metric."""
         return any(stage.floor is not None for stage in self.stages)
 
     def document(self) -> dict[str, Any]:
@@ -122,9 +122,9 @@ def gradual(
 
 
 def cubic_sparsities(sparsity: float, updates: int, start: float = 0.0) -> tuple[float, ...]:
-    """Return `updates` sparsities from above `start` to `sparsity` along the curve 1 - (1 - t)^3.
+    """Return start + (sparsity - start) (1 - (1 - t)^3) for t = 1 / updates, 2 / updates, ..., 1.
 
-    The last one equals `sparsity` exactly.
+    The last sparsity equals `sparsity` exactly.
     """
     remaining = ((1.0 - (i + 1) / updates) ** CUBIC for i in range(updates))
     return tuple(sparsity + (start - sparsity) * left for left in remaining)

@@ -92,7 +92,7 @@ class MaskPath:
         return {name: self.masks[name] for name in importances}
 
     def state(self) -> dict[str, dict[str, MaskArray] | dict[str, CountArray]]:
-        """Return the state as arrays by layer, to be passed to `take_state` of an equal `MaskPath`."""
+        """Return the state as arrays by layer, for `take_state` of a `MaskPath` with the same settings."""
         return {"masks": dict(self.masks), "groups": dict(self._groups), "final": dict(self._final)}
 
     def take_state(self, state: Mapping[str, Mapping[str, npt.ArrayLike]]) -> None:

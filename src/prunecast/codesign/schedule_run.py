@@ -77,7 +77,7 @@ class ScheduleRun:
         return self._begun and self._current is None and not self._visits
 
     def state(self) -> dict[str, Any]:
-        """Return the progress as plain values, from which `take_state` of an equal run can continue."""
+        """Return the progress as plain values, for `take_state` of a run of the same schedule and groups."""
         return {
             "step": self.step,
             "stopped": dict(self.stopped),

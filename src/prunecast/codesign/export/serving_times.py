@@ -149,7 +149,13 @@ class ServingTimes:
         )
 
     def call_seconds(self, shape: Attention, sequences: int, queries: int, cached: int) -> float:
-        """Return the seconds of one call of attention of `shape`; other parameters as `attention_seconds`."""
+        """Return the seconds of one attention call.
+
+        Parameters
+        ----------
+        shape : attention call with its heads and widths; its numbers of sequences and tokens are ignored
+        sequences, queries, cached : as in `attention_seconds`
+        """
         sized = shape._replace(sequences=sequences, queries=queries, keys=queries + cached)
         return attention_call(sized, self.gpu).seconds
 

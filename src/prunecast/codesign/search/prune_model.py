@@ -232,8 +232,8 @@ def prune_model(
     out : folder to write, created if it does not exist; None writes nothing
     solutions : number of different solutions to search for; the second one is written to `out-2`, and so on
     even : True for one pattern family and about one sparsity in all layers, see `target.prune_evenly`; False
-        for sparsities by importance. None is False with `calibrate`; without, it selects one sparsity if that
-        removes about as many weights, see `target.evenly_if_close`
+        for sparsities by importance. None means False if `calibrate` is given. Otherwise it means True if
+        about as many weights are then removed as with False, see `target.evenly_if_close`
     remove : parts of the model that may be removed (`widths`) or must be removed (`heads:0.5`), see
         `removals.best_smaller_model`. Targets and results are relative to the whole model
     weights, gpu, options : parameters of `search_of`

@@ -154,9 +154,10 @@ class ChosenLayer:
 
 
 class FrontPoint(NamedTuple):
-    """The highest importance that one time of the whole model allows, by mostly closed-form times.
+    """A point of the Pareto front: an end-to-end time, and the highest importance that can be retained in it.
 
-    `retained_importance` and `sparsity` are shares of all layers that may be pruned.
+    Times are mostly closed-form. `retained_importance` and `sparsity` are shares over all layers that may be
+    pruned.
     """
 
     seconds: float

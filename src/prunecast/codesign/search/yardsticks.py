@@ -87,7 +87,7 @@ def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
     """Return the model's seconds with no weight removed, if each layer runs on cuBLAS or its chosen kernel.
 
     The faster of the two is used. A gain over the dense model is then due to the kernel and not to pruning.
-    Only layers in tiles can use their chosen kernel, since it can also run a matrix that keeps all weights.
+    Layers whose pattern has no tiles always run on cuBLAS, since only tile kernels can run all weights.
     """
     found = dict(_unpruned(search, result.layers))
     sparse = frozenset(name for name, s in found.items() if s < search.dense_seconds()[name])
