@@ -18,8 +18,8 @@ CUBIC = 3
 class Stage(NamedTuple):
     """One stage of a schedule: prune to a sparsity, then train.
 
-    After `steps` training steps, the metric must be at least `floor`. Otherwise the group of layers trains
-    again, up to `tries` times in total.
+    After `steps` training steps, the metric must be at least `floor`, unless `floor` is None. Otherwise the
+    group of layers trains again, up to `tries` times in total, and then keeps its sparsity until the end.
     """
 
     sparsity: float

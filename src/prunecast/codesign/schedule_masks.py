@@ -34,7 +34,7 @@ stage."""
 def natural_way(pattern: Pattern, scope: str = "layer") -> str:
     """Return `stepwise` if it never restores a weight of this pattern, else `towards`.
 
-    Patterns with shuffled rows and scope `global` need `towards`.
+    With the scope `global`, patterns with shuffled rows need `towards` too.
     """
     anew = pattern.family not in NESTED_FAMILIES or (scope == "global" and _shuffles(pattern))
     return "towards" if anew else "stepwise"

@@ -349,7 +349,7 @@ class ModelSearch:
         Parameters
         ----------
         kernels : kernel of each pass that runs the layer
-        kept : pruned map of the layer
+        kept : sparsity map of the layer (tiles or elements)
         run : predicts a plan
         """
         return sum(
@@ -377,7 +377,7 @@ class ModelSearch:
 
         Parameters
         ----------
-        kept : pruned map of the layer
+        kept : sparsity map of the layer (tiles or elements)
         kernels : returns the candidates for a number of tokens
         """
 
