@@ -1,11 +1,12 @@
-"""Validation: run a predicted plan on a GPU, compare the result and the time, report the error.
+"""Run predicted plans on a GPU, check their results, and report the errors of the predicted times.
 
-Layer: just below the command line; may import everything beneath it. Only `validation.measure` needs a GPU
-and CuPy: everything else works on records of runs. It is neither a benchmark of this project's code
-(`benchmarks/`) nor a test of it (`tests/`).
+Layer: directly below the command line; may import all packages below itself. Only `validation.measure` needs
+a GPU and CuPy: everything else reads recorded runs. Benchmarks of this project's own code
+are in `benchmarks/`, its tests in `tests/`.
 
-Read first: `case.py` and `suite.py` (what is measured), `records.py` (what is kept of it), `validate.py` (the
-two entry points), then `tolerance.py` (is the result right?) and `judged.py` (is the predicted time right?).
+Read first: `case.py` and `suite.py` (the measured cases), `records.py` (files of measured times),
+`validate.py` (the two entry points), then `tolerance.py` (error bound of a result) and `judged.py` (errors of
+predicted times).
 """
 
 from prunecast.validation.case import Case

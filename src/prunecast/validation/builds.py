@@ -1,8 +1,9 @@
-"""The build of a measured kernel: a text that is equal in two runs of the same code.
+"""Identify the build of a measured kernel by a text that is equal in all runs of the same code.
 
-The project's kernels are identified by their cubins, libraries by their versions; driver, toolkit and
-protocol count for both. A record header contains the digest of the CUDA sources. `cubins.toml` lists which
-sources were compiled to the same cubins, and `docs/howto/add_a_kernel.md` describes how to extend it.
+The project's kernels are identified by their cubins, libraries by their versions. The text
+also contains the versions of driver and toolkit and the measurement protocol. A record header contains the
+digest of the CUDA sources. `cubins.toml` lists which sources were compiled to the same cubins, and
+`docs/howto/add_a_kernel.md` describes how to extend it.
 """
 
 import hashlib
@@ -22,9 +23,9 @@ _KERNELS = Path(prunecast.kernels.__file__).parent
 
 
 def build_of(header: RunHeader, kernel: str, case: Case) -> str:
-    """Return a text that is equal in two runs that measured the same code of `kernel` in the same way.
+    """Return a text that is equal for two runs that measured the same code of `kernel` in the same way.
 
-    Copies to padded rows are code of the operator, so their version counts for the cases that need them.
+    If the operator must copy B to padded rows for this case, the text contains the version of these copies.
     """
     versions = header.versions
     sources = KERNELS[kernel].sources if kernel in KERNELS else None
@@ -51,7 +52,7 @@ def _cubins(header: RunHeader, sources: Sources) -> str:
 
 
 def source_digests() -> dict[str, str]:
-    """Return the digest of the CUDA sources of every kernel, by the names of a record header."""
+    """Return the digest of the CUDA sources of every kernel, by their names in a record header."""
     every = {kernel.sources for kernel in KERNELS.values() if kernel.sources}
     return {f"{sources.name}_sources": source_digest(sources) for sources in sorted(every)}
 
@@ -68,7 +69,7 @@ def source_digest(sources: Sources, kernels: Path = _KERNELS) -> str:
 
 @cache
 def _known_cubins() -> dict[str, dict[str, str]]:
-    """Return name of a kernel's sources -> their digest -> digest of the cubins."""
+    """Return the digest of the cubins by name of the kernel's sources, then by digest of these sources."""
     text = resources.files("prunecast.validation").joinpath("cubins.toml").read_text(encoding="utf-8")
     found: dict[str, dict[str, str]] = tomllib.loads(text)
     return found

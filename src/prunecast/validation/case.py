@@ -1,4 +1,4 @@
-"""`Case`: one product to be predicted and measured, and whether it may be used for fitting."""
+"""`Case`: a matrix product to be predicted and measured, and whether constants may be fitted to its time."""
 
 import hashlib
 import re
@@ -22,7 +22,7 @@ LARGEST = 2**31 - 1
 
 
 class Distribution(NamedTuple):
-    """A parsed distribution."""
+    """Parsed distribution of kept columns over tiles."""
 
     family: str
     """One of `DISTRIBUTIONS`."""
@@ -36,14 +36,15 @@ class Case:
 
     Parameters
     ----------
-    name : unique in its suite together with `state`
-    m, k, n : rows and columns of A, tokens
-    dtype : `fp16`, `bf16` or `fp32`, of A, B and C
+    name : name of the case; unique in its suite together with `state`
+    m, k : rows and columns of A
+    n : tokens (columns of B)
+    dtype : number format of A, B and C: `fp16`, `bf16` or `fp32`
     pattern : pattern string
     sparsity : share of A that is removed
-    distribution : one of `DISTRIBUTIONS`; `lognormal:0.8` sets its spread
-    seed : of the map
-    kernels : names of the kernels that run it
+    distribution : one of `DISTRIBUTIONS`; in `lognormal:0.8` the number is the spread
+    seed : seed of the random map of kept weights
+    kernels : names of the kernels that run the case
     state : `burst` or `sustained`
     use : `fit` if constants may be fitted to it, `judge` if only errors are quoted from it
     """
@@ -63,7 +64,7 @@ class Case:
 
     @property
     def layer(self) -> str:
-        """M x K x N and the format."""
+        """M x K x N and the number format, as text."""
         return f"{self.m}x{self.k}x{self.n} {self.dtype}"
 
     @property
@@ -73,7 +74,7 @@ class Case:
         return f"{self.layer} {kept}"
 
     def document(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
+        """Return the fields as a dictionary, name -> value."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
@@ -98,7 +99,12 @@ def check_case(case: Case, where: str) -> Case:
 
 
 def parse_distribution(text: str, where: str = "distribution") -> Distribution:
-    """Return the distribution of a text such as `equal` or `lognormal:0.8`."""
+    """Parse a distribution such as `equal` or `lognormal:0.8`.
+
+    Raises
+    ------
+    BadInput : the text is no distribution; the message begins with `where`
+    """
     family, _, spread = text.partition(":")
     if family not in DISTRIBUTIONS or (spread and family != "lognormal"):
         raise BadInput(f"{where}: distribution must be one of {', '.join(DISTRIBUTIONS)}, got {text!r}")
@@ -110,9 +116,10 @@ def parse_distribution(text: str, where: str = "distribution") -> Distribution:
 
 
 def use_by_rule(m: int, k: int, n: int, what: str) -> str:
-    """Return `fit` or `judge`, by one bit of the SHA-256 of the product's sizes and of its pruning.
+    """Return `fit` or `judge`, chosen by one bit of the SHA-256 of the product's sizes and of `what`.
 
-    Kernel and state are not hashed, so that a product fitted in one of them is never judged in another.
+    `what` is the text of number format, pattern, sparsity, distribution and seed. Kernel and state are not
+    hashed. So if constants are fitted to a product with one kernel, no kernel is judged by this product.
     """
     digest = hashlib.sha256(f"{m}x{k}x{n} {what}".encode()).digest()
     return USES[digest[0] & 1]

@@ -1,7 +1,7 @@
-"""The pruned map of a case, which is reproducible, and the plan of a kernel that is predicted and run.
+"""Create the pruned map of a case reproducibly, and plan a kernel for it.
 
-Tiles with a chosen distribution of kept columns are generated here. Patterns that do not consist of tiles of
-equal height prune a random matrix.
+Maps of tiles and of single elements are drawn at random, with the distribution of the case. For all other
+patterns, a random matrix is pruned.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def recorded_fingerprint(plan: KernelPlan) -> str:
     plan.
 
     Warp programs are not hashed: they model the compiled code, and a better model does not change the launch
-    that was measured. `KernelPlan.fingerprint` hashes every column.
+    that was measured. `KernelPlan.fingerprint` hashes all columns of the plan, warp programs too.
     """
     schedule = plan.schedule
     text = f"{plan.kernel} {plan.n} {plan.dtype} {plan.tensor} {schedule} {plan.blocks} {plan.shape}"
@@ -40,7 +40,7 @@ def recorded_fingerprint(plan: KernelPlan) -> str:
 
 
 class NoSuchKernel(BadInput):
-    """Raised if this version cannot plan the kernel."""
+    """Raised for a kernel that this version does not have."""
 
 
 def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
@@ -48,8 +48,9 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
 
     Raises
     ------
-    NoSuchKernel : this version has no such planner
-    BadInput : the kernel cannot run the pattern, format or GPU; PlanDoesNotFit if no block fits on an SM
+    NoSuchKernel : this version does not have the kernel
+    BadInput : the kernel does not support the pattern, number format or GPU
+    PlanDoesNotFit : no block fits on an SM
     """
     if kernel not in KERNELS:
         raise NoSuchKernel(f"{case.name}: kernel {kernel!r} cannot be planned; known: {', '.join(KERNELS)}")
@@ -61,13 +62,13 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
 
 
 def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
-    """Return the plan of a row with the measured config and the measured split along K.
+    """Return the plan of a recorded row, with the config and the split along K that were measured.
 
     If this version has no such config, return the plan of `case_plan`.
 
     Raises
     ------
-    BadInput : as `case_plan`
+    BadInput : in the same cases as `case_plan`
     """
     case, kernel = row.case, row.kernel
     if kept is not None and row.plan and kernel in KERNELS:
@@ -121,9 +122,9 @@ def _sparsity_told(case: Case) -> float | None:
 
 
 def kept_counts(case: Case, tiles: int, most: int, density: float, rng: np.random.Generator) -> Counts:
-    """Return the number of kept columns (or blocks of columns) of each tile, (tiles,), at most `most`.
+    """Return the number of kept columns (or blocks of columns) of each tile, shape (tiles,).
 
-    All distributions except `random` have the total of `equal`.
+    Each number is at most `most`. All distributions except `random` have the same total as `equal`.
     """
     family, spread = parse_distribution(case.distribution, case.name)
     equal = max(round(most * density), 0)
@@ -143,7 +144,7 @@ def kept_counts(case: Case, tiles: int, most: int, density: float, rng: np.rando
 
 
 def _scaled(weight: npt.NDArray[np.float64], total: int, most: int) -> Counts:
-    """Return integers in proportion to `weight`, at most `most`, that add up to `total`."""
+    """Return integers that are proportional to `weight`, at most `most` each, and add up to `total`."""
     low, high = 0.0, (total + 1) / float(weight.min())
     for _ in range(200):
         middle = (low + high) / 2
@@ -162,7 +163,7 @@ def _starts(m: int, height: int) -> Counts:
 
 
 def _tiles(case: Case, height: int, width: int, rng: np.random.Generator) -> TileMap:
-    """Return tiles of `height` rows that keep random blocks of `width` columns."""
+    """Return a map of tiles of `height` rows that keep random blocks of `width` columns."""
     starts = _starts(case.m, height)
     blocks = -(-case.k // width)
     counts = kept_counts(case, starts.size - 1, blocks, 1.0 - case.sparsity, rng)
@@ -193,7 +194,9 @@ def _elements(case: Case, rng: np.random.Generator) -> ElementMap:
 
 
 def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
-    """Return tiles whose columns come in whole groups of four, with 2 of each group kept in every row."""
+    """Return a map of tiles that keep random groups of four columns, with 2 weights of each group in every
+    row.
+    """
     if case.sparsity < 0.5:
         raise BadInput(f"{case.name}: {case.pattern} keeps 2 of 4 at most, got sparsity {case.sparsity}")
     starts = _starts(case.m, height)

@@ -1,7 +1,7 @@
-"""Quantities of a GPU spec, and a complete spec file, from raw microbenchmarks.
+"""Derive the quantities of a GPU spec, and a complete spec file, from raw results of microbenchmarks.
 
-Only `derive` maps raw numbers to quantities. A quantity that was not measured keeps the value and the source
-of the base spec.
+Only `derive` converts raw results to quantities. A quantity that was not measured keeps the value and the
+source of the base spec.
 """
 
 import json
@@ -31,7 +31,7 @@ Raw = Mapping[str, Mapping[str, Any]]
 
 
 class Derived(NamedTuple):
-    """One measured quantity."""
+    """Value of one measured quantity, and how it was measured."""
 
     value: float | int
     how: str
@@ -40,13 +40,13 @@ class Derived(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedSpec(Result):
-    """The measured quantities of a GPU, and the spec file that holds them.
+    """Measured quantities of a GPU, and the spec file with them.
 
     Parameters
     ----------
-    base : name of the spec that provides what was not measured
+    base : name of the spec that provides the quantities that were not measured
     spec : path of the written file
-    quantities : name -> value and how it was measured
+    quantities : name of each measured quantity -> its value and how it was measured
     """
 
     base: str
@@ -67,17 +67,19 @@ class CalibratedSpec(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The origin of all other quantities."""
+        """One line about the origin of the quantities that were not measured."""
         return (f"what was not measured has the numbers of {self.base}",)
 
 
 @checked
 def derive(raw: Raw) -> dict[str, Derived]:
-    """Return the quantities of a spec from raw numbers, without those whose group did not run.
+    """Return name -> value of all quantities of a spec that can be derived from raw results.
+
+    Groups of microbenchmarks that are missing in `raw`, or failed, give no quantities.
 
     Raises
     ------
-    BadInput : a group lacks a number, or holds an impossible one
+    BadInput : a group lacks a number, or contains an impossible one
     """
     found: dict[str, Derived] = {}
     for group, rules in (
@@ -133,9 +135,10 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
-    """Return the usable L2 capacity: the mean of two measurements.
+    """Return the usable L2 capacity in bytes: the mean of two measurements, with one SM and with all SMs
+    reading.
 
-    Weights are read by few SMs and tokens by many, whose copies occupy L2 twice.
+    Data that many SMs read, such as tokens, occupies L2 twice; weights are read by few SMs.
     """
     halves = [half for readers in ("one", "all") if (half := _half_kept(r, readers))]
     if len(halves) < 2:
@@ -221,11 +224,11 @@ def _waiting(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def read_raw(path: str | Path) -> dict[str, Any]:
-    """Return the content of a file that `calibrate` wrote.
+    """Return the content of a file of raw results that `prunecast calibrate` wrote.
 
     Raises
     ------
-    BadInput : unreadable, or of another schema
+    BadInput : the file is unreadable, or has another schema or content
     """
     content = read_bytes(path, "raw numbers of a calibration", most=LARGEST_RAW)
     try:
@@ -243,7 +246,9 @@ def read_raw(path: str | Path) -> dict[str, Any]:
 
 
 def _check_raw(document: Mapping[str, Any], where: str) -> None:
-    """Check that texts are texts, and that each group holds numbers from 0 or the reason of its failure."""
+    """Raise BadInput unless the texts are texts and each group has non-negative numbers or a failure
+    reason.
+    """
     if "raw" not in document:
         raise BadInput(f"{where}: wanted raw numbers of a calibration under the key raw, which is missing")
     for name in ("date", "driver", "commit"):
@@ -283,7 +288,7 @@ RELATIVE = re.compile(r"(?m)^like = ")
 
 
 def reported(device: Mapping[str, Any]) -> dict[str, Derived]:
-    """Return the quantities that the driver reported of a device."""
+    """Return name -> value of the quantities that the driver reports about a device."""
     known = {name: device.get(name) for name in REPORTED}
     return {
         name: Derived(value, f"{REPORTED[name]}, as the driver reports it")
@@ -293,7 +298,11 @@ def reported(device: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def base_for(device: Mapping[str, Any]) -> str:
-    """Return the GPU with a whole file of the device's compute capability, the nearest in SMs and memory.
+    """Return the name of the known GPU that is most similar to a device.
+
+    It has the same compute capability, then the nearest number of SMs, then the nearest memory size. GPUs
+    whose spec is defined relative to another one (`like`) are not considered. The result is `USUAL_BASE` if
+    the compute capability of the device is unknown.
 
     Raises
     ------
@@ -315,7 +324,7 @@ def base_for(device: Mapping[str, Any]) -> str:
 
 
 def is_of_device(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
-    """Return whether a spec is of a device that reported itself: SMs, compute capability and memory."""
+    """Return True if a spec describes the device: equal compute capability and SMs, memory within 5 %."""
     memory = device.get("dram_bytes") or gpu.dram_bytes
     return (
         str(device.get("compute_capability")) == str(gpu.compute_capability)
@@ -325,27 +334,28 @@ def is_of_device(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
 
 
 def _is_another(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
-    """Return whether a device that reported itself is another GPU than a spec's."""
+    """Return True if the device is known (it has a compute capability) and the spec does not describe it."""
     return bool(device.get("compute_capability")) and not is_of_device(gpu, device)
 
 
 @checked
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
-    """Return the text of a complete spec: the base with value, kind and source of every derived quantity
-    replaced.
+    """Return the TOML text of a complete spec: that of the base, with value, kind and source of every derived
+    quantity replaced.
 
-    If the device that was measured is another GPU than the base, the spec is `like` the base: it has what was
-    measured and what the driver reports, and all other quantities are guesses.
+    If the measured device is another GPU than the base, the text refers to the base by `like`. It contains
+    only the quantities that were measured or that the driver reports; all others come from the base and are
+    guesses.
 
     Parameters
     ----------
-    base : name or path of the spec that all other quantities are taken from
-    document : the result of `read_raw`
-    name : of the new spec
+    base : name or path of the spec that provides all other quantities
+    document : result of `read_raw`
+    name : name of the new spec
 
     Raises
     ------
-    BadInput : a name that cannot be printed, or numbers that together are no valid spec
+    BadInput : the name has unprintable characters, or the numbers do not make a valid spec
     """
     if not name.isprintable():
         raise BadInput(f"the name of a spec must be printable, got {name!r:.80}")
@@ -392,13 +402,15 @@ def _like_base(base: str, document: Mapping[str, Any], device: Mapping[str, Any]
 
 
 def _inline(quantity: str, value: float, kind: str, source: str) -> str:
-    """Return the line of a quantity."""
+    """Return the line of TOML that defines a quantity."""
     shown, unit = f"{value:.4g}" if isinstance(value, float) else str(value), quantity_units()[quantity]
     return f'{quantity} = {{ value = {shown}, unit = "{unit}", kind = "{kind}", source = {_quoted(source)} }}'
 
 
 def _replaced(value: str, lines: str, block: re.Match[str]) -> str:
-    """Return the table of a quantity with another value, kind and source."""
+    """Return the TOML table `block` of a quantity with a new line for the value and new `lines` after its
+    unit.
+    """
     return f"{block['head']}{value}{block['unit']}\n{lines}"
 
 

@@ -1,14 +1,14 @@
-"""The table of validated errors from which the intervals of predictions come.
+"""Compute the intervals of predictions from validated errors, and read and write the table of them.
 
-Method: split conformal prediction. The quantiles come from the cases used for fitting; the share of the
-judging cases inside them is reported too. With n cases the interval reaches from the floor((n + 1) 0.05)-th
-to the ceil((n + 1) 0.95)-th of them, so that a new case of the same kind is inside with 90 % (Vovk,
-Gammerman, Shafer, Algorithmic Learning in a Random World, 2005). With fewer than 19 cases, the extremes are
-used.
+Method: split conformal prediction on the ratio of measured to predicted time. The bounds are quantiles over
+the `fit` cases; the table also contains the share of the `judge` cases inside them. With n cases, the bounds
+are the floor((n + 1) 0.05)-th and the ceil((n + 1) 0.95)-th ratio, so that a new case of the same kind is
+inside with 90 % (Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005). With fewer than 19
+cases, the extremes are used.
 
 Errors of cases of one layer are correlated, and a new case has another layer and runs on another board.
-Therefore every board that ran a case counts, and the interval is widened until it also holds for left-out
-layers.
+Therefore the ratios of all boards that ran a case are used, and the interval is widened until it also holds
+for left-out layers.
 """
 
 import math
@@ -32,14 +32,14 @@ _WIDTHS = tuple(1.0 + step / 20 for step in range(61))
 
 
 class Ratios(NamedTuple):
-    """Measured over predicted time of one case, on each board that ran it."""
+    """Ratios of measured to predicted time of one case, one for each board that ran it."""
 
     layer: str
     boards: tuple[float, ...]
 
 
 class Bounds(NamedTuple):
-    """Bounds of measured over predicted time."""
+    """Bounds of the ratio of measured to predicted time."""
 
     low: float
     high: float
@@ -52,7 +52,7 @@ class _Quantiles(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """One row of the table."""
+    """Row of the table of intervals, for one GPU, kernel, state and engine."""
 
     gpu: str
     kernel: str
@@ -103,11 +103,11 @@ def _ratios(row: Judged, engine: str) -> Ratios:
 def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
     """Return bounds that 90 % of the cases of a new layer on a new board should satisfy.
 
-    These are the bounds of all cases, widened about the median by the smallest sufficient factor. To test a
-    factor, the bounds of each layer are computed from the cases of the other layers and widened by it. It is
-    sufficient if they hold enough cases: with n layers, 90 % of n + 1 layers, since the new layer is unknown
-    (Lee, Barber, Willett, Distribution-free inference with hierarchical data, 2023). With one layer the
-    bounds are not widened.
+    These are the bounds of all cases, widened about the median by the smallest sufficient factor, at most 4.
+    To test a factor, compute the bounds for each layer from the cases of the other layers, and widen them by
+    the factor. It is sufficient if a share of 0.9 (1 + 1 / n) of all cases is inside, where n is the number
+    of layers and 1 / n accounts for the unknown new layer (Lee, Barber, Willett, Distribution-free inference
+    with hierarchical data, 2023). With one layer, the bounds are not widened.
     """
     layers: dict[str, list[Ratios]] = {}
     for case in cases:
@@ -124,7 +124,9 @@ def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
 
 
 def _inside(cases: Iterable[Ratios], bounds: Bounds) -> float:
-    """Return the number of cases inside. A case that is inside on only some boards counts partly."""
+    """Return the number of cases inside the bounds. A case counts with the share of its boards that are
+    inside.
+    """
     return sum(
         sum(bounds.low <= ratio <= bounds.high for ratio in case.boards) / len(case.boards) for case in cases
     )
@@ -135,7 +137,9 @@ def _wider(found: _Quantiles, width: float) -> Bounds:
 
 
 def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
-    """Return quantiles of measured over predicted time over all runs, each case with the same weight."""
+    """Return quantiles of the ratio over all boards of all cases; the boards of a case share a weight of
+    1.
+    """
     ordered = sorted((ratio, 1.0 / len(case.boards)) for case in cases for ratio in case.boards)
     out = math.floor((len(cases) + 1) * (1 - SHARE) / 2)
     median = _first_beyond(ordered, len(cases) / 2)
@@ -145,7 +149,9 @@ def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
 
 
 def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float:
-    """Return the first ratio at which the accumulated weight exceeds `cases`."""
+    """Return the first ratio at which the accumulated weight exceeds `cases`; `ordered` has (ratio,
+    weight).
+    """
     count = 0.0
     for ratio, weight in ordered:
         count += weight
@@ -155,11 +161,11 @@ def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float
 
 
 def read_intervals(path: Path) -> list[Coverage]:
-    """Return the entries of a table that `write_intervals` wrote; none if the file does not exist.
+    """Return the rows of a table that `write_intervals` wrote; an empty list if the file does not exist.
 
     Raises
     ------
-    BadInput : the file has other content, which writing would destroy
+    BadInput : the file is not a table of intervals, so that writing would destroy its content
     """
     if not path.exists():
         return []
@@ -182,7 +188,8 @@ def write_intervals(validation: Validation, path: Path) -> None:
 
     Raises
     ------
-    BadInput : the file is a record, has other content, or cannot be written; it is unchanged
+    BadInput : the file is one of the records of `validation`, is not a table of intervals, or cannot be
+        written. It stays unchanged.
     """
     check_outputs([OutputFile(what="the table of intervals", path=path)], validation.records)
     others = [row for row in read_intervals(path) if row.gpu != validation.gpu.name]

@@ -1,4 +1,4 @@
-"""The error of a prediction, log(predicted / measured), and measurements with their predictions."""
+"""Predict the measured cases, and summarise the errors of the predictions, log(predicted / measured)."""
 
 import os
 from collections import deque
@@ -34,7 +34,7 @@ class ErrorSummary:
     p90 : exp(90th percentile of |log error|) - 1: nine of ten cases are within this factor
     bias : exp(mean log error) - 1; above 0 the predictions are too slow
     worst : exp(log error) - 1 of the case with the largest |log error|
-    worst_case : its name
+    worst_case : name of that case
     spearman : rank correlation of predicted and measured times, or None if ranks do not exist (fewer than two
         cases, or all times of one side equal)
     """
@@ -94,7 +94,7 @@ def _spearman(x: FloatArray, y: FloatArray) -> float | None:
 
 
 class Predicted(NamedTuple):
-    """The prediction of one engine."""
+    """Prediction of one engine: seconds, SM cycles, SM clock, and the unit that limits the kernel."""
 
     seconds: float
     cycles: float
@@ -104,15 +104,16 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One row of a record and its predictions.
+    """Row of a record with its predictions.
 
     Parameters
     ----------
-    measured : the row
-    predicted : by engine; empty if the plan can no longer be made
-    imbalance : work of the heaviest tile over the mean tile, 1 without tiles
-    same_plan : whether this version makes the plan that was measured; True for libraries
-    note : why there is no prediction, or empty
+    measured : row of the record
+    predicted : name of each engine -> its prediction; empty if this version cannot plan the case
+    imbalance : kept columns of the heaviest tile over the mean of all tiles; 1 without a plan
+    same_plan : True if this version makes the plan that was measured; also True for libraries, whose rows
+        have none
+    note : reason why there is no prediction, or empty
     """
 
     measured: Measurement
@@ -123,17 +124,17 @@ class Judged:
 
     @property
     def case(self) -> Case:
-        """The case."""
+        """Case of the row."""
         return self.measured.case
 
     @property
     def family(self) -> str:
-        """The kernel, by which errors are grouped."""
+        """Name of the kernel, by which errors are grouped."""
         return self.measured.kernel
 
     @property
     def counts(self) -> bool:
-        """True if the row is measured, right, predicted, and of the same plan."""
+        """True if the row is valid: it is usable and predicted, and this version makes the measured plan."""
         return self.measured.usable and bool(self.predicted) and self.same_plan
 
     def error(self, engine: str) -> float:
@@ -148,7 +149,7 @@ def judge_rows(
     engines: Iterable[str] = ENGINES,
     progress: Progress = silent,
 ) -> list[Judged]:
-    """Return every measured row with its predictions. Consecutive rows of one map share it."""
+    """Return every row with its predictions. Consecutive rows with the same map compute it only once."""
     maps: dict[tuple[Any, ...], Any] = {}
     judged: list[Judged] = []
     workers = os.cpu_count() or 1
@@ -200,7 +201,7 @@ def _judged(
 
 
 def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:
-    """Return the errors of the rows that count; None if there are none."""
+    """Return the errors of one engine on the valid rows (`Judged.counts`); None if there are none."""
     rows = [row for row in judged if row.counts]
     if not rows:
         return None

@@ -1,8 +1,8 @@
-"""Recorded runs as a table: CSV with one row for each run, case, kernel and state.
+"""Read and write recorded runs: CSV files with one row for each run, case, kernel and state.
 
-Lines that begin with `#` come first: the schema, then one line for each run, with its number and its header
-in JSON. A row holds the whole case, so that a record outlives its suite; maps and plans are made again from
-the case's seed. Files are never overwritten.
+A file begins with lines that start with `#`: the schema, then one line for each run, with its number and its
+header in JSON. A row contains all fields of its case, so that a record can be read without its suite. Maps
+and plans are recreated from the case and its seed. Files are never overwritten.
 """
 
 import csv
@@ -35,12 +35,14 @@ class RunHeader:
 
     Parameters
     ----------
-    gpu : name of the spec, `h200-sxm`
-    suite, suite_fingerprint : as in `Suite`
+    gpu : name of the GPU spec, such as `h200-sxm`
+    suite : name of the suite
+    suite_fingerprint : `Suite.fingerprint` of the suite
     date : ISO date and time, UTC
-    device : properties of the GPU from the driver
-    versions : driver, CUDA, CuPy, Python, prunecast and commit
-    protocol : rests, graph lengths, repeats
+    device : properties of the GPU, and version of the driver
+    versions : versions of prunecast, CuPy, CUDA, cuBLAS, Python and NumPy, the commit, and digests of CUDA
+        sources
+    protocol : settings of the measurement, such as rests, graph lengths and repeats
     """
 
     gpu: str
@@ -54,25 +56,26 @@ class RunHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One case run by one kernel.
+    """Measured time of one case with one kernel.
 
     Parameters
     ----------
     case : the case, with only this kernel in `kernels`
     kernel : name of the kernel that ran
     seconds : median time of one launch; None if it was not measured
-    low_s, high_s : 10 % and 90 % quantiles
-    spread : (high - low) / median
+    low_s, high_s : 10 % and 90 % quantiles of the samples, in seconds
+    spread : (high_s - low_s) / median
     samples : number of samples
-    clock_mhz : SM clock while it ran: cycles over nanoseconds, read on all SMs
-    power_w : mean over the run, None in bursts, which are too short for it
-    temperature_c : after the samples
-    throttle : throttling reasons of the driver, `none` if there were none
-    excess : largest error of C over its bound, which must be at most 1; None if it was not checked
-    config : short name of the kernel's config, or the layout that was fastest in cuBLAS
-    plan : fingerprint of the plan that ran, or empty
+    clock_mhz : median SM clock during the samples, from cycle and nanosecond counters on all SMs
+    power_w : mean power of sustained samples; None in bursts, which are too short to measure it
+    temperature_c : temperature of the GPU after the samples
+    throttle : throttling reasons that the driver reports, `none` if there are none
+    excess : largest ratio of an element's error in C to its bound, at most 1 if C is correct; None if
+        unchecked
+    config : short name of the kernel's config; for cuBLAS the faster layout of B (`KN` or `NK`)
+    plan : fingerprint of the plan that ran; empty for libraries
     marks : remarks on the row: `spread`, `throttled`, `wrong`, `skipped: ...`
-    board_seconds : `seconds` of every run of which a merged row is the mean, oldest first; empty in a file
+    board_seconds : `seconds` of each run that `merge_rows` averaged into this row, oldest first; else empty
     """
 
     case: Case
@@ -94,20 +97,20 @@ class Measurement:
 
     @property
     def board_spread(self) -> float | None:
-        """Slowest run over the fastest, minus 1; None for a row of one run."""
+        """Time of the slowest run over that of the fastest, minus 1; None for a row of a single run."""
         return max(self.board_seconds) / min(self.board_seconds) - 1.0 if self.board_seconds else None
 
     @property
     def usable(self) -> bool:
-        """True if the row is measured, right and not thermally throttled, so that errors may be quoted from
-        it.
+        """True if the row has a time and a correct result without thermal throttling, so that its error
+        counts.
         """
         return self.seconds is not None and not any(mark in ("wrong", "throttled") for mark in self.marks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: its conditions and its measurements."""
+    """One recorded run: its conditions and its measurements."""
 
     header: RunHeader
     rows: tuple[Measurement, ...] = field(repr=False)
@@ -131,7 +134,7 @@ class RunWriter:
         self._table = csv.writer(self._file, lineterminator="\n")
 
     def add(self, row: Measurement) -> None:
-        """Append one row."""
+        """Append one row and flush the file."""
         self._table.writerow(_cells(1, row))
         self._file.flush()
 
@@ -173,7 +176,7 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
 
     Raises
     ------
-    BadInput : unreadable, of another schema, or an invalid line
+    BadInput : the file is unreadable, or has another schema or an invalid line
     """
     where = str(path)
     lines = _lines(path)

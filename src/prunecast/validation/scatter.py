@@ -1,4 +1,4 @@
-"""Scatter of predicted over measured times."""
+"""Scatter plot of predicted against measured times."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ PANEL = (4.0, 3.8)
 
 
 def draw_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str]) -> "Figure | None":
-    """Draw predicted over measured times of the rows that count, with axes for each engine.
+    """Draw predicted against measured times of the valid rows (`Judged.counts`), with axes for each engine.
 
-    Return None if no row counts.
+    Return None if no row is valid.
     """
     from prunecast.axes import new_figure
     from prunecast.codesign.pictures.comparisons import Series, draw_agreement

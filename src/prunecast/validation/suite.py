@@ -1,4 +1,4 @@
-"""`Suite`: the cases of a validation, read from TOML.
+"""`Suite`: the cases of a validation, read from a TOML file such as:
 
 schema = 1
 [[case]]                  # one case
@@ -60,8 +60,8 @@ class Suite:
 
     Parameters
     ----------
-    name : of the suite
-    cases : its cases
+    name : name of the suite
+    cases : cases in the order of the file
     fingerprint : first 16 hex digits of the SHA-256 of all cases
     """
 
@@ -70,7 +70,7 @@ class Suite:
     fingerprint: str
 
     def part(self, number: int, parts: int) -> "Suite":
-        """Return part `number` of `parts` (from 1); products of one layer are in the same part."""
+        """Return part `number` (from 1) of `parts`; cases of one layer are in the same part."""
         own = layers_of_part(self.cases, number, parts)
         cases = tuple(case for case in self.cases if case.layer in own)
         return Suite(name=self.name, cases=cases, fingerprint=self.fingerprint)
@@ -85,17 +85,20 @@ def layers_of_part(cases: Iterable[Case], number: int, parts: int) -> set[str]:
 
 
 def suite_names() -> list[str]:
-    """Return the names of the suites of the package, sorted."""
+    """Return the names of the bundled suites, sorted."""
     files = (resources.files("prunecast.validation") / "suites").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def load_suite(name_or_path: str) -> Suite:
-    """Return a suite by name, or from a file: any path that ends in `.toml` or exists, such as `/dev/stdin`.
+    """Return a bundled suite by name, or a suite from a file.
+
+    A text that ends in `.toml`, or names an existing file such as `/dev/stdin`, is a path.
 
     Raises
     ------
-    BadInput : unreadable, another schema, an unknown or missing key, an invalid value, a name twice
+    BadInput : the file is unreadable or has another schema, a key is unknown or missing, a value is invalid,
+        or two cases have the same name and state
     """
     where, text = _read(name_or_path)
     try:
@@ -201,7 +204,7 @@ def _case(values: dict[str, Any], where: str) -> Case:
 
 @cache
 def _complaint(pattern: str) -> str:
-    """Return why a pattern is invalid, or an empty text. It is cached because many combinations share a
+    """Return the reason why a pattern is invalid, or an empty text; cached, since many cases share a
     pattern.
     """
     try:

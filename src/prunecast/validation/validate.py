@@ -1,8 +1,8 @@
-"""`validate`: measure a suite, or read recorded runs, and compare them with predictions.
+"""Measure a suite or read recorded runs, and compare the times with predictions.
 
-A prediction applies to any GPU of its model, whereas a run is of one board on one day, and boards differ by 2
-to 5 %. If several runs measured a plan with the same build of its kernel (`builds`), the geometric mean of
-their times counts, and the times of the boards are kept with it.
+A prediction applies to all GPUs of one model, whereas a run measures one board on one day, and boards differ
+by 2 to 5 %. If several runs measured a plan with the same build of its kernel (`builds`), predictions are
+compared with the geometric mean of their times. The times of the boards are kept too.
 """
 
 import math
@@ -37,10 +37,10 @@ class Validation(Result):
 
     Parameters
     ----------
-    gpu : the spec of the predictions
+    gpu : GPU spec of the predictions
     engines : names of the engines that predicted
-    rows : all rows of the records, measured or not
-    records : names of the files
+    rows : all rows of the records with their predictions, also rows without a measured time
+    records : paths of the record files
     """
 
     gpu: GpuSpec
@@ -49,7 +49,7 @@ class Validation(Result):
     records: tuple[str, ...]
 
     def families(self, use: str = "judge") -> dict[tuple[str, str, str], ErrorSummary]:
-        """Return the errors by (kernel, state, engine) of cases of one use."""
+        """Return (kernel, state, engine) -> errors, of the cases with this use (`fit` or `judge`)."""
         found = {}
         keys = sorted({(row.family, row.case.state) for row in self.rows})
         for family, state in keys:
@@ -97,7 +97,9 @@ class Validation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Numbers of rows that count in no error, each with its first reason."""
+        """Lines about rows without an error: one for each reason, with the number of rows and the first of
+        them.
+        """
         usable = [row for row in self.rows if row.measured.usable]
         left_out = {
             "not measured": [row for row in self.rows if row.measured.seconds is None],
@@ -115,7 +117,9 @@ class Validation(Result):
         )
 
     def plot(self) -> "Figure":
-        """Draw predicted over measured times of the rows that count, as a new Matplotlib figure."""
+        """Draw predicted against measured times of the valid rows (`Judged.counts`) as a new Matplotlib
+        figure.
+        """
         from prunecast.validation.scatter import draw_scatter
 
         figure = draw_scatter(self.rows, self.gpu.title, self.engines)
@@ -135,11 +139,11 @@ def bundled_records(gpu: str | None = None) -> list[str]:
 
     Parameters
     ----------
-    gpu : name of a GPU or path of a spec of one; None for the H200
+    gpu : name of a GPU or path of its spec; None for the H200
 
     Raises
     ------
-    BadInput : no such GPU, or nothing was recorded on it
+    BadInput : the GPU is unknown, or has no bundled record
     """
     name = "h200-sxm" if gpu is None else load_gpu(gpu).name
     recorded = {path.stem: str(path) for path in (Path(__file__).parent / "recorded").glob("*.csv")}
@@ -157,13 +161,14 @@ def replay(
     part: tuple[int, int] = (1, 1),
     progress: Progress = silent,
 ) -> Validation:
-    """Predict the cases of recorded runs, without a GPU.
+    """Predict the cases of recorded runs and return measured and predicted times. This needs no GPU.
 
     Parameters
     ----------
     paths : record files, oldest first; `merge_rows` decides between several records of a case
     gpu : name or spec to predict with; None for the one that the records name
-    part : number of the part and count of parts; layers are assigned to parts in turn
+    engines : names of the engines that predict
+    part : (number of the part from 1, number of parts); layers are assigned to parts in turn
 
     Raises
     ------
@@ -200,18 +205,22 @@ def record_suite(
     commit: str = "unknown",
     log: Callable[[str], None] = print,
 ) -> Path:
-    """Measure a suite on the local GPU into the new record `out`.
+    """Measure a suite on the local GPU, write the times to the new record `out`, and return its path.
 
     Parameters
     ----------
-    part : number of the part and count of parts; layers are assigned to parts in turn
-    resume : records whose measured rows need not be measured again
-    seconds : no layer is begun after this time; `rows_left` then returns the number of remaining rows
-    commit : of the tree that runs, for the record
+    gpu : name or path of the spec of the local GPU
+    part : (number of the part from 1, number of parts); layers are assigned to parts in turn
+    resume : paths of records; rows with a measured time in them are not measured again
+    seconds : time limit after which no further layer is started; `rows_left` returns the number of remaining
+        rows
+    commit : commit of the source tree, for the record
+    log : called with a line of text after each layer
 
     Raises
     ------
-    BadInput : no GPU or no CuPy, another GPU than the spec's, a busy GPU, no time, or `out` already exists
+    BadInput : there is no GPU or no CuPy, the GPU is not that of the spec or is busy, `seconds` is not
+        positive, or `out` already exists
     """
     if not seconds > 0.0:
         raise BadInput(f"seconds must be above 0, got {seconds:g}")
@@ -234,8 +243,9 @@ def record_suite(
 
 
 def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequence[str]) -> int:
-    """Return the number of rows of a suite, or of a part of it, that no record has. Skipped rows count as
-    recorded.
+    """Return the number of rows of a suite, or of a part of it, that are in none of the records.
+
+    Rows that a run skipped count as recorded.
     """
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
     runs = [run for path in paths for run in read_runs(path)]
@@ -283,10 +293,10 @@ class _Read(NamedTuple):
 
 
 def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
-    """Return one row for each case, kernel and state; runs are given oldest first.
+    """Merge runs, which are given oldest first, to one row for each case, kernel and state.
 
-    The newest run decides which plan and build count, unless its row is only `skipped`. Older usable rows
-    with the same plan and build are averaged with it. A newest row that is not usable is returned unchanged.
+    The newest row with a time determines the plan and the build. Older usable rows with the same plan and
+    build are averaged with it. If the newest row is not usable, it is returned unchanged.
     """
     found: dict[tuple[str, str, str], list[_Read]] = {}
     for run in runs:

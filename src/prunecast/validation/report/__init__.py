@@ -1,6 +1,6 @@
-"""The report: `docs/validation.md` and its figures, made from recorded runs and nothing else.
+"""Write the validation report, `docs/validation.md` and its figures, from recorded runs only.
 
-Floor: inside validation. Read first: `write.py` (the page), then `sections.py` and `figures.py`.
+Layer: part of `validation`. Read first: `write.py` (the page), then `sections.py` and `figures.py`.
 """
 
 from prunecast.validation.report.write import report_outputs, write_report

@@ -1,4 +1,4 @@
-"""Rows in groups by sparsity, imbalance and size; per kernel a scatter of predicted over measured times."""
+"""Group rows by sparsity, imbalance, measured time and tokens, and write a scatter plot for each kernel."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -50,7 +50,10 @@ _ORDER = {b.label: place for bins in (_SPARSITY, _IMBALANCE, _SIZE, _TOKENS) for
 
 
 def write_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str], path: Path) -> bool:
-    """Write a PNG of the rows that count; return False, and write no file, if none do."""
+    """Write a PNG scatter plot of the valid rows (`Judged.counts`).
+
+    Return False, and write no file, if no row is valid.
+    """
     from prunecast.axes import write_figure
 
     figure = draw_scatter(rows, title, engines)
@@ -60,7 +63,7 @@ def write_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str], pa
 
 
 class _Group(NamedTuple):
-    """A group and its errors."""
+    """Errors of one group of rows."""
 
     label: str
     summary: ErrorSummary
@@ -71,7 +74,10 @@ def _in_bins(value: float, bins: Iterable[_Bin]) -> str:
 
 
 def grouped(rows: Iterable[Judged], grouping: str, engine: str) -> list[_Group]:
-    """Errors of each group, in order; groups without rows are left out."""
+    """Return the errors of each group of valid rows, in the order of the groups, without empty groups.
+
+    `grouping` is a key of `GROUPINGS`.
+    """
     by_label: dict[str, list[Judged]] = {}
     for row in rows:
         if row.counts:

@@ -1,8 +1,9 @@
-"""Sections of the report beside its errors: suites, GPUs of one model, choices, crossings and causes.
+"""Compute further sections of the report: errors by suite, spread of boards, choices, crossovers and causes.
 
-A prediction is for choosing the fastest kernel, and for saying from which density sparse beats dense.
-Errors of a suite that came late show how predictions hold where nobody had looked; how far GPUs of one
-model differ on one plan and build is what no prediction of a GPU model can know.
+Predictions are used to choose the fastest kernel, and to find the density below which sparse beats dense; two
+sections check these uses. Errors on a suite that was added later show how well predictions generalise. Boards
+of one GPU model differ even with the same plan and build, and a prediction for the model cannot know this
+difference.
 """
 
 import itertools
@@ -18,7 +19,7 @@ from prunecast.validation.records import read_runs
 
 
 class SuiteErrors(NamedTuple):
-    """Errors of one kernel's rows of one suite."""
+    """Errors of one kernel on the cases of one suite."""
 
     suite: str
     kernel: str
@@ -26,12 +27,13 @@ class SuiteErrors(NamedTuple):
 
 
 def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) -> list[SuiteErrors]:
-    """Errors by suite and kernel, in order; empty where all records are of one suite.
+    """Return the errors by suite and kernel, sorted; an empty list if all records are of one suite.
 
     Parameters
     ----------
-    rows : of one use and one state
-    records : paths of the records that they come from
+    rows : rows of one use and one state
+    records : paths of the records of these rows
+    engine : name of the engine
     """
     runs = [run for record in records for run in read_runs(record)]
     suite_of = {row.case.name: run.header.suite for run in runs for row in run.rows}
@@ -47,7 +49,9 @@ def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) ->
 
 
 def cause_of(row: Judged, engine: str) -> str:
-    """One line: clock or cycles, and what bounds the kernel."""
+    """Return the likely cause of an error in one line: SM clock or cycles, with the unit that limits the
+    kernel.
+    """
     predicted, measured = row.predicted[engine], row.measured
     if not measured.seconds:
         return "not measured"
@@ -70,7 +74,7 @@ def cause_of(row: Judged, engine: str) -> str:
 
 
 class _BoardSpread(NamedTuple):
-    """Rows of one kernel and state that several runs measured."""
+    """Spread of measured times between runs, for one kernel and state."""
 
     kernel: str
     state: str
@@ -84,7 +88,7 @@ class _BoardSpread(NamedTuple):
 
 
 def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
-    """One entry for every kernel and state with rows of several runs."""
+    """Return the spread between runs for every kernel and state with rows that several runs measured."""
     groups: dict[tuple[str, str], list[Judged]] = {}
     for row in rows:
         if row.measured.board_spread is not None:
@@ -100,7 +104,7 @@ def _spread(kernel: str, state: str, rows: list[Judged]) -> _BoardSpread:
 
 
 class _Decision(NamedTuple):
-    """One decision among measured alternatives."""
+    """Choice by predicted time among measured alternatives of one product."""
 
     what: str
     chosen: str
@@ -110,7 +114,9 @@ class _Decision(NamedTuple):
 
 
 def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
-    """Decisions between kernels and tile heights at the same product, sparsity and skew, dense among them."""
+    """Return the choices between kernels and tile heights, and dense, for each product, sparsity and
+    distribution.
+    """
     groups: dict[tuple[object, ...], list[Judged]] = {}
     dense: dict[tuple[str, str], Judged] = {}
     for row in rows:
@@ -146,7 +152,7 @@ def _name(row: Judged) -> str:
 
 
 class Bound(NamedTuple):
-    """Density at which a curve meets dense, or the end of the densities if it does not."""
+    """Crossover density of a curve, or the lowest or highest measured density if it does not cross dense."""
 
     density: float
     side: int = 0
@@ -159,7 +165,7 @@ class Bound(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Density below which STSpMM beats dense on a layer."""
+    """Measured and predicted density below which STSpMM is faster than dense on a layer."""
 
     layer: str
     measured: Bound
@@ -174,12 +180,16 @@ class Crossing(NamedTuple):
 
     @property
     def beyond(self) -> bool:
-        """True if one of the two curves does not reach the dense time where it was measured."""
+        """True if one of the two curves does not cross the dense time within the measured densities."""
         return (self.measured.side, self.predicted.side) != (0, 0)
 
 
 def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
-    """Layers on which equal tiles of 128 rows were measured, or are predicted, on both sides of dense."""
+    """Return the crossover of STSpMM on equal tiles of 128 rows for each layer that was measured in bursts.
+
+    Layers without a crossover are left out: there both the measured and the predicted curve are faster than
+    dense, or both are slower, at all measured densities.
+    """
     equal_tiles = (STSPMM, STSPMM.natural_pattern, "equal")
     curves: dict[tuple[str, str], dict[float, Judged]] = {}
     dense: dict[tuple[str, str], Judged] = {}
@@ -208,7 +218,11 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
 
 
 def _crossing(ratio: dict[float, float]) -> Bound:
-    """Density at which sparse over dense passes 1, by straight lines between the measured densities."""
+    """Return the density at which the time ratio of sparse to dense is 1, interpolated linearly.
+
+    `ratio` maps each measured density to the time ratio. If the ratio is never 1, return the lowest or the
+    highest measured density.
+    """
     densities = sorted(ratio)
     for low, high in itertools.pairwise(densities):
         if ratio[low] <= 1.0 < ratio[high]:

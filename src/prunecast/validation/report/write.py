@@ -1,4 +1,4 @@
-"""The page itself."""
+"""Write the page of the validation report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ NEAR_POINTS = 3
 
 
 def report_outputs(path: Path, what: str = "the report") -> list[Output]:
-    """The page and the folder of its figures as outputs, for the guard; `what` begins its messages."""
+    """Return the page and the folder of its figures for `check_outputs`, whose messages begin with `what`."""
     return [
         OutputFile(what=what, path=path, suffixes=(".md",)),
         OutputFolder(what=what, path=path.with_suffix(""), names=("*.png",)),
@@ -37,12 +37,12 @@ def report_outputs(path: Path, what: str = "the report") -> list[Output]:
 
 
 def write_report(validation: Validation, path: Path) -> None:
-    """Write the page to `path` and its figures into a folder of the same name beside it.
+    """Write the page to `path`, and its figures into the folder of the same name without `.md`.
 
     Raises
     ------
-    BadInput : another suffix than `.md`, a place that cannot be written, or a record where an output would
-        be; then nothing is written
+    BadInput : `path` does not end in `.md`, an output cannot be written, or an output would overwrite a
+        record. Nothing is written then.
     """
     check_outputs(report_outputs(path), validation.records)
     with folder_aside(path.with_suffix("")) as figures, aside(path) as page:
@@ -87,7 +87,7 @@ def _head(validation: Validation) -> str:
 
 
 def _suite_line(suite: str, runs: Sequence[Run]) -> str:
-    """What measured a suite: how many runs and rows, when, on what."""
+    """Return a line about the runs of a suite: rows, runs, dates, devices and library versions."""
     own = [run for run in runs if run.header.suite == suite]
     dates = sorted(run.header.date[:10] for run in own)
     versions = {
@@ -253,7 +253,10 @@ def _crossings(validation: Validation) -> str:
 
 
 def _distance_line(engine: str, found: Sequence[Crossing]) -> str:
-    """Mean distance of an engine's crossovers, those that it misses counted with the least they are off."""
+    """Return a line with the mean error of an engine's crossover densities.
+
+    A crossover outside the measured densities counts with the lower bound of its error.
+    """
     distances = [abs(of.points) for of in found]
     near = sum(
         distance <= NEAR_POINTS and not of.beyond for distance, of in zip(distances, found, strict=True)
