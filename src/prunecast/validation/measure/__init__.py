@@ -1,8 +1,8 @@
-"""The closed room for measuring: the only part of validation that needs a GPU and CuPy.
+"""Build, check and time kernels on a GPU: the only part of `validation` that needs CuPy.
 
-`suite_run.measure_suite` takes a suite through building, checking and timing. Floor: inside validation.
-Read first: `suite_run.py`, then `timer.py` (the one timer), `timing.py` (bursts) and `contestants.py` (what
-can be timed).
+`suite_run.measure_suite` measures all cases of a suite. Layer: part of `validation`. Read first:
+`suite_run.py`, then `timer.py` (timing by events), `timing.py` (bursts) and `contestants.py` (the kernels
+that can be timed).
 """
 
 __all__: list[str] = []

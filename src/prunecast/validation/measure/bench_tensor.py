@@ -1,6 +1,6 @@
-"""Microbenchmarks of the tensor cores, of the clock and power that they and traffic cost, and of waiting.
+"""Microbenchmarks of tensor cores, of SM clock and power under load, and of synchronisation and launches.
 
-Waiting and starting are barriers, hand-overs of partial sums, stores, launches and blocks.
+The last group measures barriers, signals between SMs, atomics, stores, launches and starts of blocks.
 """
 
 import time
@@ -17,7 +17,11 @@ from prunecast.validation.measure.timing import MIB, Raw, bench_function, launch
 
 
 def tensor() -> Raw:
-    """Cycles per tensor instruction: latency (one chain) and rate, by shape, dense and sparse."""
+    """Measure the cycles per tensor instruction.
+
+    For dense and sparse mma.sync these are the latency (one chain) and the throughput (eight chains). For
+    wgmma they are measured by width, number of warpgroups and batch size.
+    """
     found: Raw = {}
     sms = sm_count()
     data = (
@@ -49,7 +53,10 @@ def tensor() -> Raw:
 
 
 def power() -> Raw:
-    """SM clock and watts by tensor duty and by traffic, in bursts and after half a second."""
+    """Measure SM clock (MHz, in bursts and sustained) and power (W) by the duty cycle of the tensor cores.
+
+    Also measure power and bandwidth of reads from L2 (16 MiB) and from DRAM (512 MiB), and the idle power.
+    """
     found: Raw = {}
     driver, sms = Driver(), sm_count()
     big = cp.random.RandomState(4).standard_normal(96 * 512, dtype=cp.float32).astype(cp.float16)
@@ -93,7 +100,11 @@ def power() -> Raw:
 
 
 def _watts(launch: Callable[[], object], driver: Driver, for_s: float = 0.7) -> float | None:
-    """Between two ticks of the energy counter, which ticks about ten times a second."""
+    """Return the mean power in W while `launch` is repeated for `for_s` seconds; None without an energy
+    counter.
+
+    The power is taken between two updates of the counter, which is updated about ten times per second.
+    """
     ticks: list[tuple[float, float]] = []
     began, last = time.perf_counter(), None
     while time.perf_counter() - began < for_s:
@@ -112,7 +123,9 @@ def _watts(launch: Callable[[], object], driver: Driver, for_s: float = 0.7) -> 
 
 
 def waiting() -> Raw:
-    """Cycles of barriers, hand-overs, atomics and stores; nanoseconds between launches; block starts."""
+    """Measure the cycles of barriers, signals between SMs, atomics and stores, and the times of launches and
+    blocks.
+    """
     found: Raw = {}
     sms, steps = sm_count(), 1000
     out = cp.zeros(4 * 64 * sms, cp.uint64)
@@ -144,7 +157,10 @@ def waiting() -> Raw:
 
 
 def _starting(sms: int, out: Any) -> Raw:
-    """Launches: empty kernels in stream and graph; blocks: how they begin, and how one follows another."""
+    """Measure the seconds per launch of short kernels in a stream and in a graph, and the starts of blocks.
+
+    For blocks these are the spread of the starts (ns), and the cycles from one block to the next on its SM.
+    """
     found: Raw = {}
     nothing, stamp = bench_function("waiting.cu", "nothing"), bench_function("waiting.cu", "stamp")
     stamp.max_dynamic_shared_size_bytes = 200 * 1024

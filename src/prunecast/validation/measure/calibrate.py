@@ -1,6 +1,6 @@
-"""Run all microbenchmarks on the GPU at hand: the numbers of a GPU, raw, each group by its own function.
+"""Run all microbenchmarks on the local GPU and return their raw results, one function for each group.
 
-Those of memory: latencies, bytes per second, copies into shared memory, what L2 keeps.
+The groups of memory are defined here: latencies, bandwidths, copies to shared memory, and reuse in L2.
 """
 
 import traceback
@@ -29,7 +29,9 @@ LATENCY_BINS = 64
 
 
 def _chain(footprint: int, stride: int) -> Any:
-    """Byte offsets that lead through all places of a footprint in random order."""
+    """Return a device array for pointer chasing: byte offsets that link all multiples of `stride` in random
+    order.
+    """
     places = footprint // stride
     order = np.random.default_rng(1).permutation(places)
     following = np.empty(places, np.int64)
@@ -40,7 +42,10 @@ def _chain(footprint: int, stride: int) -> Any:
 
 
 def latency() -> Raw:
-    """Cycles of dependent reads: shared memory, L1, L2 and DRAM by footprint, single lines of L2."""
+    """Measure the cycles of a dependent read from shared memory, L1, L2 (by footprint) and DRAM.
+
+    Also measure quantiles of the latency over single lines of L2.
+    """
     out = cp.zeros(4, cp.uint64)
     steps = 2000
     found: Raw = {}
@@ -55,7 +60,7 @@ def latency() -> Raw:
         for _ in range(2):
             chase((1,), (1,), (chain, np.uint32(20_000), out))
         found[f"l2_cycles_{mib}_mib"] = int(out[0]) / 20_000
-    # The first walk through a chain that is larger than the L2: nothing is there yet.
+    # The first pass through a chain that is larger than the L2: no line is cached yet.
     chain = _chain(512 * MIB, 4096)
     cp.zeros(64 * MIB, cp.uint32).fill(1)
     chase((1,), (1,), (chain, np.uint32(4000), out))
@@ -71,7 +76,11 @@ def latency() -> Raw:
 
 
 def bandwidth() -> Raw:
-    """Bytes per second: L2 and DRAM by footprint, reads, writes and copies, by depth, and from one SM."""
+    """Measure bytes per second of reads, writes and copies in L2 and DRAM.
+
+    Reads are measured by footprint, by bytes in flight and by number of SMs, writes and copies by footprint.
+    Also measure the bytes per clock of shared memory.
+    """
     found: Raw = {}
     sms = sm_count()
     pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, 1 << 28, dtype=np.int32).view(cp.uint32)
@@ -110,7 +119,9 @@ def bandwidth() -> Raw:
 
 
 def copies() -> Raw:
-    """Bytes per cycle and SM of gathered cp.async and of bulk copies by row width; all SMs, and one alone."""
+    """Measure bytes per cycle and SM of cp.async gathers and bulk copies, by row width, on one SM and on
+    all.
+    """
     found: Raw = {}
     sms = sm_count()
     pitch, rows_in_pool = 16384, 1024
@@ -134,8 +145,8 @@ def copies() -> Raw:
 
 
 def kept() -> Raw:
-    """Return the share of rows that L2 still holds at their next use, by footprint, if one SM or all SMs read
-    them.
+    """Measure the share of rows that are still in L2 at their next use, by footprint, if one SM or all SMs
+    read.
     """
     found: Raw = {}
     l2_bytes = int(cp.cuda.Device().attributes["L2CacheSize"])
@@ -145,14 +156,14 @@ def kept() -> Raw:
         for percent in KEPT_PERCENT:
             rows = l2_bytes * percent // 100 // 512
             shares = _latencies(pool, rows, readers)
-            # What takes longer than L2 in a footprint that surely fits was not there
+            # A read that is slower than L2 hits of a footprint that surely fits was a miss
             slow = slow or 1 + round(1.6 * float(np.searchsorted(np.cumsum(shares), 0.5)))
             found[f"kept_{rows * 512}_bytes_of_{name}_share"] = float(shares[:slow].sum())
     return found
 
 
 def _latencies(pool: Any, rows: int, readers: int) -> Any:
-    """(LATENCY_BINS,): shares of reads by latency."""
+    """Return the share of reads in each bin of latency, shape (LATENCY_BINS,)."""
     counts, arrived = cp.zeros(LATENCY_BINS, cp.uint32), cp.zeros(1, cp.uint32)
     sizes = map(np.uint32, (rows, readers, 0, 7, 3, 0))
     bench_function("reuse.cu", "reuse")((sm_count(),), (128,), (pool, pool, *sizes, counts, arrived))
@@ -172,16 +183,19 @@ GROUPS: dict[str, Callable[[], Raw]] = {
 
 
 def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unknown") -> dict[str, Any]:
-    """Return the raw numbers of every group of microbenchmarks. A group that fails stores its reason and does
-    not affect the others.
+    """Return the raw results of all groups of microbenchmarks, ready for JSON.
+
+    For a group that fails, the result is its traceback; the other groups still run.
 
     Parameters
     ----------
-    base : the GPU whose other quantities are taken; None for any of the device's compute capability
+    base : spec that provides the other quantities; None for the known GPU that is most similar to the device
+    progress : called with the stage and the numbers of finished and of all groups
+    commit : commit of the source tree, for the result
 
     Raises
     ------
-    BadInput : no GPU, a base of another compute capability, or a GPU that is busy
+    BadInput : there is no GPU, `base` has other SMs or another compute capability, or the GPU is busy
     """
     if not cp.cuda.is_available():
         raise BadInput("calibrating needs an NVIDIA GPU, none is available; --raw needs none")
@@ -209,7 +223,7 @@ def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unkn
 
 
 def _run_group(name: str) -> Raw:
-    """Raw numbers of one group."""
+    """Run one group, free its memory, and return its raw results."""
     found = GROUPS[name]()
     cp.cuda.Device().synchronize()
     cp.get_default_memory_pool().free_all_blocks()

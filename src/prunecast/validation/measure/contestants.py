@@ -1,8 +1,8 @@
-"""What can be timed: for each kernel of a suite a way to launch it, on inputs that rotate.
+"""Prepare the kernels of a suite for timing on rotating inputs, and check their results.
 
-Inputs are slices of large buffers of random numbers, so that many sets cost no more than one.
-
-Is C right? Every element of a sample of tokens is compared with float64, within its rounding bound.
+Inputs are slices of large buffers of random numbers, so that many sets of operands need no more memory than
+one. A result is checked for all tokens or a sample: every element of C must agree with float64 within its
+rounding bound.
 """
 
 import math
@@ -34,7 +34,9 @@ ALIGN = 128
 
 
 class Inputs(NamedTuple):
-    """Weights on the host and rotating arrays on the device, all of one layer."""
+    """Operands of one layer: weights on the host, and buffers on the device for rotating sets of A, B and
+    C.
+    """
 
     weights: npt.NDArray[np.float32]
     """(M, K) normal values."""
@@ -47,31 +49,36 @@ class Inputs(NamedTuple):
     outputs: Any
 
     def sets(self, kept_bytes: float, rows_read: int | None = None) -> int:
-        """Return the number of sets of operands to rotate over so that L2 holds none of them, for one that
-        reads `kept_bytes` of weights and all or `rows` rows of B.
+        """Return the number of sets of operands to rotate over, so that none is still in L2 at its next use.
 
-        With the bytes of all K rows counted, what 98 % sparse products touch came to 46 MB over all sets: L2
-        had much of it, and they ran 5 to 14 % faster than over three times as many (H200, 2026-11-22).
+        Parameters
+        ----------
+        kept_bytes : bytes of the weights that a launch reads
+        rows_read : rows of B that a launch reads; None for all K
+
+        Only rows that are read may count. When all K rows counted, 98 % sparse products read only 46 MB in
+        all sets, much of which stayed in L2. They ran 5 to 14 % faster than with three times as many sets
+        (H200, 2026-11-22).
         """
         rows = self.k if rows_read is None else rows_read
         one = kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (rows + self.m)
         return min(max(math.ceil(COLD_BYTES / one), 2), MOST_SETS)
 
     def a(self, i: int) -> Any:
-        """(M, K) dense weights of set i, from the second half of the pool."""
+        """Return the dense weights (M, K) of set i, from the second half of the pool."""
         return _slice(self.pool[self.pool.size // 2 :], i, self.m, self.k)
 
     def b(self, i: int) -> Any:
-        """(K, N) of set i, from the first half of the pool."""
+        """Return B (K, N) of set i, from the first half of the pool."""
         return _slice(self.pool[: self.pool.size // 2], i, self.k, self.n)
 
     def c(self, i: int) -> Any:
-        """(M, N) of set i."""
+        """Return the output buffer C (M, N) of set i."""
         return _slice(self.outputs, i, self.m, self.n)
 
 
 def _slice(pool: Any, i: int, rows: int, columns: int) -> Any:
-    """Place i of as many as the pool holds, from the front again where it holds fewer."""
+    """Return the slice (rows, columns) number i of the pool, modulo the number of slices that fit."""
     size = rows * columns
     stride = -(-size // ALIGN) * ALIGN
     first = i % max((pool.size - size) // stride + 1, 1) * stride
@@ -79,20 +86,22 @@ def _slice(pool: Any, i: int, rows: int, columns: int) -> Any:
 
 
 def layer_inputs(m: int, k: int, n: int, dtype: str, pool: Any, outputs: Any) -> Inputs:
-    """Inputs of one layer over buffers that all layers share; `weights` are drawn from its sizes."""
+    """Return the inputs of one layer in buffers that all layers share; M and K seed the random weights."""
     rng = np.random.default_rng([m, k, 77])
     weights = rng.standard_normal((m, k), dtype=np.float32)
     return Inputs(weights, m, k, n, dtype, pool, outputs)
 
 
 def random_pool(elements: int, dtype: str) -> Any:
-    """Normal values as the kernels take them."""
+    """Return `elements` normal random values on the device, in the format of `rounded`."""
     values = cp.random.RandomState(5).standard_normal(elements, dtype=cp.float32)
     return rounded(values, dtype)
 
 
 def rounded(x: Any, dtype: str) -> Any:
-    """fp16, fp32, or the bits of bf16 in uint16, rounded to nearest even."""
+    """Return fp32 values rounded to nearest even as fp16, or as the bits of bf16 in uint16; fp32 stays
+    fp32.
+    """
     if dtype in FLOATS:
         return x.astype(FLOATS[dtype])
     bits = x.view(cp.uint32)
@@ -100,12 +109,14 @@ def rounded(x: Any, dtype: str) -> Any:
 
 
 def nothing(dtype: str) -> float | int:
-    """The value (NaN) that C is filled with before a product that must write all of it."""
+    """Return NaN in the format of C. C is filled with it first, so that elements that are not written are
+    found.
+    """
     return float("nan") if dtype in FLOATS else 0x7FC0
 
 
 def exact(x: Any, dtype: str) -> Any:
-    """The values as float64."""
+    """Return the values of an array of `rounded` as float64."""
     if dtype in FLOATS:
         return x.astype(cp.float64)
     return (x.astype(cp.uint32) << 16).view(cp.float32).astype(cp.float64)
@@ -115,7 +126,7 @@ INDEX_BYTES = 4.0
 
 
 class Runner(NamedTuple):
-    """One kernel ready to run a case."""
+    """Kernel that is ready to run a case on rotating sets of operands."""
 
     launch: Callable[[int], Any]
     """Enqueues the product of set i on the current stream and returns its C."""
@@ -124,14 +135,16 @@ class Runner(NamedTuple):
 
 
 def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
-    """The dense product with B feature-major (K, N) and token-major (N, K); the faster one counts."""
+    """Return two runners of the dense product: B feature-major (K, N) and token-major (N, K). The faster
+    counts.
+    """
     runners = []
     sets = inputs.sets(DTYPE_BYTES[inputs.dtype] * inputs.m * inputs.k)
     for token_major in (False, True):
 
         def launch(i: int, token_major: bool = token_major) -> Any:
             b, c = inputs.b(i), inputs.c(i)
-            # Any random numbers do for a time: (N, K) is the same memory in the other shape
+            # Times do not depend on the random values: reshape the memory of (K, N) to (N, K)
             b = b.reshape(inputs.n, inputs.k) if token_major else b
             product(inputs.a(i), b, c, b_is_token_major=token_major)
             return c
@@ -141,7 +154,9 @@ def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
 
 
 def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
-    """cuSPARSE; copies of its arrays are not rotated where they alone exceed the L2."""
+    """Return the runner of cuSPARSE. B and C rotate over all sets, the values of the CSR matrix over at most
+    24.
+    """
     elements = kept if isinstance(kept, ElementMap) else _elements(kept)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     values = rounded(cp.asarray(inputs.weights[row, elements.column_index]), inputs.dtype)
@@ -169,11 +184,11 @@ def _elements(kept: PrunedMap) -> ElementMap:
 
 
 def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
-    """The project's kernel of a plan; a copy of all it keeps on the device for every set.
+    """Return the runner of the project's kernel for a plan, with a copy of its device arrays for every set.
 
     Raises
     ------
-    BadInput : no kernel of the project runs such a plan on this device
+    BadInput : no kernel of the project can run the plan on this device
     """
     operator = compile(plan, inputs.weights)
     kept_bytes = DTYPE_BYTES[plan.dtype] * plan.density * plan.m * plan.k
@@ -187,7 +202,7 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
 
 
 def refuse_other_devices() -> None:
-    """Raise BadInput where there is no GPU to measure on."""
+    """Raise BadInput if there is no GPU to measure on."""
     if not cp.cuda.is_available():
         raise BadInput("measuring needs an NVIDIA GPU, none is available; --replay needs none")
 
@@ -203,13 +218,17 @@ LIBRARY_ROUNDINGS = 2
 def largest_excess(
     runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs, *, library: bool
 ) -> float:
-    """Largest |error| over its bound, infinite where C is not finite; at most 1 is right.
+    """Run the product once, and return the largest ratio of |error| to its bound over the checked elements of
+    C.
+
+    A correct result has at most 1. The ratio is infinite if an element is not finite.
 
     Parameters
     ----------
-    mask : (M, K) of what the product keeps of `inputs.weights`; None for dense random weights of the pool
-    kept : products in one sum at most
-    library : whether the vendor's rules hold: partial sums may be rounded to the format of C
+    mask : (M, K) bool, the weights of `inputs.weights` that the product keeps; None for the dense random
+        weights of the pool
+    kept : maximum number of products in one sum
+    library : True if partial sums may be rounded to the format of C, as NVIDIA's libraries do
     """
     c = inputs.c(0)
     c.fill(nothing(inputs.dtype))

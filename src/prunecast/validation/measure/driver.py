@@ -1,4 +1,4 @@
-"""What the driver says about the GPU: name, power, temperature, throttling, and who else works on it."""
+"""Read the state of the GPU from the driver: name, power, temperature, throttling and other processes."""
 
 import ctypes
 import os
@@ -30,27 +30,27 @@ class DriverFacts(NamedTuple):
 
 
 class Driver:
-    """NVML through its C interface, of CUDA device 0 of this process.
+    """Queries to NVML, through its C interface, about its device 0.
 
-    Where there is no NVML every answer is None or `unknown`.
+    Without NVML, every result is None, `unknown` or empty.
     """
 
     def __init__(self) -> None:
         self._library, self._device = _open()
 
     def facts(self) -> DriverFacts:
-        """Power, temperature and throttle reasons now."""
+        """Return power (W), temperature (degrees Celsius) and throttle reasons at this moment."""
         power = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         celsius = self._temperature()
         bits = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
         return DriverFacts(None if power is None else power * 1e-3, celsius, _reasons(bits))
 
     def energy_mj(self) -> float | None:
-        """Millijoules since the driver was loaded."""
+        """Return the energy in mJ since the driver was loaded, or None if it is not available."""
         return self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
 
     def describe(self) -> dict[str, Any]:
-        """Name, driver, power limit and clocks, for the head of a record."""
+        """Return driver version, name, power limit (W) and memory clock (MHz), for the header of a record."""
         limit = self._number("nvmlDeviceGetEnforcedPowerLimit", ctypes.c_uint)
         return {
             "driver": self._text("nvmlSystemGetDriverVersion", device=False),
@@ -60,7 +60,7 @@ class Driver:
         }
 
     def check_idle(self) -> None:
-        """Raise BadInput if another process computes on the GPU or it is busy."""
+        """Raise BadInput if another process computes on the GPU, or if the GPU is busy."""
         others = [pid for pid in self._processes() if pid != os.getpid()]
         if others:
             raise BadInput(f"the GPU must be idle to be measured, process {others[0]} computes on it")
@@ -126,7 +126,7 @@ class _Process(ctypes.Structure):
 
 
 def check_same_gpu(gpu: GpuSpec, name: str, sm_count: int, capability: str) -> None:
-    """Raise BadInput unless the spec can be of the device: equal SMs and compute capability."""
+    """Raise BadInput unless spec and device have the same number of SMs and the same compute capability."""
     wanted = (gpu.sm_count, str(gpu.compute_capability))
     if (sm_count, capability) != wanted:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""The head of a record: what the run was made with, and whether the spec can be of this GPU."""
+"""Create the header of a record, and check that the spec fits the local GPU."""
 
 import sys
 from datetime import UTC, datetime
@@ -34,11 +34,11 @@ def device_facts() -> dict[str, Any]:
 
 
 def run_header(suite: Suite, gpu: GpuSpec, *, commit: str) -> RunHeader:
-    """The header of a run that begins now.
+    """Return the header of a run that starts now.
 
     Raises
     ------
-    BadInput : the spec is of another GPU
+    BadInput : the spec `gpu` does not fit the local GPU
     """
     device = device_facts()
     check_same_gpu(gpu, device["name"], device["sm_count"], device["compute_capability"])
@@ -54,7 +54,9 @@ def run_header(suite: Suite, gpu: GpuSpec, *, commit: str) -> RunHeader:
 
 
 def versions(commit: str) -> dict[str, str]:
-    """Versions of everything that a time may depend on."""
+    """Return name -> version of all software that may change a measured time, with digests of CUDA
+    sources.
+    """
     return {
         "prunecast": tool_version(),
         "commit": commit,

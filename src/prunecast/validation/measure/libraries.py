@@ -1,7 +1,7 @@
-"""The vendor's products, which this project does not own: cuBLAS dense and cuSPARSE CSR.
+"""Matrix products of NVIDIA's libraries: dense by cuBLAS and CSR by cuSPARSE.
 
-Both are called through their C interfaces, in the shared libraries that CuPy has loaded: its own wrappers
-lack the workspace of the one and the half-precision matrices of the other.
+Both are called through the C interfaces of the shared libraries. CuPy's wrappers lack the workspace of cuBLAS
+and the half-precision matrices of cuSPARSE.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _COMPUTE_32F = 68
 
 
 def _library(name: str) -> Any:
-    """A CUDA library by its file name, from where the loader, or else a Python package, has it."""
+    """Load a CUDA library by its file name, as the system loader finds it, or else from a Python package."""
     try:
         return ctypes.CDLL(name)
     except OSError:
@@ -40,7 +40,7 @@ def _ask(name: str, status: int) -> None:
 
 
 class CublasProduct:
-    """cublasGemmEx with fp32 accumulation and a workspace of its own; one serves any number of layers."""
+    """Dense product by cublasGemmEx with fp32 accumulation and its own workspace, for layers of any shape."""
 
     def __init__(self, stream: Any, dtype: str) -> None:
         self._lib = _library("libcublas.so.13")
@@ -53,7 +53,7 @@ class CublasProduct:
         _ask("cublasSetWorkspace", self._lib.cublasSetWorkspace_v2(self._handle, pointer, size))
 
     def __call__(self, a: Any, b: Any, c: Any, *, b_is_token_major: bool) -> None:
-        """C (M, N) = A (M, K) B; B is (K, N), or its transpose (N, K) if token-major. All row-major."""
+        """Enqueue C (M, N) = A (M, K) B. B is (K, N), or (N, K) if it is token-major. All are row-major."""
         (m, k), n = a.shape, c.shape[1]
         one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         status = self._lib.cublasGemmEx(
@@ -82,7 +82,7 @@ class CublasProduct:
 
 @cache
 def _sparse_handle(stream_pointer: int) -> ctypes.c_void_p:
-    """One cuSPARSE handle for each stream; making one takes long."""
+    """Return the cuSPARSE handle of a stream, cached because creating one is slow."""
     library, handle = _library("libcusparse.so.12"), ctypes.c_void_p()
     _ask("cusparseCreate", library.cusparseCreate(ctypes.byref(handle)))
     _ask("cusparseSetStream", library.cusparseSetStream(handle, ctypes.c_void_p(stream_pointer)))
@@ -90,10 +90,12 @@ def _sparse_handle(stream_pointer: int) -> ctypes.c_void_p:
 
 
 class CsrProduct:
-    """cusparseSpMM of one CSR matrix, default algorithm, B and C row-major, fp32 accumulation."""
+    """Product of one CSR matrix by cusparseSpMM: default algorithm, fp32 accumulation, row-major B and C."""
 
     def __init__(self, stream: Any, kept: ElementMap, values: Any, n: int, dtype: str) -> None:
-        """`values` (kept,) on the device; `n` tokens."""
+        """Create the CSR matrix from `values`, shape (kept,), which are on the device; `n` is the number of
+        tokens.
+        """
         self._lib = _library("libcusparse.so.12")
         self._type, self._n = _TYPE[dtype], n
         self._handle = _sparse_handle(stream.ptr)

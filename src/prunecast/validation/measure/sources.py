@@ -1,4 +1,6 @@
-"""What measuring knows without a GPU: CUDA sources, how they are compiled, how large shared buffers are."""
+"""Constants of measurements that do not need a GPU: folder and parameters of CUDA sources, sizes of
+buffers.
+"""
 
 from pathlib import Path
 
@@ -11,12 +13,12 @@ OUTPUT_BYTES = 800_000_000
 
 
 def pool_elements(case: Case) -> int:
-    """Elements of a pool whose halves hold A and B."""
+    """Return the number of elements of a pool whose halves are large enough for A and for B."""
     return max(POOL_ELEMENTS, 2 * max(case.m * case.k, case.k * case.n))
 
 
 def output_bytes(case: Case) -> int:
-    """Bytes of a buffer that holds C."""
+    """Return the bytes of a buffer that is large enough for C."""
     return max(OUTPUT_BYTES, case.m * case.n * DTYPE_BYTES[case.dtype])
 
 

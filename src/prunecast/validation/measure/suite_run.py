@@ -1,4 +1,4 @@
-"""Measure a suite: for every layer build and check what runs it, then time all in turn."""
+"""Measure a suite: for each layer, build and check all kernels, then time them alternately."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -55,14 +55,14 @@ Log = Callable[[str], None]
 
 
 class _Entry(NamedTuple):
-    """One case and kernel on its way."""
+    """Unfinished row of one case and kernel, with the captured graphs to time."""
 
     row: Measurement
     contestants: list[Contestant]
 
 
 class _Bench:
-    """What all layers share on the device."""
+    """Stream, buffers, timer and cuBLAS handles that all layers share."""
 
     def __init__(self, gpu: GpuSpec) -> None:
         self.gpu = gpu
@@ -73,11 +73,11 @@ class _Bench:
         self._products: dict[str, CublasProduct] = {}
 
     def inputs(self, case: Case) -> Inputs:
-        """Inputs of the case's layer.
+        """Return the inputs of the case's layer, in buffers that are reallocated if their size changes.
 
         Raises
         ------
-        MemoryError : they do not fit on the device
+        MemoryError : the buffers do not fit on the device
         """
         elements, size = pool_elements(case), output_bytes(case)
         if self._pool[0] != case.dtype or self._pool[1].size != elements:
@@ -90,7 +90,7 @@ class _Bench:
         return layer_inputs(case.m, case.k, case.n, case.dtype, pool, self._outputs.view(pool.dtype))
 
     def dense(self, dtype: str) -> CublasProduct:
-        """The cuBLAS handle of a format."""
+        """Return the cuBLAS product for a number format."""
         if dtype not in self._products:
             self._products[dtype] = CublasProduct(self.stream, dtype)
         return self._products[dtype]
@@ -99,7 +99,9 @@ class _Bench:
 def measure_suite(
     suite: Suite, gpu: GpuSpec, *, skip: set[tuple[str, str, str]], seconds: float, log: Log
 ) -> Iterator[Measurement]:
-    """Measure every case, kernel and state that is not in `skip`; no layer is begun after `seconds`.
+    """Yield a measurement of each (case, kernel, state) of the suite that is not in `skip`.
+
+    After `seconds`, no further layer is started.
 
     Raises
     ------
@@ -134,7 +136,7 @@ def _measure_layer(
     burst = [entry for entry in entries if entry.row.case.state == "burst"]
     contestants = [c for entry in burst for c in entry.contestants]
     samples = bench.timer.take_turns(contestants, TURNS)
-    # Contestants whose times spread are timed again, twice as often
+    # Contestants whose times vary by more than MOST_SPREAD are timed again, with twice as many turns
     restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
     samples |= bench.timer.take_turns(restless, 2 * TURNS)
     for entry in burst:
@@ -145,7 +147,9 @@ def _measure_layer(
 
 
 def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_Entry]:
-    """One for each kernel, over one map; a case that cannot be is skipped, and others go on."""
+    """Return an entry for each kernel of a case. If the map cannot be created, the entries are marked as
+    skipped.
+    """
     try:
         kept = map_of(case) if kernels else None
     except (BadInput, MemoryError) as reason:
@@ -159,7 +163,9 @@ def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
 
 
 def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
-    """Build, check and capture; a kernel that cannot run leaves a row that says why."""
+    """Build a kernel, check its result and capture its graphs; if it cannot run, mark the row with the
+    reason.
+    """
     row = Measurement(case=case, kernel=kernel)
     mask = None if kept is None or not KERNELS[kernel].prunes else kept.mask()
     most = case.k if mask is None else int(mask.sum(axis=1).max(initial=1))
@@ -208,7 +214,7 @@ def _finished(bench: _Bench, entry: _Entry, samples: dict[str, Sample]) -> Measu
 
 
 def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
-    """The layout that is faster when sustained, of cuBLAS."""
+    """Return the sustained measurement of an entry; of the two layouts of cuBLAS the faster one counts."""
     found = [(c, *sustain(bench.stream, c, bench.timer, bench.driver.energy_mj)) for c in entry.contestants]
     if not found:
         return entry.row

@@ -1,6 +1,6 @@
-"""The one timer of GPU work: two events around what is enqueued, on a stream that is held until all of it is.
+"""Time GPU work by two events around it, on a stream that is blocked until all work is enqueued.
 
-Whatever enqueues work (CuPy, torch) offers an `EventStream`. Needs no GPU itself.
+An `EventStream` adapts each framework (CuPy, torch). This module itself needs no GPU.
 """
 
 import time
@@ -12,10 +12,10 @@ import numpy as np
 
 
 class EventStream(Protocol):
-    """A stream of a GPU with events that have times."""
+    """Stream of a GPU that records events with times."""
 
     def hold(self) -> None:
-        """Keep the GPU busy until the host has enqueued what follows."""
+        """Keep the GPU busy until the host has enqueued the work that follows."""
 
     def mark(self) -> Any:
         """Enqueue an event and return it."""
@@ -25,7 +25,7 @@ class EventStream(Protocol):
 
 
 class ClockReader(Protocol):
-    """Readings of the SM clock on a stream; NVML's clock does not follow bursts."""
+    """Reader of the SM clock on a stream. It is needed because NVML's clock does not follow bursts."""
 
     def read(self, place: int) -> None:
         """Enqueue reading 0 (before the work) or 1 (after it)."""
@@ -35,7 +35,7 @@ class ClockReader(Protocol):
 
 
 class Contestant(NamedTuple):
-    """Something to be timed: a call that enqueues `launches` launches."""
+    """Work to be timed: a function `replay` that enqueues `launches` launches."""
 
     name: str
     replay: Callable[[], object]
@@ -47,7 +47,7 @@ class Contestant(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Timings of one contestant, one entry per turn."""
+    """Times and clocks of one contestant, one entry for each turn."""
 
     seconds: list[float]
     """Seconds per launch."""
@@ -62,11 +62,14 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """Times work on one stream.
+    """Timer of work on one stream.
 
     Parameters
     ----------
-    rest_s : seconds of work done before -> seconds of rest before the next contestant
+    stream : stream with events
+    clock : reader of the SM clock, or None
+    rest_s : function of the seconds of the preceding work that returns the seconds of rest after it
+    sleep : function that waits for a number of seconds
     """
 
     stream: EventStream
@@ -75,7 +78,7 @@ class Timer:
     sleep: Callable[[float], None] = time.sleep
 
     def seconds(self, enqueue: Callable[[], object], *, held: bool = True) -> float:
-        """Seconds that the GPU needs for what `enqueue` enqueues, once."""
+        """Call `enqueue` once and return the seconds that the GPU needs for the enqueued work."""
         if held:
             self.stream.hold()
         if self.clock:
@@ -88,12 +91,14 @@ class Timer:
         return self.stream.seconds(start, stop)
 
     def median(self, enqueue: Callable[[], object], repeats: int, *, held: bool = True) -> float:
-        """Median seconds over repeats, after a first call that does not count."""
+        """Return the median seconds of `repeats` calls of `enqueue`, after a first call that is not timed."""
         enqueue()
         return float(np.median([self.seconds(enqueue, held=held) for _ in range(repeats)]))
 
     def add(self, c: Contestant, sample: Sample, replays: int = 1) -> float:
-        """Time replays of a contestant, append the time per launch to its sample, and return the seconds."""
+        """Time `replays` replays of a contestant, append the time per launch to `sample`, and return the
+        total time.
+        """
 
         def enqueue() -> None:
             for _ in range(replays):
@@ -108,7 +113,9 @@ class Timer:
     def take_turns(
         self, contestants: Sequence[Contestant], turns: int, *, warm_up: int = 1
     ) -> dict[str, Sample]:
-        """Time all contestants `turns` times, one after the other; `warm_up` turns before do not count."""
+        """Time all contestants alternately, in `turns` turns after `warm_up` uncounted ones; return samples
+        by name.
+        """
         samples = {c.name: Sample([], []) for c in contestants}
         worked_s = 0.0
         for turn in range(warm_up + turns):

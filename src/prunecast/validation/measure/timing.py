@@ -1,8 +1,8 @@
-"""Timing on the GPU: graphs of a few milliseconds, rests between them, all contestants in turn.
+"""Time kernels on the GPU: CUDA graphs of a few milliseconds, alternately, in bursts or sustained.
 
-Burst: a graph works for at most 1.5 ms (or two launches), then rests nine times as long and 8 ms at
-least, so that the GPU works for a tenth of the time. Sustained: replays without a pause, half a second of
-warming up before any counts.
+Burst: a graph runs for at most 1.5 ms (or two launches). Then the GPU rests nine times as long, and at least
+8 ms, so that it is busy for at most a tenth of the time. Sustained: a graph is replayed without pauses, and
+the first half second does not count.
 """
 
 import time
@@ -26,10 +26,9 @@ where the host took longer the GPU waited for it, and every launch of the graph 
 
 
 class CupyStream:
-    """`EventStream` and `ClockReader` of a CuPy stream, the clock from clock64 and globaltimer on all SMs.
+    """`EventStream` and `ClockReader` of a CuPy stream. It reads clock64 and globaltimer on all SMs.
 
-    A reading takes about two microseconds between events, so what lies between two of them should last much
-    longer.
+    A reading needs about 2 us between two events, so the timed work should be much longer.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -44,7 +43,7 @@ class CupyStream:
             self._hold((1,), (1,), (np.uint64(HOLD_NS),))
 
     def mark(self) -> Any:
-        """Record an event."""
+        """Record an event and return it."""
         event = cp.cuda.Event()
         event.record(self._stream)
         return event
@@ -55,12 +54,12 @@ class CupyStream:
         return float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3
 
     def read(self, place: int) -> None:
-        """Enqueue reading 0 (before) or 1 (after)."""
+        """Enqueue reading 0 (before the work) or 1 (after it)."""
         with self._stream:
             self._kernel((2 * self._sms,), (32,), (self._readings[place],))
 
     def mhz(self) -> float:
-        """Median over the SMs that answered twice, in MHz."""
+        """Return the median clock in MHz over the SMs with both readings, and clear the readings."""
         before, after = self._readings.get().astype(np.int64)
         elapsed = after - before
         answered = (before[:, 1] > 0) & (after[:, 1] > 0) & (elapsed[:, 1] > 0)
@@ -83,7 +82,7 @@ SUSTAINED_S = 0.4
 
 
 class Burst(NamedTuple):
-    """Size of a graph that is timed in bursts."""
+    """Limits for the size of a graph that is timed in bursts."""
 
     graph_s: float = BURST_GRAPH_S
     least: int = 2
@@ -92,7 +91,9 @@ class Burst(NamedTuple):
 
 
 def burst_timer(stream: Any) -> Timer:
-    """Timer of a CuPy stream with a rest of nine times the work before."""
+    """Return a timer of a CuPy stream that rests nine times as long as the preceding work, and at least 8
+    ms.
+    """
     gpu = CupyStream(stream)
     return Timer(
         stream=gpu, clock=gpu, rest_s=lambda worked_s: max(REST_TIMES_WORK * worked_s, SHORTEST_REST_S)
@@ -108,10 +109,10 @@ def capture(
     burst: Burst | None = None,
     warm_up: int | None = None,
 ) -> Contestant:
-    """Record `launch(set)` for the sets, one after another: as many launches as fit into a burst, by default
-    each set at least once.
+    """Capture launches that rotate over `sets` sets of operands in a graph, and return it as a contestant.
 
-    Launches are enqueued on `stream`, which must be the current one.
+    The graph has as many launches as fit into a burst, by default at least one for each set. `launch(i)` must
+    enqueue the launch with set i on `stream`, which must be the current stream.
     """
     for i in range(min(sets, 3) if warm_up is None else warm_up):
         launch(i % sets)
@@ -126,7 +127,10 @@ def capture(
 
 
 def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: int) -> Any:
-    """A graph of `launch(set)` for sets in turn; what cannot be captured leaves the stream as it was."""
+    """Return a graph of `launches` launches that rotate over the sets.
+
+    If a launch cannot be captured, end the capture and raise its error.
+    """
     stream.begin_capture()
     try:
         for i in range(launches):
@@ -139,12 +143,14 @@ def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: 
 
 
 def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
-    """Seconds of one launch among others in a graph. Single launches take as long as the host needs for them,
-    50 to 80 us, and graphs of short products would get 15 to 50 launches instead of 240.
+    """Return the approximate seconds of one launch inside a graph.
+
+    A single launch without a graph needs 50 to 80 us of host time. By this time, graphs of short products
+    would get 15 to 50 launches instead of 240.
     """
     graph = captured(stream, launch, ROUGH_LAUNCHES, sets)
     timer = Timer(stream=CupyStream(stream))
-    # The first replay brings the graph to the device and does not count
+    # The first replay uploads the graph to the device and does not count
     _, seconds = (timer.seconds(lambda: graph.launch(stream), held=False) for _ in range(2))
     return max(seconds / ROUGH_LAUNCHES, 1e-6)
 
@@ -152,9 +158,10 @@ def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> fl
 def sustain(
     stream: Any, c: Contestant, timer: Timer, energy_mj: Callable[[], float | None]
 ) -> tuple[Sample, float | None]:
-    """Samples and mean power of back-to-back replays at the power limit.
+    """Return samples and mean power (W) of replays without pauses, after half a second of warm-up.
 
-    Power is taken between ticks of the driver's energy counter, which come about every tenth of a second.
+    Power is computed between updates of the driver's energy counter, about one every tenth of a second. It is
+    None if there are fewer than three updates.
     """
     _replay_for(stream, c, WARM_UP_S)
     sample, began = Sample([], []), time.perf_counter()
@@ -166,7 +173,7 @@ def sustain(
             ticks.append((time.perf_counter(), energy))
     if len(ticks) < 3:
         return sample, None
-    # The first reading need not be at a tick.
+    # The first reading may be long after an update of the counter.
     (start_s, start_mj), (stop_s, stop_mj) = ticks[1], ticks[-1]
     return sample, (stop_mj - start_mj) * 1e-3 / (stop_s - start_s)
 
@@ -185,19 +192,22 @@ MIB = 1 << 20
 
 
 def bench_function(source: str, name: str, **defines: int) -> Any:
-    """A kernel of one of the microbenchmarks' sources."""
+    """Compile a CUDA source of the microbenchmarks with `defines` as macros, and return one of its
+    kernels.
+    """
     cubin = compile_cubin(MICROBENCHMARKS / source, ARCH, defines, allow_spills=True).cubin
     return cp.RawModule(path=str(cubin)).get_function(name)
 
 
 def launch_seconds(launch: Callable[[], object], repeats: int = 5, *, held: bool = True) -> float:
-    """Median over repeats on the current stream; the first launch does not count.
+    """Return the median seconds of `repeats` launches on the current stream, after a first one that is not
+    timed.
 
-    held : whether the stream waits until the host has enqueued all, so that nothing of the host is measured
+    If `held`, the stream is blocked until the host has enqueued the launch, so that no host time is measured.
     """
     return Timer(stream=CupyStream(cp.cuda.get_current_stream())).median(launch, repeats, held=held)
 
 
 def sm_count() -> int:
-    """SMs of the GPU at hand."""
+    """Return the number of SMs of the current device."""
     return int(cp.cuda.Device().attributes["MultiProcessorCount"])

@@ -1,7 +1,7 @@
-"""Whole models on a GPU in PyTorch, dense and pruned: built, timed, traced, set beside their predictions.
+"""Build, time and trace whole models in PyTorch, dense and pruned, and compare them with their predictions.
 
-Floor: inside `validation`. It imports torch when something is measured; `transformers` where it is installed.
-Read first: `measure.py`.
+Layer: part of `validation`. `torch` and `transformers` are imported only when a model is measured. Read
+first: `measure.py`.
 """
 
 from prunecast.validation.torch_models.predicted import Case

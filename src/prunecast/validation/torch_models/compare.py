@@ -1,4 +1,4 @@
-"""`validate_model`: one model measured on a GPU, dense and sparse, beside its predictions."""
+"""`validate_model`: measure one model on a GPU, dense and sparse, and compare it with its prediction."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ WITH_ZEROS = "zeros"
 
 
 class Beside(NamedTuple):
-    """A measured time, the variant that had it, and the prediction."""
+    """Measured time of the fastest variant of a model, and the predicted time, both in us."""
 
     what: str
     variant: str
@@ -31,7 +31,7 @@ class Beside(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Predicted over measured, less 1."""
+        """Predicted over measured time, minus 1."""
         return self.predicted_us / self.measured_us - 1.0
 
 
@@ -50,7 +50,7 @@ class ModelValidation(Result):
 
     @property
     def speedups(self) -> Beside:
-        """Dense over sparse: ratios in the fields of times, since they are a row of the same table."""
+        """Speedups, dense over sparse, as a row of the same table: its fields for times contain ratios."""
         return Beside(
             "speedup",
             "best to best",
@@ -60,7 +60,9 @@ class ModelValidation(Result):
 
     @property
     def promise_kept(self) -> str:
-        """Promised and measured share of the dense time, and whether they agree."""
+        """One line with the promised (predicted) and the measured share of the dense time, and whether they
+        agree.
+        """
         promised, share = 1.0 / self.speedups.predicted_us, 1.0 / self.speedups.measured_us
         kept = "kept" if share - promised <= POINTS else "not kept"
         return f"promised {promised:.1%} of the dense time, measured {share:.1%}: {kept} (3 points)"
@@ -97,7 +99,9 @@ class ModelValidation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Whether a promise was kept, and variants that did not run, each with its reason."""
+        """Lines on whether the promise of a pruned folder was kept, and on variants that failed, with the
+        reasons.
+        """
         promise = () if self.case.promise is None else (self.promise_kept,)
         refused = self.measured.get("refused", {}).items()
         return (*promise, *(f"{name} did not run: {why}" for name, why in refused))
@@ -114,16 +118,21 @@ def validate_model(
     say: Callable[[str], None] = print,
     progress: Progress = silent,
 ) -> ModelValidation:
-    """Measure a case on the GPU at hand and set it beside its prediction.
+    """Measure a case on the local GPU and compare it with its prediction.
 
     Parameters
     ----------
-    record : a new file (JSON) for everything that was measured, each kernel of a pass too
+    gpu : name or path of the spec of the local GPU
+    engine : engine of the prediction; a folder with a promise has its own
+    dtype : `fp16` or `bf16`
+    rounds : timed passes of each variant
+    record : path of a new JSON file for all measured numbers, including each kernel of a pass
+    say : called with a line of text after each variant
 
     Raises
     ------
-    BadInput : no GPU or no PyTorch with CUDA, another GPU than the spec's, or a case that cannot be built;
-        then nothing is written
+    BadInput : there is no GPU or no PyTorch with CUDA, the GPU is not that of the spec, or the case cannot be
+        built. Nothing is written then.
     """
     if dtype not in ("fp16", "bf16"):
         raise BadInput(f"dtype of a model in torch must be fp16 or bf16, got {dtype!r}")
@@ -148,9 +157,10 @@ def beside(
     dtype: str = "fp16",
     progress: Progress = silent,
 ) -> ModelValidation:
-    """Return measurements of a case, in microseconds by variant under `us`, with its prediction.
+    """Return the comparison of a measured case with its prediction.
 
-    For a folder with a promise it is the one that `prune` made.
+    `measured["us"]` maps each variant to its time in us. If the case has a promise, its times are the
+    prediction; otherwise the case is predicted here.
     """
     by_kind: dict[str, dict[str, float]] = {}
     if case.promise is None:
@@ -182,7 +192,7 @@ def beside(
 
 
 def _check_gpu(gpu: GpuSpec) -> None:
-    """Refuse a machine without that GPU, or without PyTorch for it."""
+    """Raise BadInput if PyTorch with CUDA is missing, or if the local GPU is not that of the spec."""
     try:
         import torch
     except ImportError as missing:

@@ -1,9 +1,10 @@
-"""One model on a GPU, dense and sparse: eager, in a CUDA graph, compiled in one too, with its kernels.
+"""Measure one model on a GPU, dense and sparse: eager, in a CUDA graph, and compiled in a CUDA graph.
 
-Each case checks the output against the dense model with the same zeros, then times one forward pass, variants
-in turn, with rests. Compiled, the dense model has fused Q/K/V and gate/up, as a careful user has it, and the
-weights as they were before pruning: zeros draw less power, and with them dense products are up to 10 % faster
-than a dense model's (`dense zeros overlapped`).
+The output of each variant is checked against the dense model with the same weights. Then single forward
+passes are timed, variants alternately, with rests. The kernels of compiled variants are traced. The compiled
+dense model has fused Q/K/V and gate/up projections, as a careful user would have it. It keeps the weights
+from before pruning, because zeros draw less power: with the pruned weights (`dense zeros overlapped`) its
+products are up to 10 % faster.
 """
 
 import gc
@@ -50,7 +51,11 @@ def measure(
     variants: tuple[str, ...] = VARIANTS,
     say: Say = print,
 ) -> Row:
-    """Times in microseconds by variant, the kernels of compiled ones, and errors of all; JSON as it is."""
+    """Return the measured numbers of a case, ready for JSON.
+
+    They are times in us by variant (`us`), kernels of compiled variants (`traces`), output errors of the
+    variants (`error`), and reasons of variants that failed (`refused`).
+    """
     torch.manual_seed(0)
     torch._dynamo.reset()
     models = {"dense": make_model(case, dtype, DEVICE)}
@@ -106,7 +111,11 @@ def _made(
     row: Row,
     say: Say,
 ) -> dict[str, Forward]:
-    """The variants that run, by name, their errors beside the dense model with the same zeros in `row`."""
+    """Return the variants that run, by name.
+
+    Store the output error of each in `row["error"]`, against the dense model with the same weights, and the
+    reasons of variants that fail in `row["refused"]`.
+    """
     made: dict[str, Forward] = {}
     zeros = make_model(case, dtype, DEVICE)
     zeros.load_state_dict(models["sparse"].state_dict())
@@ -118,7 +127,7 @@ def _made(
             if name in COMPILED:
                 model = models[kind]
                 if kind != "sparse":
-                    # Products that read the same are one
+                    # Fuse products with the same input
                     dense = zeros if "zeros" in name else models["dense"]
                     model = fuse_dense(_copy(dense, case, dtype))
                 torch._dynamo.reset()
@@ -130,7 +139,7 @@ def _made(
             row["error"][name] = error(forward(), wanted["sparse" if "zeros" in name else kind])
             made[name] = forward
             say(f"{case.name}: {name}, {time.monotonic() - start:.1f} s")
-        except Exception as refused:  # whatever torch stumbles over is a line of the record
+        except Exception as refused:  # any error of torch is recorded as the reason
             row["refused"][name] = f"{type(refused).__name__}: {str(refused)[:300]}"
             say(f"{case.name}: {name}: {traceback.format_exc()[-1500:]}")
     return made

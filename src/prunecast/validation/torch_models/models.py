@@ -1,9 +1,9 @@
-"""Models with random weights and the passes that are timed, from the shapes of standard transformers.
+"""Build Hugging Face models, from a folder or with random weights, and the forward passes that are timed.
 
-Hugging Face's code. Dense and sparse models attend without a mask: no input is padded, and transformers
-builds a mask under torch.compile that keeps flash attention away.
-`sdpa_without_mask` is transformers' own function for `scaled_dot_product_attention`, which takes `is_causal`
-where there is no mask, under a name that transformers makes no masks for.
+Dense and sparse models use attention without a mask. No input is padded, and the mask that transformers
+builds under torch.compile would prevent flash attention. `sdpa_without_mask` is transformers' own function
+for `scaled_dot_product_attention`, which uses `is_causal` if there is no mask. It is registered under this
+name because transformers builds no mask for unknown names.
 """
 
 import inspect
@@ -25,7 +25,7 @@ WITHOUT_MASK = "sdpa_without_mask"
 
 
 def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
-    """The model of a case on a device. Raises BadInput for an unknown name, or without transformers."""
+    """Return the model of a case on a device. Raises BadInput if transformers is not installed."""
     if case.model in transformers():
         with torch.device(device):
             return _standard(case.shape).to(dtype).eval()
@@ -49,9 +49,10 @@ def _class_of(folder: str) -> tuple[Any, Any]:
 
 
 def without_zeros(model: nn.Module) -> nn.Module:
-    """Fill the zeros of a pruned model with normal numbers as large as those that were kept, and return it.
+    """Replace the zeros of a pruned model in place by normal random numbers, and return the model.
 
-    Products of zeros draw less power, so that dense times of a pruned model's weights are too short.
+    In each weight the numbers have the RMS of its kept values. Products of zeros draw less power, so that the
+    dense time of a pruned model's weights would be too short.
     """
     with torch.no_grad():
         for weight in (p for p in model.parameters() if p.dim() > 1):
@@ -72,7 +73,7 @@ def _transformers() -> Any:
 
 
 def without_mask() -> str:
-    """Name of an attention that is given no mask, registered in transformers."""
+    """Register an attention function without masks in transformers, and return its name."""
     _transformers()
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -82,7 +83,9 @@ def without_mask() -> str:
 
 
 def _standard(shape: Transformer) -> nn.Module:
-    """LLaMA for gated blocks, GPT-2 for other causal ones, else ViT or, with its norms last, BERT."""
+    """Return a LLaMA model for gated blocks, GPT-2 for other causal ones, ViT for image patches, else
+    BERT.
+    """
     hf = _transformers()
     sizes = {
         "hidden_size": shape.hidden,
@@ -115,7 +118,7 @@ def _standard(shape: Transformer) -> nn.Module:
 
 
 def passes(case: Case, device: str) -> Callable[[nn.Module], Forward]:
-    """A function that makes the timed pass of a model; the same input for every model."""
+    """Return a function that makes the timed forward pass of a model. All models get the same input."""
     if case.shape.patch:
         return _pictures(case.run.batch, device)
     return _decode(case.run, device) if case.run.cached else _whole(case.run, device)
@@ -126,7 +129,7 @@ def _ids(run: Pass, device: str) -> torch.Tensor:
 
 
 def _whole(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
-    """A pass over token numbers, the same at every call."""
+    """Return the function of `passes` for a pass over random token ids without cached tokens."""
     kept = [_ids(run, device)]
 
     def call(model: nn.Module) -> Forward:
@@ -134,7 +137,7 @@ def _whole(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
         may_cache = getattr(plain.config, "use_cache", False) and not hasattr(plain, "pooler")
         options: dict[str, Any] = {"use_cache": False} if may_cache else {}
         if "logits_to_keep" in inspect.signature(plain.forward).parameters:
-            options["logits_to_keep"] = 1  # a prompt needs those of its last token
+            options["logits_to_keep"] = 1  # only the last token of a prompt needs logits
         return lambda: _result(model(kept[0], **options))
 
     return call
@@ -146,7 +149,7 @@ def _result(output: Any) -> torch.Tensor:
 
 
 def _pictures(batch: int, device: str) -> Callable[[nn.Module], Forward]:
-    """A pass over random pictures."""
+    """Return the function of `passes` for a batch of random images."""
     kept: list[torch.Tensor] = []
 
     def call(model: nn.Module) -> Forward:
@@ -160,11 +163,12 @@ def _pictures(batch: int, device: str) -> Callable[[nn.Module], Forward]:
 
 
 def _decode(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
-    """New tokens of each sequence behind `cached` others, whose keys and values fill a static cache but their
-    places.
+    """Return the function of `passes` for decoding: new tokens of each sequence after `run.cached` cached
+    ones.
 
-    Every call makes a cache of its own with the same random keys and values, so that all models and variants
-    are in the same state; every pass writes the same places again.
+    Keys and values are in a static cache. Each model gets its own cache with the same random content, so that
+    all models and variants are in the same state. Every pass writes the new keys and values to the same
+    positions.
     """
     kept: list[torch.Tensor] = []
 

@@ -1,4 +1,4 @@
-"""`predict_case`: a model's pass in torch, dense and with every layer pruned alike, by one of the engines."""
+"""`predict_case`: predict a pass of a model in torch, dense and with all layers pruned by one pattern."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from prunecast.workload.graph.workloads import transformer_graph
 
 
 class Case(NamedTuple):
-    """A model, a pass and how it is pruned."""
+    """Model, forward pass and pruning of a measurement."""
 
     model: str
     """A name of `transformers()`, or a folder as Hugging Face writes it."""
@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """e.g. `llama-2-7b 4 blocks decode:16@1024 75%`."""
+        """Name of the case, such as `llama-2-7b 4 blocks decode:16@1024 75%`."""
         if self.promise is not None:
             return f"{Path(self.model).name} {self.run.label}, promised {self.promise.share:.1%} of dense"
         blocks = "" if self.blocks is None else f" {self.blocks} blocks"
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
         Raises
         ------
-        BadInput : no standard transformer, and no Hugging Face folder of one that is known
+        BadInput : `model` is neither a standard transformer nor a Hugging Face folder of a known one
         """
         shape = transformers().get(self.model)
         if shape is None and (Path(self.model) / CONFIG).is_file():
@@ -63,7 +63,7 @@ SAMPLE = 256
 
 
 class ModelPrediction(NamedTuple):
-    """The times of a pass."""
+    """Predicted times of a pass, dense and sparse."""
 
     dense: ModelTime
     sparse: ModelTime
@@ -77,13 +77,13 @@ class ModelPrediction(NamedTuple):
 def predict_case(
     case: Case, gpu: GpuSpec, *, engine: str = "simulator", dtype: str = "fp16", progress: Progress = silent
 ) -> ModelPrediction:
-    """Predict a pass, dense as `torch.compile` runs it and sparse as `prunecast.torch.sparsify` does.
+    """Predict a pass, dense as `torch.compile` runs it, and sparse as `prunecast.torch.sparsify` runs it.
 
-    The weights are normal, as those of `make_model`. The model ends with its last block.
+    The pruned weights are normal random numbers. The model has no head.
 
     Raises
     ------
-    BadInput : a model whose form in torch is not known, or a pattern without tiles
+    BadInput : the structure of the model in torch is unknown, or the pattern has neither tiles nor 2:4
     """
     graph = transformer_graph(case.model, case.shape, case.run, "torch")
     runner = Engine(name=engine, gpu=gpu, state="burst", launch="graph", progress=progress)
@@ -92,7 +92,7 @@ def predict_case(
     plans: dict[tuple[int, int], KernelPlan] = {}
     for o in products.values():
         if (o.m, o.k) not in plans:
-            # The plan that the runtime makes
+            # Plan as the runtime in torch does
             kept = _kept(case, o.m, o.k)
             kernel = "2:4" if not isinstance(kept, TileMap) else "small-n" if o.n <= FEW_TOKENS else "stspmm"
             plans[o.m, o.k] = fastest_plan(kernel, kept, planned_tokens(o.n), dtype, gpu)
@@ -106,7 +106,9 @@ def predict_case(
 
 
 def _kept(case: Case, m: int, k: int) -> PrunedMap:
-    """What normal weights (m, k) keep: tiles, or 2:4."""
+    """Return the pruned map of normal random weights (m, k). Raises BadInput unless it has tiles or is
+    2:4.
+    """
     weights = np.abs(np.random.default_rng(0).standard_normal((m, k), np.float32))
     rule = parse_pattern(case.pattern)
     kept = rule.map(rule.prune({"layer": weights}, case.sparsity)["layer"])
@@ -116,7 +118,7 @@ def _kept(case: Case, m: int, k: int) -> PrunedMap:
 
 
 def check_case(case: Case) -> None:
-    """Refuse a case that cannot be predicted. Raises BadInput as `predict_case`, in no time."""
+    """Raise BadInput, without a prediction, for a case that `predict_case` would refuse."""
     if case.promise is not None:
         return
     transformer_graph(case.model, case.shape, case.run, "torch")

@@ -1,4 +1,4 @@
-"""`Promise`: the time that `prunecast prune` promised for a folder that it wrote."""
+"""`Promise`: the predicted times that `prunecast prune` stored in the recipe of a folder that it wrote."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ POINTS = 0.03
 
 
 class Promise(NamedTuple):
-    """The pass of a pruned folder, and the predicted times by which it was chosen."""
+    """Pass, GPU and engine for which a folder was pruned to a latency, and its predicted times in seconds."""
 
     run: Pass
     gpu: str
@@ -25,16 +25,18 @@ class Promise(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Promised share of the dense time."""
+        """Predicted time of the pruned model over that of the dense model."""
         return self.seconds / self.dense_seconds
 
     @classmethod
     def of(cls, model: str) -> Self | None:
-        """Return the promise of a Hugging Face folder with a recipe; None if it has none.
+        """Return the pass and the predicted times in the recipe of a pruned Hugging Face folder.
+
+        Return None for a folder without a recipe, or with one that has no latency target.
 
         Raises
         ------
-        BadInput : the promise is not of one pass in torch, or the recipe cannot be read
+        BadInput : the times are not those of a single pass in torch, or the recipe cannot be read
         """
         file = Path(model) / RECIPE
         if not (file.is_file() and (Path(model) / CONFIG).is_file()):

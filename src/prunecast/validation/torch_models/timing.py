@@ -1,6 +1,6 @@
-"""Times of passes in torch, eager or in CUDA graphs, and the kernels of a pass.
+"""Time forward passes in torch, eager or in CUDA graphs, and trace their kernels.
 
-Without a GPU passes run on the CPU and are timed by its clock: benchmarks are tested that way.
+Without a GPU, passes run on the CPU and are timed by the host's clock; the benchmarks are tested this way.
 """
 
 import time
@@ -21,10 +21,10 @@ BUSY_CYCLES = 400_000
 
 
 def captured(forward: Forward) -> Forward:
-    """`forward` as a CUDA graph, captured after three passes on a stream of its own.
+    """Capture `forward` in a CUDA graph, after three passes on a separate stream, and return its replay.
 
-    The graph reads the tensors that `forward` holds at every replay, so the replay holds `forward`.
-    Without a GPU this is `forward` itself.
+    Every replay reads the tensors that `forward` refers to, so the returned function keeps `forward` alive.
+    Without a GPU, return `forward` itself.
     """
     if not torch.cuda.is_available():
         return forward
@@ -47,7 +47,7 @@ def captured(forward: Forward) -> Forward:
 
 
 class _TorchStream:
-    """`EventStream` of torch's current stream."""
+    """`EventStream` for torch's current stream."""
 
     def hold(self) -> None:
         torch.cuda._sleep(BUSY_CYCLES)
@@ -63,7 +63,7 @@ class _TorchStream:
 
 
 class _HostStream:
-    """`EventStream` of a machine without a GPU: a pass is over when its call returns."""
+    """`EventStream` for a machine without a GPU, where a pass has ended when its call returns."""
 
     def hold(self) -> None:
         """Do nothing: no launch is enqueued."""
@@ -76,10 +76,11 @@ class _HostStream:
 
 
 def times_us(variants: dict[str, Forward], rounds: int, *, rest_s: float = REST_S) -> dict[str, float]:
-    """Medians of single passes, all variants in turn, with rests of `rest_s` seconds.
+    """Return variant -> median time of a single pass in us; variants alternate, with rests of `rest_s`
+    seconds.
 
-    Graphs are enqueued behind a kernel that lasts until they are, as in a loop of replays; eager passes are
-    not: their launches are part of their time.
+    Before a graph, a kernel keeps the GPU busy until the host has enqueued the graph, so that its launch time
+    does not count, as in a loop of replays. The time of an eager pass includes its launches.
     """
     for forward in variants.values():
         for _ in range(3):
@@ -97,7 +98,7 @@ def times_us(variants: dict[str, Forward], rounds: int, *, rest_s: float = REST_
 
 
 class KernelTime(NamedTuple):
-    """All launches of one kernel in a pass."""
+    """Mean number of launches of one kernel in a pass, and their total time in us."""
 
     name: str
     launches: float
@@ -105,7 +106,7 @@ class KernelTime(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The kernels of a pass, means over the passes that were traced."""
+    """Kernels of a pass; numbers are means over the traced passes."""
 
     kernels: tuple[KernelTime, ...]
     """The longest first."""
@@ -142,7 +143,7 @@ class _Event(NamedTuple):
 
 
 def traced(forward: Forward, passes: int = 5) -> Trace:
-    """The kernels of a pass, by torch's profiler; a rest between passes."""
+    """Trace the kernels of a pass with torch's profiler, over `passes` passes with rests between them."""
     from torch.profiler import ProfilerActivity, profile
 
     found: list[list[_Event]] = []
@@ -168,7 +169,7 @@ def traced(forward: Forward, passes: int = 5) -> Trace:
 
 
 def trace_of(passes: list[list[_Event]]) -> Trace:
-    """The means over passes, each with its events in order of their begin."""
+    """Return the means over passes, each given as its events in the order of their begin."""
     count = max(len(passes), 1)
     sums: dict[str, list[float]] = {}
     busy = span = 0.0
@@ -200,5 +201,5 @@ def _ends_of(passes: list[list[_Event]]) -> tuple[tuple[str, float, float], ...]
 
 
 def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """RMS of the difference over RMS."""
+    """Return the RMS of the difference over the RMS of `wanted`."""
     return float((found.float() - wanted.float()).norm() / wanted.float().norm())
