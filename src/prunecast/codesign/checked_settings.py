@@ -24,7 +24,7 @@ from prunecast.workload.pruned_maps import sparsity_for
 P = ParamSpec("P")
 R = TypeVar("R")
 MATRICES = ConvSettings()
-"""Filters count as matrices."""
+"""Default setting for convolutions: their filters are predicted as matrices."""
 _KINDS = get_type_hints(PredictSettings, localns={"ConvSettings": ConvSettings, "GpuSpec": GpuSpec})
 KEYWORDS = [
     Parameter(name, Parameter.KEYWORD_ONLY, default=SETTINGS[name].default, annotation=kind)

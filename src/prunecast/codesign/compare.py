@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 80
-"""Characters of a line."""
+"""Most characters of a line of the table of GPUs."""
 SHORTEST_NAME = 8
-"""Characters of a GPU's name that are shown in any case."""
+"""Least number of characters to which the name of a GPU is shortened."""
 SHORT_SOURCES = {"measured": "own", "published": "others"}
 GPU_COLUMNS = ("GPU", "source")
 """Columns of text in the table of GPUs."""

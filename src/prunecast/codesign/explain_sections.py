@@ -35,8 +35,8 @@ class Section(NamedTuple):
 
 
 IDLE_FROM, LAUNCH_FROM, SATURATED_FROM, UNEVEN_FROM = 0.1, 0.4, 0.7, 1.25
-"""Share of SMs without work, share of the launch in the time, share of the time that a unit is busy, and most
-work of an SM over the mean, from which a verdict names them. Kind: choice."""
+"""Thresholds from which a verdict names a limit: share of SMs without work, share of the launch in the time,
+share of the time that a unit is busy, and work of the busiest SM over the mean. Kind: choice."""
 UNIT_WORDS = {
     "tensor": "the tensor cores",
     "issue": "the issue slots of the schedulers",

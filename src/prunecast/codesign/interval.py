@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from prunecast.hardware import GpuSpec
 
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
-"""Meaning of the bounds of every prediction; `Interval.kind` is the one that applies."""
+"""Meaning of the bounds of a prediction; `Interval.kind` says which of the two meanings applies."""
 
 
 NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
@@ -77,7 +77,7 @@ products of B200, L40S and T4 before anything was fitted to them were 14 to 27 %
 _MATTER = ("clock_burst_hz", "clock_sustained_hz", "dram_bytes_per_s", "l2_bytes_per_s", "graph_launch_s")
 """Quantities with the largest effect on predictions."""
 _SLACK = 1.25
-"""Factor beyond the range of validated times and tokens that still counts as inside."""
+"""A case counts as validated up to this factor outside the range of validated times and tokens."""
 
 
 def interval_s(

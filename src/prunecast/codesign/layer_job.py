@@ -39,8 +39,8 @@ WORTH_PADDING = 0.9
 
 
 LOSES = 1.5
-"""Time over that of a layer's fastest sparse kernel, both by the closed form, from which a kernel cannot win.
-Kind: choice, more than twice the largest error of the closed form."""
+"""Ratio of a kernel's closed-form time to that of the layer's fastest sparse kernel, above which the kernel
+cannot be the fastest. Kind: choice, more than twice the largest error of the closed form."""
 
 
 class LayerRows(NamedTuple):
@@ -77,7 +77,7 @@ class LayerJob:
     candidates_of: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
     """Kernels of layers that a recipe has pruned, in place of `candidates`."""
     for_losers: Engine | None = None
-    """Predicts the kernels that cannot win, see `LOSES`; None for the engine of all others."""
+    """Engine for kernels that cannot be the fastest, see `LOSES`; None for the engine of the others."""
 
     @property
     def engine(self) -> Engine:

@@ -34,7 +34,7 @@ CARD = "README.md"
 MOST_COPIED = 256 * MIB
 """Bytes of the largest file that is copied; the tokenizer of a vocabulary of 262,144 has 33 MB."""
 MOST_TOKENS = 2048
-"""Tokens of one call that layers are packed for, the entry `max_tokens` of the method."""
+"""Most tokens of a call for which layers are packed: `max_tokens` in `quantization_config`."""
 BINARY = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".gguf")
 """Endings of files with weights, which are not copied."""
 _OWN = (CONFIG, CARD, RECIPE, TILES)

@@ -20,7 +20,7 @@ from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source, name_of
 
 LARGEST_PRICE = 1e9
-"""Kind: choice, above any currency's price of a GPU hour."""
+"""Upper limit of `price`. Kind: choice, above the price of a GPU hour in any currency."""
 MOST_AHEAD = 2**26
 """Elements of the layers of a large model that are planned before the results of earlier ones are collected.
 Kind: choice, as `MOST_PLANNED`."""
@@ -141,7 +141,7 @@ def predict_each(
 
 
 Waiting = deque[tuple[str, list[Callable[[], LayerRows]]]]
-"""Layers that are planned, each with a function for each GPU that waits for its rows."""
+"""Queue of planned layers: name, and for each GPU a function that waits for the predictions."""
 
 
 def _collect_first(waiting: Waiting, rows_of: dict[str, list[LayerRows]]) -> None:

@@ -41,8 +41,8 @@ from prunecast.workload.workload import Workload, WorkloadLayer
 WHOLE_MODELS = ("standard", "checkpoint", "onnx", "module")
 """Forms of a workload whose model graph is known."""
 MOST_PLANNED = 2**27
-"""Elements of all layers up to which predictions hold their plans: maps of 2:4 need two bytes for each. Kind:
-choice."""
+"""Most weights of all layers for which predictions keep their plans in memory: a map of 2:4 needs two bytes
+for each weight. Kind: choice."""
 
 
 def layer_job(
@@ -209,7 +209,7 @@ def workload_of(
 
 
 OF_ENGINES = ("fp8", "int8")
-"""Formats of products that only an inference engine is predicted with."""
+"""Number formats that are predicted only with the runtime `engine`."""
 
 
 def usual_runtime(settings: PredictSettings, recipe: Recipe | None) -> str | None:

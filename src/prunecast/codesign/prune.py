@@ -27,7 +27,7 @@ from prunecast.workload.layers import Removed, Source, calibration_of, load_laye
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
 
 EXPERTS_PER_TOKEN = 2
-"""Experts of a mixture per token, the default of `predict`."""
+"""Number of experts to which each token is routed; the default of `predict`."""
 
 
 @checked

@@ -29,7 +29,7 @@ class RecipeLayers(NamedTuple):
 
     maps: dict[str, GivenMap]
     candidates: dict[str, tuple[Candidate, ...]]
-    """Kernels of each row, dense first; of a row that the recipe left dense only that."""
+    """Row -> kernels to compare, dense first. A row that the recipe left dense has only the dense kernel."""
 
 
 def recipe_of(weights: Source) -> Recipe | None:

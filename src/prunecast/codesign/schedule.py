@@ -23,11 +23,11 @@ class Stage(NamedTuple):
     """
 
     sparsity: float
-    """Sparsity of the layers pruned, in [0, 1)."""
+    """Sparsity of the layers that are pruned, in [0, 1)."""
     steps: int
     """Training steps before the metric is evaluated and the next stage begins."""
     floor: float | None = None
-    """Least metric after the steps, or else pruning ends for the group. With None no metric is evaluated."""
+    """Least metric after the steps. A group that misses it is not pruned further. None needs no metric."""
     tries: int = 1
     """Number of times that the group may train for `steps` to reach the floor."""
 

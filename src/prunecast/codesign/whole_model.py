@@ -23,10 +23,10 @@ DENSE = "dense"
 HOUR_S = 3600.0
 """Kind: definition."""
 PRICED_TOKENS = 1e6
-"""Tokens that a price is for. Kind: definition."""
+"""Number of tokens to which a cost refers. Kind: definition."""
 
 UNFUSED = ("gemm", "patches", "convolution", "attention", *COLLECTIVES)
-"""Kinds of operations that no other launch can contain."""
+"""Kinds of operations that cannot be fused into other launches."""
 PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("gemm",),
     "attention": ("attention",),
@@ -47,12 +47,12 @@ class PassOutcome(NamedTuple):
     time: ModelTime
     low_s: float
     high_s: float
-    """Bounds of the seconds: intervals of products and attention; the rest of the pass counts as it is."""
+    """Upper bound of the time. Products and attention have intervals; other operations have none."""
     memory: PassMemory
     activity: float
     """Mean activity of the pass, see `hardware.clock.activity_of`."""
     power: LaunchPower
-    """Mean power of a GPU, and seconds of the pass, when it is repeated back to back for seconds."""
+    """Mean power of a GPU, and seconds of the pass, if it is repeated back to back for several seconds."""
 
     @property
     def fused_s(self) -> float:
@@ -193,7 +193,7 @@ class WholeModel(NamedTuple):
 
 
 SMALL_N, OF_MANY_TOKENS = "small-n", ("stspmm", "tile-wise")
-"""The kernel of tiles for few tokens, and those for many."""
+"""The tile kernel for few tokens, and the tile kernels for many tokens."""
 
 
 class _Product(NamedTuple):
@@ -206,7 +206,7 @@ class _Product(NamedTuple):
     packed_bytes: float
     """Bytes of its weights as the kernel reads them."""
     activity_s: float
-    """Activity times seconds, for its power."""
+    """Product of activity and seconds, in seconds, for the power of the pass."""
 
     @property
     def is_sparse(self) -> bool:

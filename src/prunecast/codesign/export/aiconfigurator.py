@@ -19,10 +19,10 @@ from prunecast.kernels.libraries.experts.call import ExpertLayer, fused_experts
 from prunecast.workload.graph.runtimes import ELEMENT_BYTES
 
 BACKEND, VERSION = "vllm", "0.24.0"
-"""Engine and version whose operators the tables stand for."""
+"""Inference engine and version for whose operators the tables are written."""
 SOURCE = "prunecast"
 DTYPE = "bfloat16"
-"""AIConfigurator's name of the 16-bit formats; fp16 and bf16 differ in nothing that it prices."""
+"""AIConfigurator's name of a 16-bit format, used for fp16 too: both have the same times."""
 JOINED = {"qkv": ("query", "key", "value"), "gate_up": ("gate", "up")}
 """Product of vLLM -> the products of the graph that it joins; their times are added."""
 PROMPTS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -31,7 +31,7 @@ PROMPT_BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (1, 15, 63, 127, 255, 511, 1023, 2047, 4095, 8191, 16383, 32767)
 """Cached tokens in the table of attention of one new token."""
 BYTES = tuple(2**power for power in range(10, 29))
-"""Sizes of the tensors that GPUs sum."""
+"""Bytes of the tensors in the table of all-reduces."""
 MS = 1e3
 
 

@@ -21,18 +21,18 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "act_fn": ("gating", "activation"),
     "down_proj": ("down",),
 }
-"""Layer of vLLM -> parts of the graph. A part that is fused into its neighbour has no time of its own."""
+"""Layer of vLLM -> parts of the graph. A part that is fused into its neighbour has no separate time."""
 FEED_FORWARD = ("gate_up_proj", "act_fn", "down_proj")
 NORMS = ("norm1", "norm2")
 """Norms of a layer; vLLM's `layernorm` runs twice in each layer, and `final_layernorm` once."""
 MOE = ("router", "to_experts", "experts.gate", "experts.up", "gating", "experts.down", "from_experts")
 UNTIMED = "qk_norm"
-"""Norm of the heads of Qwen 3, of which nothing is predicted; other models have no such layer."""
+"""Layer that normalises heads in Qwen 3; other models have none. Its time is not predicted: it is 0."""
 SAMPLER = "sampler"
-"""Choosing a token, of which nothing is predicted."""
+"""Layer that selects the next token. Its time is not predicted and written as 0."""
 CHUNKS = (0, *(2**power for power in range(4, 14)))
-"""New tokens of prompts in a batch, 0 for a batch of single tokens. The simulator interpolates all axes of
-attention on lines; with steps of 4 the passes between were up to 8 % off."""
+"""Numbers of new prompt tokens in a batch; 0 for a batch of decodes. LLMServingSim interpolates linearly on
+all axes of the attention table; with steps by a factor of 4, passes between the points were up to 8 % off."""
 HISTORY = (0, *(2**power for power in range(9, 16)))
 DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = tuple(2**power for power in range(4, 16))

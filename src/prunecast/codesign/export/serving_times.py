@@ -33,11 +33,12 @@ from prunecast.workload.layers import Source, name_of
 FloatArray = npt.NDArray[np.float64]
 
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Sequences of the passes that make one token of each, which is as many tokens."""
+"""Numbers of sequences in decode passes. Each sequence gets one token, so they are numbers of tokens too."""
 PROMPTS = (384, 512, 1024, 2048, 4096, 8192, 16384)
-"""Tokens of the passes of one prompt."""
+"""Numbers of tokens in prefill passes, which process one prompt."""
 CONTEXT = 1024
-"""Cached tokens of the passes of one token; only attention, which has its own calls, depends on it."""
+"""Cached tokens of each sequence in decode passes. Only attention, which is predicted separately, depends on
+it."""
 MOST_TOKENS = 2**22
 _PART = re.compile(r"layers?(?:\.(?:\d+|window\d+))?\.(.+)")
 

@@ -15,7 +15,7 @@ WIDE = 10
 PIXELS_WIDE = 800
 """Width of a picture of speedups in a notebook and in a file of 100 dots per inch."""
 NAME_WIDTH = 28
-"""Most characters of the name of a layer beside its bars."""
+"""Most characters of a layer's name next to its bars."""
 MOST_GROUPS = 24
 """Most layers of a figure; the title gives the number of those drawn."""
 

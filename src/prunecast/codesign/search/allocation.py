@@ -19,13 +19,14 @@ FloatArray = npt.NDArray[np.float64]
 ChoiceArray = npt.NDArray[np.int64]
 
 GRID = 8192
-"""Time steps of the dynamic program; rounding up loses half a step per layer."""
+"""Number of time steps of the dynamic program. Rounding times up wastes half a step per layer on average."""
 MOST_GRID_LAYERS = 48
-"""Layers up to which the dynamic program is run. Rounding then loses at most 0.3 % of the time."""
+"""Most layers for which the dynamic program is run. Rounding then wastes at most 0.3 % of the budget on
+average."""
 PRICE_ROUNDS = 40
 """Bisection steps for the price of a kept weight (a Lagrange multiplier)."""
 ROUNDING = 1e-13
-"""Relative difference of sums of times in different orders of addition."""
+"""Relative tolerance of the time budget: sums of the same times in different order differ by up to this."""
 
 
 class Menu(NamedTuple):
@@ -33,7 +34,7 @@ class Menu(NamedTuple):
 
     seconds: FloatArray
     importance: FloatArray
-    """Retained importance, on one scale for all layers."""
+    """Retained importance, which can be added over layers."""
     kept: FloatArray
     """Number of kept weights."""
 

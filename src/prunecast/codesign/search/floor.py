@@ -16,9 +16,9 @@ from prunecast.errors import BadInput
 MOST_NAMED = 7
 """Number of parts of the floor that an error message lists."""
 Scales = dict[str, dict[RunAs, float]]
-"""Layer -> (kernel, pattern) -> predicted seconds over those of the menu."""
+"""Layer -> (kernel, pattern) -> correction factor: predicted seconds over the estimate of the option."""
 PROBES = 3
-"""Number of choices that `probe` samples before all layers are pruned for one."""
+"""Number of choices of which `probe` prunes sample layers, before all layers are pruned to a choice."""
 
 
 def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, most_s: float) -> None:

@@ -41,11 +41,11 @@ NESTED_SPARSITIES = (0.625, 0.75, 0.875)
 """Sparsities at which layers are pruned to TVW. Between these, and down to 2:4, times and importance are
 interpolated."""
 NESTED_STEP = 1 / 32
-"""Step between sparsities of TVW in a menu: small enough that 2:4 everywhere is between two of them."""
+"""Step between the sparsities of TVW options: small enough that 2:4 everywhere is between two of them."""
 
 
 UNEVEN = ("x16x97-103", "x16x75-125", "", "x16x0-inf")
-"""Suffixes of ATP with different limits on the counts of tiles relative to their mean."""
+"""Suffixes of ATP pattern strings, with different limits on the column counts of tiles over their mean."""
 NARROW = 1024
 """Columns up to which counts in steps of 8 are offered too, since steps of 16 are
 coarse for narrow layers."""
@@ -53,18 +53,18 @@ FINE = "x8x97-103"
 SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = ":shuffled", 128, 0.75
 """Shuffled rows: rows with similar columns are grouped once, at this sparsity, for all densities."""
 MOST_SHUFFLED_WEIGHTS = 2**21
-"""Layers with more weights are not offered shuffled rows, which need seconds to group."""
+"""Layers with more weights get no options with shuffled rows, since grouping the rows needs seconds."""
 GUIDED = ":guided"
-"""Tiles guided by time. The search starts from tiles without limits, and is tried if those are uneven."""
+"""Suffix of ATP guided by time. It is used only for layers whose tiles without limits are uneven."""
 EVEN = 1.1
-"""Ratio of the highest count of a tile to the mean up to which tiles count as even and are not guided."""
+"""Tiles count as even, and are not guided, if the highest column count is at most this times the mean."""
 BLOCKS = "dense-block:8:guided"
 BLOCK_SPARSITIES = (0.5, 0.75, 0.875)
 MOST_BLOCK_WEIGHTS = 2**19
-"""Layers with more weights are not offered dense blocks, which are clustered again for every sparsity."""
+"""Layers with more weights get no options with dense blocks, which are clustered anew for every sparsity."""
 ROWS_AT_A_TIME = 16
 MOST_NESTED_WEIGHTS = 2**23
-"""Layers with more weights are not offered TVW, which must be pruned at every sparsity."""
+"""Layers with more weights get no options with TVW, for which they must be pruned at several sparsities."""
 
 
 def layer_options(

@@ -32,10 +32,10 @@ from prunecast.workload.workload import Workload, experts_of, grids_of
 
 FAMILIES = ("atp", "guided", "shuffled", "dense-block", "2:4", "tvw")
 MOST_SPARSITY = 0.95
-"""Highest sparsity of a layer without its own cap. Without it, the sum of magnitudes would select sparsities
-that remove nearly all of the layers that are slow for their size, and the network would lose its accuracy."""
+"""Highest sparsity of a layer without its own cap. Without this limit, maximising the sum of magnitudes would
+remove nearly all weights of layers that are slow for their size, and the model would lose its accuracy."""
 MOST_GUIDED_LAYERS = 48
-"""Models with more matrices are not offered the families in `SLOW`, which need seconds per try."""
+"""Models with more matrices do not use the families in `SLOW`, which need seconds for each option."""
 SLOW = ("guided", "shuffled", "dense-block")
 OFF_GRID = ("2:4", "tvw")
 """Families that no kernel runs on convolutions in torch."""
@@ -50,7 +50,7 @@ class Tried(NamedTuple):
     importance: float
     kept: int
     weight_bytes: float
-    """Bytes of the weights of all copies as the kernels read them, in each form that a pass needs."""
+    """Bytes of the packed weights of all copies. Each kernel that a pass uses has its own packed weights."""
 
 
 class MemberShares(NamedTuple):
@@ -67,7 +67,7 @@ class _PassLaunches(NamedTuple):
 
     kernel: str
     runs: float
-    """How often the pass runs them, times its share."""
+    """Number of times that the pass runs the launches, times the share of the pass in the workload."""
     m: int
     plans: tuple[KernelPlan, ...]
 
@@ -80,7 +80,7 @@ class Origin(NamedTuple):
     """Origin of the weights of a search, and settings of its predictions; recipes store them."""
 
     source: str = "arrays"
-    """Path or name."""
+    """Path of the weights or name of the standard model; `arrays` for matrices in memory."""
     has_weights: bool = True
     """Whether the weights were read; False if they are drawn at random."""
     workload: str | None = None

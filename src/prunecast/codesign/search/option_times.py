@@ -27,10 +27,11 @@ FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.int64]
 
 SUMMED_HEIGHT = 64
-"""Rows of the tiles whose sums represent a layer: all offered heights are multiples of it."""
+"""Height of the tiles for which importance sums are stored; all heights of options are multiples of it."""
 
 EXACT_DENSITIES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
-"""Densities at which the engine predicts a curve, denser where launches and stores make it nonlinear."""
+"""Densities at which the engine predicts the time of tiles. They are closer together at low density, where
+launch overhead and stores make the time nonlinear."""
 
 
 def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) -> TileMap:

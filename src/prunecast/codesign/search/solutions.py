@@ -29,8 +29,8 @@ OFFERS = {
     "at most 75% of a layer removed": (".*", 0.25),
     "at most 60% of a layer removed": (".*", 0.4),
 }
-"""Restriction -> regular expression of the patterns, and least kept share of a layer, that it allows besides
-dense. Solutions that remove less of a layer prune more evenly."""
+"""Restriction -> regular expression of the allowed patterns, and least share of a layer's weights that stay.
+Dense is always allowed. If less may be removed from a layer, sparsities are more even over layers."""
 
 
 def numbered_folders(folder: Path, most: int) -> list[Path]:

@@ -36,7 +36,7 @@ from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_choice
 from prunecast.errors import BadInput
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
-"""Shares below the target within which a result ends the rounds, for small and for large models."""
+"""The rounds end at a result that is below the target by at most this share, for small and large models."""
 ROUNDS = 10
 FEWEST_ROUNDS = 5
 """Least number of rounds: the first choice is based on typical times, later ones on those of the layers."""
@@ -52,15 +52,17 @@ EVEN: Mapping[str, str] = {
     "guided tiles": "atp:.*guided.*",
     "tiles": "atp:[^:]*",
 }
-"""Pattern family -> regular expression of its pattern strings, for one share in every layer."""
+"""Pattern family -> regular expression of its pattern strings; the families that `prune_evenly` tries."""
 MOST_FEWER = 0.05
-"""Share of all weights that one share may remove more than competing layers, to be preferred. Kind: choice.
+"""One sparsity in all layers is preferred to sparsities by importance if it removes at most this share of all
+weights more. Kind: choice.
 
-On the bundled language model one share lost less where it removed 3 points more, and more at 6."""
+On the bundled language model, one sparsity lost less accuracy where it removed 3 points more, and lost more
+where it removed 6 points more."""
 EVEN_SHARES = 3
-"""Shares of a family that are really pruned until one meets the time. Kind: choice."""
+"""Most sparsities of a family to which the model is pruned until one meets the time. Kind: choice."""
 Pools = Mapping[str, ChoiceArray]
-"""Layer -> places of the options that it may get, increasing."""
+"""Layer -> indices of the options that it may get, ascending."""
 
 
 class _Round(NamedTuple):

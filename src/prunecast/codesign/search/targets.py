@@ -12,7 +12,7 @@ from prunecast.workload.graph import ModelTime
 from prunecast.workload.memory import PassMemory
 
 ONE_SHARE = "one share in every layer"
-"""Name of the solution with one pattern family and one share."""
+"""Name of the solution with one pattern family and about one sparsity in all layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,13 @@ from prunecast.patterns import parse_pattern
 
 STEP = 0.05
 SHARES = np.round(np.arange(STEP, 0.951, STEP), 2)
-"""Removed shares that are tried for tiles, the least first. Kind: choice."""
+"""Sparsities that are tried, ascending. Kind: choice."""
 NEAR = 0.03
-"""Difference of shares up to which an option of a layer counts as that share. Kind: choice, half a step of
-`SHARES` and more."""
+"""An option counts as having a sparsity if it differs from it by at most this. Kind: choice, slightly more
+than half a step of `SHARES`."""
 OTHER_KERNEL = 1.02
-"""Speedup by another kernel from which it is named. Kind: choice, below the error of any kernel."""
+"""Speedup of the chosen kernels without pruning, from which reports mention it. Kind: choice, below the error
+of any kernel."""
 
 
 class UniformPoint(NamedTuple):
@@ -33,7 +34,7 @@ class UniformPoint(NamedTuple):
     pattern: str
     """`2:4` or `tiles`."""
     removed: float
-    """Share removed from each of these layers."""
+    """Sparsity of each of these layers."""
     seconds: float
     retained_importance: float
 

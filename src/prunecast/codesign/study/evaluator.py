@@ -26,7 +26,7 @@ Choose = Callable[[str, Sequence[str]], str]
 
 NOTHING = "nothing"
 FAMILIES = (NOTHING, "atp", "shuffled-block", "tile-element", "tvw")
-"""Families of additional patterns; `nothing` leaves a group with the normal menu."""
+"""Families of additional patterns; `nothing` adds no pattern to a group."""
 
 HEIGHTS = ("64", "96", "128", "192", "256")
 QUANTA = ("8", "16", "32", "64")

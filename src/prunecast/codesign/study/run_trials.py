@@ -30,7 +30,7 @@ SAME_AS = "same as trial"
 SURPLUS = "surplus"
 """Marks a trial that exceeds the requested number because two processes began the last one."""
 TAKEN = ("COMPLETE", "PRUNED", "RUNNING")
-"""States of trials that count: waiting ones may belong to a process that died."""
+"""States of trials that count as begun. Waiting trials do not, since they may belong to a dead process."""
 POLL_S = 0.5
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
 Told = Callable[[int], None]

@@ -22,10 +22,10 @@ class ParetoPoint(NamedTuple):
     time_share: float
     """Time limit, as a share of the dense model's."""
     plain_importance: float | None
-    """Retained without further patterns; None if they cannot reach this time."""
+    """Importance retained without additional patterns; None if the time cannot be reached without them."""
     retained_importance: float
     trial: int
-    """The trial that reaches it."""
+    """Number of the trial that retains this importance."""
 
 
 def pareto(
@@ -73,8 +73,8 @@ class FinishedTrial(NamedTuple):
     trial: int
     """Number of the trial; 0 is the plain allocation.
 
-    A killed trial has no number; its repetition gets it. A resumed study therefore has the numbers of one
-    that was never killed. The database and `optuna-dashboard` count killed trials too."""
+    A killed trial has no number here; its repetition gets the number. A resumed study therefore has the same
+    numbers as one that was never killed. The database and `optuna-dashboard` count killed trials too."""
     patterns: Mapping[str, str]
     """Group of layers -> the additional pattern that it could choose."""
     seconds: float | None

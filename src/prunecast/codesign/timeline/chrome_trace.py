@@ -119,7 +119,7 @@ def _us(ns: int) -> str:
 
 
 MOST_SLICES = 200_000
-"""Most slices by default: the trace has a few MB, and Perfetto opens it at once."""
+"""Default limit of slices. A trace of this size has a few MB, and Perfetto opens it at once."""
 
 
 class TimelineSummary(NamedTuple):
