@@ -1,10 +1,11 @@
-"""The command line: reads arguments, calls one function of the library, prints. No logic lives here.
+"""The command line: each command parses its arguments, calls one function of the library, and prints the
+result.
 
-Floor: the top. One file per command; everything heavy is imported inside the commands, so that `--help`
-answers at once. Exit codes: 0 done, 1 constraint missed, 2 bad input (one line on stderr, nothing
-written), 3 a fault of ours, 130 interrupted.
+Layer: the highest; no other package imports it. Each command has its own file. Slow imports are inside the
+commands, so that `--help` is fast. Exit codes: 0 done, 1 constraint missed, 2 bad input (one line on stderr,
+nothing written), 3 internal error, 130 interrupted.
 
-It is not the library: whatever a command prints comes from a record of `prunecast.codesign`.
+Nothing is computed here: results come from the records that the library returns.
 
 Read first: `app.py`, then `predict.py`, then `output.py`.
 """

@@ -1,4 +1,4 @@
-"""The Typer application: the list of commands and what `prunecast` alone prints."""
+"""The Typer application: the list of commands, and the text that `prunecast` prints without a command."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -56,7 +56,10 @@ def _start(
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer wants it: every field of its records is an option, and the guard comes first."""
+    """Return a command with a signature for Typer: each field of its dataclass parameters becomes an option.
+
+    The returned function calls `check_given` before the command.
+    """
     hints = get_type_hints(command, include_extras=True)
     records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[Parameter] = []
@@ -82,7 +85,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(record: Any) -> list[Parameter]:
-    """A parameter for each field of a record."""
+    """Return a parameter for each field of a dataclass of options."""
     hints = get_type_hints(record, include_extras=True)
     return [
         Parameter(
@@ -96,7 +99,10 @@ def _options(record: Any) -> list[Parameter]:
 
 
 def _with_default(hint: Any) -> Any:
-    """The annotation of an option whose default is told in words, without the brackets that Typer adds."""
+    """Return the annotation of an option, with a default that is a text moved to the end of its help text.
+
+    Typer itself would print this default in additional brackets.
+    """
     info: Any = copy(next(iter(getattr(hint, "__metadata__", ())), None))
     words = getattr(info, "show_default", None)
     if not isinstance(words, str):
@@ -106,7 +112,7 @@ def _with_default(hint: Any) -> Any:
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
-    """The application with the command that the arguments begin with, or with all where they name none."""
+    """Return the application with the one command that the arguments name, or with all if they name none."""
     app = typer.Typer(
         add_completion=True,
         rich_markup_mode=None,

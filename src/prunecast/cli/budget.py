@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(opt.Read):
-    """A time that a pruned model is to have, and how it is predicted."""
+    """Options for the target time of a pruned model, and for the prediction of its time."""
 
     latency: Annotated[
         str | None,
@@ -86,7 +86,7 @@ class Budget(opt.Read):
         )
 
     def arguments(self) -> dict[str, Any]:
-        """The options as `codesign.search.prune_model` takes them beside the targets."""
+        """Return the options as keyword arguments of `codesign.search.prune_model`, except the targets."""
         names = ("gpu", "tokens", "batch", "workload", "runtime", "engine", "calibrate")
         return {
             **{name: getattr(self, name) for name in names},
@@ -97,7 +97,9 @@ class Budget(opt.Read):
 
 
 def _caps(texts: Sequence[str]) -> dict[str, float]:
-    """Layer -> most sparsity, from `LAYER=SHARE`. Raises BadInput for a text of another form."""
+    """Return layer -> highest sparsity from texts `LAYER=SHARE`. Raises BadInput for a text of another
+    form.
+    """
     caps = {}
     for text in texts:
         name, _, share = text.rpartition("=")

@@ -1,4 +1,4 @@
-"""`prunecast calibrate`: the numbers of the GPU at hand, as a spec file."""
+"""`prunecast calibrate`: measure the local GPU and write its spec file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ RAW = ".raw.json"
 
 
 def _spec_and_raw(what: str, value: str | Path, given: Given) -> list[Output]:
-    """The spec, and the raw numbers where they are measured."""
+    """Return the outputs: the spec file, and the file of raw results if they will be measured."""
     spec = Path(value)
     written = OutputFile(what=what, path=spec, suffixes=(".toml",), is_new=True)
     if given["raw"] is not None or not spec.name:  # no name: refused as a spec, whatever its raw numbers

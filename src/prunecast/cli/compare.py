@@ -1,4 +1,4 @@
-"""`prunecast compare`: two prediction files, or one model on several GPUs."""
+"""`prunecast compare`: compare two files of predictions, or one model on several GPUs."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -84,7 +84,7 @@ def compare(
 
 
 def _prices(texts: list[str]) -> dict[str, float]:
-    """Return GPU -> price of an hour."""
+    """Return GPU name -> price of an hour, from texts `NAME=X`."""
     prices = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
@@ -112,7 +112,9 @@ def _rows(comparison: "Comparison") -> list[Row]:
 
 
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
-    """Print a row for each GPU; the layers of two files, or with `details`."""
+    """Print a row for each GPU, if GPUs are compared; print the layers of two files, or if `details` is
+    set.
+    """
     if comparison.gpus:
         from prunecast.codesign.compare import GPU_COLUMNS
 

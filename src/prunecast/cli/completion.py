@@ -1,4 +1,4 @@
-"""What a shell offers after TAB: names of GPUs, patterns, kernels and standard models, and files."""
+"""Shell completion (TAB) of GPUs, patterns, kernels, standard models and files."""
 
 from collections.abc import Iterable
 from glob import escape, glob
@@ -6,35 +6,35 @@ from pathlib import Path
 
 
 def gpus(incomplete: str) -> list[str]:
-    """Names of GPUs, and spec files."""
+    """Return the names of GPUs and the spec files that begin with `incomplete`."""
     from prunecast.hardware import gpu_names
 
     return [*_beginning(gpu_names(), incomplete), *_files(incomplete, (".toml",))]
 
 
 def patterns(incomplete: str) -> list[str]:
-    """Families of patterns, and their short names."""
+    """Return the pattern families and their aliases that begin with `incomplete`."""
     from prunecast.patterns.pattern_names import ALIASES, PATTERNS
 
     return _beginning((*PATTERNS, *ALIASES), incomplete)
 
 
 def kernels(incomplete: str) -> list[str]:
-    """Names of kernels."""
+    """Return the names of kernels that begin with `incomplete`."""
     from prunecast.kernels import KERNELS
 
     return _beginning(KERNELS, incomplete)
 
 
 def models(incomplete: str) -> list[str]:
-    """Names of standard models."""
+    """Return the names of standard models that begin with `incomplete`."""
     from prunecast.workload.graph import WORKLOADS
 
     return _beginning(WORKLOADS, incomplete)
 
 
 def weights(incomplete: str) -> list[str]:
-    """Files of weights and folders, and names of standard models."""
+    """Return the weight files, folders and standard models that begin with `incomplete`."""
     from prunecast.patterns.sources.readers import READERS
 
     return [*_files(incomplete, tuple(e for r in READERS for e in r.endings)), *models(incomplete)]

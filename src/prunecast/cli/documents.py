@@ -1,9 +1,9 @@
 """Types of the JSON objects that commands print with `--json` and write with `-o FILE.json`.
 
 They are the source of the published JSON Schema, docs/reference/json_schema.json (`scripts/json_schema`).
-Names that end in `_seconds`, `_bytes`, `_hz`, `_mhz` or `_w` have that unit, and other times are in seconds
-too. Shares (`sparsity`, `removed`, `retained_importance`) are between 0 and 1. A command may add fields;
-those that are here keep their meaning within one `schema_version`.
+The end of a name gives the unit: `_seconds`, `_us`, `_bytes`, `_hz`, `_mhz` or `_w`. Other times are in
+seconds. Shares (`sparsity`, `removed`, `retained_importance`) are between 0 and 1. A command may add fields;
+the fields that are defined here keep their meaning within one `schema_version`.
 """
 
 from typing import Any, NotRequired
@@ -92,7 +92,7 @@ class MemoryJson(TypedDict):
 
 
 class PowerJson(TypedDict):
-    """Power of a pass that is repeated for seconds, and its time then."""
+    """Power in watts of a pass that is repeated for seconds, and the time of the pass then."""
 
     watts: float
     seconds: float
@@ -130,14 +130,14 @@ class PhaseJson(TypedDict):
 
 
 class PassTimeJson(TypedDict):
-    """Mean time of the passes of a model."""
+    """Mean time of the passes of a model, in total and by kind of operation."""
 
     seconds: float
     seconds_by_kind: Seconds
 
 
 class WholeModelJson(TypedDict):
-    """A model including attention, norms and transposes."""
+    """Predicted times of a whole model, including attention, norms and transposes."""
 
     dense: PassTimeJson
     best: PassTimeJson
@@ -156,7 +156,7 @@ class PredictJson(ProvenanceJson):
 
 
 class ComparedRowJson(TypedDict):
-    """A layer and kernel of each compared prediction, and the ratio of each to the first."""
+    """One layer and kernel in a comparison: time in each prediction, and its ratio to the first."""
 
     layer: str
     kernel: str
@@ -167,7 +167,7 @@ class ComparedRowJson(TypedDict):
 
 
 class ComparedGpuJson(TypedDict):
-    """A GPU: time of a pass, tokens or images per second, memory, joules of a token, and the evidence."""
+    """One GPU: time of a pass, tokens or images per second, memory, joules per token, and the evidence."""
 
     gpu: str
     dense_seconds: float
@@ -194,7 +194,7 @@ class CompareJson(HeaderJson):
 
 
 class FactJson(TypedDict):
-    """A quantity of an explanation."""
+    """Name, value and unit of one quantity in an explanation."""
 
     name: str
     value: float | int | str
@@ -202,7 +202,7 @@ class FactJson(TypedDict):
 
 
 class SectionJson(TypedDict):
-    """Facts about one subject."""
+    """Section of an explanation: facts about one subject."""
 
     title: str
     facts: list[FactJson]
@@ -236,7 +236,7 @@ class PrunedLayerJson(TypedDict):
 
 
 class PruneJson(HeaderJson):
-    """Output of `prune` with a pattern, and its recipe.json."""
+    """Output of `prune` with a pattern, and content of its recipe.json."""
 
     pattern: str
     sparsity: float | None
@@ -262,7 +262,7 @@ class TargetsJson(TypedDict):
 
 
 class UniformJson(TypedDict):
-    """The same share removed from every layer, for comparison."""
+    """Result of removing the same share from every layer, for comparison."""
 
     pattern: str
     removed: float
@@ -304,7 +304,7 @@ class FrontPointJson(TypedDict):
 
 
 class PruneToTimeJson(HeaderJson):
-    """Output of `prune` with a time, and its recipe.json."""
+    """Output of `prune` with a latency budget, and content of its recipe.json."""
 
     source: str
     weights: str | None
@@ -399,7 +399,7 @@ class ValidatedRowJson(TypedDict):
 
 
 class FamilyJson(TypedDict):
-    """Errors of one kernel, state and engine."""
+    """Errors of predictions for one kernel, state, engine and use (`fit` or `judge`)."""
 
     kernel: str
     state: str
@@ -462,7 +462,7 @@ class CalibrateJson(HeaderJson):
 
 
 class GpuSummaryJson(TypedDict):
-    """A known GPU."""
+    """Main quantities of a known GPU."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""`main`: run one command and turn whatever happens into an exit code."""
+"""`main`: run one command, and convert its result or error to an exit code."""
 
 import errno
 import io
@@ -20,8 +20,8 @@ from prunecast.cli.progress import (
 )
 from prunecast.errors import BadInput
 
-# Commands run one thread per processor; threads of OpenBLAS under them would only wait for one another.
-# NumPy reads the variable when it is imported, which is later.
+# Commands run one thread per processor, so threads of OpenBLAS would only compete with them.
+# NumPy, which is imported later, reads the variable at its import.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 ANYWHERE = ("--debug", "--quiet")
@@ -29,9 +29,10 @@ ANYWHERE = ("--debug", "--quiet")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `prunecast` with the given arguments, those of the process by default, and return the exit code.
+    """Run `prunecast` with the arguments `argv` and return the exit code.
 
-    `--debug` anywhere lets errors through with their traceback, `--quiet` anywhere is silent about progress.
+    The default are the arguments of the process. `--debug` at any position raises errors with their
+    traceback, and `--quiet` at any position disables progress.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -64,7 +65,7 @@ def _run(arguments: list[str]) -> int:
         code = application(arguments)(arguments, prog_name="prunecast", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
-    except SystemExit:  # typer's own answer to a broken pipe
+    except SystemExit:  # typer raises it for a broken pipe
         raise BrokenPipeError from None
     if code == INTERRUPTED:
         raise KeyboardInterrupt
@@ -82,14 +83,16 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         return _say(f"error: {os.strerror(error.errno)}: {where}", BAD_INPUT)
     if isinstance(error, MemoryError):
         return _say("error: there is not enough memory for this", BAD_INPUT)
-    # Typer's usage errors; it carries its own copy of click or imports it, so the class has no one home.
+    # Usage errors of Typer. Their class is in click, or in Typer's own copy of click, so test for the method.
     if hasattr(error, "format_message"):
         return _say(f"error: {error.format_message()}{_given(error, arguments)}", BAD_INPUT)
     return _say(f"internal error: {type(error).__name__}: {error} (--debug shows where)", FAULT)
 
 
 def _given(error: Exception, arguments: Sequence[str]) -> str:
-    """What the option of a usage error was given; Typer says only what it wanted."""
+    """Return the rejected value of a usage error as text, since Typer's message contains only the expected
+    type.
+    """
     option = getattr(error, "param", None)
     names = getattr(option, "opts", ())
     values = [
@@ -107,15 +110,15 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _say(message: str, code: int) -> int:
-    """One line on stderr of at most 500 characters, whatever the message holds."""
+    """Print a message as one line of at most 500 characters on stderr, and return `code`."""
     tell_stderr(one_line(f"prunecast: {message}") + "\n")
     return code
 
 
 def _let_streams_print_anything() -> None:
-    """Tensor names may hold characters that a terminal's encoding lacks: print them escaped, do not fail.
+    """Make stdout and stderr escape characters that their encoding lacks, which tensor names may contain.
 
-    A stream that was closed before we began (`>&-`) takes all that is written and keeps none of it.
+    Replace a stream that the caller closed (`>&-`) by the null device.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""`prunecast explain`: where the time of one layer goes, and what would help."""
+"""`prunecast explain`: break down the time of one layer, and list changes that would make it faster."""
 
 from typing import TYPE_CHECKING, Annotated
 

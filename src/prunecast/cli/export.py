@@ -1,4 +1,4 @@
-"""`prunecast export`: latencies of a model in the formats of simulators of serving."""
+"""`prunecast export`: write latencies of a model in the formats of serving simulators."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`prunecast gpus`: the GPUs that are known, or every number of one with its source."""
+"""`prunecast gpus`: list the known GPUs, or all quantities of one GPU with their sources."""
 
 import csv
 import textwrap
@@ -80,10 +80,11 @@ def _summary(spec: "GpuSpec") -> Row:
 
 
 def _checked_against(gpu: str) -> str:
-    """The measured times that predictions for a GPU were compared with.
+    """Return a text about the measured times that predictions for a GPU were compared with.
 
-    `N own` counts rows of this project's records, kernels that follow have times that others published. The
-    tables are those of `prunecast.codesign`, which would bring Numba.
+    `N own` is the number of rows in this project's records. `published` is followed by the kernels with
+    published times of others. The tables of `prunecast.codesign` are read as files, because its import would
+    import Numba.
     """
     folder = resources.files("prunecast").joinpath("codesign")
     validated = tomllib.loads(folder.joinpath("validated.toml").read_text(encoding="utf-8"))["validated"]
@@ -118,7 +119,7 @@ def _costs(spec: "GpuSpec") -> list[Row]:
 
 
 def _flat(row: Row) -> Row:
-    """Lists of points as one text."""
+    """Return a row with its value as text, also for a list of points."""
     return {**row, "value": _text(row["value"])}
 
 
@@ -153,7 +154,7 @@ def _show_list(rows: list[Row], page: "Page") -> None:
 
 
 def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
-    """Two lines for each number: what it is, and where it comes from."""
+    """Print two lines for each quantity: its value, and its source."""
     page.say(f"{spec.title} ({spec.name}), spec {spec.fingerprint}")
     longest = max(len(row["quantity"]) for row in rows)
     for row in rows:
@@ -162,7 +163,7 @@ def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
 
 
 def _show_costs(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
-    """Two lines for each cost, under the name of its kernel: value and meaning, and where it comes from."""
+    """Print the costs by kernel: for each a line with its value, then its meaning and source."""
     guesses = sum(row["kind"] == "guess" for row in rows)
     head = f"{spec.title} ({spec.name}), sm_{spec.compute_capability}: costs of kernels, "
     page.say(f"{head}{guesses} of {len(rows)} guessed")

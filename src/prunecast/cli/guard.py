@@ -1,7 +1,7 @@
-"""Marks of parameters that name files, and the guard that every command runs before its work.
+"""Annotations of options that name files, and the check of these files before a command starts.
 
-A parameter that names something to read carries a `Reads` in its annotation, one that names something to
-write a `Writes`; `check_given` collects both. A test fails where a parameter names a path and has neither.
+The annotation of a parameter that names input files contains a `Reads`, and that of a parameter that names
+outputs a `Writes`. `check_given` collects both. A test fails if a parameter names a path and has neither.
 """
 
 import os
@@ -18,7 +18,7 @@ Given = Mapping[str, Any]
 
 
 class Reads(NamedTuple):
-    """Mark of a parameter whose value, or each of its values, names something to read."""
+    """Annotation of a parameter whose value, or each of its values, names something to read."""
 
     files: Callable[[str], Iterable[str | Path]] = lambda value: () if os.path.isdir(value) else (value,)
     """All files that are read for one value; by default the value, unless a folder is called like a name
@@ -26,34 +26,37 @@ class Reads(NamedTuple):
 
 
 class Writes(NamedTuple):
-    """Mark of a parameter whose value names something to write."""
+    """Annotation of a parameter whose value names something to write."""
 
     outputs: Callable[[str, str | Path, Given], Iterable[Output]]
     """Outputs for the name of the option, its value, and the values of all other parameters."""
 
 
 def weight_files(weights: str) -> Iterator[Path]:
-    """All files of a checkpoint: shards and index, external data of an ONNX model."""
+    """Return all files of a checkpoint, including shards, their index, and external data of an ONNX model."""
     from prunecast.workload.layers import files_of
 
     return files_of(weights)
 
 
 def gpu_files(gpu: str) -> list[Path]:
-    """The file of a GPU that is no known name: `-o h200-sxm` may be used again."""
+    """Return the spec file of `gpu` if it is a path; known names have none, so `-o h200-sxm` is allowed."""
     from prunecast.hardware import spec_files
 
     return spec_files(gpu)
 
 
 def file_written(*suffixes: str, is_new: bool = False, companions: tuple[str, ...] = ()) -> Writes:
-    """The mark of an option that names one file; the arguments are those of `OutputFile`."""
+    """Return the annotation of an option that names one output file, with the arguments of `OutputFile`."""
     make = partial(OutputFile, suffixes=suffixes, is_new=is_new, companions=companions)
     return Writes(lambda what, value, given: [make(what=what, path=Path(value))])
 
 
 def folder_written(*names: str) -> Writes:
-    """The mark of an option that names a folder in which files of these names, or patterns, are written."""
+    """Return the annotation of an option that names an output folder.
+
+    `names` are the names or glob patterns of the files that are written into the folder.
+    """
     return Writes(lambda what, value, given: [OutputFolder(what=what, path=Path(value), names=names)])
 
 
@@ -62,7 +65,7 @@ def check_given(parameters: Iterable[Parameter], given: Given) -> None:
 
     Raises
     ------
-    BadInput : as `check_outputs`
+    BadInput : in the same cases as `check_outputs`
     """
     marked = [(parameter, given[parameter.name]) for parameter in parameters]
     outputs = [
@@ -86,12 +89,12 @@ def check_given(parameters: Iterable[Parameter], given: Given) -> None:
 
 
 def marks_of(parameter: Parameter, kind: type[Reads] | type[Writes]) -> list[Any]:
-    """The marks of one kind that the annotation of a parameter carries."""
+    """Return the objects of one kind, `Reads` or `Writes`, in the annotation of a parameter."""
     return [mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, kind)]
 
 
 def option_name(parameter: Parameter) -> str:
-    """The shortest spelling of an option, or the name of an argument in capitals."""
+    """Return the shortest spelling of an option, or the name of an argument in capitals."""
     info = parameter.annotation.__metadata__[0]
     spellings = getattr(info, "param_decls", None) or ()
     if type(info).__name__ == "ArgumentInfo":

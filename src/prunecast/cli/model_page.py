@@ -1,4 +1,6 @@
-"""What `predict` prints of a whole model: time, tokens per second, memory, and a line for each shape."""
+"""Print the prediction of a whole model: time, tokens per second, memory, and a line for each shape of
+layer.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +25,7 @@ SHOWN_BYTES = 5e6
 
 
 def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> None:
-    """Print the model first, then a line for each shape of its layers."""
+    """Print the facts about each pass of the model, then a line for each shape of its layers."""
     from prunecast.workload.graph import RUNTIMES
 
     origin, first = table.provenance, table[0]

@@ -1,4 +1,7 @@
-"""Options that several commands share, spelled like the fields they fill, and the records they come in."""
+"""Options that several commands share, as annotated types and as dataclasses of options.
+
+The name of a field is the name of the option, unless its annotation has another spelling.
+"""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -107,7 +110,7 @@ class Read:
     ] = None
 
     def source(self, weights: str) -> "Source":
-        """The weights, some of them transposed, or without removed parts."""
+        """Return the weights for the library, wrapped if tensors are transposed or parts removed."""
         from prunecast.workload.layers import Removed, Transposed
 
         if self.remove and self.transpose:
@@ -176,7 +179,7 @@ class LayerOptions(Read):
     tensor_parallel: Annotated[int, setting("tensor_parallel")] = DEFAULTS["tensor_parallel"]
 
     def arguments(self) -> dict[str, Any]:
-        """The options as `codesign.predict` or `codesign.explain` takes them."""
+        """Return the options as keyword arguments of `codesign.predict` or `codesign.explain`."""
         from prunecast.workload import ConvSettings
 
         given = {

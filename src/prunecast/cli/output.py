@@ -1,4 +1,4 @@
-"""Destinations of a report: a table, JSON or CSV on stdout, and a file that is written aside first."""
+"""Print a result as table, JSON or CSV, and write it to a file."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 class Destination(NamedTuple):
-    """The form in which a result is printed, and the file that it is written to, if any."""
+    """Format in which a result is printed, and the file to which it is written, if any."""
 
     form: str
     """`table`, `json` or `csv`."""
@@ -26,7 +26,7 @@ class Destination(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One result in its three forms."""
+    """One result in its three formats: JSON document, CSV rows, and a function that prints a table."""
 
     document: Document
     """What JSON holds."""
@@ -37,7 +37,7 @@ class Report(NamedTuple):
 
 
 def deliver(to: Destination, report: Report) -> None:
-    """Write the file, then print; an error on the way leaves an older file as it was."""
+    """Write the file atomically, then print. If writing fails, an existing file stays unchanged."""
     if to.path is not None:
         from prunecast.files import write_text_aside
 
@@ -71,7 +71,9 @@ def _csv_text(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value that no spreadsheet runs as a formula and no terminal obeys."""
+    """Return a text that neither spreadsheets run as a formula nor terminals as control codes; keep other
+    values.
+    """
     if not isinstance(value, str):
         return value
     text = printable(value)

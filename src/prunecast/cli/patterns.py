@@ -1,4 +1,4 @@
-"""`prunecast patterns`: the pruning patterns, how to spell them, and which kernels run them."""
+"""`prunecast patterns`: list the pruning patterns, their spelling, and the kernels that run them."""
 
 from typing import TYPE_CHECKING
 

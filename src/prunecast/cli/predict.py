@@ -1,4 +1,4 @@
-"""`prunecast predict`: dense against sparse, layer by layer: rows, crossovers, notes and a verdict."""
+"""`prunecast predict`: predict dense and sparse times of each layer, with crossovers, notes and a verdict."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -127,7 +127,7 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
 
 
 def _show_rows(table: "PredictionTable", page: "Page") -> None:
-    """A line for each layer, since its name may be long, and one for each kernel under it."""
+    """Print the name of each layer on a line, since it may be long, and below it a line for each kernel."""
     heading, *lines = table_text([_cells(row) for row in table], words=WORDS).split("\n")
     page.say("", f"  {heading}")
     rest = iter(lines)
@@ -172,7 +172,10 @@ def _crossovers(table: "PredictionTable") -> list[Cells]:
 
 
 def _alike(table: "PredictionTable", layers: Iterable[str]) -> Iterator[list[str]]:
-    """Layers of one shape and number of tokens together: where a curve is flat, their crossovers differ."""
+    """Yield the layers in groups of equal shape and number of tokens.
+
+    Crossovers in a group may still differ, if the time hardly depends on the density.
+    """
     sizes = {row.layer: (row.m, row.k, row.n) for row in table}
     alike: dict[tuple[int, int, int], list[str]] = {}
     for layer in layers:
@@ -185,15 +188,15 @@ def _named(layers: Sequence[str]) -> str:
 
 
 def _range(densities: Sequence[str]) -> str:
-    """One density, or the lowest and the highest of several; `never` lies below all others."""
+    """Return one density, or the lowest and the highest of several; `never` counts as the lowest."""
     known = sorted(set(densities), key=lambda text: (text.endswith("%"), text != "-", len(text), text))
     return known[0] if len(known) == 1 else f"{known[0]} - {known[-1]}"
 
 
 def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator[str]:
-    """Yield each note on these rows once, with its kernels and layers; then what was skipped.
+    """Yield a line for each note on these rows, with its kernels and layers, then lines about skipped layers.
 
-    Tensors that were skipped are always named, also where notes are cut.
+    The number of notes is limited, but skipped tensors are always named.
     """
     rows_of_note: dict[str, list[Prediction]] = {}
     for row in rows:
@@ -217,7 +220,9 @@ def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator
 
 
 def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str:
-    """The note with the kernels that it is about, unless it is about all or names its own."""
+    """Return a note with its layers, and with its kernels unless it applies to all or begins with their
+    name.
+    """
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     layers = list(dict.fromkeys(row.layer for row in rows))
     named = set(kernels) == everything or note.startswith(kernels[0])
@@ -226,7 +231,11 @@ def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str
 
 
 def _verdict(table: "PredictionTable") -> Iterator[str]:
-    """Yield the times of all layers, without and with the transposes that a token-major model needs."""
+    """Yield lines with the fastest kernels and the times of all layers, without and with transposes.
+
+    Transposes are printed for a token-major model in an engine, if the layers are not predicted as a whole
+    model.
+    """
     winners = Counter(kernel for kernel in table.fastest_kernels())
     wins = ", ".join(f"{_whose(kernel)} {count}" for kernel, count in winners.most_common())
     dense, best, added = table.dense_seconds, table.best_seconds, table.transpose_seconds
@@ -239,7 +248,7 @@ def _verdict(table: "PredictionTable") -> Iterator[str]:
 
 
 def _whose(kernel: str) -> str:
-    """The kernel, and whose it is where the vendor's library has one for the same pattern as the project."""
+    """Return the name of a kernel, marked as NVIDIA's if it is a sparse kernel of their libraries."""
     from prunecast.kernels import KERNELS
 
     record = KERNELS[kernel]
@@ -249,7 +258,7 @@ def _whose(kernel: str) -> str:
 
 
 def _what(table: "PredictionTable") -> str:
-    """What the times are of: a part must not look like the whole."""
+    """Return a text that says whether the times are of all layers or of which share of the weights."""
     if not table.missing:
         return "All layers"
     count = len(list(table.layers()))

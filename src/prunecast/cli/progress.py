@@ -1,6 +1,6 @@
-"""What a terminal is shown: exit codes, texts of one line, and progress of work that takes over two seconds.
+"""Exit codes, one-line messages, and progress of work that needs more than two seconds.
 
-No control character of a file's names gets to the terminal, no line is endless. Progress goes to stderr.
+Control characters in names are escaped, and the length of a line is limited. Progress is printed to stderr.
 """
 
 import math
@@ -29,18 +29,20 @@ INTERRUPTED = 130
 
 
 def one_line(text: str) -> str:
-    """The text as one printable line of at most 500 characters; the middle of a longer one is left out."""
-    # cut before it is looked at: a name may have megabytes
+    """Return the text as one printable line of at most 500 characters; the middle of a longer text is
+    omitted.
+    """
+    # shorten it first: a name may have megabytes
     return cut(printable(" ".join(cut(text, 4 * LONGEST_LINE).split())), LONGEST_LINE)
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """A line about what was done, which may name files; `err`: on stderr."""
+    """Print a line to stdout, or to stderr if `err` is set, with unprintable characters escaped."""
     (tell_stderr if err else sys.stdout.write)(printable(text) + "\n")
 
 
 def tell_stderr(text: str) -> None:
-    """Write to stderr; the work, its files and its exit code do not depend on whether that can be read."""
+    """Write to stderr and ignore errors: a closed stderr must not change results or the exit code."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -49,7 +51,7 @@ def tell_stderr(text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what is left in a stream nowhere, so that the interpreter's last flush of it does not fail."""
+    """Redirect a stream to the null device, so that the interpreter's flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -62,17 +64,18 @@ SECONDS_PER_LINE = 5.0
 
 
 class ProgressLines:
-    """A `progress(stage, done, total)` hook that prints; a context manager that cleans up.
+    """Hook `progress(stage, done, total)` that prints to stderr, and context manager that clears the last
+    line.
 
-    A stage that does not report for two seconds is printed from a timer, so that a long compilation does
-    not look like a hang.
+    A timer prints a stage that began two seconds ago even if it does not report, so that a long compilation
+    does not look like a hang.
 
     Parameters
     ----------
-    time_left : also say how long the rest will take at the pace since the stage began
-    delay_s : stages shorter than this are not mentioned, infinity for none at all; None: what the
-        environment variable `PRUNECAST_PROGRESS` says, else two seconds
-    clock : seconds that only grow; tests bring their own
+    time_left : also print the remaining time, estimated from the pace since the stage began
+    delay_s : seconds after which a stage is printed, infinity for no progress; None for the value of the
+        environment variable `PRUNECAST_PROGRESS`, else two seconds
+    clock : monotonic clock in seconds, which tests replace
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class ProgressLines:
             tell_stderr("\r\x1b[K")
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Say that `done` of `total` parts of `stage` are finished."""
+        """Report that `done` of `total` parts of `stage` are finished."""
         self._text = f"{stage}: {done} of {total}" if total > 1 else stage
         if stage != self._stage:
             self._begin(stage)
@@ -145,7 +148,7 @@ class ProgressLines:
 
 
 def _delay_of_environment() -> float:
-    """Seconds until a stage is mentioned: infinity where progress is off."""
+    """Return the seconds after which a stage is printed; infinity if progress is off."""
     setting = os.environ.get(PROGRESS, "").strip()
     if setting == "off":
         return math.inf
@@ -159,7 +162,7 @@ def _delay_of_environment() -> float:
 
 
 def _duration(seconds: float) -> str:
-    """Whole seconds up to two minutes, then minutes, then hours."""
+    """Return a duration as text, in seconds below two minutes, in minutes below two hours, else in hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

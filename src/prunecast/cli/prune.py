@@ -1,4 +1,4 @@
-"""`prunecast prune`: write weights with zeros and the recipe, by a sparsity or to fit a latency budget."""
+"""`prunecast prune`: prune weights to a sparsity or to a latency budget, and write them with their recipe."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -134,7 +134,7 @@ GUIDES = ("gpu", "tokens")
 
 
 def _check_no_budget(pattern: str, budget: Budget, solutions: int) -> None:
-    """Raise BadInput for options that nothing would be done with."""
+    """Raise BadInput for options that have no effect without a latency budget."""
     from prunecast.patterns import parse_pattern
 
     guides = GUIDES if parse_pattern(pattern).needs_times else ()
@@ -189,7 +189,7 @@ def _prune_to_target(
     *,
     even: bool | None,
 ) -> None:
-    """Search, write and show."""
+    """Prune to a latency budget, write the result, and print it."""
     from prunecast.cli.progress import ProgressLines
     from prunecast.codesign.search import prune_model
 
@@ -255,7 +255,7 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
 
 
 def _remarks(pruned: "PrunedModel") -> Iterator[str]:
-    """What the numbers leave out."""
+    """Yield lines about what the printed numbers do not include."""
     result = pruned.result
     yield from _removed_lines(pruned.removed)
     if not pruned.has_weights:
@@ -278,7 +278,9 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
 
 
 def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
-    """Yield what is not pruning's gain, and what one share in every layer would give."""
+    """Yield lines for comparison: the gain of another kernel without pruning, and of equal shares in all
+    layers.
+    """
     from prunecast.codesign.search.targets import ONE_SHARE
     from prunecast.codesign.search.yardsticks import OTHER_KERNEL
 
@@ -301,7 +303,7 @@ def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
 
 
 def _tokens(pruned: "PrunedModel") -> str:
-    """The workload, or the columns of B, the least and the most of all layers."""
+    """Return the workload as text, or the range of the numbers of tokens over all layers."""
     if pruned.workload is not None:
         return pruned.workload
     counts = sorted({layer.n for layer in pruned.result.layers})
@@ -309,7 +311,7 @@ def _tokens(pruned: "PrunedModel") -> str:
 
 
 def _show_front(pruned: "PrunedModel", page: "Page") -> None:
-    """What other times would retain; budgets that one choice meets are one line."""
+    """Print time and retained importance of the Pareto front; equal rows are printed once."""
     dense_s = pruned.result.dense_seconds
     rows = [
         {

@@ -1,4 +1,4 @@
-"""`prunecast report`: one HTML file about a prediction."""
+"""`prunecast report`: write a prediction as one HTML file."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +47,7 @@ def report(
 
 
 def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -> list["MeasuredPoint"]:
-    """Rows of the records that count, with the intervals of their predictions."""
+    """Return the valid rows of the records, with their predictions and intervals."""
     if not records:
         return []
     from prunecast.codesign.interval import interval_s

@@ -1,4 +1,4 @@
-"""`prunecast search`: a study of patterns beside the plain allocation, kept in a database."""
+"""`prunecast search`: search for better patterns than the plain allocation, with the trials in a database."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`prunecast sweep`: many predictions, kept in one file."""
+"""`prunecast sweep`: predict many cases and store the results in one file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`Page`: tables and lines for people, at most 100 columns wide, plain where there is no terminal."""
+"""`Page`: print text and tables, at most 100 columns wide on a terminal, and without lines elsewhere."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ class Page:
 
     Parameters
     ----------
-    console : where to; None for stdout, in a file or a pipe as wide as the table is
+    console : console that prints; None for stdout, where files and pipes get tables of any width
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -28,15 +28,18 @@ class Page:
         self._console = console or Console(highlight=False, width=width)
 
     def say(self, *lines: str, style: str | None = None) -> None:
-        """Lines, which the terminal may fold; none for an empty one."""
+        """Print lines, which the terminal may fold. Without arguments, print an empty line."""
         shown = "\n".join(map(printable, lines))
         self._console.print(shown, style=style, markup=False, soft_wrap=True)
 
     def table(self, rows: Sequence[Cells], *, words: Collection[str] = ()) -> None:
-        """A table, or nothing without rows; columns of `words` stand left, the others, numbers, right."""
+        """Print a table, or nothing if there are no rows.
+
+        Columns whose heading is in `words` are left-aligned. All others are numbers and right-aligned.
+        """
         if not rows:
             return
-        # Without a terminal there is nobody to please with drawn lines, and columns are easier to cut.
+        # Without a terminal, omit drawn lines, so that tools can split the columns.
         drawn = box.SIMPLE_HEAD if self._console.is_terminal else None
         table = Table(box=drawn, pad_edge=False, header_style="bold")
         for heading in rows[0]:
@@ -45,7 +48,7 @@ class Page:
                 _safe(heading),
                 justify="left" if is_word else "right",
                 overflow="fold",
-                # Headings may be folded, numbers may not.
+                # Headings may be folded, but numbers must not be.
                 min_width=None if is_word else max(len(row[heading]) for row in rows),
             )
         for row in rows:
@@ -60,5 +63,5 @@ class Page:
 
 
 def _safe(text: str) -> str:
-    """Text that Rich and the terminal take literally."""
+    """Return text that Rich and the terminal print literally."""
     return escape(printable(text))

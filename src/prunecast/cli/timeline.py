@@ -1,4 +1,4 @@
-"""`prunecast timeline`: what the warps of one layer do at which moment, as a trace file."""
+"""`prunecast timeline`: write the activity of the warps of one layer over time as a trace file."""
 
 from typing import Annotated
 
@@ -69,7 +69,7 @@ def timeline(
 
 
 def _numbers(text: str) -> list[int]:
-    """The SMs that a list of numbers and ranges names."""
+    """Return the SM numbers in a text such as `0-3` or `0,5,7`, sorted. Raises BadInput for another text."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

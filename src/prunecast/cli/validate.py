@@ -1,5 +1,6 @@
-"""`prunecast validate`: predicted against measured, on this GPU or from recorded runs; with `--model` a whole
-model in PyTorch beside its prediction.
+"""`prunecast validate`: compare predictions with times that are measured on this GPU, or that were recorded.
+
+With `--model`, measure a whole model in PyTorch and compare it with its prediction.
 """
 
 from datetime import UTC, datetime
@@ -139,7 +140,7 @@ def validate(
     from prunecast.validation.validate import replay as predict_again
 
     if intervals is not None:
-        read_intervals(intervals)  # it is extended: one that cannot be read is refused before the work
+        read_intervals(intervals)  # it will be extended, so refuse an unreadable file before the work
     with ProgressLines() as progress:
         if replay:
             paths = [path for one in replay for path in (bundled_records(gpu) if one == "bundled" else [one])]
@@ -211,7 +212,7 @@ def _validated_model(
     engine: str,
     record: Path | None,
 ) -> "ModelValidation":
-    """Measure it. Raises BadInput where it cannot be."""
+    """Measure a whole model and compare it with its prediction. Raises BadInput if it cannot be measured."""
     from prunecast.validation.torch_models import Case
     from prunecast.validation.torch_models.compare import validate_model
     from prunecast.validation.torch_models.promise import Promise
@@ -236,7 +237,7 @@ def _validated_model(
 
 
 def _show_model(found: "ModelValidation", page: "Page") -> None:
-    """The table: dense, sparse and speedup."""
+    """Print the table of dense and sparse times and the speedup."""
     how = found.case.pattern if found.case.promise is None else "its recipe"
     page.say(f"{found.gpu}, {found.case.name}, {how}, {found.engine}")
     page.table(found.cells(), words=("what", "fastest as"))
