@@ -51,7 +51,7 @@ ColumnScore = Literal["mean", "rms"]
 
 
 class AdaptiveRule(NamedTuple):
-    """Constraints on the tiles of a layer, and options of the search for them."""
+    """Parameters of adaptive tile pruning: constraints on the tiles of a layer, and options of the search."""
 
     height: int
     """Rows of a tile; the last tile of a layer may have fewer."""
@@ -62,27 +62,28 @@ class AdaptiveRule(NamedTuple):
     high: int = HIGH
     """Upper bound of kept columns in percent of the layer's mean count, at least 100."""
     rows_first: bool = False
-    """Whole rows are pruned first, as in TW-2D; tiles then have `height` surviving rows."""
+    """True to prune whole rows first, as in TW-2D; tiles then have `height` surviving rows."""
     shuffled: bool = False
-    """A tile may consist of rows from anywhere that have similar kept columns."""
+    """True if a tile may consist of any rows with similar kept columns, not only of neighbours."""
     score: ColumnScore = "mean"
+    """Ranking of columns in a tile: by the mean or the root mean square of their importance."""
     flexible: bool = False
-    """The interval is widened where 97 to 103 % would lose too much importance (`ENOUGH`)."""
+    """True to widen the interval if `low` to `high` % would retain too little importance (`ENOUGH`)."""
 
 
 def prune_adaptive_tile(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
-    """Return masks (M, K) whose tiles keep multiples of a quantum of columns, close to the mean.
+    """Return masks (M, K) whose tiles keep multiples of a quantum of columns, in numbers close to the mean.
 
-    With `rule.shuffled`, neighbouring rows are tried too and the masks that retain more importance are
-    returned.
+    With `rule.shuffled`, tiles of neighbouring rows are tried too, and the masks that retain more importance
+    are returned.
 
     Parameters
     ----------
     importances : layer -> importance (M, K)
-    sparsity : fraction of all elements of the group of layers that is pruned at least
-    rule : see `AdaptiveRule`
+    sparsity : least fraction of all elements of the group of layers that is pruned
+    rule : constraints on the tiles
     """
     found = []
     for own in (rule, rule._replace(shuffled=False)) if rule.shuffled else (rule,):
@@ -103,7 +104,15 @@ def nearly_equal(
     sparsity: float,
     rule: AdaptiveRule,
 ) -> dict[str, MaskArray]:
-    """Return flags (tiles, K) of the columns that tiles keep, in nearly equal numbers as the rule says."""
+    """Return (tiles, K) flags of the columns that each tile of each layer keeps under the rule.
+
+    Parameters
+    ----------
+    importances : layer -> importance (M, K)
+    tiles : layer -> rows of each tile
+    sparsity : least fraction of all elements of the group of layers that is pruned
+    rule : constraints on the numbers of columns; its grouping of rows is not used
+    """
     score = RowTiles.root_mean_squares if rule.score == "rms" else RowTiles.sums
     scored = {name: score(own, importances[name]) for name, own in tiles.items()}
     shares = _shares(scored, tiles, missing_elements(importances, tiles, sparsity), rule)
@@ -113,7 +122,7 @@ def nearly_equal(
 def tile_orders(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, tuple[RowTiles, ...]]:
-    """Return the tilings of each layer: neighbouring rows and, if shuffled, also rows with similar masks."""
+    """Return the divisions of each layer into tiles: neighbouring rows and, if shuffled, similar rows."""
     plain = _tiles(importances, sparsity, rule._replace(shuffled=False))
     if not rule.shuffled:
         return {name: (layer,) for name, layer in plain.items()}
@@ -131,10 +140,10 @@ def _by_first_row(layer: RowTiles) -> RowTiles:
 
 
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
-    """Return the (tiles, K) flags of the columns that `prune_adaptive_tile` keeps, from the sums of tiles.
+    """Return (tiles, K) flags of the columns that `prune_adaptive_tile` keeps, from column sums of tiles.
 
-    It applies to one layer with tiles of neighbouring rows whose columns rank by their mean. The tiles of
-    `sums` must have the height of the rule.
+    It is valid for one layer, tiles of neighbouring rows, and the score `mean`. The tiles of `sums` must have
+    the height of the rule.
     """
     to_prune = elements_to_prune(sparsity, sums.m * sums.k)
     return _even_out(sums.sums, sums.heights, to_prune, rule)
@@ -163,7 +172,7 @@ def _shuffled(layer: RowTiles, scores: ImportanceArray, sparsity: float, height:
 def _shares(
     scored: Mapping[str, ImportanceArray], layers: Mapping[str, RowTiles], target: int, rule: AdaptiveRule
 ) -> dict[str, int]:
-    """Return the elements to prune of each layer, as one ranking of all columns distributes them."""
+    """Return the number of elements to prune of each layer, if all columns of all layers rank together."""
     if len(scored) == 1:
         return dict.fromkeys(scored, max(target, 0))
     elements = {name: layer.heights[:, None] for name, layer in layers.items()}

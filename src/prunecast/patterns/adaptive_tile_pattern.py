@@ -36,13 +36,13 @@ GRAMMAR = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveTilePattern(GuidedPattern):
-    """Tiles of `height` rows that keep multiples of a quantum of columns, in numbers close to each other.
+    """Tiles of `height` rows that keep nearly equal numbers of columns, in multiples of `quantum`.
 
-    The pattern string is `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`. The interval is
-    in percent of the mean and its upper end may be `inf`; without an interval it follows the importance. The
-    suffix `:shuffled` forms tiles of rows from anywhere where that retains more importance, and makes pruning
-    slower. The suffix `:rms` ranks columns as `tile-wise` does. The suffix `:guided` chooses the numbers of
-    columns by predicted time (`guided_tile`).
+    The pattern string is `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`. LOW-HIGH is the
+    allowed interval of the number of columns in percent of the mean; HIGH may be `inf`. Without it, the
+    interval depends on the importance (`AdaptiveRule.flexible`). The suffix `:shuffled` forms tiles of any
+    rows if that retains more importance, and makes pruning slower. The suffix `:rms` ranks columns as
+    `tile-wise` does. The suffix `:guided` chooses the numbers of columns by predicted time (`guided_tile`).
     """
 
     family: ClassVar[str] = "atp"
@@ -61,7 +61,7 @@ class AdaptiveTilePattern(GuidedPattern):
     shuffled: bool = False
     score: ColumnScore = "mean"
     flexible: bool = True
-    """Set where the pattern string has no interval: the interval then follows the importance."""
+    """True if the pattern string has no interval; see `AdaptiveRule.flexible`."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
@@ -97,7 +97,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def canonical(self) -> str:
-        """Return the pattern string without the parts that have their default."""
+        """Return the pattern string; it omits parts with default values."""
         text = f"{self.family}:{self.height}"
         if not self.flexible:
             high = "inf" if self.high == UNBOUNDED else self.high
@@ -165,7 +165,7 @@ class AdaptiveTilePattern(GuidedPattern):
         return not (self.rows_first or self.shuffled or self.guided) and self.score == "mean"
 
     def map_of_sums(self, sums: TileSums, sparsity: float) -> TileMap:
-        """Return the map of what `prune` keeps of one layer, from the sums of its tiles.
+        """Return the tile map of one layer as `prune` would make it, from column sums of its tiles.
 
         Parameters
         ----------
@@ -174,8 +174,8 @@ class AdaptiveTilePattern(GuidedPattern):
 
         Raises
         ------
-        BadInput : a pattern that ranks by more than these sums, tiles of another height, or an invalid
-            sparsity
+        BadInput : the pattern needs more than column sums (`needs_only_sums`), `sums` has another height, or
+            the sparsity is invalid
         """
         if not self.needs_only_sums:
             raise BadInput(f"{self.canonical} asks for more than sums over tiles, wanted atp:HEIGHT")

@@ -20,7 +20,7 @@ from prunecast.patterns.tile_map import MaskArray
 CountArray = npt.NDArray[np.int64]
 
 SAMPLE = 2**16
-"""Size of the sample of scores that estimates a threshold; all scores are searched if it is wrong."""
+"""Size of the sample of scores that estimates a threshold; if the estimate fails, all scores are searched."""
 SAMPLED = 16
 """Multiple of the sample size above which sampling is used."""
 MARGIN = 1024
@@ -43,7 +43,7 @@ def elements_to_prune(sparsity: float, total: int) -> int:
 def keep_highest(
     scores: Mapping[str, ImportanceArray], elements: Mapping[str, CountArray], target: int
 ) -> dict[str, MaskArray]:
-    """Return flags of the pieces that are kept when the lowest are pruned until `target` elements are gone.
+    """Return flags of the pieces that remain after pruning the lowest ones until `target` elements are gone.
 
     Parameters
     ----------
@@ -115,10 +115,11 @@ def _selected(scores: ImportanceArray, count: int) -> float:
 
 
 def _lowest_by_size(scores: ImportanceArray, elements: CountArray, target: int) -> MaskArray:
-    """Return flags of the lowest pieces, as few as contain `target` elements.
+    """Return flags of the fewest lowest pieces that contain at least `target` elements.
 
-    Only the pieces near the threshold are sorted. As many pieces as would suffice if all had the largest size
-    are pruned in any case; the rest needs at most as many as if all had the smallest size.
+    Only pieces near the threshold are sorted. The number of pieces that would suffice if all had the largest
+    size is a lower bound, and these are pruned without sorting. For the rest, the number that would suffice
+    if all had the smallest size is an upper bound.
     """
     chosen = _lowest(scores, -(-target // int(elements.max())))
     missing = target - int(elements[chosen].sum())
@@ -142,7 +143,7 @@ def piece_sizes(length: int, size: int) -> CountArray:
 
 
 def broadcast_sizes(sizes: CountArray) -> CountArray:
-    """Return `sizes`, or only one of them if all are equal: both broadcast to one number per piece."""
+    """Return `sizes`, or an array with one of them if all are equal; both broadcast to one size per piece."""
     return sizes[:1] if (sizes == sizes[0]).all() else sizes
 
 
@@ -182,7 +183,9 @@ def stated_masks(
 
     Parameters
     ----------
-    has_pattern : raises BadInput for a mask that does not have the pattern
+    importances : layer -> importance (M, K)
+    sparsity : sparsity that the masks should have
+    has_pattern : function that raises BadInput for a mask that does not have the pattern
     """
     masks = {name: np.asarray(scores != 0) for name, scores in importances.items()}
     elements = sum(mask.size for mask in masks.values())

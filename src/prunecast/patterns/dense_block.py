@@ -27,25 +27,34 @@ from prunecast.patterns.tile_map import MaskArray
 
 CLUSTERS = 8
 GROWTH = 1.5
-"""A block stops growing once its width exceeds this times the most elements that a row keeps outside."""
+"""A block stops growing when its width exceeds this factor times the most elements that one of its rows keeps
+outside of it."""
 
 FEWEST_ROWS = 17
 """Rows of the smallest block for which a launch is worthwhile."""
 
 
 class DenseBlocks(NamedTuple):
-    """Blocks that have grown in a mask (M, K)."""
+    """Dense blocks found in an unstructured mask (M, K): clusters of similar rows with their common columns.
+
+    The columns of a block are found by growth: columns are added to it in the order of how many of its rows
+    keep them (`grow_blocks`).
+    """
 
     tiles: RowTiles
-    """Rows of each block; the other rows are in no tile."""
+    """Rows of each block; the other rows are in no block."""
     columns: MaskArray
-    """Flags of the columns of each block, (blocks, K)."""
+    """(blocks, K) flags of the columns of each block."""
 
 
 def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int = FEWEST_ROWS) -> DenseBlocks:
-    """Return the dense blocks of an unstructured mask; rows that keep nothing are in no block.
+    """Return dense blocks in an unstructured mask; rows that keep nothing are in no block.
 
-    There are fewer than `clusters` blocks if the rows do not suffice for `fewest_rows` in each.
+    Parameters
+    ----------
+    mask : (M, K) bool
+    clusters : number of blocks, fewer if the rows do not suffice for `fewest_rows` per block
+    fewest_rows : least number of rows of a block
     """
     block_of_row = np.full(mask.shape[0], -1, dtype=np.int64)
     rows = np.flatnonzero(np.logical_or.reduce(mask, axis=1))
@@ -63,7 +72,7 @@ def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int =
 
 
 def _grown_width(rows: MaskArray) -> int:
-    """Return the fewest leading columns, at least 1, that exceed `GROWTH` times what any row keeps after."""
+    """Return the least width w >= 1 with w > `GROWTH` * most elements that a row keeps after the first w."""
     covered = np.cumsum(rows, axis=1, dtype=np.int32)
     left_over = (covered[:, -1:] - covered).max(axis=0)
     return int(np.argmax(np.arange(1, rows.shape[1] + 1) > GROWTH * left_over)) + 1
@@ -83,7 +92,7 @@ def prune_dense_block(
 
 
 def wanted_blocks(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows: int) -> DenseBlocks:
-    """Return the blocks that grow in an unstructured mask of this sparsity."""
+    """Return the blocks of `grow_blocks` for the unstructured mask of this sparsity."""
     wanted = prune_unstructured({"": scores}, sparsity)[""]
     return grow_blocks(wanted, clusters=clusters, fewest_rows=fewest_rows)
 
@@ -98,8 +107,9 @@ def columns_within(scores: ImportanceArray, blocks: DenseBlocks, to_prune: int) 
 
 
 def column_ranks(scores: ImportanceArray, blocks: DenseBlocks) -> ImportanceArray:
-    """Return the rank of each column, (blocks, K): grown columns above all others, then by mean importance.
+    """Return the rank of each column of each block, (blocks, K) float64; higher ranks are kept first.
 
+    Columns of `blocks.columns` rank above all others; within both classes, columns rank by mean importance.
     Of equal means the earlier column ranks higher.
     """
     means = blocks.tiles.sums(scores) / blocks.tiles.heights[:, None]

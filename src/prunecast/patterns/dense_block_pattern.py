@@ -64,18 +64,20 @@ def prune_guided_block(
     fewest_rows: int = FEWEST_ROWS,
     confirm: TileSeconds | None = None,
 ) -> MaskArray:
-    """Return the mask (M, K) of dense blocks that need the least time for enough importance.
+    """Return the mask (M, K) of the dense blocks with the least predicted time that retain enough importance.
 
-    Enough is the importance of `prune_dense_block` with `most_clusters`. For each number of `cluster_counts`,
-    blocks get the columns that suffice for it, then as many as fill whole steps. The sparsity results from
-    that.
+    The target is the importance that `prune_dense_block` with `most_clusters` retains. For each number of
+    clusters of `cluster_counts`, blocks get as many columns as reach the target, rounded up to whole steps
+    (`STEPS`). The sparsity of the result follows from this.
 
     Parameters
     ----------
     scores : importance (M, K)
-    sparsity : fraction of elements that blocks without guidance lose at least
-    seconds : predicts the time of a layer with these tiles
-    confirm : see `fastest_confirmed`
+    sparsity : least fraction of elements that the unguided blocks of the target prune
+    seconds : function that predicts the seconds of a layer from its tiles
+    most_clusters : maximum number of blocks
+    fewest_rows : least number of rows of a block
+    confirm : second prediction, see `fastest_confirmed`
     """
 
     def layout(mask: MaskArray, groups: RowTiles) -> TileLayout:
@@ -162,7 +164,7 @@ def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseBlockPattern(GuidedPattern):
-    """Up to `clusters` dense blocks of rows and columns from anywhere; `dense-block` means 8.
+    """Up to `clusters` dense blocks of any rows and columns; the pattern string `dense-block` means 8 blocks.
 
     If guided, the number of clusters, up to `clusters`, and their width are chosen by predicted time. Blocks
     then retain at least as much importance as without guidance.

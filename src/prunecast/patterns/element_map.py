@@ -29,10 +29,10 @@ ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ElementMap:
-    """Kept elements of A (M, K) without values: a bit for each element, and compressed rows (CSR) on request.
+    """Kept elements of A (M, K), without values: one bit per element, and compressed rows (CSR) on request.
 
-    Predictions of 2:4 weights read no columns, and the int32 columns of a matrix need 16 times the bytes of
-    its bits.
+    Predictions for 2:4 weights never read the column indices, which are int32 and need 16 times the memory of
+    the bits. They are therefore computed at the first access.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class ElementMap:
 
     @cached_property
     def column_index(self) -> IntArray:
-        """Kept columns of all rows, (kept,) int32, ascending inside a row. Made when it is first read."""
+        """Kept columns of all rows, (kept,) int32, ascending inside a row; computed at the first access."""
         return frozen_int32(np.concatenate(list(self._columns())))
 
     @property
@@ -215,7 +215,8 @@ def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, patte
 
 
 def retained_sum(importance: ImportanceArray, mask: MaskArray) -> float:
-    """Return the sum over the kept elements of a mask (M, K). Multiplying is faster than a masked sum."""
+    """Return the sum of importance over the kept elements of a mask (M, K)."""
+    # Multiplying is faster than a masked sum
     return float((importance * mask).sum(dtype=np.float64))
 
 
@@ -234,9 +235,9 @@ def density(mask: MaskArray) -> float:
 def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
     """Return the maximum over the mean of the elements kept per tile, or per row of an element map.
 
-    The ratio is 1 for equal tiles and for a map that keeps nothing. For a nested map the elements of whole
-    tiles count, because a block processes whole tiles. The ratio bounds how much longer the heaviest tile
-    runs than the mean.
+    The ratio is 1 for equal tiles and for a map that keeps nothing. In a nested map, all elements of a tile
+    count, because a block processes whole tiles. The ratio is an upper bound of the time of the heaviest tile
+    relative to the mean.
     """
     if isinstance(tiles, NestedMap):
         tiles = tiles.tiles

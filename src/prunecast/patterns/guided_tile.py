@@ -46,27 +46,31 @@ simulation."""
 
 
 class TileLayout(NamedTuple):
-    """Tiles that could be kept, with the predicted time."""
+    """Candidate division of a layer into tiles, with its predicted time."""
 
     seconds: float
+    """Predicted seconds of the layer."""
     weights: int
-    """Kept weights: of two layouts with the same time, the one with fewer is preferred."""
+    """Number of kept weights. Of two layouts with the same time, the one with fewer is preferred."""
     tiles: TileMap
+    """Tiles of the layout."""
     mask: Callable[[], MaskArray]
+    """Function that returns the mask (M, K) of the layout."""
 
 
 def fastest_confirmed(
     own: TileLayout, others: Iterable[TileLayout], confirm: TileSeconds | None
 ) -> TileLayout:
-    """Return the fastest layout that `confirm` does not predict to be slower than `own` either.
+    """Return the fastest layout that is, by both predictions, not slower than `own`.
 
-    If that is none of the `MOST_CONFIRMED` fastest, the result is `own`.
+    Only the `MOST_CONFIRMED` fastest layouts by the first prediction are confirmed. If none of them passes,
+    the result is `own`.
 
     Parameters
     ----------
     own : layout without guidance
     others : layouts that retain at least as much importance
-    confirm : second prediction of seconds; None to rely on the first one
+    confirm : second prediction of the seconds; None to use only the first one
     """
     faster = (one for one in others if (one.seconds, one.weights) < (own.seconds, own.weights))
     ranked = sorted(faster, key=lambda layout: (layout.seconds, layout.weights))
@@ -87,16 +91,16 @@ def prune_guided(
     quantum: int,
     confirm: LayerSeconds | None = None,
 ) -> dict[str, MaskArray]:
-    """Return masks (M, K) that retain in each layer as much importance as tile-wise pruning of all layers.
+    """Return the fastest masks (M, K) found whose layers retain as much importance as with tile-wise pruning.
 
     Parameters
     ----------
     importances : layer -> importance (M, K)
-    sparsity : sparsity of the tile-wise pruning that sets the target
-    tilings : layer -> one or more orders of its rows in tiles
-    seconds : predicts the seconds of a layer with given tiles
+    sparsity : sparsity of the tile-wise pruning that sets the target importance of each layer
+    tilings : layer -> one or more divisions of its rows into tiles
+    seconds : function that predicts the seconds of a layer from its name and tiles
     height, quantum : rows of a tile, step of the column counts
-    confirm : second prediction, by which no layer may be slower than with tile-wise pruning either
+    confirm : second prediction; no layer may be slower than with tile-wise pruning by it either
     """
     found = {}
     tile_wise = TileWisePattern(height=height).masks(importances, sparsity)
@@ -123,7 +127,7 @@ def _candidates(
     own: TileMap,
     quantum: int,
 ) -> Iterator[TileLayout]:
-    """Yield layouts of all tilings that retain at least `enough` importance."""
+    """Yield layouts of all divisions into tiles that retain at least `enough` importance."""
     for layer in tilings:
         sums = layer.sums(scores)
         order = np.argsort(-sums, axis=1, kind="stable")
@@ -139,7 +143,7 @@ def _candidates(
 def layouts(
     ranked: ImportanceArray, heights: CountArray, enough: float, quantum: int
 ) -> Iterator[CountArray]:
-    """Yield column counts (tiles,) that retain enough importance, each layout once.
+    """Yield column counts per tile, (tiles,) int64, that retain at least `enough` importance; each once.
 
     Parameters
     ----------
@@ -157,7 +161,7 @@ def layouts(
 
 
 def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: int) -> Iterator[CountArray]:
-    """Yield layouts for one step, from no limit down to the lowest limit with which tiles retain enough."""
+    """Yield column counts (tiles,) for one step and falling upper limits, while tiles retain enough."""
     edges = step_edges(CountRange(0, ranked.shape[1]), step)
     gains = np.add.reduceat(ranked, edges[:-1], axis=1).ravel()
     order = np.argsort(-step_scores(ranked, heights, edges), axis=None, kind="stable")
@@ -173,6 +177,6 @@ def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: 
         taken = taken[: np.searchsorted(retained, enough) + 1]
         counts = edges[np.bincount(taken // (edges.size - 1), minlength=heights.size)]
         yield counts
-        # Falls of about 1 / `LIMITS` of the largest count minus the mean
+        # Lower the limit each time by about 1 / `LIMITS` of the largest count minus the mean
         fall = fall or max(round(float(counts.max() - counts.mean()) / LIMITS / step), 1) * step
         limit = int(counts.max()) - fall

@@ -1,7 +1,8 @@
-"""Importance of weights: the criterion that ranks them before any pattern applies.
+"""Importance of weights: scores by which patterns decide which weights to prune.
 
-A criterion maps weights (M, K) to importance (M, K), not negative, where larger values are kept first. Scores
-from other methods (Taylor, Fisher, second order) are passed as arrays in place of a criterion's name.
+A criterion is a function from weights (M, K) to importance (M, K), at least 0; weights of higher importance
+are kept first. Scores of other methods (Taylor, Fisher, second order) are passed as arrays in place of a
+criterion's name.
 """
 
 from collections.abc import Callable
@@ -14,14 +15,14 @@ from prunecast.errors import BadInput
 from prunecast.patterns.tile_map import WeightArray
 
 ImportanceArray = npt.NDArray[np.floating]
-"""(M, K) float32 or float64, finite, not negative; float16 for patterns that read `by_blocks`."""
+"""(M, K) float32 or float64, finite, at least 0; float16 for patterns with `by_blocks`."""
 
 LARGEST = 1e150
 """Largest accepted importance: its square must fit a float64."""
 SIGN_BIT = 1 << 15
 """Sign of a float16 among its bits."""
 BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
-"""Bytes of a float -> integers whose order is that of floats without a sign."""
+"""Bytes of a float -> unsigned integer type, in which the bits of nonnegative floats have the same order."""
 
 
 def magnitude(weights: WeightArray) -> ImportanceArray:
@@ -33,13 +34,13 @@ def magnitude(weights: WeightArray) -> ImportanceArray:
 
 
 def half_magnitude(weights: npt.NDArray[np.float16]) -> ImportanceArray:
-    """Return |w| as float16, which is half of `magnitude`; the array itself if no weight has a sign."""
+    """Return |w| as float16, in half the memory of `magnitude`; `weights` itself if no weight is negative."""
     has_signs = weights.view(np.uint16).max(initial=0) >= SIGN_BIT
     return np.abs(weights) if has_signs else weights
 
 
 def squared(weights: WeightArray) -> ImportanceArray:
-    """Return w * w, as float64, where the square of any fp32 weight neither overflows nor underflows."""
+    """Return w * w as float64, in which the square of an fp32 weight neither overflows nor underflows."""
     return np.square(weights.astype(np.float64, copy=False))
 
 
@@ -72,10 +73,15 @@ def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "mag
 
 
 def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
-    """Return importance (M, K) of `parts` matrices of M / parts rows, stacked along M, scaled to equal sums.
+    """Return importance (M, K) of matrices stacked along M, scaled so that all of them have equal sums.
 
-    Queries, keys and values in one matrix differ in scale: without scaling, the smallest would be pruned
-    away.
+    Query, key and value projections in one matrix differ in scale. Without scaling, most of the one with the
+    smallest weights would be pruned.
+
+    Parameters
+    ----------
+    importance : (M, K)
+    parts : number of stacked matrices, each of M / parts rows
     """
     if parts == 1:
         return importance
@@ -93,7 +99,7 @@ def checked_importance(name: str, array: npt.ArrayLike, *, keep_half: bool = Fal
 
     Raises
     ------
-    BadInput : values that are not finite, negative or too large, or no matrix; names the tensor
+    BadInput : not a matrix, or values that are not finite, negative or above `LARGEST`; names the tensor
     """
     given = np.asarray(array)
     scores = given if keep_half and given.dtype == np.float16 else _as_float(name, given)
@@ -129,9 +135,9 @@ def check_ranks(name: str, scores: ImportanceArray) -> ImportanceArray:
 def _surely_good(scores: ImportanceArray) -> bool:
     """Return True if all scores are finite, not negative and not too large, from one maximum over their bits.
 
-    As unsigned integers, nonnegative floats keep their order, and infinities, NaN and values with a sign bit
-    are larger than all of them. -0 is valid importance that this test misses, so that False does not mean
-    bad.
+    The bits of nonnegative floats, as unsigned integers, have the order of the floats. Those of infinities,
+    NaN and values with a sign bit are larger. The test rejects -0, which is valid: False does not mean that
+    a score is invalid.
     """
     bits = scores.view(BITS[scores.itemsize])
     most = np.array(min(LARGEST, float(np.finfo(scores.dtype).max)), scores.dtype).view(bits.dtype)

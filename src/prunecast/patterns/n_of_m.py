@@ -1,10 +1,10 @@
 """`2:4` and other N:M patterns: of every M neighbours in a row, the N most important are kept.
 
-`keep_in_windows` ranks for all patterns that keep the same number of elements in every window of a row.
+`keep_in_windows` is used by all patterns that keep the same number of elements in every window of a row.
 
-`balanced:64`: every segment of `width` neighbours in a row keeps the same number of elements.
+`balanced:64`: every segment of 64 neighbours in a row keeps the same number of elements.
 
-This is the pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19):
+The latter is the pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19):
 thresholds are local to a segment, so that all lanes of a warp get equal work. Our own choices, where the
 paper gives no rule: a segment prunes the fewest elements that reach the sparsity (0.9 of 64 are 58), and so
 does a shorter last segment where the width does not divide K; of equal scores the lower column is kept.
@@ -27,11 +27,11 @@ SMALL_WINDOW = 16
 """Largest width at which comparing all pairs is faster than a selection in each window."""
 
 ROWS_AT_ONCE = 64
-"""Rows that are ranked together: their temporary arrays stay in the CPU caches."""
+"""Number of rows that are ranked at a time, so that temporary arrays stay in the CPU caches."""
 ROWS_CHECKED = 1024
-"""Rows whose windows are counted together. Kind: choice, a count needs as many bytes as its window of 2:4."""
+"""Number of rows whose windows are counted at a time. Kind: choice, a count needs 4 bytes."""
 WORDS = {4: np.uint32, 8: np.uint64}
-"""Windows that are as wide as a word of memory, each element of a mask being a byte."""
+"""Window width -> unsigned integer type of as many bytes; an element of a mask is one byte."""
 
 
 def keep_in_windows(scores: ImportanceArray, *, width: int, keep: int, keep_in_tail: int) -> MaskArray:
@@ -46,7 +46,7 @@ def keep_in_windows(scores: ImportanceArray, *, width: int, keep: int, keep_in_t
         rows = slice(start, start + ROWS_AT_ONCE)
         own = scores[rows]
         if own.dtype == np.float16:
-            own = own.astype(np.float32)  # which is compared faster
+            own = own.astype(np.float32)  # comparisons are faster
         if full:
             mask[rows, :full] = _keep_highest(own[:, :full].reshape(-1, width), keep).reshape(-1, full)
         if full < scores.shape[1]:
@@ -58,7 +58,7 @@ def kept_in_windows(mask: MaskArray, width: int) -> npt.NDArray[np.int32]:
     """Return the kept elements of every window of a row, (M, windows); the last window may be shorter."""
     whole = mask.shape[1] // width * width
     if width in WORDS and whole == mask.shape[1]:
-        # A kept element is a byte of one: bits of words are counted seven times as fast as bytes are added
+        # A kept element is a byte with one bit set. Counting bits of words is seven times as fast as adding
         words = np.ascontiguousarray(mask).view(WORDS[width])
         kept: npt.NDArray[np.int32] = np.bitwise_count(words).astype(np.int32)
         return kept
@@ -181,7 +181,10 @@ def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancedPattern(Pattern):
-    """Segments of `width` columns that keep equal numbers of elements; the last of a row may be shorter."""
+    """Segments of `width` columns of a row that keep equal numbers of elements.
+
+    The last segment of a row may be shorter.
+    """
 
     family: ClassVar[str] = "balanced"
     example: ClassVar[str] = "balanced:64"

@@ -14,12 +14,12 @@ from prunecast.patterns.importance import ImportanceArray, check_ranks, checked_
 from prunecast.patterns.tile_map import MaskArray, TileMap
 
 SCOPES = ("layer", "global")
-"""`layer` prunes every layer to the sparsity; `global` ranks the pieces of all layers against each other."""
+"""`layer` prunes every layer to the sparsity; `global` prunes all layers together with one ranking."""
 
 
 Kept = Literal["elements", "tiles", "elements in tiles"]
-"""Elements: any elements, stored by row. Tiles: sets of rows that share their kept columns. Elements in
-tiles: tiles with 2:4 inside.
+"""Kind of map. `elements`: single elements, stored row by row. `tiles`: sets of rows that share their kept
+columns. `elements in tiles`: tiles in which each row keeps 2 of 4 neighbouring columns.
 """
 
 
@@ -41,9 +41,9 @@ class MatrixShape(NamedTuple):
 class Pattern(ABC):
     """A rule that defines which masks are allowed. Each family is a subclass in its own file.
 
-    The fields of a subclass are its sizes, in the order of the pattern string; those with a default may be
-    left out. A subclass defines `map`, and `mask`, or `masks` if layers compete. It overrides the rest where
-    the family differs.
+    The fields of a subclass are its sizes, in the order of the pattern string, which may omit fields with a
+    default. A subclass defines `map` and either `mask`, if it prunes each layer independently, or `masks`, if
+    it ranks the weights of several layers together. It overrides other methods where the family differs.
     """
 
     family: ClassVar[str]
@@ -51,14 +51,14 @@ class Pattern(ABC):
     example: ClassVar[str]
     """A pattern string of the family, for help texts and errors."""
     meaning: ClassVar[str]
-    """One line for users about what is kept."""
+    """Description of the kept weights in one line, for help texts."""
     keeps: ClassVar[Kept] = "elements"
     """Kind of map that `map` returns; each kernel runs one kind."""
     ranks: ClassVar[bool] = True
-    """True if importance decides what is pruned; a layer of zeros is then an error."""
+    """True if the pattern prunes by importance; a layer with zero importance everywhere is then an error."""
     by_blocks: ClassVar[bool] = False
-    """True if importance is read in blocks of rows, which are converted one by one: float16 is not converted
-    as a whole, which would need twice its memory."""
+    """True if the pattern accepts float16 importance and converts it in blocks of rows, so that the whole
+    matrix is never converted to float32, which needs twice the memory."""
 
     @property
     def seed(self) -> int | None:
@@ -75,14 +75,15 @@ class Pattern(ABC):
         return self
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Return the masks of one group of layers that share a sparsity; the input has been checked.
+        """Return the masks (M, K) of a group of layers that reaches the sparsity as a whole.
 
-        Each layer is pruned independently, unless a subclass overrides this method.
+        Each layer is pruned independently, unless a subclass overrides this method. `prune` checks the
+        arguments first.
         """
         return {name: self.mask(scores, sparsity) for name, scores in importances.items()}
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Return the mask (M, K) of one layer, for families whose layers do not compete."""
+        """Return the mask (M, K) of one layer. Patterns that rank layers together override `masks`."""
         raise NotImplementedError(f"{type(self).__name__}: wanted mask, or masks of all layers together")
 
     @abstractmethod
@@ -91,12 +92,15 @@ class Pattern(ABC):
 
         Raises
         ------
-        BadInput : the mask breaks the pattern; names the first place that does
+        BadInput : the mask breaks the pattern; the message names the first position
         """
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern of the text after the colon, empty if there is none. Raises BadInput."""
+        """Return the pattern for the part of the pattern string after the colon; empty if there is no colon.
+
+        Raises BadInput if the sizes are invalid.
+        """
         known = fields(cls) if "x" in argument else [each for each in fields(cls) if each.default is MISSING]
         names = [field.name for field in known]
         sizes = parse_sizes(argument, names, cls.example)
@@ -109,7 +113,7 @@ class Pattern(ABC):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Return the sizes by name; flags and words are not included."""
+        """Return field name -> value of the integer fields."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if type(value) is int}
 
@@ -151,11 +155,12 @@ class Pattern(ABC):
 
         Returns
         -------
-        layer name -> bool mask (M, K); pruned are the fewest elements that reach the sparsity
+        layer name -> bool mask (M, K), True for kept elements; as few as possible are pruned to reach the
+        sparsity
 
         Raises
         ------
-        BadInput : sparsity, scope or importance that the pattern cannot use, by tensor name
+        BadInput : a sparsity, scope or importance that the pattern cannot use; the message names the layer
         """
         if scope not in SCOPES:
             raise BadInput(f"scope: wanted {' or '.join(SCOPES)}, got {scope!r}")
@@ -183,7 +188,8 @@ class GuidedPattern(Pattern):
     seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
     """Function that predicts the seconds of a layer, used if `guided`."""
     confirm: LayerSeconds | None = field(default=None, compare=False, repr=False)
-    """Second prediction, by which the result may not be slower than the layout without guidance either."""
+    """Second prediction of the seconds. The guided result may not be slower than the unguided one by this
+    prediction either."""
 
     @property
     def needs_times(self) -> bool:
@@ -191,7 +197,13 @@ class GuidedPattern(Pattern):
         return self.guided
 
     def timed_by(self, seconds: LayerSeconds, confirm: LayerSeconds | None = None) -> Self:
-        """Return the pattern guided by the predictions of `seconds`, confirmed by those of `confirm`."""
+        """Return a copy of the pattern with functions that predict the seconds of a layer.
+
+        Parameters
+        ----------
+        seconds : prediction that guides the search
+        confirm : second prediction, by which the result may not be slower than the unguided one; None to omit
+        """
         return replace(self, seconds=seconds, confirm=confirm)
 
     def told_times(self) -> LayerSeconds:
@@ -211,11 +223,11 @@ def check_sparsity(sparsity: float) -> float:
 
 
 def parse_sizes(argument: str, names: Sequence[str], example: str) -> list[int]:
-    """Return one whole number, at least 1, for each name from an argument with `x` or `:` between numbers.
+    """Parse sizes that are separated by `x` or `:`, one integer of at least 1 for each of `names`.
 
     Raises
     ------
-    BadInput : another number of sizes, or one that is no such number
+    BadInput : another number of sizes, or a size that is not an integer of at least 1
     """
     sizes = re.split("[x:]", argument) if argument else []
     if len(sizes) != len(names) or not all(re.fullmatch("0*[1-9][0-9]{0,8}", size) for size in sizes):

@@ -1,8 +1,9 @@
 """Basic patterns: `dense`, `unstructured`, `block`, and `zeros` of a matrix that is already pruned.
 
 `dense` keeps everything; it is the baseline of all other patterns. `unstructured` keeps the most important
-elements at any place. `zeros` keeps the mask that the file contains, and `zero-tiles:128` the same mask as
-tiles. `block:64x64` keeps or prunes aligned rectangles of the matrix as a whole.
+elements, wherever they are. `zeros` keeps the nonzero weights of a matrix that is already pruned, and
+`zero-tiles:128` keeps the columns of each tile that contain nonzero weights. `block:64x64` keeps or prunes
+aligned rectangles of the matrix as a whole.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnstructuredPattern(Pattern):
-    """Any mask."""
+    """Single elements at any position: every mask is valid."""
 
     family: ClassVar[str] = "unstructured"
     example: ClassVar[str] = "unstructured"
@@ -58,7 +59,7 @@ DENSE_TILE_HEIGHT = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DensePattern(Pattern):
-    """All elements of every layer."""
+    """Keeps all elements of every layer."""
 
     family: ClassVar[str] = "dense"
     example: ClassVar[str] = "dense"
@@ -89,7 +90,10 @@ class DensePattern(Pattern):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZerosPattern(Pattern):
-    """The mask that the file contains. For files with stored zeros, pass `Layer.kept` as the importance."""
+    """Keeps the nonzero weights of a matrix that is already pruned.
+
+    If the file stores explicit zeros that count as kept, pass `Layer.kept` as the importance.
+    """
 
     family: ClassVar[str] = "zeros"
     example: ClassVar[str] = "zeros"
@@ -115,8 +119,8 @@ class ZerosPattern(Pattern):
 class ZeroTilesPattern(ZerosPattern):
     """Tiles of `height` consecutive rows; a tile keeps every column in which any of its rows has a weight.
 
-    The map is the work that a tile kernel has on the file as it is: all of it for scattered zeros, the kept
-    fraction for weights that were pruned in such tiles.
+    The map describes the work of a tile kernel on an already pruned matrix: nearly all columns if zeros are
+    scattered, the kept fraction if the weights were pruned in such tiles.
     """
 
     family: ClassVar[str] = "zero-tiles"
@@ -127,9 +131,7 @@ class ZeroTilesPattern(ZerosPattern):
     height: int
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Return the mask (M, K): a column of a tile is True if the importance of any of its rows there is
-        not zero.
-        """
+        """Return the mask (M, K). A tile keeps a column if any of its rows has nonzero importance there."""
         tiles = RowTiles.of(np.arange(len(scores)), self.height)
         return tiles.spread(tiles.sums(scores != 0) > 0, len(scores))
 
@@ -152,8 +154,8 @@ class BlockSparsePattern(RowTilePattern):
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
         """Remove the lowest rectangles of the whole group of layers.
 
-        The score of a rectangle is its L2 norm over the root of its number of elements, so that the smaller
-        ones at the right and lower edge compete on equal terms.
+        The score of a rectangle is its root mean square, so that the smaller rectangles at the right and
+        lower edge are comparable with the others.
         """
         widths, elements, scored = {}, {}, {}
         for name, scores in importances.items():

@@ -17,7 +17,8 @@ from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray
 
 SIGNATURE_DENSITY = 1.5
-"""Kept elements of a signature over those that the pattern will keep; a signature keeps at most all."""
+"""Kept elements of the signatures (the unstructured mask whose rows are clustered) divided by those that the
+pattern will keep; a signature keeps at most all."""
 
 ROUNDS = 10
 """Maximum number of updates of the centres; they converge in fewer."""
@@ -31,12 +32,14 @@ def consecutive(m: int, height: int) -> CountArray:
 
 
 def cluster_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> CountArray:
-    """Return the group of each row, (M,) int64; groups have the sizes of `consecutive` ones.
+    """Return the group of each row, (M,) int64, with similar rows in one group.
+
+    Groups have `height` rows each; the last one has the remaining rows.
 
     Parameters
     ----------
     scores : importance (M, K)
-    sparsity : sparsity of the pattern; signatures keep more
+    sparsity : sparsity of the pattern; the clustered signatures keep `SIGNATURE_DENSITY` times as much
     height : rows per group
     """
     kept = signatures(scores, 1.0 - SIGNATURE_DENSITY * (1.0 - sparsity))
@@ -44,7 +47,13 @@ def cluster_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Co
 
 
 def cluster_signatures(kept: SignatureArray, sizes: CountArray) -> CountArray:
-    """Return the group of each row of `kept` (M, K), 0 or 1, as (M,) int64; groups have the given sizes."""
+    """Return the group of each row, (M,) int64, with similar rows in one group.
+
+    Parameters
+    ----------
+    kept : signatures (M, K), 0 or 1
+    sizes : number of rows of each group
+    """
     if sizes.size == 1:
         return np.zeros(kept.shape[0], dtype=np.int64)
     group_of_row = assign_rows(_similarity(kept, kept[_distant_rows(kept, sizes.size)]), sizes)
@@ -60,7 +69,8 @@ def cluster_signatures(kept: SignatureArray, sizes: CountArray) -> CountArray:
 def signatures(scores: ImportanceArray, sparsity: float) -> SignatureArray:
     """Return (M, K) float32: 1 where scores reach the quantile `sparsity` of the matrix, else 0.
 
-    With a sparsity up to 0 all are 1. Otherwise scores of 0 give 0, even where the quantile is 0.
+    If the sparsity is 0 or negative, all elements are 1. Otherwise scores of 0 give 0, even if the quantile
+    is 0.
     """
     if sparsity <= 0.0:
         return np.ones(scores.shape, dtype=np.float32)
@@ -71,8 +81,10 @@ def signatures(scores: ImportanceArray, sparsity: float) -> SignatureArray:
 
 
 def _distant_rows(kept: SignatureArray, count: int) -> CountArray:
-    """Return `count` rows that are far apart, (count,): first the row that keeps most, then always the row
-    with the largest distance to the nearest of those before. Of equal rows the lower is chosen.
+    """Return the numbers of `count` rows that are far apart, (count,).
+
+    The first is the row that keeps most. Each further one has the largest distance to its nearest row among
+    those already chosen. Of equal rows the lower is chosen.
     """
     squares = kept.sum(axis=1)
     chosen = [int(squares.argmax())]
@@ -95,15 +107,21 @@ def _similarity(kept: SignatureArray, centres: SignatureArray) -> SignatureArray
 
 
 def assign_rows(similarity: SignatureArray, sizes: CountArray) -> CountArray:
-    """Assign each row to the most similar group that is not full: best pairs first, then lower rows.
+    """Return the group of each row, (M,) int64: the most similar group that is not full.
 
-    Pairs are ordered by the similarity of row and group minus the row's mean similarity to all groups.
+    Pairs of row and group are assigned in descending order of their similarity minus the row's mean
+    similarity to all groups. Of equal pairs the lower row is first.
+
+    Parameters
+    ----------
+    similarity : (M, groups)
+    sizes : number of rows of each group
     """
     lead = similarity - similarity.mean(axis=1, keepdims=True)
     group_of_row = np.full(similarity.shape[0], -1, dtype=np.int64)
     room, left = sizes.copy(), np.arange(similarity.shape[0])
     while left.size:
-        # Rows go to their best open group in order, until one of them finds it full
+        # Assign rows in order to their best group with space, until a row's group is full
         best = lead[left].argmax(axis=1)
         order = np.argsort(-lead[left, best], kind="stable")
         wanted = best[order]
@@ -118,7 +136,7 @@ def assign_rows(similarity: SignatureArray, sizes: CountArray) -> CountArray:
 
 
 def alike_rows(mask: MaskArray) -> list[CountArray]:
-    """Return lists of the rows that keep the same columns; the rows of a list ascend."""
+    """Return one array of row numbers, ascending, for each set of rows that keep the same columns."""
     if mask.shape[0] == 0:
         return []
     packed = np.packbits(mask, axis=1)
@@ -131,8 +149,8 @@ def alike_rows(mask: MaskArray) -> list[CountArray]:
 def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> list[CountArray]:
     """Return the rows of each tile: `height` rows with the same kept columns.
 
-    One tile has the M % `height` rows that remain. Tiles are in the order of their first rows. Where more
-    than `height` rows keep the same columns, the first of them form the first tile.
+    If `height` does not divide M, one tile has the remaining M % `height` rows. Tiles are in the order of
+    their first rows. If more than `height` rows keep the same columns, they form several tiles in row order.
 
     Raises
     ------

@@ -1,8 +1,9 @@
-"""Families of tiles: a grouping of rows into tiles, a cut of the columns of each tile, and a map.
+"""Base class of tile patterns. They group rows into tiles, choose the columns of each tile, and build a map.
 
-Families differ in these three steps only. Groupings: neighbouring rows, surviving rows, rows with similar
-columns. Cuts: one threshold for all tiles, equal or nearly equal counts, the best columns of each window. A
-tile keeps its columns in all rows or, for sparse tensor cores, 2 of 4 of them in each row.
+Families differ only in these three steps. `group` uses neighbouring rows, surviving rows, or rows with
+similar columns. `cut` chooses the columns by one threshold for all tiles, by equal or nearly equal counts, or
+by the best columns of each window. A tile keeps its columns in all its rows or, for sparse tensor cores, 2 of
+4 of them in each row.
 """
 
 from abc import abstractmethod
@@ -26,14 +27,14 @@ Masks = dict[str, MaskArray]
 
 
 class RowTiles(NamedTuple):
-    """Rows of one layer in the order of its tiles; rows in no tile are pruned."""
+    """Division of the rows of one layer into tiles; rows in no tile are pruned."""
 
     rows: CountArray
-    """Rows of A."""
+    """Row numbers of A, tile after tile."""
     starts: CountArray
-    """Position in `rows` where each tile begins, (tiles,)."""
+    """(tiles,) position in `rows` where each tile begins."""
     heights: CountArray
-    """Rows of each tile, (tiles,)."""
+    """(tiles,) number of rows of each tile."""
 
     @classmethod
     def of(cls, rows: CountArray, height: int) -> Self:
@@ -43,14 +44,14 @@ class RowTiles(NamedTuple):
 
     @classmethod
     def of_groups(cls, group_of_row: CountArray) -> Self:
-        """Return one tile for each group; the rows of a tile ascend, rows of group -1 are in no tile."""
+        """Return one tile per group from the group of each row, (M,); rows of group -1 are in no tile."""
         heights = np.bincount(group_of_row[group_of_row >= 0])
         rows = np.argsort(group_of_row, kind="stable")[group_of_row.size - heights.sum() :]
         return cls(rows, np.cumsum(heights) - heights, heights)
 
     @property
     def members(self) -> list[CountArray]:
-        """Return the rows of each tile."""
+        """Return the row numbers of each tile."""
         return np.split(self.rows, self.starts)[1:]
 
     def sums(self, scores: ImportanceArray | MaskArray, *, power: int = 1) -> ImportanceArray:
@@ -59,11 +60,11 @@ class RowTiles(NamedTuple):
         return row_sums(scores, self.starts, power=power, order=order)
 
     def root_mean_squares(self, scores: ImportanceArray) -> ImportanceArray:
-        """Return the L2 norm of each column of a tile over the root of its length, (tiles, K) float64.
+        """Return the root mean square of each column of each tile, (tiles, K) float64.
 
-        The released code of tile-wise pruning divides by the length, so that scores fall as 1 / sqrt(length).
-        Consequences: short last tiles are favoured, and layers with a large K lose more rows. It also counts
-        pruned rows of `tile-wise-2d` as length.
+        The released code of tile-wise pruning divides the L2 norm by the number of rows instead of its root.
+        Its scores therefore fall as 1 / sqrt(rows): it favours short last tiles, and prunes more rows of
+        layers with a large K. It also counts the pruned rows of `tile-wise-2d`.
         """
         norms = self.sums(scores, power=2)
         np.sqrt(norms, out=norms)
@@ -71,7 +72,7 @@ class RowTiles(NamedTuple):
         return norms
 
     def spread(self, kept: MaskArray, m: int) -> MaskArray:
-        """Return the mask (M, K) from the columns that each tile keeps (tiles, K)."""
+        """Return the mask (M, K) of tiles that keep the columns `kept` (tiles, K)."""
         of_rows: MaskArray = np.repeat(kept, self.heights, axis=0)
         if self._are_all(m):
             return of_rows
@@ -80,11 +81,15 @@ class RowTiles(NamedTuple):
         return mask
 
     def two_of_four(self, kept: MaskArray, scores: ImportanceArray) -> MaskArray:
-        """Return the mask (M, K) of rows that keep the best 2 of 4 neighbours in the columns of their tile.
+        """Return the mask (M, K) in which each row keeps the best 2 of 4 neighbours in its tile's columns.
 
-        Tiles must consist of neighbouring rows, as those of all families with 2:4 inside do.
-        A last group of fewer than four keeps half of its columns, halves rounded up, as in `n_of_m`: a row
-        may keep half an element more than the sparsity allows.
+        Tiles must consist of neighbouring rows. A last group of fewer than four columns keeps half of them,
+        rounded up: a row may keep half an element more than the sparsity allows.
+
+        Parameters
+        ----------
+        kept : (tiles, K) flags of the columns of each tile
+        scores : importance (M, K)
         """
         mask = np.zeros(scores.shape, dtype=np.bool_)
         for first, height, columns in zip(self.starts, self.heights, kept, strict=True):
@@ -116,14 +121,22 @@ def highest_of_all(
     scored: Mapping[str, ImportanceArray],
     sparsity: float,
 ) -> dict[str, MaskArray]:
-    """Return flags (tiles, K) without the columns of tiles that score lowest in the group of layers."""
+    """Return (tiles, K) flags of kept columns after pruning the lowest columns of all layers together.
+
+    Parameters
+    ----------
+    importances : layer -> importance (M, K)
+    tiles : layer -> rows of each tile
+    scored : layer -> score of each column of each tile, (tiles, K)
+    sparsity : fraction of all elements that is pruned
+    """
     elements = {name: own.heights[:, None] for name, own in tiles.items()}
     return keep_highest(scored, elements, missing_elements(importances, tiles, sparsity))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTilePattern(Pattern):
-    """A family of tiles of `height` rows. A subclass defines `cut`, and the other steps where it differs."""
+    """Base class of patterns with tiles of `height` rows; a subclass defines `cut`."""
 
     keeps: ClassVar[Kept] = "tiles"
 
@@ -135,10 +148,10 @@ class RowTilePattern(Pattern):
 
     @abstractmethod
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Return flags (tiles, K) of the columns that the tiles of each layer keep."""
+        """Return layer -> (tiles, K) flags of the columns that the tiles of the layer keep."""
 
     def masks(self, importances: Scores, sparsity: float) -> Masks:
-        """Group the rows, cut the columns, and keep a tile's columns in all its rows, or 2:4 of them."""
+        """Return the masks (M, K): group rows, cut columns, and keep them in all rows, or 2:4 of them."""
         tiles = self.group(importances, sparsity)
         kept = self.cut(importances, tiles, sparsity)
         if self.keeps == "elements in tiles":

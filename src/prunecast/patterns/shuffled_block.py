@@ -36,7 +36,7 @@ from prunecast.patterns.vector_wise import (
 )
 
 SEED = 0
-"""Seed of the order in which rows are drawn."""
+"""Seed of the random order in which rows are exchanged."""
 MOST_SWEEPS = 50
 """Maximum number of sweeps; a sweep draws every row at least once."""
 MOST_ELEMENTS = 3e8
@@ -52,10 +52,10 @@ ROUNDING = 1e-12
 
 
 def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> CountArray:
-    """Return the group of each row, (M,) int64, such that masks of this sparsity retain much importance.
+    """Return the group of each row, (M,) int64, chosen to retain much importance at this sparsity.
 
-    A schedule that prunes gradually can compute the groups once and pass them to `prune_in_groups` at every
-    step: the masks are then nested.
+    Gradual pruning can compute the groups once and pass them to `prune_in_groups` at every step. The masks
+    are then nested: each is a subset of the one before.
     """
     count = columns_to_keep(scores.shape[1], sparsity)
     starts = (
@@ -69,7 +69,10 @@ def group_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Coun
 
 
 def prune_in_groups(scores: ImportanceArray, sparsity: float, group_of_row: CountArray) -> MaskArray:
-    """Return a mask (M, K) without the lowest columns of each group; of equal sums the lower is kept."""
+    """Return the mask (M, K) in which each group keeps the columns with the highest sums of importance.
+
+    Of equal sums the lower column is kept.
+    """
     tiles = RowTiles.of_groups(group_of_row)
     return tiles.spread(highest_of_each(scores, tiles, sparsity), len(scores))
 
@@ -95,7 +98,7 @@ class ShuffledBlockPattern(VectorWisePattern):
         }
 
     def masks(self, importances: Scores, sparsity: float) -> Masks:
-        """Prune groups of rows; weights that already have this pattern keep their mask."""
+        """Return the masks (M, K); layers that already have this pattern and sparsity keep their mask."""
 
         def check_counts(mask: MaskArray) -> None:
             if set(self.map(mask).kept_per_tile.tolist()) != {columns_to_keep(mask.shape[1], sparsity)}:
@@ -127,7 +130,9 @@ def retained_by_groups(sums: ImportanceArray, count: int) -> npt.NDArray[np.floa
 
 
 def exchange_rows(scores: ImportanceArray, group_of_row: CountArray, count: int) -> CountArray:
-    """Return groups (M,) int64 of the same sizes that retain at least as much importance.
+    """Return the group of each row, (M,) int64, after exchanges that raise the retained importance.
+
+    The sizes of the groups do not change.
 
     Parameters
     ----------
@@ -152,7 +157,7 @@ def exchange_rows(scores: ImportanceArray, group_of_row: CountArray, count: int)
 
 
 class _State(NamedTuple):
-    """Arrays that an exchange updates in place."""
+    """State of the exchange of rows; `_exchange` updates its arrays in place."""
 
     members: list[CountArray]
     """Rows of each group."""
@@ -210,7 +215,7 @@ def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
 
 
 def _highest_or_tied(sums: ImportanceArray, count: int) -> MaskArray:
-    """Return (groups, K) flags of the highest columns and their ties: breaking ties would be slower."""
+    """Return (groups, K) flags of the highest columns, including all ties, since breaking ties is slower."""
     if count == 0:
         return np.zeros(sums.shape, dtype=np.bool_)
     lowest = sums.shape[1] - count

@@ -2,8 +2,9 @@
 
 TEW of Guo et al. (SC'20) prunes tiles at s + d and then restores the most important elements, d of all, at
 any place. The tiles run on tensor cores and the restored elements as a sparse remainder; d is 5 % as in the
-authors' released code for TW-1D. Our own choices: the sparsity is exact to the element, elements compete by
-their importance (tiles by its root mean square), and of equal elements the earlier one is restored.
+authors' released code for TW-1D. Our own choices: the sparsity is exact to the element, elements rank by
+their importance (columns of tiles by its root mean square), and of equal elements the earlier one is
+restored.
 
 If only an element map is known, it has to be split into tiles and remainder (`split_parts`): a segment
 (column of a tile) of which enough rows keep an element is multiplied as a whole, zeros included; the elements
@@ -26,20 +27,21 @@ from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tiling import tile_map_from_mask
 
 PERCENT = 5
-"""Elements that are restored, in percent of all."""
+"""Default of the restored elements, in percent of all elements of the layers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TwoParts(OfTiles):
-    """Kept elements of a layer: each is either in a tile or in the remainder."""
+    """Kept elements of a layer, divided into tiles and a sparse remainder without overlap."""
 
     tiles: TileMap
-    """Tiles, which may contain elements that are not kept; their weights are zeros."""
+    """Tiles. They may contain elements that are not kept, whose weights are zeros."""
     rest: ElementMap
+    """Kept elements outside of the tiles."""
 
     @property
     def density(self) -> float:
-        """Return the elements of both parts over M * K."""
+        """Return the elements of tiles and remainder, divided by M * K."""
         return self.tiles.density + self.rest.density
 
 
@@ -73,7 +75,7 @@ def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoPart
 def _bring_back(
     importances: Mapping[str, ImportanceArray], tiled: Mapping[str, MaskArray], sparsity: float
 ) -> dict[str, MaskArray]:
-    """Return `tiled` plus, of all elements outside, the most important ones that the sparsity allows."""
+    """Return the masks `tiled` plus the most important other elements, as many as the sparsity allows."""
     total = sum(scores.size for scores in importances.values())
     lost = {name: scores[~tiled[name]] for name, scores in importances.items()}
     one_each = {name: np.ones(1, dtype=np.int64) for name in importances}
@@ -86,7 +88,7 @@ def _bring_back(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileElementPattern(Pattern):
-    """Tiles of `height` consecutive rows, plus `percent` of all elements.
+    """Tiles of `height` consecutive rows, plus single elements: the most important `percent` of all.
 
     The pattern string is `tile-element:HEIGHT` or `tile-element:HEIGHTxPERCENT`.
     """

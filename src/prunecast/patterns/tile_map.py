@@ -1,4 +1,4 @@
-"""`TileMap`: the rows and columns of A that form the tiles of a kernel, and a heat map of them."""
+"""`TileMap`: rows and kept columns of the tiles of A, as kernels read them, and a heat map of the tiles."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_TILES = 64
 MOST_BINS = 96
 CHECKED_AT_ONCE = 2**22
-"""Columns of a map that are checked together, so that temporary arrays are small. Kind: choice."""
+"""Number of columns of a map that are checked at a time, so that temporary arrays are small. Kind: choice."""
 
 
 class Tiled(Protocol):
@@ -54,9 +54,9 @@ class Tiled(Protocol):
 
 
 def kept_in_bins(tiles: Tiled) -> npt.NDArray[np.float64]:
-    """Return the fraction of each bin of columns that a tile keeps, (tiles, bins).
+    """Return the fraction of each bin of neighbouring columns that a tile keeps, (tiles, bins) float64.
 
-    More than `MOST_TILES` tiles are combined with their neighbours.
+    If there are more than `MOST_TILES` tiles, neighbouring tiles are combined.
     """
     rows, bins = min(tiles.tile_count, MOST_TILES), min(tiles.k, MOST_BINS)
     tile = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile)
@@ -69,7 +69,7 @@ def kept_in_bins(tiles: Tiled) -> npt.NDArray[np.float64]:
 
 
 def draw_heat(tiles: Tiled, axes: "Axes") -> None:
-    """Draw the fractions of `kept_in_bins`: 0 is dark, 1 is bright."""
+    """Draw the fractions of `kept_in_bins` as a heat map: 0 is dark, 1 is bright."""
     from matplotlib.ticker import MaxNLocator
 
     axes.imshow(
@@ -81,7 +81,7 @@ def draw_heat(tiles: Tiled, axes: "Axes") -> None:
 
 
 class Pictured:
-    """Base class with `plot` and the notebook view of a tile map."""
+    """Base class that gives a tile map a `plot` method and an HTML view in notebooks."""
 
     __slots__ = ()
 
@@ -118,11 +118,11 @@ WeightArray = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TileMap(Pictured):
-    """Tiles of A (M, K): each is a set of rows that share one set of kept columns.
+    """Tiles of A (M, K); a tile is a set of rows that share one set of kept columns.
 
-    A tile keeps every element at its rows x its columns, zeros included: the map describes the work, not
-    which values are nonzero. A row of A belongs to at most one tile; a row in no tile gives a row of zeros in
-    C. A tile may keep no column.
+    A tile keeps every element of its rows in its columns, including zeros: the map describes the work, not
+    which values are nonzero. A row of A is in at most one tile. A row in no tile gives a row of zeros in C. A
+    tile may keep no column.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class TileMap(Pictured):
             raise ValueError("row_index: a row lies in two tiles")
         check_kept_columns("column_start", self.column_start, self.column_index, self.k)
         object.__setattr__(self, "tile_count", self.row_start.size - 1)
-        # An estimate reads both a dozen times
+        # Precompute both, since an estimate reads them a dozen times
         object.__setattr__(self, "rows_per_tile", frozen_int32(self.row_start[1:] - self.row_start[:-1]))
         object.__setattr__(
             self, "kept_per_tile", frozen_int32(self.column_start[1:] - self.column_start[:-1])
@@ -195,7 +195,7 @@ class TileMap(Pictured):
 
 
 class OfTiles:
-    """Base class of records with `tiles`: gives access to their shape and pattern."""
+    """Base class of records with a field `tiles`, whose shape and pattern become properties."""
 
     __slots__ = ()
     tiles: TileMap
@@ -230,7 +230,7 @@ def check_mask(mask: MaskArray, pattern: str) -> None:
 
 
 def kept_columns(kept: MaskArray) -> IntArray:
-    """Return the column of every True in `kept` (tiles or rows, K), row by row, ascending in each."""
+    """Return the column number of every True in `kept` (tiles or rows, K), int32, row by row."""
     return np.broadcast_to(np.arange(kept.shape[1], dtype=np.int32), kept.shape)[kept]
 
 

@@ -1,11 +1,11 @@
-"""`TileSums`: importance summed over tiles of neighbouring rows, from which some patterns can prune.
+"""`TileSums`: importance summed over the rows of each tile, from which some patterns can prune.
 
-With 64 rows per tile the sums have 1/32 of the bytes of a float32 matrix. The sums of a model with billions
-of weights fit in memory where its weights do not.
+With 64 rows per tile, the float64 sums need 1/32 of the memory of a float32 matrix. The sums of a model with
+billions of weights fit in memory even if its weights do not.
 
-Counts of columns are multiples of a quantum. With the columns of a tile in descending order, each further
-step retains no more than the step before: the gain is concave. A greedy choice of the best steps of all tiles
-is therefore optimal, except for the last step.
+Numbers of kept columns are multiples of a quantum; a *step* is one quantum of columns. If the columns of a
+tile are in descending order, each further step retains no more importance than the step before. A greedy
+choice of the best steps of all tiles is therefore optimal, except for the last step.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from prunecast.patterns.tile_map import MaskArray, TileMap
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TileSums:
-    """Sums of each column over the rows of each tile.
+    """Sums of importance of each column over the rows of each tile of neighbouring rows.
 
     Parameters
     ----------
     m : rows of the matrix
     height : rows of a tile; the last tile may have fewer
-    sums : (tiles, K) float64
+    sums : (tiles, K) float64, sums of importance
     """
 
     m: int
@@ -37,7 +37,7 @@ class TileSums:
 
     @classmethod
     def of(cls, importance: ImportanceArray, height: int) -> Self:
-        """Return the column sums of the importance (M, K) of a matrix, tile by tile, in one pass."""
+        """Return the sums of a matrix of importance (M, K), in one pass over its rows."""
         m = importance.shape[0]
         sums = row_sums(importance, piece_starts(m, height), power=1)
         return cls(m=m, height=height, sums=np.asarray(sums, dtype=np.float64))
@@ -53,7 +53,7 @@ class TileSums:
         return piece_sizes(self.m, self.height)
 
     def taller(self, height: int) -> Self:
-        """Return the sums of taller tiles that consist of whole tiles of these.
+        """Return the sums of taller tiles, each of which consists of several of these tiles.
 
         Raises BadInput if `height` is no multiple of the height of these tiles.
         """
@@ -65,23 +65,23 @@ class TileSums:
         return type(self)(m=self.m, height=height, sums=np.add.reduceat(self.sums, starts, axis=0))
 
     def retained(self, tiles: TileMap) -> float:
-        """Return the importance that `tiles`, which must have the rows of these tiles, retain."""
+        """Return the importance that `tiles` retain; they must have the same rows as these tiles."""
         tile_of_column = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile)
         return float(self.sums[tile_of_column, tiles.column_index].sum())
 
 
 class CountRange(NamedTuple):
-    """Fewest and most columns that a tile may keep."""
+    """Minimum and maximum number of columns that a tile may keep."""
 
     low: int
     high: int
 
 
 def count_range(kept_elements: int, rows: int, k: int, *, quantum: int, low: int, high: int) -> CountRange:
-    """Return the multiples of `quantum` within `low` to `high` percent of the mean, in integer arithmetic.
+    """Return the range of column counts: multiples of `quantum` within `low` to `high` percent of the mean.
 
-    The multiples next to the mean are always allowed, since otherwise the mean could not be reached. K
-    replaces the first multiple above it.
+    The multiples next to the mean are always allowed, since otherwise the mean could not be reached. The
+    maximum is at most K. The computation uses integers only.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def step_edges(allowed: CountRange, quantum: int) -> CountArray:
 
 
 def step_scores(ranked: ImportanceArray, rows: CountArray, edges: CountArray) -> ImportanceArray:
-    """Return the score per element of each step, (tiles, steps) float64; it never rises along a tile.
+    """Return the mean score per element of each step, (tiles, steps) float64, descending within a tile.
 
     Parameters
     ----------
     ranked : (tiles, K) scores of the columns of each tile, highest first
     rows : (tiles,) number of rows that a score is summed over
-    edges : see `step_edges`, at least two
+    edges : (steps + 1,) column counts from `step_edges`, at least two
     """
     inside = np.asarray(ranked[:, edges[0] : edges[-1]], dtype=np.float64)
     # Divide only once, so that equal steps of whole numbers have exactly equal scores
@@ -130,14 +130,14 @@ def best_counts(
     *,
     summed: bool = False,
 ) -> CountArray:
-    """Return the kept columns of each tile, (tiles,), that retain most after pruning `to_prune` elements.
+    """Return the column counts of tiles, (tiles,) int64, that retain most after pruning `to_prune` elements.
 
     Parameters
     ----------
     scores : (tiles, K) score of each column of a tile
     heights : (tiles,) rows of each tile
-    to_prune : elements; the number pruned exceeds it by as little as the steps permit
-    allowed : fewest and most columns of a tile
+    to_prune : number of elements to prune; the result prunes more by as little as the steps permit
+    allowed : minimum and maximum number of columns of a tile
     quantum : step of the counts
     summed : True if scores are sums over the rows of a tile; False if they are per element
     """
@@ -155,7 +155,7 @@ def best_counts(
 
 
 def best_columns(scores: ImportanceArray, counts: CountArray) -> MaskArray:
-    """Return (tiles, K) flags of the counts[t] highest columns of each tile; of equals the lower is kept."""
+    """Return (tiles, K) flags of the counts[t] highest columns of tile t; of equals the lower is kept."""
     order = np.argsort(-scores, axis=1, kind="stable")
     kept = np.empty(scores.shape, dtype=np.bool_)
     np.put_along_axis(kept, order, np.arange(scores.shape[1]) < counts[:, None], axis=1)

@@ -29,9 +29,9 @@ from prunecast.patterns.tile_wise import TileWisePattern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileTwoOfFourPattern(TileWisePattern):
-    """Tiles of `height` consecutive rows with 2:4 inside.
+    """Tiles of `height` consecutive rows, in which each row keeps 2 of 4 neighbouring kept columns.
 
-    The tiles of `tvw:HEIGHT:even` keep nearly equal numbers of columns, as those of `atp` do.
+    With the pattern string `tvw:HEIGHT:even`, all tiles keep nearly equal numbers of columns, as with `atp`.
     """
 
     family: ClassVar[str] = "tvw"
@@ -55,11 +55,11 @@ class TileTwoOfFourPattern(TileWisePattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of one whole tile that is one group of four wide."""
+        """Return the size of one whole tile with one group of four columns."""
         return MatrixShape(self.height, 4)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """Return the sparsity as given. Raises BadInput below 0.5, which 2:4 without tiles already prunes."""
+        """Return the sparsity as given. Raises BadInput below 0.5, the sparsity of 2:4 in dense tiles."""
         wanted = Pattern.sparsity_to_prune(self, sparsity)
         if wanted < 0.5:
             raise BadInput(
@@ -69,19 +69,22 @@ class TileTwoOfFourPattern(TileWisePattern):
         return wanted
 
     def masks(self, importances: Scores, sparsity: float) -> Masks:
-        """Prune tiles, then 2:4; weights that already have this pattern and sparsity keep their mask."""
+        """Return the masks (M, K): prune tiles, then 2:4.
+
+        Weights that already have this pattern and sparsity keep their mask.
+        """
         stated = stated_masks(importances, sparsity, self.map)
         return stated or TileWisePattern.masks(self, importances, sparsity)
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Cut at 1 - 2 (1 - sparsity), since each row then keeps 2 of 4 of the columns that are left."""
+        """Cut columns at a sparsity of 1 - 2 (1 - sparsity), since 2:4 then prunes half of the rest."""
         of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
         if self.even:
             return nearly_equal(importances, tiles, of_tiles, AdaptiveRule(height=self.height, flexible=True))
         return TileWisePattern.cut(self, importances, tiles, of_tiles)
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Return tiles of `height` rows and the elements inside; `padded_columns` adds columns to them."""
+        """Return tiles of `height` rows, with padding columns (`padded_columns`), and the elements inside."""
         check_mask(mask, self.canonical)
         starts = piece_starts(mask.shape[0], self.height)
         columns = np.array([padded_columns(mask[first : first + self.height]) for first in starts])
@@ -89,7 +92,7 @@ class TileTwoOfFourPattern(TileWisePattern):
 
 
 class _Path(NamedTuple):
-    """Cheapest path to a state: columns added so far, and the state in which its last group begins."""
+    """Cheapest path to a state of `_groups`: columns added so far, and the preceding state."""
 
     added: int
     first: int
@@ -97,9 +100,14 @@ class _Path(NamedTuple):
 
 
 def padded_columns(rows: MaskArray) -> MaskArray:
-    """Return (K,) flags of one tile's columns: all that a row of `rows` (rows, K) keeps, and padding.
+    """Return (K,) flags of the columns that one tile lists: kept columns and padding.
 
-    The padding completes groups of four. Where no valid list exists, only the kept columns are returned.
+    The padding completes groups of four, so that each row keeps at most two of each. If no such list exists,
+    only the kept columns are listed.
+
+    Parameters
+    ----------
+    rows : mask (rows, K) of the tile
     """
     listed: MaskArray = np.logical_or.reduce(rows, axis=0)
     kept = np.flatnonzero(listed)
@@ -121,9 +129,9 @@ def padded_columns(rows: MaskArray) -> MaskArray:
 
 
 def _longest(rows: MaskArray) -> CountArray:
-    """Return the most columns, up to 4, of a group that begins at each column, (K,).
+    """Return the maximum length, up to 4, of a group that begins at each column, (K,) int64.
 
-    Every row keeps at most two columns of such a group.
+    In a group, every row keeps at most two columns.
     """
     sums = np.cumsum(np.pad(rows, ((0, 0), (1, 4))), axis=1, dtype=np.int64)
     longest = np.full(rows.shape[1], 2)

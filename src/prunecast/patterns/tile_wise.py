@@ -33,12 +33,13 @@ class TileWisePattern(RowTilePattern):
     by_blocks: ClassVar[bool] = True
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Remove the segments with the lowest root mean square in the whole group of layers."""
+        """Remove the columns of tiles with the lowest root mean square in the whole group of layers."""
         scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         return highest_of_all(importances, tiles, scored, sparsity)
 
 
 PERCENT = 5
+"""Default percentage of segments at either end of the ranking that unstructured pruning decides."""
 
 
 def _decided(
@@ -66,10 +67,11 @@ def _decided(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AprioriPattern(TileWisePattern):
-    """Tiles of `height` consecutive rows, for which unstructured pruning decides about some segments.
+    """Tiles of `height` consecutive rows, with a-priori tuning by unstructured pruning.
 
-    The `percent` of segments with the fewest elements left are pruned first, those with the most last. The
-    pattern string is `apriori:HEIGHT` or `apriori:HEIGHTxPERCENT`.
+    A segment is one column of A inside one tile. After unstructured pruning, the `percent` of segments with
+    the fewest elements left are pruned first, and the `percent` with the most elements left are pruned last.
+    The pattern string is `apriori:HEIGHT` or `apriori:HEIGHTxPERCENT`.
     """
 
     family: ClassVar[str] = "apriori"
@@ -86,7 +88,7 @@ class AprioriPattern(TileWisePattern):
             raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Cut as `tile-wise`; unstructured pruning decides about the clearest `percent` at either end."""
+        """Cut as `tile-wise`, except for the first and last `percent` of segments by unstructured pruning."""
         scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         shares = {
             name: tiles[name].sums(mask) / tiles[name].heights[:, None]

@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 64
 def surviving_tiles(
     importances: Mapping[str, ImportanceArray], sparsity: float, height: int
 ) -> dict[str, RowTiles]:
-    """Return tiles of the rows that are left when the lowest rows of all layers are pruned."""
+    """Return the tiles of each layer after pruning the fraction `sparsity` of the rows of all layers."""
     scored = {name: _row_scores(scores) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
     total = sum(scores.size for scores in importances.values())
@@ -45,8 +45,9 @@ def _row_scores(scores: ImportanceArray) -> ImportanceArray:
 class TileWise2DPattern(TileWisePattern):
     """Tiles of `height` surviving rows (TW-2D).
 
-    The row step prunes at s' = 1 - sqrt(1 - sparsity). The segment step prunes what is missing to the
-    sparsity: s' of the survivors, except for rounding to whole rows. Thresholds hold for all layers.
+    The first step prunes the fraction s' = 1 - sqrt(1 - sparsity) of the rows. The second step prunes columns
+    of tiles until the sparsity is reached: s' of the surviving elements, except for rounding to whole rows.
+    Both steps use one threshold for all layers.
     """
 
     family: ClassVar[str] = "tile-wise-2d"
@@ -55,7 +56,7 @@ class TileWise2DPattern(TileWisePattern):
     by_blocks: ClassVar[bool] = False
 
     def group(self, importances: Scores, sparsity: float) -> dict[str, RowTiles]:
-        """Return tiles of the rows that the row step leaves."""
+        """Return tiles of the rows that the first step keeps."""
         return surviving_tiles(importances, 1.0 - math.sqrt(1.0 - sparsity), self.height)
 
     def map(self, mask: MaskArray) -> TileMap:

@@ -1,4 +1,4 @@
-"""Build tile maps from masks. A mask that does not have the tiles of its pattern is refused."""
+"""Build tile maps from masks; a mask that does not have the tiles of its pattern raises BadInput."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,19 @@ Indices = npt.NDArray[np.integer]
 
 
 def tile_map_from_mask(mask: MaskArray, *, height: int, pattern: str, rows: Indices | None = None) -> TileMap:
-    """Return tiles of `height` rows each; the last tile may have fewer.
+    """Return the tile map of a mask, with tiles of `height` rows; the last tile may have fewer.
 
     Parameters
     ----------
     mask : (M, K) bool
     height : rows per tile, at least 1
-    pattern : canonical pattern string that the mask should have
+    pattern : canonical pattern string of the mask, for the map and for messages
     rows : rows of A in tile order, each once; None for all of them. Rows left out must keep nothing
 
     Raises
     ------
-    BadInput : the rows of a tile keep different columns; names the first such tile and column
+    BadInput : the rows of a tile keep different columns (the message names the first tile and column), a row
+        outside all tiles keeps one, or the height is below 1
     """
     if height < 1:
         raise BadInput(f"{pattern}: wanted a tile height from 1, got {height}")
@@ -34,7 +35,7 @@ def tile_map_from_mask(mask: MaskArray, *, height: int, pattern: str, rows: Indi
 
 
 def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indices, pattern: str) -> TileMap:
-    """Return tiles of given rows: tile t has rows row_index[row_start[t]:row_start[t + 1]], at least one.
+    """Return the tile map of a mask; tile t has rows row_index[row_start[t]:row_start[t + 1]], at least one.
 
     Raises
     ------
@@ -53,7 +54,10 @@ def tile_map_from_rows(mask: MaskArray, *, row_index: Indices, row_start: Indice
 
 
 def tile_map_of_groups(mask: MaskArray, groups: Sequence[Indices], pattern: str) -> TileMap:
-    """Return tiles of these groups of rows. Raises as `tile_map_from_rows`."""
+    """Return the tile map of a mask with one tile per group of rows.
+
+    Raises BadInput in the same cases as `tile_map_from_rows`.
+    """
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
     starts = np.cumsum([0, *(group.size for group in groups)])
     return tile_map_from_rows(mask, row_index=rows, row_start=starts, pattern=pattern)
@@ -62,13 +66,15 @@ def tile_map_of_groups(mask: MaskArray, groups: Sequence[Indices], pattern: str)
 def tile_map_from_kept(
     kept: MaskArray, m: int, *, height: int, pattern: str, rows: Sequence[Indices] = ()
 ) -> TileMap:
-    """Return tiles of `height` neighbouring rows of m that keep the columns `kept` (tiles, K).
-
-    The last tile may have fewer rows.
+    """Return the tile map of tiles that keep the columns `kept`, without a mask.
 
     Parameters
     ----------
-    rows : instead of neighbours, the rows of all tiles and the position where each tile begins
+    kept : (tiles, K) flags of kept columns
+    m : rows of A
+    height : rows per tile if tiles consist of neighbouring rows; the last tile may have fewer
+    pattern : canonical pattern string
+    rows : for other tiles, two arrays: the row numbers of all tiles, and the position where each tile begins
     """
     row_index, starts = rows or (np.arange(m), np.arange(0, m, height))
     row_start = np.append(starts, row_index.size)
@@ -88,7 +94,10 @@ def _tile_map(kept: MaskArray, m: int, *, row_start: Indices, row_index: Indices
 
 
 def dense_tile_map(m: int, k: int, height: int) -> TileMap:
-    """Return tiles of `height` rows of a dense A (m, k), fast, without a mask; the last may have fewer."""
+    """Return the tile map of a dense A (m, k) with tiles of `height` rows; the last tile may have fewer.
+
+    Raises BadInput if a size is below 1.
+    """
     if min(m, k, height) < 1:
         raise BadInput(f"dense: wanted m, k and a tile height from 1, got {m}, {k} and {height}")
     row_start = np.append(np.arange(0, m, height), m)
@@ -105,7 +114,7 @@ def dense_tile_map(m: int, k: int, height: int) -> TileMap:
 
 
 def row_tile_map(elements: ElementMap) -> TileMap:
-    """Return a map in which every row of A is one tile, as a kernel for compressed rows uses it."""
+    """Return a tile map in which every row of A is one tile, for kernels that read compressed rows (CSR)."""
     rows = np.arange(elements.m + 1, dtype=np.int32)
     return TileMap(
         m=elements.m,
@@ -121,7 +130,7 @@ def row_tile_map(elements: ElementMap) -> TileMap:
 def _kept_by_all(tiled: MaskArray, row_index: Indices, row_start: Indices, pattern: str) -> MaskArray:
     """Return (tiles, K) flags of the columns that all rows of a tile keep.
 
-    Raises BadInput if only some rows keep one.
+    Raises BadInput if only some rows of a tile keep a column.
     """
     kept = tiled[row_start[:-1]]
     for tile, first in enumerate(kept):

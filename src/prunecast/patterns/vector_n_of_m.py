@@ -22,11 +22,11 @@ from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
 
 COLUMNS = 4
-"""Columns of a window that a group of rows keeps: one group of the 2:4 inside."""
+"""Number of columns that a group of rows keeps of each window; each row then keeps 2 of these 4."""
 
 
 def _keep_columns(scores: ImportanceArray, m: int) -> MaskArray:
-    """Return (groups, K) flags of the highest columns of each window."""
+    """Return (groups, K) flags of the `COLUMNS` highest columns of each window of m columns."""
     tail = kept_in_tail(scores.shape[1] % m, n=COLUMNS, m=m)
     return keep_in_windows(scores, width=m, keep=COLUMNS, keep_in_tail=tail)
 
@@ -58,7 +58,7 @@ class VectorNOfMPattern(RowTilePattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of one whole window of one group."""
+        """Return the size of one whole window of columns in one group of rows."""
         return MatrixShape(self.height, self.m)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
@@ -77,8 +77,10 @@ class VectorNOfMPattern(RowTilePattern):
         return {name: _keep_columns(own.sums(importances[name]), self.m) for name, own in tiles.items()}
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Return tiles that list 4 columns of every window, padded with the lowest columns that no row
-        keeps.
+        """Return tiles that list 4 columns of every window, and the elements inside.
+
+        If the rows of a tile keep fewer than 4 columns of a window, the lowest other columns are listed too.
+        Raises BadInput if they keep more than 4.
         """
         check_mask(mask, self.canonical)
         used = columns_of_tiles(mask, self.height)

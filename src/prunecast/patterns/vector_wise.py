@@ -1,6 +1,6 @@
 """`vector-wise:64`: groups of consecutive rows, each with the same number of kept columns.
 
-The column vectors of a group compete only with each other, as in the vector-wise baseline of Guo et al.
+Pruning ranks the column vectors of each group separately, as in the vector-wise baseline of Guo et al.
 (SC'20) and the unshuffled form of Huang et al., "Shfl-BW" (DAC'22). The score of a vector is the sum of its
 importance. Our own choices: every group prunes the fewest columns that reach the sparsity, a last group may
 have fewer rows, and of equal scores the lower column is kept.
@@ -22,7 +22,7 @@ from prunecast.patterns.tiling import tile_map_from_mask
 
 
 def columns_to_keep(k: int, sparsity: float) -> int:
-    """Return the most of `k` columns that a tile can keep at this sparsity."""
+    """Return the largest number of `k` columns that a tile can keep at this sparsity."""
     return k - elements_to_prune(sparsity, k)
 
 
@@ -36,7 +36,7 @@ def highest_of_each(scores: ImportanceArray, tiles: RowTiles, sparsity: float) -
 
 
 def check_equal_counts(tiles: TileMap) -> None:
-    """Raise BadInput if tiles keep different numbers of columns; the message names the first."""
+    """Raise BadInput if tiles keep different numbers of columns; the message names the first such tile."""
     kept = tiles.kept_per_tile
     if (other := kept != kept[0]).any():
         tile = int(np.flatnonzero(other)[0])
