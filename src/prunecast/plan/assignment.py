@@ -15,16 +15,15 @@ from prunecast.plan.kernel_plan import Schedule, WorkList
 from prunecast.plan.work_items import Sizes
 
 FEWEST_STEPS_PER_PART = 8
-"""K-steps of the shortest split-K slice. Kind: choice, a shorter one does not repay the 4 to 5 that its
-partial sums take."""
+"""Least number of k-steps of a split-K slice. Kind: choice; its partial sums cost 4 to 5 k-steps."""
 WORTHWHILE_STEPS = 5
-"""K-steps by which the most loaded block must exceed the mean before items are split. Kind: choice, what the
-partial sums of a slice take."""
+"""Number of k-steps by which the most loaded block must exceed the mean before items are split. Kind: choice,
+the cost of the partial sums of a slice."""
 TAIL_SLICES = (2, 3, 4, 6, 8)
-"""Numbers of split-K slices tried for the items of a partly filled last wave. Kind: choice, what is tried."""
+"""Numbers of split-K slices that are tried for the items of a partly filled last wave. Kind: choice."""
 HEAVY_SHARES = (1, 2, 4)
-"""Divisors of the mean load of a block: the quotient limits the k-steps of a slice of a heavy item. Kind:
-choice, all tried."""
+"""Divisors of the mean load of a block; the quotient is the maximum number of k-steps of a slice of a heavy
+item. All are tried. Kind: choice."""
 
 
 class Assigned(NamedTuple):
@@ -36,7 +35,7 @@ class Assigned(NamedTuple):
 
 
 def assign_hardware(items: WorkList) -> Assigned:
-    """Return a list with one block per item, for the hardware to start in order, non-owner slices first."""
+    """Return a work list with one block per item, which the hardware starts in order: non-owners first."""
     work = take_items(items, np.argsort(_rank(items), kind="stable"))
     blocks = items.tile.size
     return Assigned(
@@ -124,13 +123,16 @@ class ItemCost(NamedTuple):
     SMs."""
 
     def shared_by(self, items: int, blocks: int) -> "ItemCost":
-        """Return the costs for `items` items on `blocks` slots: a step is faster if slots stay empty."""
+        """Return the costs for `items` items on `blocks` slots; k-steps are faster if slots are empty."""
         there = min(max(items / blocks, 1.0 / self.slots), 1.0)
         return self._replace(step=self.step * there)
 
 
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
-    """Return (items,) int64 SM cycles; for owners with reading the partial sums of all other slices."""
+    """Return the SM cycles of each item, (items,) int64.
+
+    A k-slice includes writing its partial sums; an owner includes reading those of all other slices.
+    """
     columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
     multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
     fetched = -(-columns // block_k) * cost.fetch + cost.fetch_overhead

@@ -22,7 +22,7 @@ from prunecast.plan.misaligned import with_row_starts
 from prunecast.plan.program import Code, Instruction, Op, WarpProgram
 
 ADDRESSES_PER_COPY = 2
-"""Instructions per copy in addition to those of a matrix product: the pixel offset and the bounds check."""
+"""Number of instructions per copy in addition to those of a matrix product: pixel offset and bounds check."""
 
 LEAST_ASYNC_BYTES = 4
 """Bytes of the smallest asynchronous copy (`cp.async`). Shorter copies are a load and a store via
@@ -61,7 +61,7 @@ def implicit_plan(plan: KernelPlan, conv: ConvShape) -> KernelPlan:
 
 
 def computes_addresses(plan: KernelPlan) -> bool:
-    """Return True if every lane that reads B issues its own loads, so that it can add a pixel's offset.
+    """Return True if every lane that reads B issues its own loads, and can thus add the offset of a pixel.
 
     Kernels for few tokens issue one instruction for a whole row, so the row must exist in memory.
     """

@@ -35,16 +35,18 @@ class ConvGrid:
     Parameters
     ----------
     conv : its filters have an odd size, and half of it for padding
-    border : zeros after a line, in pixels, and between planes, in lines, of input and output; the padding,
-        or more for layers that read the output
-    border_out : the same of the output, None for `border`; another one needs a stride above 1
-    second : channels of a second input of the size of the output, each of which is one more row of B. With
-        an identity as their columns of A, the second input is added to the output (a residual)
+    border : number of zero pixels after each line of the input, and of zero lines between its planes; at
+        least the padding, more if a layer that reads the output needs it
+    border_out : the same for the output; None for `border`. It may differ from `border` only if the stride
+        is above 1
+    second : number of channels of a second input, which has the size of the output. Each channel is one more
+        row of B. If the corresponding columns of A are an identity, the second input is added to the output
+        (a residual)
 
     Raises
     ------
-    BadInput : the filter size is not 2 * padding + 1, the border is smaller than the padding, or there is a
-        second input or another border of the output with a stride of more or less than it needs
+    BadInput : the filter size is not 2 * padding + 1; the border is smaller than the padding; with stride 1,
+        the output has another border; or with another stride, there is a second input
     """
 
     conv: ConvShape
@@ -73,8 +75,10 @@ class ConvGrid:
 
     @classmethod
     def of_network(cls, conv: ConvShape) -> "ConvGrid":
-        """Return the grid of a convolution in a network: whole groups of `IMAGES_TOGETHER`, and one pixel of
-        zeros around its output if it may have another border than the input. BadInput : as the class.
+        """Return the grid of a convolution in a network.
+
+        The batch is rounded up to a multiple of `IMAGES_TOGETHER`. With a stride above 1, the output has a
+        border of one pixel. Raises BadInput in the same cases as the class.
         """
         border = max(conv.padding, 1)
         batch = -(-conv.batch // IMAGES_TOGETHER) * IMAGES_TOGETHER
@@ -112,7 +116,7 @@ class ConvGrid:
 
     @property
     def output_border(self) -> int:
-        """Zeros around the images of the output."""
+        """Number of zero pixels around the images of the output."""
         return self.border if self.border_out is None else self.border_out
 
     @property
@@ -127,11 +131,11 @@ class ConvGrid:
 
     @property
     def source_ratio(self) -> float:
-        """Elements that are read per channel, divided by the number of columns of C."""
+        """Input elements that are read per channel, divided by the number of columns of C."""
         return self.conv.source_tokens / self.n
 
     def offsets(self) -> IntArray:
-        """Return (K,) int32: the pixel of its input at which each row of B begins."""
+        """Return the pixel at which each row of B begins in its input (first or second), (K,) int32."""
         shift, source = np.arange(self.conv.kernel_h) - self.conv.padding, self.source
         channel, y, x = np.ix_(np.arange(self.conv.channels), shift, shift)
         found = channel * source.plane + source.first + y * source.line + x
@@ -140,8 +144,9 @@ class ConvGrid:
         return np.concatenate((found.reshape(-1), rows)).astype(np.int32)
 
     def places(self) -> npt.NDArray[np.int64]:
-        """Return (N / batch,) the pixel offset of each output pixel in a row of B; any value
-        in the border.
+        """Return the pixel offset of each output pixel within a row of B, (N / batch,) int64.
+
+        The values in the border are arbitrary.
         """
         y, x = np.divmod(np.arange(self.n // self.conv.batch), self.line)
         inside = np.where(x < self.conv.width_out, x, 0)

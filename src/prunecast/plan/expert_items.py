@@ -1,8 +1,8 @@
-"""Work items of a grouped launch: the tiles of all experts of a layer, each with the tokens of its expert.
+"""Work items of a grouped launch, which multiplies the matrices of all experts of a MoE layer.
 
-A of a grouped launch has the matrices of all experts below each other. The columns of B are tokens sorted by
-expert, and the tokens of an expert are padded to whole blocks, so that a block has tokens of one expert.
-Several experts write the same rows of C, in different columns.
+In a grouped launch, A is the matrices of all experts stacked along M. The columns of B are tokens sorted by
+expert. The tokens of each expert are padded to whole blocks, so that a block has tokens of only one expert.
+All experts write the same rows of C, in different columns.
 """
 
 import dataclasses
@@ -19,8 +19,9 @@ from prunecast.plan.tile_rows import stacked_tiles
 from prunecast.plan.work_items import Raster, raster, whole_items
 
 RANGES_TOGETHER = 8
-"""Token ranges of an expert that its tiles have in common before the next ones begin: weights are read once
-for all of them, and their rows of B (16 MB for 4096 features and 256 tokens) stay in L2. Kind: choice."""
+"""Number of token ranges of an expert that all its tiles process before the next ranges. Weights are read
+once for these ranges, and their rows of B (16 MB for 4096 features and 256 tokens) stay in L2. Kind:
+choice."""
 
 
 class ExpertItems(NamedTuple):
@@ -28,11 +29,11 @@ class ExpertItems(NamedTuple):
 
     items: WorkList
     n: int
-    """Columns of B: tokens of all experts, each padded to whole blocks."""
+    """Number of columns of B: tokens of all experts, padded to whole blocks for each expert."""
 
 
 def stacked_experts(maps: Sequence[TileMap]) -> TileMap:
-    """Return the map of matrices of one shape below each other.
+    """Return the tile map of the experts' matrices, which have one shape, stacked along M.
 
     Raises
     ------
@@ -46,19 +47,20 @@ def stacked_experts(maps: Sequence[TileMap]) -> TileMap:
 
 
 def expert_items(tiles: TileMap, loads: Sequence[int], block_n: int) -> ExpertItems:
-    """Return whole items in the order in which a grouped kernel finds them: expert after expert.
+    """Return unsplit items in the order in which a grouped kernel processes them: expert after expert.
 
-    Within an expert, all tiles process the first `RANGES_TOGETHER` token ranges, then the next ones; the
-    ranges of a tile are consecutive.
+    Within an expert, all tiles process the first `RANGES_TOGETHER` token ranges, then the next ones. The
+    ranges of a tile in such a group are consecutive.
 
     Parameters
     ----------
-    tiles : of matrices below each other, one for each load, no taller than a block
-    loads : tokens of each expert; tiles of experts without tokens have no items
+    tiles : tile map of the experts' matrices stacked along M; no tile is taller than a block
+    loads : number of tokens of each expert; tiles of experts without tokens have no items
+    block_n : tokens of a block
 
     Raises
     ------
-    BadInput : no expert has a token, or rows that the experts do not divide
+    BadInput : no expert has a token, a negative number of tokens, or M is not a multiple of the experts
     """
     if not loads or min(loads) < 0 or max(loads) < 1 or tiles.m % len(loads):
         raise BadInput(
@@ -81,12 +83,19 @@ def expert_items(tiles: TileMap, loads: Sequence[int], block_n: int) -> ExpertIt
 
 
 def most_ranges(places: int, experts: int, block_n: int) -> int:
-    """Return the most token ranges that `places` may have, however they are divided among experts."""
+    """Return the maximum number of token ranges, however the tokens are divided among experts.
+
+    Parameters
+    ----------
+    places : number of (token, expert) pairs
+    experts : number of experts
+    block_n : tokens of a block, the length of a token range
+    """
     return (places + min(experts, places) * (block_n - 1)) // block_n
 
 
 def one_item_per_tile(plan: KernelPlan) -> KernelPlan:
-    """Return a plan of the same kernel that multiplies every tile with one token range, in their order."""
+    """Return a plan of the same kernel in which every tile, in order, multiplies one token range."""
     order, block_n = raster(plan.tiles.tile_count, 1, 1), plan.shape.block_n
     items = whole_items(plan.tiles.kept_per_tile, order, n=block_n, block_n=block_n)
     return dataclasses.replace(plan, n=block_n, experts=1, **assign_hardware(items)._asdict())

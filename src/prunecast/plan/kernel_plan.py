@@ -1,7 +1,7 @@
-"""`KernelPlan`: everything that is decided before a launch.
+"""`KernelPlan`: complete description of a launch, made before it: work list, blocks, resources and programs.
 
-The simulator, the performance model, the CPU reference and the CUDA kernels read the same columns of a plan.
-None of them builds a work list again.
+The simulator, the performance model, the CPU reference and the CUDA kernels read the same arrays of a plan.
+None of them builds its own work list.
 """
 
 import hashlib
@@ -92,7 +92,8 @@ class KernelPlan(OfTiles):
     dtype : format of A, B and C, one of `DTYPE_BYTES`
     tiles : the tiles that `work.tile` indexes; for a CSR kernel every row is a tile
     inner : elements kept inside the tiles (2:4), or None if tiles are dense inside
-    work, schedule : the work list and how its items are assigned to blocks
+    work : work items of the launch
+    schedule : rule by which items are assigned to blocks
     blocks : number of thread blocks launched
     shape : tile of C per block, and k-step
     resources : resources of one block on an SM, with the registers that its launch bound allows
@@ -104,14 +105,15 @@ class KernelPlan(OfTiles):
         B is a matrix
     cluster : consecutive blocks that load their weights by multicast, each block an equal share: item j of
         the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
-    fewest_steps : least number of k-steps of an item; those beyond its kept columns multiply 16 columns of
-        zeros
+    fewest_steps : least number of k-steps of an item. An item with fewer kept columns multiplies additional
+        columns of zeros, so that the last of these k-steps has 16 columns
     config : the config that the planner was given, whose `str` is its short name; empty if the kernel has
         only one
-    experts : matrices of equal height that are below each other in A. Each item multiplies the tokens of one
-        of them, whose rows of C are those of the others too, in its own columns
-    pdl : launched with programmatic stream serialization: its blocks may start while the preceding launch of
-        the stream ends, and wait for it before they read B (programmatic dependent launch)
+    experts : number of matrices of equal height that are stacked along M in A (mixture of experts). Each item
+        multiplies tokens of one expert. All experts write the same M / experts rows of C, in different
+        columns
+    pdl : True for programmatic dependent launch (stream serialization): blocks may start while the preceding
+        launch of the stream ends, and wait for its end before they read B
     m, k : shape of A
     item_count : number of work items
 
@@ -152,12 +154,12 @@ class KernelPlan(OfTiles):
 
     @property
     def c_rows(self) -> int:
-        """Rows of C: those of one expert."""
+        """Number of rows of C, equal to the rows of one expert."""
         return self.m // self.experts
 
     @property
     def tokens_of_tile(self) -> npt.NDArray[np.float64]:
-        """(tiles,): tokens that each tile is multiplied with, those of its expert with their padding."""
+        """Number of tokens that each tile multiplies, (tiles,): those of its expert, padding included."""
         if self.experts == 1:
             return np.full(self.tiles.tile_count, float(self.n))
         work = self.work
@@ -167,7 +169,7 @@ class KernelPlan(OfTiles):
 
     @property
     def multiply_adds(self) -> float:
-        """Return the multiplications with kept elements; padding of experts' tokens counts as tokens."""
+        """Number of multiply-adds with kept elements; padding tokens of experts count as tokens."""
         if self.experts == 1:
             return self.density * self.m * self.k * self.n
         tiles = self.tiles
@@ -175,7 +177,7 @@ class KernelPlan(OfTiles):
 
     @property
     def read_share(self) -> float:
-        """Return the share of A's kept elements that is read: that of experts with tokens."""
+        """Fraction of A's kept elements that the launch reads: those of experts that have tokens."""
         if self.experts == 1:
             return 1.0
         kept = self.tiles.rows_per_tile * self.tiles.kept_per_tile.astype(np.int64)
@@ -183,16 +185,16 @@ class KernelPlan(OfTiles):
 
     @property
     def steps_per_item(self) -> IntArray:
-        """(items,) int32: number of k-steps of each item; the last one may be partial."""
+        """Number of k-steps of each item, (items,) int32; the last k-step may be partial."""
         return (-(-self.multiplied_columns // self.shape.block_k)).astype(np.int32)
 
     @property
     def multiplied_columns(self) -> IntArray:
-        """(items,) int32: columns that each item multiplies, padded with zeros to `fewest_steps`."""
+        """Number of columns that each item multiplies, (items,) int32, with the padding of `fewest_steps`."""
         return self.at_least_fewest_steps(self.work.k_stop - self.work.k_start)
 
     def at_least_fewest_steps(self, columns: IntArray) -> IntArray:
-        """Return `columns`, at least those of `fewest_steps` k-steps, of which the last has 16."""
+        """Return `columns`, raised to the least columns of `fewest_steps` k-steps: the last one has 16."""
         if self.fewest_steps == 0:
             return columns
         return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)
@@ -213,7 +215,7 @@ class KernelPlan(OfTiles):
         return 1.0 - self.density
 
     def fingerprint(self) -> str:
-        """Return the first 16 hex digits of the SHA-256 of all columns."""
+        """Return the first 16 hex digits of the SHA-256 of all fields of the plan."""
         return _digest(self)
 
     def timing_key(self) -> str:
@@ -228,7 +230,7 @@ class KernelPlan(OfTiles):
 
 
 def _digest(plan: KernelPlan, inner: bytes = b"") -> str:
-    """Return the digest of all columns, with `inner` in the place of the map of that name unless empty."""
+    """Return the digest of all fields; `inner`, unless empty, replaces the field of that name."""
     digest = hashlib.sha256(inner)
     for column in fields(plan):
         # The short name of a config is enough, since other columns contain its numbers
@@ -239,7 +241,7 @@ def _digest(plan: KernelPlan, inner: bytes = b"") -> str:
 
 
 def _bytes_of(column: Any) -> bytes:
-    """Return the bytes to hash: fingerprint of a map, columns of the work list, `repr` of others."""
+    """Return the bytes of a field to hash: fingerprint of a map, arrays of a work list, `repr` of others."""
     if isinstance(column, TileMap | ElementMap):
         return column.fingerprint().encode()
     if isinstance(column, WorkList):

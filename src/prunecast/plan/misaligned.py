@@ -24,7 +24,7 @@ WAY_OF_COPIES = "rows of whole lines, in words"
 moved element by element."""
 
 ROW_BYTES = 16
-"""Alignment in bytes that the kernels need for rows."""
+"""Alignment in bytes that the kernels need for rows of B and C."""
 WIDEST_WORD_BYTES = 8
 FEW_TOKENS = 64
 """Most tokens of a call that runs the kernel for few tokens. Kind: definition, `kernels/small_n`."""
@@ -33,8 +33,10 @@ VECTOR_TOKENS = 8
 
 
 def planned_tokens(tokens: int) -> int:
-    """Return the number of tokens that a plan in torch is made for: 1, the next multiple of 8, or above
-    `FEW_TOKENS` the next whole L2 line, to which rows are padded.
+    """Return the number of tokens for which a plan in torch is made, to which rows are padded.
+
+    It is 1 for one token, the next multiple of 8 up to `FEW_TOKENS`, and above it the next multiple of 64 (an
+    L2 line of two-byte elements).
     """
     if tokens == 1:
         return 1
@@ -43,7 +45,7 @@ def planned_tokens(tokens: int) -> int:
 
 
 def row_bytes_of(tokens: int, element_bytes: int) -> int:
-    """Return the row stride in bytes of the B or C that the kernel uses: the caller's, or a padded copy."""
+    """Return the row stride in bytes of the B or C that the kernel reads: the caller's or a padded copy's."""
     row_bytes = tokens * element_bytes
     return row_bytes if row_bytes % ROW_BYTES == 0 else copied_row_bytes(tokens, element_bytes)
 
@@ -125,7 +127,13 @@ class _RowCosts(NamedTuple):
 
 
 def _row_costs(lines: float, sectors: float, gpu: GpuSpec) -> _RowCosts:
-    """Return the costs of rows; `lines` and `sectors` are the fractions that are not aligned to them."""
+    """Return the costs of misaligned rows.
+
+    Parameters
+    ----------
+    lines : fraction of 128-byte chunks that straddle two L2 lines
+    sectors : fraction of rows that do not begin at a sector boundary
+    """
     one_more, apart = gpu.l2_second_line_share, gpu.l2_split_sector_read_factor - 1.0
     return _RowCosts(
         read=_of_whole(1.0 + (lines - sectors) * one_more + sectors * apart),

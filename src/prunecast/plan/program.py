@@ -1,4 +1,4 @@
-"""Warp programs: the instructions of a block's warps, as a kernel declares and the simulator lowers them.
+"""Warp programs: the instructions of a block's warps, which kernels declare and the simulator executes.
 
 Amounts (bytes, FMA, instructions) are properties of the kernel. Cycles are properties of a GPU: instructions
 refer to them by name (`Charge`), and `bind` inserts the values of the GPU's specification and of the kernel's
@@ -43,7 +43,7 @@ class Op(IntEnum):
     """Asynchronous copy of the rows of B for the step's kept columns, shared evenly by the warps of the role.
     `amount` is bytes per column, also with `per_k16`."""
     LOAD_A = 5
-    """Load of weights into registers; the warp waits for the data at WAIT_LOAD. `amount` is bytes
+    """Load of weights into registers. The warp waits for the data at the next WAIT_LOAD. `amount` is bytes
     per warp."""
     LOAD_B = 6
     """Gather of rows of B into registers. `amount` is bytes per column."""
@@ -91,20 +91,19 @@ class When(IntEnum):
 
     ALWAYS = 0
     PARTIAL = 1
-    """Slices of a split tile that hand their sums to the owner."""
+    """Only k-slices of a split tile that are not the owner: they write partial sums."""
     OWNER = 2
-    """The slice of a split tile that collects the sums and writes C."""
+    """Only the owner of a split tile: the k-slice that adds the partial sums and writes C."""
     FINAL = 3
-    """Items that write C: unsplit items and owners."""
+    """Only items that write C: unsplit items and owners."""
     EDGE = 4
-    """Items with fewer tokens than `block_n`."""
+    """Only items with fewer tokens than `block_n`."""
     REFILL = 5
-    """Steps of a block that reuse a pipeline stage: all but the first `stages` ones."""
+    """Only k-steps that reuse a pipeline stage: all except the first `stages` k-steps of a block."""
     AHEAD = 6
-    """Steps of a block's first item that fill the pipeline stages; the kernel may prefetch them before its
-    loop."""
+    """Only the first `stages` k-steps of a block's first item, which the kernel may load before its loop."""
     IN_TURN = 7
-    """All other steps."""
+    """Only k-steps to which AHEAD does not apply."""
 
 
 WHOLE_LINES = 256
@@ -112,7 +111,7 @@ WHOLE_LINES = 256
 
 
 class Charge(NamedTuple):
-    """A cost, referred to by name, that is added to a field of an instruction."""
+    """A named cost that `bind` adds to a field of an instruction."""
 
     name: str
     """Entry of the kernel's `costs/sm_*.toml`, or field of `GpuSpec`."""
@@ -124,9 +123,8 @@ class Charge(NamedTuple):
 class Instruction(NamedTuple):
     """One instruction of a warp program.
 
-    `amount` is for a full tile (`block_m` x `block_n`). At run time data moves are clipped to the item's rows
-    and tokens unless they are `whole`. `issue` is the number of warp instructions that this instruction
-    represents.
+    `amount` is for a full tile (`block_m` x `block_n`). If the item has fewer rows or tokens, fewer bytes
+    move, unless `whole`. `issue` is the number of warp instructions that this instruction represents.
     """
 
     op: Op
@@ -157,7 +155,8 @@ class Instruction(NamedTuple):
     """Cost of a gather or a store of C at the port of its SM, relative to its bytes: above `WHOLE_LINES` if
     rows are misaligned."""
     fetched: int = 0
-    """256ths of the bytes of a store of C that L2 fetches from DRAM because sectors are written partially."""
+    """Bytes that L2 fetches from DRAM because a store of C writes partial sectors, in 256ths of the stored
+    bytes."""
     queued: bool = False
     """The store shares the queue of memory instructions with pending gathers of its SM and alternates with
     them."""
@@ -197,16 +196,16 @@ class WarpProgram:
 
     @property
     def fetches(self) -> bool:
-        """True if its warps copy or load data in a k-step or before the first one."""
+        """True if the warps copy or load data in `fill` or `step`."""
         return any(i.op in (*COPIES, *LOADS) for i in (*self.fill, *self.step))
 
     @property
     def multiplies(self) -> bool:
-        """True if its warps multiply in a k-step."""
+        """True if the warps multiply in `step`."""
         return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
-        """Rebuild the program when it is unpickled: hashes of strings differ between processes."""
+        """Return a recipe that recomputes the hash at unpickling: string hashes differ between processes."""
         return _program, self._key()
 
     def _key(self) -> tuple[Any, ...]:
@@ -220,7 +219,14 @@ def _program(*values: Any) -> WarpProgram:
 
 @lru_cache(maxsize=4096)
 def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -> tuple[WarpProgram, ...]:
-    """Return the programs with the values of all charges added, rounded to integers and at least 0."""
+    """Return the programs with all charges added to their fields, rounded to integers and at least 0.
+
+    Parameters
+    ----------
+    programs : one per role
+    costs : costs of the kernel on the GPU's architecture; None if it has none
+    gpu : GPU whose fields give the values of charges that are not in `costs`
+    """
     return tuple(_bound_program(program, partial(_number, costs=costs, gpu=gpu)) for program in programs)
 
 
@@ -231,7 +237,7 @@ def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
 
 
 def total(charges: tuple[Charge, ...], costs: Costs) -> float:
-    """Return the sum of all charges."""
+    """Return the sum of the charges: `times` multiplied by the entry of each in `costs`."""
     return sum(charge.times * costs[charge.name] for charge in charges)
 
 

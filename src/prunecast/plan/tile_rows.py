@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 1024
 
 
 def cut_rows(tiles: TileMap, height: int) -> TileMap:
-    """Return a tile map with at most `height` rows per tile; pieces of a tile repeat its kept columns."""
+    """Return a tile map whose tiles have at most `height` rows; taller tiles are divided along M."""
     rows = tiles.rows_per_tile
     if rows.max(initial=0) <= height:
         return tiles
@@ -57,7 +57,7 @@ def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
 
 
 def kept_per_piece(tiles: TileMap, height: int) -> IntArray:
-    """Return (pieces,): kept columns of each piece that `cut_rows` would make, without building the map."""
+    """Return the number of kept columns of each tile that `cut_rows` would make, (pieces,) int32."""
     return np.repeat(tiles.kept_per_tile, np.maximum(-(-tiles.rows_per_tile // height), 1))
 
 
@@ -83,7 +83,11 @@ def columns_of_any(tiles: TileMap) -> int:
 
 
 def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> None:
-    """Raise BadInput if a row keeps more than two of four neighbours: columns, or places in a tile's list."""
+    """Raise BadInput if a row keeps more than two of four neighbours.
+
+    Neighbours are columns of A or, if `tiles` is given, columns that are adjacent in the list of the row's
+    tile.
+    """
     if tiles is None:
         _check_columns(elements)
         return

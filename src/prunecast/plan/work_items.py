@@ -1,4 +1,4 @@
-"""Create work items and choose the order of tiles and token ranges (rasterization)."""
+"""Create work items, and choose the order of tiles and token ranges (rasterization)."""
 
 from typing import NamedTuple
 
@@ -24,8 +24,10 @@ class Raster(NamedTuple):
 def raster(tile_count: int, range_count: int, together: int) -> Raster:
     """Return the order: all tiles of the first `together` token ranges, then all tiles of the next ones.
 
-    Inside such a group the ranges of a tile are consecutive. With 1, the tiles of a token range run
-    concurrently and share its rows of B in L2; with more, a tile's weights are read less often.
+    Inside such a group, the ranges of a tile are consecutive. If `together` is 1, the tiles of a token range
+    run concurrently and share its rows of B in L2. If it is larger, a tile's weights are read less often.
+
+    Raises BadInput for negative counts, or if `together` is below 1.
     """
     if tile_count < 0 or range_count < 0 or together < 1:
         raise BadInput(f"raster of {tile_count} tiles x {range_count} ranges in groups of {together}")
