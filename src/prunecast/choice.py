@@ -124,9 +124,7 @@ class Product:
         )
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
-        """Return the plan with a config, followed by its plans with other split-K counts if no options are
-        given.
-        """
+        """Return the plan with a config and, if no options are given, plans with other split-K counts."""
         plan, others = self.plan(config, **options), self.kernel.other_plans
         return [plan] if others is None or options else [plan, *others(plan, config, self.gpu)]
 
@@ -259,9 +257,7 @@ def fastest_plan(
 
 
 class _AlikeOnSparseCores(NamedTuple):
-    """Cache key of the choice for 2:4 weights on sparse tensor cores, independent of which weights
-    are kept.
-    """
+    """Cache key for the config of 2:4 weights on sparse tensor cores, which does not depend on the mask."""
 
     kernel: str
     m: int
@@ -311,9 +307,7 @@ def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: C
 
 
 def configs_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[Any, ...]:
-    """Return all configs that `kernel` has for the map of kept weights. Raises the errors of
-    `fastest_plan`.
-    """
+    """Return all configs of `kernel` for the map of kept weights. Raises the errors of `fastest_plan`."""
     return product_of(kernel, kept, n, dtype, gpu).configs()
 
 
@@ -327,9 +321,7 @@ def plan_with(
 def plans_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
 ) -> list[KernelPlan]:
-    """Return the plan of `plan_with`, followed by the plans with other split-K counts, if the kernel has
-    any.
-    """
+    """Return the plan of `plan_with`, then plans with other split-K counts, if the kernel has any."""
     return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 

@@ -1,5 +1,4 @@
-"""The command line: each command parses its arguments, calls one function of the library, and prints the
-result.
+"""The command line: each command parses arguments, calls one function of the library, and prints its result.
 
 Layer: the highest; no other package imports it. Each command has its own file. Slow imports are inside the
 commands, so that `--help` is fast. Exit codes: 0 done, 1 constraint missed, 2 bad input (one line on stderr,

@@ -97,9 +97,7 @@ class Budget(opt.Read):
 
 
 def _caps(texts: Sequence[str]) -> dict[str, float]:
-    """Return layer -> highest sparsity from texts `LAYER=SHARE`. Raises BadInput for a text of another
-    form.
-    """
+    """Return layer -> highest sparsity from texts `LAYER=SHARE`. Raises BadInput for other texts."""
     caps = {}
     for text in texts:
         name, _, share = text.rpartition("=")

@@ -112,9 +112,7 @@ def _rows(comparison: "Comparison") -> list[Row]:
 
 
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
-    """Print a row for each GPU, if GPUs are compared; print the layers of two files, or if `details` is
-    set.
-    """
+    """Print a row for each compared GPU. Print the layers too if files are compared or `details` is set."""
     if comparison.gpus:
         from prunecast.codesign.compare import GPU_COLUMNS
 

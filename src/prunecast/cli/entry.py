@@ -90,9 +90,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
 
 
 def _given(error: Exception, arguments: Sequence[str]) -> str:
-    """Return the rejected value of a usage error as text, since Typer's message contains only the expected
-    type.
-    """
+    """Return the rejected value of a usage error as text, which Typer's message does not contain."""
     option = getattr(error, "param", None)
     names = getattr(option, "opts", ())
     values = [

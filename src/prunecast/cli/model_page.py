@@ -1,6 +1,4 @@
-"""Print the prediction of a whole model: time, tokens per second, memory, and a line for each shape of
-layer.
-"""
+"""Print the prediction of a whole model: time, tokens per second, memory, and a line for each layer shape."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -71,9 +71,7 @@ def _csv_text(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a text that neither spreadsheets run as a formula nor terminals as control codes; keep other
-    values.
-    """
+    """Return a text that is safe for spreadsheets and terminals; keep values of other types."""
     if not isinstance(value, str):
         return value
     text = printable(value)

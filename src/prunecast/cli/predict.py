@@ -220,9 +220,7 @@ def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator
 
 
 def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str:
-    """Return a note with its layers, and with its kernels unless it applies to all or begins with their
-    name.
-    """
+    """Return a note with its layers and, unless it applies to all kernels or names its own, its kernels."""
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     layers = list(dict.fromkeys(row.layer for row in rows))
     named = set(kernels) == everything or note.startswith(kernels[0])

@@ -29,9 +29,7 @@ INTERRUPTED = 130
 
 
 def one_line(text: str) -> str:
-    """Return the text as one printable line of at most 500 characters; the middle of a longer text is
-    omitted.
-    """
+    """Return the text as one printable line of at most 500 characters, without its middle if longer."""
     # shorten it first: a name may have megabytes
     return cut(printable(" ".join(cut(text, 4 * LONGEST_LINE).split())), LONGEST_LINE)
 
@@ -64,8 +62,7 @@ SECONDS_PER_LINE = 5.0
 
 
 class ProgressLines:
-    """Hook `progress(stage, done, total)` that prints to stderr, and context manager that clears the last
-    line.
+    """Hook `progress(stage, done, total)` that prints to stderr; a context manager that clears its last line.
 
     A timer prints a stage that began two seconds ago even if it does not report, so that a long compilation
     does not look like a hang.

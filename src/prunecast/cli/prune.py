@@ -278,9 +278,7 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
 
 
 def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
-    """Yield lines for comparison: the gain of another kernel without pruning, and of equal shares in all
-    layers.
-    """
+    """Yield lines with the gain of other kernels without pruning, and with results of uniform pruning."""
     from prunecast.codesign.search.targets import ONE_SHARE
     from prunecast.codesign.search.yardsticks import OTHER_KERNEL
 

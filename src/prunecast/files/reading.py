@@ -52,9 +52,7 @@ def check_regular(path: str | Path, wanted: str) -> None:
 
 
 def other_than_regular(mode: int) -> str:
-    """Return the kind of a file (`a folder`, `a pipe`) from its `st_mode`; an empty text for a regular
-    file.
-    """
+    """Return the kind of a file (`a folder`, `a pipe`) from its `st_mode`; empty for a regular file."""
     if stat.S_ISREG(mode):
         return ""
     return next((name for is_it, name in KINDS if is_it(mode)), "something else")

@@ -95,9 +95,7 @@ def _opening(label: str) -> str:
 
 
 class MeasuredPoint(NamedTuple):
-    """Measured and predicted time of one recorded case, with the interval `low_s` to `high_s` of the
-    prediction.
-    """
+    """Measured and predicted time of one case, with the interval `low_s` to `high_s` of the prediction."""
 
     case: str
     kernel: str

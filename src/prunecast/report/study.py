@@ -54,7 +54,7 @@ def curves_of(
     rows : predictions of the layer, dense first; the layer is pruned to each of their patterns at
         `SPARSITIES`
     engine : settings of the estimates, which come from the closed-form model
-    conv : sizes of the convolution, if the layer is one; then the faster of implicit GEMM and im2col counts
+    conv : sizes of the convolution, if the layer is one; it runs the faster of implicit GEMM and im2col
     """
     maker = MapMaker({layer.name: layer}, "layer", remember=True)
     dense = rows[0]
@@ -74,9 +74,7 @@ def curves_of(
 def _points(
     maker: MapMaker, layer: Layer, row: Prediction, wanted: float, engine: Engine, conv: ConvShape | None
 ) -> list[CurvePoint]:
-    """Return the point at one sparsity as a list, which is empty if the pattern or the kernel cannot have
-    it.
-    """
+    """Return the point at one sparsity in a list; empty if the pattern or the kernel cannot have it."""
     with contextlib.suppress(BadInput):
         kept = maker.map_of(layer.name, row.pattern, wanted, natural=True)
         if kept.density == 0.0:
@@ -172,9 +170,7 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
 
 
 def _runs_whole_tiles(kernel: Kernel) -> bool:
-    """Return True if the tiles of the kernel's plans are those of the pattern, so that they can be drawn as
-    such.
-    """
+    """Return True if the tiles of the kernel's plans are the tiles of the pattern."""
     return kernel.natural_pattern == STSPMM.natural_pattern and kernel.most_tokens is None
 
 
@@ -194,9 +190,7 @@ def _advice(subject: Prediction, engine: Engine, tiles: TileMap | None) -> tuple
 
 
 def _is_planned_again(row: Prediction, kept: PrunedMap, engine: Engine) -> bool:
-    """Return True if planning the kept weights again gives the same plan, so that advice changes nothing
-    else.
-    """
+    """Return True if the kept weights lead to the same plan again, so that advice can start from it."""
     plan = row.plan
     with contextlib.suppress(BadInput):
         again = fastest_plan(row.kernel, kept, n=plan.n, dtype=plan.dtype, gpu=engine.gpu)

@@ -124,9 +124,7 @@ def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
 
 
 def _inside(cases: Iterable[Ratios], bounds: Bounds) -> float:
-    """Return the number of cases inside the bounds. A case counts with the share of its boards that are
-    inside.
-    """
+    """Return the number of cases inside the bounds; a case counts by the share of its boards inside."""
     return sum(
         sum(bounds.low <= ratio <= bounds.high for ratio in case.boards) / len(case.boards) for case in cases
     )

@@ -102,9 +102,7 @@ class Measurement:
 
     @property
     def usable(self) -> bool:
-        """True if the row has a time and a correct result without thermal throttling, so that its error
-        counts.
-        """
+        """True if the row has a time and a correct result, and was not thermally throttled."""
         return self.seconds is not None and not any(mark in ("wrong", "throttled") for mark in self.marks)
 
 

@@ -117,9 +117,7 @@ class Validation(Result):
         )
 
     def plot(self) -> "Figure":
-        """Draw predicted against measured times of the valid rows (`Judged.counts`) as a new Matplotlib
-        figure.
-        """
+        """Draw predicted against measured times of the valid rows (`Judged.counts`) in a new figure."""
         from prunecast.validation.scatter import draw_scatter
 
         figure = draw_scatter(self.rows, self.gpu.title, self.engines)

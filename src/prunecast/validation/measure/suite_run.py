@@ -163,9 +163,7 @@ def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
 
 
 def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
-    """Build a kernel, check its result and capture its graphs; if it cannot run, mark the row with the
-    reason.
-    """
+    """Build a kernel, check its result and capture its graphs; on failure, mark the row with the reason."""
     row = Measurement(case=case, kernel=kernel)
     mask = None if kept is None or not KERNELS[kernel].prunes else kept.mask()
     most = case.k if mask is None else int(mask.sum(axis=1).max(initial=1))

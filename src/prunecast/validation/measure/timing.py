@@ -192,9 +192,7 @@ MIB = 1 << 20
 
 
 def bench_function(source: str, name: str, **defines: int) -> Any:
-    """Compile a CUDA source of the microbenchmarks with `defines` as macros, and return one of its
-    kernels.
-    """
+    """Compile a CUDA source of the microbenchmarks with macros `defines`; return one of its kernels."""
     cubin = compile_cubin(MICROBENCHMARKS / source, ARCH, defines, allow_spills=True).cubin
     return cp.RawModule(path=str(cubin)).get_function(name)
 

@@ -60,9 +60,7 @@ class ModelValidation(Result):
 
     @property
     def promise_kept(self) -> str:
-        """One line with the promised (predicted) and the measured share of the dense time, and whether they
-        agree.
-        """
+        """Line with the promised (predicted) and the measured share of the dense time, and the verdict."""
         promised, share = 1.0 / self.speedups.predicted_us, 1.0 / self.speedups.measured_us
         kept = "kept" if share - promised <= POINTS else "not kept"
         return f"promised {promised:.1%} of the dense time, measured {share:.1%}: {kept} (3 points)"
@@ -99,9 +97,7 @@ class ModelValidation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines on whether the promise of a pruned folder was kept, and on variants that failed, with the
-        reasons.
-        """
+        """Lines on whether the promise was kept, and on variants that failed, with the reasons."""
         promise = () if self.case.promise is None else (self.promise_kept,)
         refused = self.measured.get("refused", {}).items()
         return (*promise, *(f"{name} did not run: {why}" for name, why in refused))
@@ -123,7 +119,7 @@ def validate_model(
     Parameters
     ----------
     gpu : name or path of the spec of the local GPU
-    engine : engine of the prediction; a folder with a promise has its own
+    engine : engine of the prediction; not used for a case with a promise, whose recipe has the prediction
     dtype : `fp16` or `bf16`
     rounds : timed passes of each variant
     record : path of a new JSON file for all measured numbers, including each kernel of a pass
@@ -159,8 +155,8 @@ def beside(
 ) -> ModelValidation:
     """Return the comparison of a measured case with its prediction.
 
-    `measured["us"]` maps each variant to its time in us. If the case has a promise, its times are the
-    prediction; otherwise the case is predicted here.
+    `measured["us"]` maps each variant to its time in us. If the case has a `Promise` (times from its recipe),
+    these are the prediction; otherwise the case is predicted here.
     """
     by_kind: dict[str, dict[str, float]] = {}
     if case.promise is None:

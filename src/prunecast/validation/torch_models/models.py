@@ -83,9 +83,7 @@ def without_mask() -> str:
 
 
 def _standard(shape: Transformer) -> nn.Module:
-    """Return a LLaMA model for gated blocks, GPT-2 for other causal ones, ViT for image patches, else
-    BERT.
-    """
+    """Return LLaMA for gated blocks, GPT-2 for other causal models, ViT for image patches, else BERT."""
     hf = _transformers()
     sizes = {
         "hidden_size": shape.hidden,
