@@ -35,7 +35,7 @@ WORDS = {
 
 
 class _Unfit(Exception):
-    """A value is not of the annotated type."""
+    """Raised if a value is not of the annotated type."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:

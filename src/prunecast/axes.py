@@ -90,7 +90,7 @@ def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float) -> N
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return ticks between low and high: the finest series of round numbers with few enough of them."""
+    """Return at most `MOST_LABELS` ticks between low and high, from a series of round numbers."""
     decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     ticks: list[float] = []
     for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):

@@ -74,7 +74,7 @@ class Budget(opt.Read):
     ignore: opt.Ignore = None
 
     def targets(self, sparsity: float | None) -> "Targets":
-        """Return the targets that the options request. Raise BadInput for a latency of another form."""
+        """Return the targets that the options request. Raises BadInput for an invalid latency."""
         from prunecast.codesign.search import Targets, parse_latency
 
         time = None if self.latency is None else parse_latency(self.latency)

@@ -68,7 +68,7 @@ def _put(unfinished: Path, final: Path) -> None:
 
 
 def put_unless_filled(unfinished: Path, final: Path) -> None:
-    """Move a database to a path without one; raise FileExistsError if another process was faster."""
+    """Move a finished file to a path where no file exists, or an empty one; else raise FileExistsError."""
     if final.exists() and final.stat().st_size == 0:
         _put(unfinished, final)
     else:

@@ -58,11 +58,11 @@ class CalibratedSpec(Result):
         return headed({"base": self.base, "spec": self.spec, "quantities": self.frame_rows()})
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each quantity."""
+        """Return a row for each quantity: its name, value and measurement."""
         return [{"quantity": name, **found._asdict()} for name, found in self.quantities.items()]
 
     def cells(self) -> list[Cells]:
-        """Return the quantities as texts."""
+        """Return the rows of the printed table, as texts."""
         return [{**row, "value": f"{row['value']:.4g}"} for row in self.frame_rows()]
 
     @property

@@ -67,7 +67,7 @@ def log_error(predicted: npt.ArrayLike, measured: npt.ArrayLike) -> FloatArray:
 
 
 def summarise_errors(predicted: npt.ArrayLike, measured: npt.ArrayLike, names: Sequence[str]) -> ErrorSummary:
-    """Return the summary of the errors of named cases: three sequences of equal, non-zero length."""
+    """Return the summary of the errors of cases; the three sequences have equal, non-zero length."""
     error = log_error(predicted, measured)
     if error.ndim != 1 or error.size == 0 or len(names) != error.size:
         raise BadInput(

@@ -119,7 +119,7 @@ COLUMNS = ("run", *CASE_COLUMNS, *ROW_COLUMNS)
 
 
 class RunWriter:
-    """A new record file of one run, written row by row so that an interrupted run keeps its rows.
+    """Writer of a new record file of one run. Rows are written at once, so an interrupted run keeps them.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def _lines(path: str | Path) -> list[str]:
 
 
 def _headers(lines: list[str], where: str) -> dict[int, RunHeader]:
-    """Return the headers by number: the lines after the first that begin with `#`."""
+    """Return run number -> header, from the lines after the first that begin with `#`."""
     found: dict[int, RunHeader] = {}
     for line in itertools.takewhile(lambda line: line.startswith("#"), lines[1:]):
         number = len(found) + 1
@@ -254,7 +254,7 @@ _CASE_TYPES, _ROW_TYPES = get_type_hints(Case), get_type_hints(Measurement)
 
 
 def _value(wanted: Any, name: str, text: str, where: str) -> Any:
-    """Return the value of a cell, by the type of its field."""
+    """Return the text of a cell as a value of the type of its field."""
     kinds = get_args(wanted) or (wanted,)
     if get_origin(wanted) is tuple:
         return tuple(text.split(MARK_BORDER)) if text else ()

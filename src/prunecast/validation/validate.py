@@ -81,7 +81,7 @@ class Validation(Result):
         return headed(content)
 
     def cells(self) -> list[Cells]:
-        """Return the errors of each kernel, state and engine as texts."""
+        """Return the rows of the printed table, as texts: errors by kernel, state, engine and use."""
         return [
             {
                 **{"kernel": kernel, "state": state, "engine": engine, "use": use},

@@ -160,7 +160,7 @@ class Bound(NamedTuple):
     it is above from there on, the sparsest."""
 
     def __str__(self) -> str:
-        """Text of the table's cell."""
+        """Return the text of a table cell."""
         return f"{('', 'above ', 'below ')[self.side]}{self.density:.3f}"
 
 

@@ -82,7 +82,7 @@ class ModelValidation(Result):
         return headed(content)
 
     def cells(self) -> list[Cells]:
-        """Return the rows as texts: times, and the speedup."""
+        """Return the rows of the printed table, as texts."""
         ratio = self.speedups
         return [
             {
