@@ -31,7 +31,7 @@ WORDS = {
     NoneType: ("None", "None"),
     Any: ("anything", "anything"),
 }
-"""Type -> its words in a message, of one value and of several."""
+"""Type -> its words in a message, in the singular and in the plural."""
 
 
 class _Unfit(Exception):

@@ -42,7 +42,8 @@ up to 43 % on 10 random layers (`balanced` on an A100, 2026-11-28), and small-n 
 30 random layers each on H200 and H100, all of them short (2026-11-28)."""
 
 SHORT_S = 1e-5
-"""Roofline seconds below which a launch is short: it is mostly latencies, of which the roofline knows little.
+"""Roofline time in seconds below which a launch is short, that is, dominated by latencies, which the roofline
+omits.
 Kind: choice, in the study of `NEAR_COARSE` no launch of more than 5.1 us lost 2 %."""
 
 TIE = 1.025
@@ -61,8 +62,9 @@ model is 3 to 4 % too slow with 132 blocks, and right or 16 % too fast with 96. 
 the choice among ten of these products by four configs loses 0.7 % in the mean instead of 2.9 %, among the 38
 of h200-sxm-configs-2026-11-22.json 0.8 instead of 0.9 %."""
 MORE_ITEMS_TIE = 1.02
-"""Estimates of such blocks, one for nearly all SMs, up to this many times the least count as a tie, which the
-plan with the largest tiles of C wins: it has the fewest items, whose epilogues the model takes for too short.
+"""Among plans with persistent blocks and short items that use nearly all SMs, estimates up to this many times
+the least count as a tie. The plan with the largest tiles of C wins: it has the fewest work items, and the
+model underestimates the time of an item's epilogue.
 Kind: as `FEW_SMS_TIE`."""
 SHORT_STEPS = 6.0
 """Mean k-steps of a tile up to which `FEW_SMS_TIE` and `MORE_ITEMS_TIE` apply. Kind: choice, most products

@@ -142,4 +142,4 @@ class PredictSettings(LayerSettings):
 SETTINGS: dict[str, Setting] = {
     name: get_args(kind)[1] for name, kind in PredictSettings.__annotations__.items()
 }
-"""Name -> description."""
+"""Name of each setting -> its description."""

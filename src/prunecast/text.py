@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 NOTHING = 1e-9
-"""No unit is so large that less than this says anything."""
+"""Absolute values below this are printed as 0, in any unit."""
 
 Cells = Mapping[str, str]
 """One row of a table: heading -> cell."""

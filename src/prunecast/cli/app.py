@@ -36,7 +36,9 @@ COMMANDS = (
     "validate",
     "calibrate",
 )
-"""Modules of this room with a function of the same name, in the order of the help text."""
+"""Names of the modules of this package that contain a command of the same name, in the order of the help
+text.
+"""
 
 
 def _print_version(wanted: bool) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 RAW = ".raw.json"
-"""Ending of the raw numbers beside a spec."""
+"""Suffix of the file of raw results that is written next to a spec."""
 
 
 def _spec_and_raw(what: str, value: str | Path, given: Given) -> list[Output]:

@@ -25,7 +25,7 @@ from prunecast.errors import BadInput
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 ANYWHERE = ("--debug", "--quiet")
-"""Options that every command takes, at any place."""
+"""Options that every command accepts, at any position."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

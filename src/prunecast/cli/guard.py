@@ -21,15 +21,17 @@ class Reads(NamedTuple):
     """Annotation of a parameter whose value, or each of its values, names something to read."""
 
     files: Callable[[str], Iterable[str | Path]] = lambda value: () if os.path.isdir(value) else (value,)
-    """All files that are read for one value; by default the value, unless a folder is called like a name
-    that the option knows, such as `bundled`."""
+    """Function that returns the files that are read for one value. By default this is the value itself, and
+    nothing for a folder, which may have the same name as a keyword of the option, such as `bundled`."""
 
 
 class Writes(NamedTuple):
     """Annotation of a parameter whose value names something to write."""
 
     outputs: Callable[[str, str | Path, Given], Iterable[Output]]
-    """Outputs for the name of the option, its value, and the values of all other parameters."""
+    """Function that returns the outputs for the name of the option, its value, and the values of all
+    parameters.
+    """
 
 
 def weight_files(weights: str) -> Iterator[Path]:

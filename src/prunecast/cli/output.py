@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from prunecast.cli.tables import Page
 
 FORMULA = ("=", "+", "-", "@")
-"""How texts begin that spreadsheets compute."""
+"""First characters of texts that spreadsheets would run as formulas."""
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -29,11 +29,11 @@ class Report(NamedTuple):
     """One result in its three formats: JSON document, CSV rows, and a function that prints a table."""
 
     document: Document
-    """What JSON holds."""
+    """Content of the JSON output."""
     rows: Sequence[Row]
-    """What CSV holds: flat rows with the same keys."""
+    """Content of the CSV output: flat rows with the same keys."""
     show: "Callable[[Page], None]"
-    """Prints it for people."""
+    """Function that prints the result as tables and text."""
 
 
 def deliver(to: Destination, report: Report) -> None:

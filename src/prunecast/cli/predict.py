@@ -76,10 +76,10 @@ def predict(
 
 MOST_NOTES = 12
 HOPELESS = 0.5
-"""Speedup below which nobody runs a kernel, and how sure its time is matters to none."""
+"""Speedup below which nobody would use a kernel, so that notes on the validity of its time are omitted."""
 OUTSIDE = "outside the validated range"
 TCGEN05 = 100
-"""Compute capability, times ten, from which tensor cores have instructions that no kernel here uses."""
+"""Compute capability times ten from which tensor cores have tcgen05, which no kernel of this project uses."""
 
 
 def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) -> None:

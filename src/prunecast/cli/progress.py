@@ -20,12 +20,12 @@ LONGEST_LINE = 500
 """Longest line of errors and progress, in characters."""
 DONE = 0
 MISSED = 1
-"""A constraint that was asked for does not hold."""
+"""Exit code if a requested constraint does not hold."""
 BAD_INPUT = 2
 FAULT = 3
-"""An error of ours."""
+"""Exit code of an internal error."""
 INTERRUPTED = 130
-"""Ctrl-C; 128 and the number of the signal, as shells count."""
+"""Exit code after Ctrl-C: 128 plus the number of the signal, as in shells."""
 
 
 def one_line(text: str) -> str:
@@ -54,11 +54,11 @@ def discard(stream: TextIO) -> None:
 
 
 PROGRESS = "PRUNECAST_PROGRESS"
-"""Environment variable: `off`, which `--quiet` sets, or the seconds after which a stage is mentioned."""
+"""Environment variable: `off`, which `--quiet` sets, or the seconds after which a stage is printed."""
 DELAY_S = 2.0
-"""Stages shorter than this are not mentioned, unless the environment says otherwise."""
+"""Seconds after which a stage is printed, unless the environment variable sets another value."""
 SECONDS_PER_LINE = 5.0
-"""Seconds between two lines of progress where stderr is no terminal."""
+"""Seconds between two lines of progress if stderr is not a terminal."""
 
 
 class ProgressLines:

@@ -130,7 +130,7 @@ def _check_not_pruned(weights: str) -> None:
 
 
 GUIDES = ("gpu", "tokens")
-"""Options that matter without a budget where a pattern asks for times."""
+"""Options that also have an effect without a budget, if the pattern is chosen by predicted times."""
 
 
 def _check_no_budget(pattern: str, budget: Budget, solutions: int) -> None:

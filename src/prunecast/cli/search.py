@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prunecast.codesign.study import StudyResult
 
 SHOWN = 10
-"""Trials in the table; JSON and CSV hold all."""
+"""Maximum number of trials in the printed table; JSON contains all of them."""
 
 
 def _folder(what: str, value: str | Path, given: Given) -> list[Output]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_SHOWN = 40
 """Rows in the table; JSON and CSV have all."""
 OTHER_FORMS = (".csv", ".tsv", ".json", ".parquet", ".xlsx", ".txt")
-"""Suffixes that promise something else than a database."""
+"""Suffixes of file formats that are not a database."""
 
 
 def sweep(

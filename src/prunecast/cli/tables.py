@@ -11,7 +11,7 @@ from prunecast.text import Cells, printable
 
 WIDTH = 100
 WIDE = 1000
-"""Columns of a table that no terminal shows: wide enough that no word is broken."""
+"""Width in characters of a table that is not printed on a terminal, so that no word is broken."""
 
 
 class Page:

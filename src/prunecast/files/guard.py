@@ -66,7 +66,7 @@ class _Target(NamedTuple):
     shown: Path
     real: str
     identity: tuple[int, int] | None
-    """Device and inode; None if nothing exists."""
+    """Device and inode of the existing file; None if there is none."""
 
 
 def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> None:

@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 
 MIB = 2**20
 MOST_DIGITS = 20
-"""Most digits of an integer in JSON: enough for 2**63, and a bound on the parsing time."""
+"""Maximum number of digits of an integer in JSON: enough for 2**63, and it bounds the parsing time."""
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),

@@ -19,11 +19,11 @@ from prunecast.errors import BadInput
 from prunecast.files.reading import other_than_regular
 
 MARK = ".prunecast-"
-"""Separator of the name of a file and the random number of its unfinished folder."""
+"""Separator between the name of the file and the random number in the name of a hidden folder."""
 UNFINISHED = re.compile(r"\..*\.prunecast-[0-9a-f]{32}", re.DOTALL)
 """Names of the hidden folders."""
 MOST_TRIES = 100
-"""Hidden folders that are made for one output if other processes remove each before it is locked."""
+"""Maximum number of attempts to create a hidden folder that no other process removes before it is locked."""
 
 
 def asked_path(path: str | Path) -> Path:

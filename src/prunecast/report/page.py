@@ -71,7 +71,7 @@ MEANINGS = {
     "graph": "kernels are recorded once and launched together (a CUDA graph)",
     "stream": "kernels are launched one by one",
 }
-"""Units of the GPU, waits of warps, parts of the time, and settings."""
+"""Term -> explanation, for units of the GPU, stall reasons of warps, parts of the time, and settings."""
 
 
 def meanings() -> dict[str, str]:
@@ -119,7 +119,7 @@ def words_of(table: PredictionTable) -> Sequence[Word]:
 
 LIBRARIES = ("numpy", "numba", "matplotlib", "jinja2")
 LEAST_GAIN = 1.02
-"""A speedup below this is none."""
+"""Least speedup that counts as a gain."""
 
 
 def _breakable(text: str) -> Markup:
@@ -137,7 +137,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "printable": printable,
     "breakable": _breakable,
 }
-"""Filters of the template."""
+"""Filters of the Jinja template, by name."""
 
 
 @checked
@@ -285,7 +285,7 @@ class _SummaryLine(NamedTuple):
     rows: tuple[Prediction, ...]
     verdict: str
     sure: str
-    """`win` or `loss` where intervals do not overlap, else `open`."""
+    """`win` or `loss` if the intervals of dense and pruned do not overlap, else `open`."""
 
 
 def summary_of(table: PredictionTable) -> list[_SummaryLine]:

@@ -26,7 +26,7 @@ from prunecast.report.study import Curve
 
 _SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}
 PAGE = Palette(ink="#010101", faint="#020202", series=_SERIES)
-"""Colours that stand for those of the page."""
+"""Placeholder colours, which `svg_text` replaces by the CSS colours of the page."""
 _CSS = {PAGE.ink: "currentColor", PAGE.faint: "var(--faint)"} | {
     colour: f"var(--series-{place + 1})" for place, colour in enumerate(_SERIES.values())
 }
@@ -103,7 +103,7 @@ class MeasuredPoint(NamedTuple):
     predicted_s: float
     low_s: float
     high_s: float
-    """Interval of the prediction."""
+    """Upper end of the interval of the prediction, in seconds."""
 
     @property
     def inside(self) -> bool:
@@ -112,7 +112,7 @@ class MeasuredPoint(NamedTuple):
 
 
 SLOWEST_SHOWN = 0.4
-"""Speedups below are left out of the picture: they would flatten all that decides."""
+"""Least speedup in the plot: lower ones would compress the range around 1, which matters."""
 
 
 def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:

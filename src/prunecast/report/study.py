@@ -28,10 +28,10 @@ class CurvePoint(NamedTuple):
     """Point of a `Curve`: time and retained importance at one sparsity."""
 
     density: float
-    """Density that the pattern achieved."""
+    """Share of weights that the pruned map keeps."""
     seconds: float
     retained: float
-    """Importance (magnitude) of what is kept over that of the whole layer."""
+    """Sum of the importance of the kept weights over that of all weights of the layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:
 
 
 MOST_STUDIED = 5
-"""Layers that get all sections; the summary has all layers."""
+"""Maximum number of layers with all sections; the summary has all layers."""
 
 Rows = tuple[Prediction, ...]
 

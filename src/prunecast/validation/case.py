@@ -10,9 +10,9 @@ from prunecast.hardware import STATES
 from prunecast.plan.kernel_plan import OWN_DTYPES
 
 DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
-"""How kept columns are distributed over tiles, at the same total: equal counts; each column at random;
-lognormal counts exp(s * normal), `lognormal:0.8`; proportional to the number of the tile; one tile keeps all
-columns."""
+"""Distributions of kept columns over tiles: equal counts; each column at random; counts proportional to
+exp(s * normal), where `lognormal:0.8` sets s; counts proportional to the number of the tile; one tile keeps
+all columns. All except `random` have the same total."""
 
 USES = ("fit", "judge")
 DEFAULT_SPREAD = 0.8

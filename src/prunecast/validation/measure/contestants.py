@@ -24,13 +24,13 @@ from prunecast.validation.measure.libraries import CsrProduct, CublasProduct
 from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, error_bound
 
 FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
-"""Formats that CuPy has; bf16 travels as its bits."""
+"""Number formats of CuPy; bf16 values are stored as their bits in uint16."""
 
 COLD_BYTES = 2.2 * 60e6
-"""Inputs and outputs of all sets together: over twice the L2 of an H200."""
+"""Least bytes of the operands of all sets together: over twice the L2 of an H200."""
 MOST_SETS = 240
 ALIGN = 128
-"""Elements."""
+"""Alignment of a slice of a pool, in elements."""
 
 
 class Inputs(NamedTuple):
@@ -206,7 +206,8 @@ def refuse_other_devices() -> None:
 
 
 MOST_MULTIPLY_ADDS = 4e10
-"""Beyond it tokens are sampled: first and last ones, which are special to kernels, and random ones."""
+"""Multiply-adds of a check above which tokens are sampled: the first and last ones, whose tiles kernels treat
+specially, and random ones."""
 EDGE_TOKENS = 64
 LIBRARY_ROUNDINGS = 2
 """cuSPARSE was seen to add partial sums in fp16: 1.7 to 85 times beyond the bound of fp32 sums (H200,

@@ -16,7 +16,7 @@ _REASONS = {
 }
 """Bits of nvmlDeviceGetCurrentClocksEventReasons that slow a working GPU (NVML API reference)."""
 HOT_REASONS = ("hardware slowdown", "thermal, software", "thermal, hardware", "power brake")
-"""Throttle reasons that make a measurement useless; the power cap is none of them, `sustained` means it."""
+"""Throttle reasons that make a measurement useless. The power cap is expected in the state `sustained`."""
 _GPU_TEMPERATURE = 0
 _BUSY_SHARE = 5
 

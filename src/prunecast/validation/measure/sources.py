@@ -24,7 +24,7 @@ def output_bytes(case: Case) -> int:
 
 MICROBENCHMARKS = Path(__file__).parents[1] / "microbenchmarks"
 DEPTHS = (1, 2, 4, 8, 16)
-"""Loads of 16 bytes that a thread has on their way."""
+"""Loads of 16 bytes in flight per thread."""
 ROW_BYTES = (32, 64, 128, 256, 512, 1024, 4096, 16384)
 """Bytes of a copied row."""
 WIDTHS = (64, 128, 192, 256)

@@ -41,9 +41,9 @@ class Contestant(NamedTuple):
     replay: Callable[[], object]
     launches: int = 1
     held: bool = True
-    """Whether the stream is held while the host enqueues. Without it the host's time counts too."""
+    """True if the stream is blocked while the host enqueues; otherwise host time counts too."""
     holds: Any = None
-    """Objects that the replay needs to stay alive."""
+    """Objects that `replay` uses and that must stay alive."""
 
 
 class Sample(NamedTuple):

@@ -20,9 +20,9 @@ from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.measure.timer import Contestant, Sample, Timer
 
 HOLD_NS = 1_000_000
-"""Longer than a host takes to enqueue a graph of 240 launches. Records up to 2026-11-21 18:37 held 60 us:
-where the host took longer the GPU waited for it, and every launch of the graph got a share
-(`docs/decisions/0007`)."""
+"""Nanoseconds for which a stream is blocked: longer than a host needs to enqueue a graph of 240 launches.
+Records up to 2026-11-21 18:37 blocked it for 60 us. If the host needed longer, the GPU waited for it, and
+this time was divided among the launches of the graph (`docs/decisions/0007`)."""
 
 
 class CupyStream:
@@ -86,7 +86,7 @@ class Burst(NamedTuple):
 
     graph_s: float = BURST_GRAPH_S
     least: int = 2
-    """Launches at least."""
+    """Minimum number of launches."""
     most: int = MOST_LAUNCHES
 
 
@@ -187,7 +187,7 @@ def _replay_for(stream: Any, c: Contestant, seconds: float) -> None:
 
 
 Raw = dict[str, Any]
-"""Numbers by name, as they were measured."""
+"""Raw results of a group of microbenchmarks, by name."""
 MIB = 1 << 20
 
 

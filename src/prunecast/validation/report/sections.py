@@ -80,11 +80,11 @@ class _BoardSpread(NamedTuple):
     state: str
     rows: int
     runs: float
-    """Per row, on average."""
+    """Mean number of runs of a row."""
     middle: float
-    """Slowest run over the fastest, less 1: median of the rows."""
+    """Median over the rows of the slowest run's time over the fastest, minus 1."""
     p90: float
-    """Spread that nine rows of ten stay below."""
+    """90 % quantile over the rows of the same ratio."""
 
 
 def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
@@ -110,7 +110,7 @@ class _Decision(NamedTuple):
     chosen: str
     fastest: str
     regret: float
-    """Measured time of the chosen one over the fastest, less 1."""
+    """Measured time of the chosen alternative over that of the fastest, minus 1."""
 
 
 def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
@@ -156,8 +156,9 @@ class Bound(NamedTuple):
 
     density: float
     side: int = 0
-    """0 where it meets dense at `density`; 1 where it is below dense up to there, the densest, and -1 where
-    it is above from there on, the sparsest."""
+    """0 if the curve crosses the dense time at `density`. 1 if it is faster than dense at all measured
+    densities, of which `density` is the highest; -1 if it is slower at all of them, and `density` is the
+    lowest."""
 
     def __str__(self) -> str:
         """Return the text of a table cell."""

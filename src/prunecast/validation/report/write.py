@@ -25,7 +25,7 @@ OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_to
 DENSE = tuple(k.name for k in KERNELS.values() if not k.prunes)
 WORST = 10
 NEAR_POINTS = 3
-"""Points of density within which a predicted crossover counts as right."""
+"""Largest error of a crossover density, in percentage points, that counts as right."""
 
 
 def report_outputs(path: Path, what: str = "the report") -> list[Output]:

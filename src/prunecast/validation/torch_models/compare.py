@@ -18,7 +18,9 @@ from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import files_of
 
 WITH_ZEROS = "zeros"
-"""Word in names of dense variants with the pruned model's weights and zeros: none that a user would run."""
+"""Word in the names of dense variants with the weights and zeros of the pruned model, which no user would
+run.
+"""
 
 
 class Beside(NamedTuple):

@@ -34,7 +34,7 @@ VARIANTS = (
     "sparse compiled",
     "sparse overlapped",
 )
-"""How a model runs: overlapped is compiled with programmatic dependent launch."""
+"""Variants of a model. `overlapped` is compiled with programmatic dependent launch (PDL)."""
 COMPILED = tuple(name for name in VARIANTS if name.endswith(("compiled", "overlapped")))
 DEVICE = "cuda"
 Say = Callable[[str], None]

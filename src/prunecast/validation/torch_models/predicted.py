@@ -29,9 +29,11 @@ class Case(NamedTuple):
     sparsity: float = 0.75
     pattern: str = "tile-wise:128"
     blocks: int | None = None
-    """Blocks of a model that is named; None for all."""
+    """Number of transformer blocks of a standard model; None for all."""
     promise: Promise | None = None
-    """Of a folder that `prune` wrote, whose own recipe is then measured."""
+    """Predicted times in the recipe of a folder that `prune` wrote; such a folder is measured with its
+    recipe.
+    """
 
     @property
     def name(self) -> str:
@@ -59,7 +61,7 @@ class Case(NamedTuple):
 
 
 SAMPLE = 256
-"""Rows and columns of weights on which a pattern is tried."""
+"""Rows and columns of the weights with which a pattern is checked."""
 
 
 class ModelPrediction(NamedTuple):

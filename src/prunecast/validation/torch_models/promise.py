@@ -11,7 +11,8 @@ from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
 from prunecast.workload.passes import BATCH
 
 POINTS = 0.03
-"""Excess over the promised share of the dense time up to which a promise is kept. Kind: choice."""
+"""A promise is kept if the measured share of the dense time is at most this much above the promised share.
+Kind: choice."""
 
 
 class Promise(NamedTuple):

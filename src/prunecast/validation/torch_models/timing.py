@@ -17,7 +17,9 @@ REST_S = 0.005
 RECORDED_NAME = 100
 """Characters of a kernel's name in a record."""
 BUSY_CYCLES = 400_000
-"""What the GPU does first where a graph is timed, about 200 us: launching a graph takes the host as long."""
+"""Cycles, about 200 us, for which the GPU is kept busy before a timed graph: the host needs as long to launch
+it.
+"""
 
 
 def captured(forward: Forward) -> Forward:
