@@ -1,6 +1,7 @@
 """Cycles of the items of a launch, from short simulations of a few equal blocks on one SM (samples).
 
-t(S) is the simulated time of a block of S k-steps. R is twice the number of pipeline stages (`ring_steps`):
+t(S) is the simulated time of a block of S k-steps, and R is twice the k-steps that it loads ahead
+(`ring_steps`, at least the number of pipeline stages):
 
     cycles of an item = t(min(S, R)) + max(S - R, 0) * pace        pace = (t(2 R) - t(R)) / R
 

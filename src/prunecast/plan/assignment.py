@@ -83,9 +83,7 @@ def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
 
 
 def longest_first(cost: Sizes, blocks: int) -> IntArray:
-    """Return (items,) int32: the block of each item when each item, by descending cost, goes to the least
-    loaded block.
-    """
+    """Return the block of each item, (items,) int32: by descending cost, each to the least loaded block."""
     from prunecast.plan.loops import fill_longest_first  # numba is slow to import
 
     _check_blocks(blocks)
@@ -97,7 +95,7 @@ def longest_first(cost: Sizes, blocks: int) -> IntArray:
 
 
 def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArray[np.int64]:
-    """Return (blocks,) int64: the summed cost of each block's items."""
+    """Return the sum of the costs of each block's items, (blocks,) int64."""
     return np.bincount(block_of_item, weights=cost, minlength=blocks).astype(np.int64)
 
 
@@ -142,8 +140,7 @@ def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np
 
 
 def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> Sizes:
-    """Return (items,) the number of split-K slices of each item that minimizes the makespan of `blocks`
-    blocks.
+    """Return the number of split-K slices of each item, (items,), with the shortest makespan of those tried.
 
     No slice is shorter than 8 k-steps. Nothing is split if the most loaded block is within 5 k-steps of the
     mean. The candidates split the items that exceed a share of the mean load, split the last wave of the
@@ -183,8 +180,9 @@ def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
 
 
 def cut_items(items: WorkList, source: Sizes, step_begin: Sizes, step_end: Sizes, block_k: int) -> WorkList:
-    """Return slices of whole items, in order of item and k: slice j has k-steps step_begin[j] to step_end[j]
-    of item source[j].
+    """Return slices of unsplit items; slice j has k-steps step_begin[j] to step_end[j] of item source[j].
+
+    The slices must be in the order of items, and of k-steps within an item.
     """
     counts = np.bincount(source, minlength=items.tile.size)
     part = np.arange(source.size) - (np.cumsum(counts) - counts)[source]

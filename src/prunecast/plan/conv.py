@@ -2,10 +2,9 @@
 
 An implicit plan differs from the plan of the matrix product in its addresses: the index of a kept column is
 an offset into the input. Each lane adds the offset of its pixel and checks if the pixel is inside the
-image; if it is not, the copy writes zeros. For one filter column, neighbouring output pixels read input
-pixels that are whole groups of images apart. The length of a copy therefore depends on the batch:
-`ConvShape.copy_bytes`. With fewer than 8 images of fp16 the copies are shorter than 16 bytes, and there are
-more of them.
+image; if it is not, the copy writes zeros. A copy never crosses from one pixel to the next. Since the images
+of one pixel are contiguous, its length depends on the batch (`ConvShape.copy_bytes`): with fewer than 8 fp16
+images, copies are shorter than 16 bytes, and there are more of them.
 
 L2 delivers every gathered row, as for a matrix product. DRAM delivers the input only once for all rows of B
 that read the same channel; users of `KernelPlan.source` account for that.
@@ -70,8 +69,7 @@ def computes_addresses(plan: KernelPlan) -> bool:
 
 
 def grid_plan(plan: KernelPlan, grid: ConvGrid, gpu: GpuSpec) -> KernelPlan:
-    """Return `plan`, made for a matrix product with `grid.n` tokens, changed to read the input of a
-    convolution.
+    """Return `plan`, made for a matrix product with `grid.n` tokens, changed to read a convolution's input.
 
     The instructions of the kernel stay the same. The alignment of the rows of B and C changes.
 

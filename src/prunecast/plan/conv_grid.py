@@ -25,7 +25,8 @@ from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.conv_shape import ConvShape
 
 IMAGES_TOGETHER = 8
-"""Images whose fp16 values of one pixel fill a 16-byte copy. The tile kernels need a multiple of it."""
+"""Number of images whose fp16 values of one pixel fill a 16-byte copy. The tile kernels need a multiple of it
+as the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class ConvGrid:
 
     Parameters
     ----------
-    conv : its filters have an odd size, and half of it for padding
+    conv : the convolution; its filters have an odd size, and the padding is half of it, rounded down
     border : number of zero pixels after each line of the input, and of zero lines between its planes; at
         least the padding, more if a layer that reads the output needs it
     border_out : the same for the output; None for `border`. It may differ from `border` only if the stride

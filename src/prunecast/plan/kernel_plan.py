@@ -96,19 +96,19 @@ class KernelPlan(OfTiles):
     schedule : rule by which items are assigned to blocks
     blocks : number of thread blocks launched
     shape : tile of C per block, and k-step
-    resources : resources of one block on an SM, with the registers that its launch bound allows
+    resources : threads, registers and shared memory of one block; the registers are the maximum that its
+        launch bound allows
     programs : instructions of the warps, one entry per role; their warps add up to the block's threads
     tensor : `wgmma`, `mma`, `sparse-wgmma`, `sparse-mma`, or `none` for CUDA cores
     b_access : `gather` if kept columns are fetched row by row of B, `dense_tile` if B is read in contiguous
         slabs
     source : the convolution whose input is read instead of B, a `ConvGrid` if a tile kernel runs it; None if
         B is a matrix
-    cluster : consecutive blocks that load their weights by multicast, each block an equal share: item j of
-        the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
+    cluster : number of consecutive blocks that load their weights by multicast, an equal share each. Item j
+        of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
     fewest_steps : least number of k-steps of an item. An item with fewer kept columns multiplies additional
         columns of zeros, so that the last of these k-steps has 16 columns
-    config : the config that the planner was given, whose `str` is its short name; empty if the kernel has
-        only one
+    config : argument of the planner, whose `str` is its short name; empty if the kernel has only one config
     experts : number of matrices of equal height that are stacked along M in A (mixture of experts). Each item
         multiplies tokens of one expert. All experts write the same M / experts rows of C, in different
         columns
@@ -284,7 +284,7 @@ def _check_work(plan: KernelPlan) -> None:
 
 
 def _check_cluster(plan: KernelPlan) -> None:
-    """Check that the lists of a cluster's blocks differ only in tokens and reduction groups."""
+    """Raise PlanDoesNotFit unless the lists of a cluster's blocks differ only in tokens and groups."""
     cluster, work, start = plan.cluster, plan.work, plan.work.block_start
     if cluster == 1:
         return
@@ -300,7 +300,7 @@ def _check_cluster(plan: KernelPlan) -> None:
 
 
 def _check_experts(plan: KernelPlan) -> None:
-    """Check that every row is in a tile of one expert, and that token ranges of experts do not overlap."""
+    """Raise PlanDoesNotFit if a row is in no tile, or experts share a tile or tokens."""
     work, tiles = plan.work, plan.tiles
     if plan.m % plan.experts or tiles.row_index.size != plan.m or np.any(tiles.rows_per_tile < 1):
         raise PlanDoesNotFit(f"{plan.kernel}: {plan.experts} experts need all of {plan.m} rows in tiles")
@@ -316,7 +316,7 @@ def _check_experts(plan: KernelPlan) -> None:
 
 
 def _check_items(plan: KernelPlan) -> None:
-    """Check that every item is within its tile, and that its tile and tokens fit the block's tile of C."""
+    """Raise PlanDoesNotFit if an item exceeds its tile, the tokens of B, or the block's tile of C."""
     work, tiles, shape = plan.work, plan.tiles, plan.shape
     if work.tile.size == 0:
         return
@@ -334,7 +334,7 @@ def _check_items(plan: KernelPlan) -> None:
 
 
 def _check_groups(plan: KernelPlan) -> None:
-    """Check that each group has one owner, and that no owner precedes a non-owner slice in a block's list."""
+    """Raise PlanDoesNotFit unless each group has one owner, and non-owner slices precede owners in lists."""
     work = plan.work
     split = work.group >= 0
     if not split.any() and (work.owner == 1).all():

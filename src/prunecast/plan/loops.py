@@ -53,7 +53,7 @@ class Items(NamedTuple):
 
 @njit(parallel=True)
 def multiply_items(items, row_start, row_index, column_start, column_index, inner, a, b, slot, partial, c):
-    """Multiply whole items into C, slices of split items into `partial`, (slots, block_m, block_n)."""
+    """Add products of unsplit items to C, and those of k-slices to `partial` (slots, block_m, block_n)."""
     for i in prange(items.tile.size):
         tile, t0, t1 = items.tile[i], items.token_start[i], items.token_stop[i]
         first = column_start[tile]

@@ -1,9 +1,9 @@
 """Read and write weight files: safetensors, npy and npz, Matrix Market, smtx, ONNX and torch checkpoints.
 
-The package turns a file into named matrices and back. It does not score or prune, and it downloads nothing.
-Pickles are refused or, in torch's files, read with `weights_only`. Readers check headers before they allocate
-memory, so that a damaged or hostile file gives one line of error. Heavy libraries are imported only when a
-file of their kind is opened.
+The package converts a file to named matrices and back. It does not score or prune, and it downloads nothing.
+It refuses pickles, except in torch's files, which it reads with `weights_only`. Readers check headers before
+they allocate memory, so that a damaged or hostile file gives an error message of one line. Heavy libraries
+are imported only when a file of their kind is opened.
 
 Layer: part of `patterns`. It imports top-level helper modules and the array types of `patterns.tile_map`.
 

@@ -18,10 +18,12 @@ from prunecast.patterns.tile_map import MaskArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """All tensors of a file in their own shapes, vectors and convolutions included, and its text entries."""
+    """All tensors of a file, in their original shapes, and the text entries of its header."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
+    """Tensor name -> array, including vectors and convolutions."""
     metadata: Mapping[str, str]
+    """Text entries of the header."""
 
 
 Update = Callable[[str, npt.NDArray[Any], MaskArray], npt.NDArray[Any]]
@@ -33,12 +35,18 @@ def masked_checkpoint(
 ) -> Checkpoint:
     """Return the tensors of a file; those with a mask (M, K) are zero where the mask is False.
 
-    A mask fits any tensor with M as its first size and K as the product of the others. Write the result with
-    `write_weights`. `update` computes the pruned weights of tensors that are one layer each.
+    Write the result with `write_weights`.
+
+    Parameters
+    ----------
+    path : file or folder of weights
+    masks : layer -> mask (M, K); M is the first size of the tensor, and K the product of the others
+    update : function that computes the pruned weights of a tensor that is one layer; None to set weights to
+        zero
 
     Raises
     ------
-    BadInput : unreadable file, a mask for a tensor that does not exist or has another shape
+    BadInput : an unreadable file, or a mask for a tensor that does not exist or has another shape
     """
     file = Path(path)
     arrays = MaskedTensors(file, open_tensors(file), masks, update)
@@ -51,6 +59,8 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
     Parameters
     ----------
     file : path for messages
+    tensors : name -> tensor as it is stored
+    masks, update : as in `masked_checkpoint`
 
     Raises
     ------
@@ -90,14 +100,14 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         return array.T if tensor.is_transposed else array
 
     def form(self, name: str) -> ArraySpec:
-        """Return the number format and shape that an array will have, from the header."""
+        """Return the number format and shape of an array, from the header only."""
         import ml_dtypes
 
         tensor = self._tensors[name]
         dtype = (tensor.as_stored or tensor).dtype
         try:
             known = np.dtype(getattr(ml_dtypes, dtype, dtype))
-        except TypeError:  # a format of the file's own, which loading refuses or turns into one of numpy's
+        except TypeError:  # a format that numpy lacks, which loading converts or refuses
             known = self[name].dtype
         return ArraySpec(known, tensor.shape[::-1] if tensor.is_transposed else tensor.shape)
 

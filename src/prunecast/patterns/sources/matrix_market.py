@@ -49,7 +49,9 @@ class Kind(NamedTuple):
 
 
 def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
-    """Return the matrix, under the name of the file; stored entries are its mask, explicit zeros included.
+    """Return the matrix of a `.mtx` file, with the name of the file as key.
+
+    In a sparse file, the stored entries, including explicit zeros, are the mask.
 
     Raises
     ------
@@ -69,9 +71,9 @@ def read_matrix_market(path: Path) -> dict[str, StoredTensor]:
 
 
 def _numbers(path: Path, file: IO[bytes]) -> Iterator[float]:
-    """Yield the numbers in the rest of the file, reading a part at a time.
+    """Yield the numbers in the rest of the file, reading `PIECE` bytes at a time.
 
-    All words of a file as strings would need twenty times its size in memory.
+    Splitting the whole file into words would need twenty times its size in memory.
     """
     rest = b""
     while piece := file.read(PIECE):
@@ -130,7 +132,7 @@ def _coordinates(
 def _array(path: Path, kind: Kind, numbers: npt.NDArray[np.float64], m: int, k: int) -> StoredTensor:
     """Return the matrix of an array file, which is stored column by column.
 
-    Of symmetric matrices only the lower triangle is stored, of skew-symmetric ones without the diagonal.
+    Symmetric matrices store only the lower triangle; skew-symmetric ones store it without the diagonal.
     """
     if kind.symmetry == "general":
         dense = _counted(path, numbers, m * k).reshape(k, m).T
@@ -151,7 +153,7 @@ def _counted(path: Path, numbers: npt.NDArray[np.float64], wanted: int) -> npt.N
 
 
 def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
-    """Return indices counted from 1 as indices from 0."""
+    """Return indices from 0 for indices from 1; raise BadInput for those outside the matrix."""
     good = (places >= 1) & (places <= size) & (places == np.floor(places))
     if not good.all():
         raise BadInput(f"{path}: wanted a {what} in 1 to {size}, got {places[~good][0]:g}")
@@ -163,7 +165,7 @@ LARGEST_FILE = 64 * MIB
 
 
 def read_smtx(path: Path) -> dict[str, StoredTensor]:
-    """Return the matrix, under the name of the file.
+    """Return the matrix of a `.smtx` file, with the name of the file as key.
 
     Raises
     ------

@@ -25,7 +25,7 @@ from prunecast.patterns.sources.stored_tensor import (
 )
 
 SMALL_ARCHIVE_BYTES = 2**26
-"""Total unpacked size up to which an archive is accepted whatever its packed size, in bytes."""
+"""Total unpacked size in bytes up to which an archive is accepted, whatever its packed size is."""
 SCIPY_PARTS = {"format", "shape", "data"}
 """Arrays that every `.npz` file of a sparse matrix has."""
 MOST_EXPANSION = 200
@@ -35,9 +35,9 @@ fiftieth.
 
 
 def read_npy(path: Path) -> dict[str, StoredTensor]:
-    """Open the only array of a `.npy` file, under the name of the file without its suffix.
+    """Return the array of a `.npy` file, not yet loaded, with the name of the file as key.
 
-    Raises BadInput.
+    Raises BadInput for an object array, or data whose size differs from the header's.
     """
     with path.open("rb") as file:
         return {
@@ -48,7 +48,10 @@ def read_npy(path: Path) -> dict[str, StoredTensor]:
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
-    """Open the arrays of a `.npz` file, or the only matrix that scipy saved in it. Raises BadInput."""
+    """Return the arrays of a `.npz` file, not yet loaded, or the sparse matrix that scipy saved in it.
+
+    Raises BadInput for a zip bomb, two arrays with one name, and in the same cases as `read_npy`.
+    """
     found: dict[str, StoredTensor] = {}
     with zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
@@ -70,7 +73,7 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
 
 
 def _array(where: str, file: IO[bytes], size: int, load: Callable[[], npt.NDArray[Any]]) -> StoredTensor:
-    """Read and check the header of an array whose file has `size` bytes."""
+    """Return the array in a file of `size` bytes, not yet loaded, after checking its header."""
     first = np.lib.format.read_magic(file) == (1, 0)
     read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
@@ -91,7 +94,7 @@ def _load_npz(path: Path, member: str) -> npt.NDArray[Any]:
 
 
 def _scipy_matrix(path: Path, tensors: Mapping[str, StoredTensor]) -> StoredTensor:
-    """Read the matrix; stored entries are its mask, explicit zeros included.
+    """Return the sparse matrix that scipy saved; the stored entries, including explicit zeros, are its mask.
 
     Raises
     ------

@@ -29,7 +29,7 @@ MADE_UP = "onnx::"
 
 
 class WeightUse(NamedTuple):
-    """A constant that a MatMul, Gemm or Conv multiplies with."""
+    """A constant that is the weight of a MatMul, Gemm or Conv."""
 
     name: str
     """Name of the tensor, or of the node if the exporter invented the tensor's name."""
@@ -44,8 +44,7 @@ def read_onnx(path: Path) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    BadInput : no ONNX file, one that is cut off, external data outside of its folder, or onnx is not
-        installed
+    BadInput : not an ONNX file, or cut off; external data outside of its folder; or onnx is not installed
     """
     model = open_onnx(path)
     uses = {use.constant: use for use in weight_uses(model)}
@@ -60,11 +59,11 @@ def read_onnx(path: Path) -> dict[str, StoredTensor]:
 
 
 def open_onnx(path: Path) -> "onnx.ModelProto":
-    """Return the model as it is in the file; external data are not read.
+    """Return the model in a file without reading its external data.
 
     Raises
     ------
-    BadInput : no ONNX file, one that is cut off, or onnx is not installed
+    BadInput : not an ONNX file, or cut off; or onnx is not installed
     """
     try:
         import onnx
@@ -89,7 +88,10 @@ def open_onnx(path: Path) -> "onnx.ModelProto":
 
 
 def external_files(path: Path) -> set[Path]:
-    """Return the files of external data that a model names. Raises BadInput as `open_onnx`."""
+    """Return the files of external data that a model names.
+
+    Raises BadInput in the same cases as `open_onnx`.
+    """
     with text_only(path):
         return {
             path.parent / entry.value
@@ -101,7 +103,7 @@ def external_files(path: Path) -> set[Path]:
 
 @contextmanager
 def text_only(path: Path) -> Iterator[None]:
-    """Raise BadInput if text of the file is no UTF-8, which protobuf reports only on access."""
+    """Raise BadInput if text of the file is not UTF-8, which protobuf reports only on access."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -109,7 +111,7 @@ def text_only(path: Path) -> Iterator[None]:
 
 
 def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
-    """Yield all names that are used later; the parser returns bytes, or raises, where they are no UTF-8."""
+    """Yield all names that the module reads; names that are not UTF-8 are bytes, or raise."""
     graph = model.graph
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
@@ -119,7 +121,7 @@ def _names(model: "onnx.ModelProto") -> Iterator[str | bytes]:
 
 
 def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
-    """Return the weights of products in the order of the nodes, each constant once."""
+    """Return the weights of MatMul, Gemm and Conv nodes, in the order of the nodes, each constant once."""
     shapes = {constant.name: len(constant.dims) for constant in _constants(model)}
     found: dict[str, WeightUse] = {}
     taken: set[str] = set(shapes)
@@ -129,7 +131,7 @@ def weight_uses(model: "onnx.ModelProto") -> list[WeightUse]:
             continue
         name = use.constant
         if name.startswith(MADE_UP):
-            # The exporter lost the name of the weight: use that of the node, unless a weight has it
+            # The exporter lost the name of the weight: use the node's name, unless another weight has it
             own = node.name.strip("/").replace("/", ".")
             name = "" if own in taken else own
         taken.add(name)

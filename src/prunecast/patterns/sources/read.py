@@ -35,7 +35,7 @@ LARGEST_COUNT = 2**63
 """Largest number of elements that messages print."""
 DTYPE_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp32"}
 MOST_HELD = 2**30
-"""Total elements of a checkpoint's matrices above which they are loaded one at a time, again on each use."""
+"""Number of elements of all matrices above which each matrix is loaded again at each use."""
 
 
 @checked
@@ -44,21 +44,21 @@ def read_weights(
 ) -> WeightSet:
     """Return the weight matrices of a file.
 
-    Matrices stay as they are, convolutions (out, in, kh, kw) become (out, in * kh * kw), experts (E, M, K)
-    become E matrices. Vectors are left out and counted; other tensors are left out with the reason.
-    Embeddings are used in no matrix product and are left out too, unless a target names them.
+    Convolutions (out, in, kh, kw) become matrices (out, in * kh * kw), and experts (E, M, K) become E
+    matrices. Vectors are omitted and counted; other tensors are omitted with a reason. Embeddings are omitted
+    too, because no matrix product uses them, unless a target names them.
 
     Parameters
     ----------
     path : a folder of `.safetensors` or its index, `.safetensors`, `.npz`, `.npy`, `.mtx`, `.smtx`, `.onnx`,
         or a state dictionary of torch (`.pt`, `.pth`, `.bin`, `.ckpt`)
     target : selectors of the tensors to read, by default all; see `select_names`
-    ignore : selectors of tensors to leave out
+    ignore : selectors of tensors to omit
 
     Raises
     ------
-    BadInput : unreadable or unsafe file, no matrix left, a target that is no matrix of floats, NaN or Inf
-        among the weights
+    BadInput : an unreadable or unsafe file, no matrix left, a target that is not a matrix of floats, or NaN
+        or Inf among the weights
     """
     file = Path(path)
     return layers_among(file, open_tensors(file), target, ignore)
@@ -67,9 +67,15 @@ def read_weights(
 def layers_among(
     file: Path, stored: Mapping[str, StoredTensor], target: str | Sequence[str], ignore: str | Sequence[str]
 ) -> WeightSet:
-    """Return the weight matrices among tensors; `file` appears in messages.
+    """Return the weight matrices among the tensors of a file.
 
-    Raises BadInput as `read_weights`.
+    Raises BadInput in the same cases as `read_weights`.
+
+    Parameters
+    ----------
+    file : path for messages
+    stored : name -> tensor
+    target, ignore : as in `read_weights`
     """
     tensors, target, ignore = _expert_by_expert(stored), listed(target), listed(ignore)
     layers: dict[str, Layer] = {}
@@ -116,7 +122,7 @@ def layers_among(
 
 
 def matrix_sizes(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:
-    """Return M, K of every tensor that `layers_among` would return as a layer, from the headers only."""
+    """Return name -> (M, K) of the tensors that `layers_among` returns as layers, from the headers only."""
     tensors = _expert_by_expert(stored)
     return {
         name: (tensor.shape[0], tensor.elements // tensor.shape[0])
@@ -141,7 +147,7 @@ def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
 
 
 def _unusable(tensor: StoredTensor) -> str | None:
-    """Return the reason why a tensor is no weight matrix, or None if it is one."""
+    """Return the reason why a tensor is not a weight matrix, or None if it is one."""
     shape = shape_text(tensor.shape)
     if len(tensor.shape) not in (2, 4):
         return f"tensor that is not 2-D (shape {shape:.80})"

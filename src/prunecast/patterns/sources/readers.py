@@ -25,29 +25,33 @@ PICKLES = {".pkl", ".pickle", ".joblib"}
 
 
 class Reader(NamedTuple):
-    """A kind of weight file."""
+    """Functions that read one kind of weight file."""
 
     endings: tuple[str, ...]
     """Endings of the names of such files, in lower case; none for a folder."""
     read: Callable[[Path], dict[str, StoredTensor]]
-    """Opens the tensors as they are stored, reading only headers where the format has them."""
+    """Function that returns the tensors as they are stored; it reads only headers if the format has them."""
     others: Callable[[Path], Iterable[Path]] = lambda _: ()
-    """Returns what is read in addition to the file."""
+    """Function that returns the files that are read in addition to the given one."""
     texts: Callable[[Path], dict[str, str]] = lambda _: {}
-    """Returns the text entries of the header."""
+    """Function that returns the text entries of the header."""
 
 
 def open_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Open all tensors of a file or a folder by name, with weights as (M, K) matrices. Raises BadInput.
+    """Return name -> tensor of a file or a folder, not yet loaded, with weights as (M, K) matrices.
 
-    `load` of a tensor may raise any error of `DAMAGE`: call it inside `failures_named`.
+    `load` of a tensor may raise any error of `DAMAGE`: call it inside `failures_named`. Raises BadInput if
+    the file cannot be read.
     """
     with failures_named(path):
         return seen_as_products(path, file_tensors(path))
 
 
 def file_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Open the tensors of a file or a folder as they are stored. Raises BadInput."""
+    """Return name -> tensor of a file or a folder, as stored and not yet loaded.
+
+    Raises BadInput if the file cannot be read.
+    """
     if path.suffix.lower() in PICKLES:
         raise BadInput(f"{path}: pickles can run code and are refused; convert the file to .safetensors")
     with failures_named(path):
@@ -59,11 +63,11 @@ def file_tensors(path: Path) -> dict[str, StoredTensor]:
 
 
 def files_read(path: Path) -> Iterator[Path]:
-    """Yield all files that reading tensors of `path` opens, and the folder of a checkpoint in several files.
+    """Yield all files that are opened to read the tensors of `path`, and the folder of a sharded checkpoint.
 
     Raises
     ------
-    BadInput : as `open_tensors`, for an index or a model that cannot be read
+    BadInput : an index or a model cannot be read
     """
     yield path
     with failures_named(path):
@@ -82,11 +86,11 @@ def _refuse(path: Path) -> NoReturn:
 
 
 def read_sharded(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of all files of a checkpoint.
+    """Return name -> tensor of all files of a sharded checkpoint.
 
     Raises
     ------
-    BadInput : no such files in the folder, an index that names others, or a tensor in two files
+    BadInput : no weight files in the folder, an index that names missing files, or a tensor in two files
     """
     found: dict[str, StoredTensor] = {}
     for file, wanted in files_of_folder(path).items():
@@ -102,7 +106,7 @@ def read_sharded(path: Path) -> dict[str, StoredTensor]:
 
 
 def files_of_folder(path: Path) -> dict[Path, list[str] | None]:
-    """Return the weight files of a folder or an index -> the tensors that each must contain (None: any)."""
+    """Return weight file -> tensors that it must contain (None for any), from a folder or an index."""
     if not path.is_dir():
         return _indexed(path)
     indices = sorted(path.glob(f"*{INDEX}"))
@@ -160,4 +164,4 @@ READERS = (
     Reader(SUFFIXES, read_torch),
     Reader((INDEX,), read_sharded, _with_index),
 )
-"""Kinds of files, each with endings that no other has."""
+"""Readers of all kinds of files; their endings do not overlap."""

@@ -31,13 +31,13 @@ LOOKUP = re.compile(
     r"|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"
     r"|embedding_table|(?<!_)((tok|token|pos)_?)?emb(ed)?)(\.weight)?$"
 )
-"""Names of embeddings, tables of which a model reads rows without a matrix product."""
+"""Names of embeddings: tables from which a model reads rows, without a matrix product."""
 EXPERT = re.compile(r"(^|[._/])(experts?|moe)[._/](\d+)[._/]")
 EXPERTS = re.compile(r"expert|_exps\b|moe", re.IGNORECASE)
 """Names of tensors (experts, M, K)."""
 MOST_EXPERTS = 1024
 SIDECAR = re.compile(r"^(.*[._])(weight_scale|weight_scale_inv|input_scale|scales?|zeros|absmax|s|g_idx)$")
-"""Names of tensors, like scales, that are needed to unpack packed weights."""
+"""Names of tensors, such as scales, that are needed to unpack quantized weights."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_fc|c_proj)\.weight$")
 """Names of GPT-2's `Conv1D`, whose weights are (in, out)."""
@@ -87,7 +87,7 @@ def is_sidecar(name: str, tensors: Tensors) -> bool:
 
 
 def expert_counts(names: list[str]) -> dict[str, int]:
-    """Return, for each matrix of one expert, the number of experts that share its work."""
+    """Return name -> number of experts of the layer, for each matrix of one of several experts."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         if EXPERT.search(name):
@@ -179,7 +179,7 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
 
 
 def _packed(name: str, tensors: Tensors) -> list[str]:
-    """Return the packed matrix that a tensor is a part of, if any, as a list of at most one name."""
+    """Return a list with the name of the packed matrix to which a tensor belongs, or an empty list."""
     wholes = [name.removesuffix(part) for part in (*PARTS, ".row_offsets") if name.endswith(part)]
     return [whole for whole in wholes if all(whole + part in tensors for part in PARTS)]
 

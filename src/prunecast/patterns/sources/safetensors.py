@@ -37,7 +37,7 @@ CODES = {name: code for code, name in NUMBERS.items()}
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
-    """Open the tensors that the header names, in the order of their data.
+    """Return the tensors that the header names, not yet loaded, in the order of their data.
 
     The data must fill the file without overlaps, gaps and trailing bytes, as the reference library requires:
     bytes that belong to no tensor indicate a damaged or forged file.
@@ -67,7 +67,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
 
 
 class ArraySpec(NamedTuple):
-    """Number format and shape of an array that is not computed yet."""
+    """Number format and shape of an array that has not been computed yet."""
 
     dtype: npt.DTypeLike
     shape: tuple[int, ...]
@@ -84,10 +84,12 @@ def write_safetensors(
     forms: Mapping[str, ArraySpec],
     texts: Mapping[str, str],
 ) -> None:
-    """Write arrays; each is read from its mapping once, just before it is written.
+    """Write a `.safetensors` file; each array is computed by its mapping just before it is written.
 
     Parameters
     ----------
+    path : file to write
+    arrays : name -> array; the mapping may compute an array on access
     forms : number format and shape of each array
     texts : text entries of the header
 
@@ -123,7 +125,7 @@ def write_safetensors(
 
 
 def utf8_name(name: str) -> str:
-    """Return the name under which a tensor is stored, with characters that are no UTF-8 escaped."""
+    """Return the stored name of a tensor, with characters that UTF-8 cannot encode escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
@@ -184,7 +186,7 @@ def _numpy(name: str) -> np.dtype[Any]:
 def _load(path: Path, start: int, length: int, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     """Return one tensor from its byte range, which has been checked.
 
-    The reference library would parse the header for each tensor.
+    The reference library is not used, since it would parse the header again for each tensor.
     """
     if dtype not in CODES:
         raise ValueError(f"numbers of the format {dtype:.40}")

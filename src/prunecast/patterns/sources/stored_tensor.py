@@ -1,7 +1,7 @@
-"""`StoredTensor`: one tensor in a file, dense or sparse, known from its header and not loaded yet.
+"""`StoredTensor`: header of one tensor in a file, dense or sparse, and a function that loads its values.
 
-Tensors of fp8 are widened: to fp16, which represents them exactly, or with scales to bf16. Scales
-(compressed-tensors, DeepSeek) are one number, one per row, or one per square block.
+Tensors of fp8 are converted to fp16, which represents them exactly, or to bf16 if they have scales. There is
+one scale per tensor, per row, or per square block (formats of compressed-tensors and DeepSeek).
 """
 
 import contextlib
@@ -39,11 +39,11 @@ class StoredTensor:
     ----------
     shape : sizes of its dimensions
     dtype : `float16`, `bfloat16`, `float32`, `float64`, or any other name that the file uses
-    load : reads the values, of that shape
-    stored : (M, K) bool, elements that a sparse file stores, or None
+    load : function that reads the values, an array of that shape
+    stored : (M, K) bool, elements that a sparse file stores; None for dense files
     note : remark for the user, or None
-    is_transposed : the file stores (K, M), `load` returns (M, K)
-    as_stored : the tensor in the file's own number format, where `load` converts it; else None
+    is_transposed : True if the file stores (K, M) and `load` returns (M, K)
+    as_stored : the tensor in the number format of the file, if `load` converts it; else None
     """
 
     shape: tuple[int, ...]
@@ -86,7 +86,8 @@ SMALL_MATRIX = 2**24
 """Number of elements that may be allocated whatever the size of the file."""
 
 MOST_PER_ENTRY = 10_000
-"""Most elements of a larger matrix per stored entry: a file of a few bytes must not allocate gigabytes."""
+"""Maximum number of elements per stored entry of a larger matrix, so that a file of a few bytes cannot
+allocate gigabytes."""
 
 
 def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
@@ -137,7 +138,8 @@ def sparse_tensor(
 
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("_scale_inv", "_scale")
-"""Suffixes, after the name of a matrix, of the names of its scales; both kinds multiply."""
+"""Suffixes that form the name of the scales from the name of a matrix. Values are multiplied by the scales of
+both kinds."""
 BLOCKS = tuple(2**power for power in range(4, 12))
 """Sides of square blocks that share a scale."""
 NOTE = "fp8 weights run in a wider format: no kernel here multiplies fp8"
@@ -189,7 +191,7 @@ def _as_long(shape: Shape, scales: Shape) -> Shape:
 def _sides(shape: Shape, scales: Shape) -> tuple[int, ...] | None:
     """Return the number of weights that share a scale along each dimension, or None if the shapes do not fit.
 
-    It is 1 where the scales broadcast: one per weight or one for all.
+    Along a dimension with one scale per weight, or one scale for all, the number is 1 and scales broadcast.
     """
     if len(scales) != len(shape) or min(shape) < 1:
         return None

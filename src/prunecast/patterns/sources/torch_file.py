@@ -29,7 +29,7 @@ def read_torch(path: Path) -> dict[str, StoredTensor]:
 
     Raises
     ------
-    BadInput : torch is missing or too old, or the file contains more than tensors, numbers and texts
+    BadInput : torch is missing or too old, or the file contains objects other than tensors, numbers and texts
     """
     torch = _torch(path)
     with warnings.catch_warnings():
@@ -64,7 +64,7 @@ def _torch(path: Path) -> Any:
 
 
 def _state(found: Any, alone: str) -> dict[str, Any]:
-    """Return tensors by name: of a dictionary, of the state dictionary inside it, or of a single tensor."""
+    """Return name -> tensor of a dictionary, of the state dictionary in it, or of a single tensor."""
     if hasattr(found, "detach"):
         return {alone: found}
     if not isinstance(found, Mapping):

@@ -31,7 +31,8 @@ class Layer:
     ----------
     name : name of the tensor in the file, or of the file
     shape : M, K
-    load : returns the weights; large checkpoints keep one matrix in memory and read others again
+    load : function that returns the weights; if the checkpoint is large, only the matrix that was loaded last
+        stays in memory
     dtype : `fp16`, `bf16` or `fp32`, the type of `weights`
     note : conversion of the tensor, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
     experts : number of experts among which the model divides its tokens, if this matrix is one; else None
@@ -51,7 +52,7 @@ class Layer:
     parts: int = 1
 
     def share_of(self, tokens: int, experts_per_token: int) -> int:
-        """Return the number of the model's tokens that reach this matrix; experts share them evenly."""
+        """Return the number of tokens that this matrix multiplies; experts share the tokens evenly."""
         if self.experts is None:
             return tokens
         return min(tokens, max(1, -(-tokens * experts_per_token // self.experts)))
@@ -60,7 +61,7 @@ class Layer:
     def weights(self) -> WeightArray:
         """Return the weights (M, K) as float16, bfloat16 (of ml_dtypes) or float32; all are finite.
 
-        Raises BadInput as `read_weights`.
+        Raises BadInput in the same cases as `read_weights`.
         """
         return self.load()
 
@@ -160,7 +161,7 @@ def listed(selectors: str | Sequence[str]) -> list[str]:
 def select_names(
     names: Iterable[str], target: str | Sequence[str] = (), ignore: str | Sequence[str] = ()
 ) -> list[str]:
-    """Return the `names` that a target matches (all, without targets) and no ignore matches, in their order.
+    """Return those `names`, in their order, that match `target` (if it is not empty) and not `ignore`.
 
     A selector is an exact name, or `re:` with a regular expression that is searched anywhere in the name:
     `re:embed` matches every name that contains `embed`.
