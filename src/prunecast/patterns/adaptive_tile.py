@@ -11,14 +11,16 @@ available; no code is public, and the abstracts give no steps. The procedure is 
    (`rms` ranks columns as `tile_wise` does.)
 3. Each tile gets a number of columns: a multiple of the quantum (16, the K of one tensor-core instruction) or
    K, within an interval around the mean of the layer. The two multiples next to the mean are always allowed.
-   Equal bounds of 100 % give strict balance. Without a given interval (`flexible`) it follows the importance:
-   97 to 103 % and, where that would lose more than 2 % of what unlimited tiles retain, no lower limit and the
-   lowest upper limit that loses no more. A tile with few columns delays no other tile, but a tile with many
-   may become the straggler. Therefore only the upper limit may cost importance.
+   Equal bounds of 100 % give strict balance. If no interval is given (`flexible`), it depends on the
+   importance. It is 97 to 103 % unless this would lose more than 2 % of the importance that tiles without
+   limits retain. In that case there is no lower limit, and the upper limit is the lowest that loses at most
+   2 %. A tile with few columns delays no other tile, but a tile with many may become the straggler.
+   Therefore only the upper limit may cost importance.
 4. Inside the interval, steps of one quantum go to the tiles where they retain most. With a quantum of 1, the
-   interval 0-inf and `rms` the result is `tile_wise` (`tile_wise_2d` with `rows_first`).
+   interval 0-inf and `rms`, the result is that of `tile_wise` (`tile_wise_2d` with `rows_first`).
 
-Where several layers are ranked together, each first gets the share that one ranking of all columns gives it.
+If several layers are pruned together, one ranking of the columns of all layers first determines how many
+elements each layer keeps.
 """
 
 import math
@@ -204,8 +206,9 @@ def _flexible(
     counts_of: Callable[[AdaptiveRule], CountArray],
     rule: AdaptiveRule,
 ) -> CountArray:
-    """Return column counts in the rule's interval or, if that loses too much, under the lowest upper limit
-    that retains enough importance.
+    """Return column counts (tiles,) in the rule's interval if they retain enough importance (`ENOUGH`).
+
+    Otherwise, return counts without a lower limit, under the lowest upper limit that retains enough.
     """
     rows = np.ones_like(heights) if rule.score == "mean" else heights
     before = np.cumsum(ranked * rows[:, None], axis=1)

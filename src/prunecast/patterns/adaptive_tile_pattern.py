@@ -65,7 +65,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern of `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
+        """Return the pattern for an argument like `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
         match = GRAMMAR.fullmatch(argument)
         sizes = [int(part) for part in match.groups()[:2] if part] if match else [0]
         if match is None or min(sizes) < 1:
@@ -108,7 +108,7 @@ class AdaptiveTilePattern(GuidedPattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of one whole tile that is one quantum wide."""
+        """Return the smallest matrix that can be pruned: one whole tile, one quantum wide."""
         return MatrixShape(self.height, self.quantum)
 
     @property
@@ -138,7 +138,8 @@ class AdaptiveTilePattern(GuidedPattern):
 
         Raises
         ------
-        BadInput : a tile keeps a number of columns off the quantum, or more than the interval allows
+        BadInput : a tile keeps a number of columns that is not a multiple of the quantum, or more columns
+            than the interval allows
         """
         check_mask(mask, self.canonical)
         tiles = self._tiles(mask)
@@ -184,8 +185,9 @@ class AdaptiveTilePattern(GuidedPattern):
         return tile_map_from_kept(kept, own.m, height=self.height, pattern=self.canonical)
 
     def _tiles(self, mask: MaskArray) -> TileMap:
-        """Return tiles of neighbours, or of rows with the same kept columns; `atp-2d` leaves out rows that
-        keep nothing.
+        """Return tiles of neighbouring rows or, if shuffled, of rows with the same kept columns.
+
+        With `atp-2d`, rows that keep nothing are in no tile.
         """
         rows = np.flatnonzero(mask.any(axis=1)) if self.rows_first else np.arange(mask.shape[0])
         if not self.shuffled:
@@ -194,10 +196,10 @@ class AdaptiveTilePattern(GuidedPattern):
         return tile_map_of_groups(mask, tiles, self.canonical)
 
     def _most(self, tiles: TileMap) -> int:
-        """Return the upper limit of a tile, in columns, with tolerance for the rounding of the pruner.
+        """Return the maximum number of columns of a tile, with tolerance for the rounding of the pruner.
 
         The pruner may prune up to one step more than the sparsity needs, which lowers the mean. The limit is
-        therefore that of the largest number of elements that it may have had to keep.
+        therefore computed from the largest number of elements that may have been requested.
         """
         elements = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))
         wanted = elements + self.height * self.quantum - 1

@@ -78,7 +78,7 @@ class Calibration:
         return updated_weights(weights.astype(np.float64), mask, given).astype(weights.dtype)
 
     def expert_saliency(self, layer: int) -> FloatArray | None:
-        """Return the saliency of each expert of a layer, (experts,), if the file has it; see `EXPERTS`."""
+        """Return the saliency of each expert of a layer, (experts,) float64; None if the file has none."""
         given = self._squares.get(EXPERTS.format(layer=layer))
         return None if given is None else given.astype(np.float64)
 
@@ -87,7 +87,7 @@ class Calibration:
 
         Parameters
         ----------
-        columns : new layer -> the layer of the file, and the places of its inputs that stay (None: all)
+        columns : new layer -> layer of the file, and indices of the inputs that remain (None for all)
         """
         found = {}
         for name, (old, index) in columns.items():
@@ -126,7 +126,7 @@ not change weights much. Kind: convention, SparseGPT's.
 def updated_weights(
     weights: npt.NDArray[np.floating], mask: MaskArray, moments: npt.NDArray[np.floating]
 ) -> FloatArray:
-    """Return weights (M, K) as float64, zero where `mask` is False, that compensate for the pruned ones.
+    """Return pruned weights (M, K), float64, whose kept weights are updated to minimise the output error.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def updated_weights(
 
     Raises
     ------
-    BadInput : shapes that do not fit, or moments that are not finite
+    BadInput : shapes that do not match, or moments that are not finite
     """
     if mask.shape != weights.shape or moments.shape != (weights.shape[1],) * 2:
         raise BadInput(
@@ -160,18 +160,19 @@ def updated_weights(
 
 
 def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
-    """Return 1 / diag(H^-1), shape (K,): the loss of pruning a weight of 1 whose row compensates.
+    """Return 1 / diag(H^-1), (K,) float64: loss of pruning a weight of 1 if its row compensates for it.
 
-    The loss is the increase of the mean squared error of the output. Raises BadInput.
+    H is the damped matrix of second moments (K, K). The loss is the increase of the mean squared error of the
+    output. Raises BadInput in the same cases as `damped`.
     """
     inverse: FloatArray = 1.0 / np.diag(np.linalg.inv(damped(moments)))
     return inverse
 
 
 def damped(moments: npt.NDArray[np.floating]) -> FloatArray:
-    """Return H with a damped diagonal, so that it can be inverted.
+    """Return second moments H (K, K) as float64, with a larger diagonal, so that H can be inverted.
 
-    Raises BadInput for values that are not finite.
+    Raises BadInput for another shape, or values that are not finite.
     """
     h = moments.astype(np.float64)
     if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.isfinite(h).all():

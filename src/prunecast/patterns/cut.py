@@ -30,7 +30,7 @@ error.
 
 
 def elements_to_prune(sparsity: float, total: int) -> int:
-    """Return the fewest of `total` elements that reach `sparsity`.
+    """Return the smallest number of elements that is at least the fraction `sparsity` of `total`.
 
     A product that differs from a whole number only by rounding counts as that number: 0.55 of 100 is 55,
     though 0.55 * 100 is slightly more in float64.
@@ -150,9 +150,14 @@ def broadcast_sizes(sizes: CountArray) -> CountArray:
 def row_sums(
     scores: ImportanceArray | MaskArray, starts: CountArray, *, power: int, order: CountArray | None = None
 ) -> ImportanceArray:
-    """Return sums over the rows of each piece, (pieces, K) float64, of scores (M, K) ** power, 1 or 2.
+    """Return the sums of scores ** power over the rows of each piece, (pieces, K) float64.
 
-    `order` are the rows in the order of the pieces; None for all rows as they are.
+    Parameters
+    ----------
+    scores : (M, K)
+    starts : (pieces,) position of the first row of each piece
+    power : 1 or 2
+    order : row numbers, piece after piece; None for 0 to M - 1
     """
     sums = np.empty((starts.size, scores.shape[1]), dtype=np.float64)
     bounds = np.append(starts, scores.shape[0] if order is None else order.size)
@@ -166,7 +171,10 @@ def row_sums(
 
 
 def column_sums(sums: ImportanceArray, width: int) -> ImportanceArray:
-    """Return `sums` (M, K) added up over pieces of `width` columns, (M, pieces); the last may be narrower."""
+    """Return the sums of each row of `sums` (M, K) over pieces of `width` columns, (M, pieces).
+
+    The last piece may be narrower.
+    """
     added = sums[:, ::width].copy()
     for offset in range(1, min(width, sums.shape[1])):
         column = sums[:, offset::width]

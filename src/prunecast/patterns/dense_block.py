@@ -1,14 +1,15 @@
-"""`dense-block:8`: a few dense blocks, each of rows from anywhere that share most of their columns.
+"""`dense-block:8`: a few dense blocks. A block consists of any rows that share most of their columns.
 
 Performance-aware pruning (Rumi et al., PACT'20) starts from an unstructured mask, clusters the filters that
 share columns, grows a dense block in each cluster, and re-prunes the remaining elements. The steps here are
-those of the authors' code as public in Structure-LTH (arXiv 2202.04736): up to 8 clusters; columns in order
-of how many rows keep them; the first width that exceeds 1.5 times the number of kept elements that any row
-has outside of the block; no block of 16 rows or fewer. Our own choices:
+those of the authors' code in Structure-LTH (arXiv 2202.04736). There are up to 8 clusters. A block gets
+columns in the order of how many of its rows keep them. It stops at the first width that exceeds 1.5 times the
+number of kept elements that any of its rows has outside of the block. No block has 16 rows or fewer. Our own
+choices:
 
 * A deterministic clustering into equal parts (`row_groups`) replaces hMETIS.
-* Blocks keep as much as the sparsity allows. Grown columns are pruned last; other columns are added while the
-  sparsity allows it, by their mean importance. The published method has the sparsity that growth results in
+* The sparsity is given. Columns that growth has found are pruned last, and other columns are added by their
+  mean importance while the sparsity allows it. In the published method, the sparsity results from growth
   (`grow_blocks`).
 * The number of clusters, their width, and the size of a sparse remainder may be chosen by predicted time
   (`dense_block_pattern`).

@@ -1,11 +1,11 @@
 """`dense-block:8`: a few dense blocks of rows and columns from anywhere (`dense_block`), guided by time.
 
-The performance-aware step of Rumi et al. (PACT'20) removes remaining elements whose time exceeds their worth,
-at whatever sparsity results. Here blocks without a remainder retain at least as much importance as blocks
-without guidance, in the least predicted time, for which their number and width are searched
-(`prune_guided_block`). With a sparse remainder, the number of blocks and their share of the kept elements
-maximize the retained importance per predicted second (`cheaper_parts`). The caller passes the function that
-predicts, since this package contains nothing about GPUs.
+The performance-aware step of Rumi et al. (PACT'20) removes remaining elements whose time exceeds their
+worth; the sparsity results from it. Here there are two variants. Without a sparse remainder, the number and
+width of blocks are searched for the least predicted time, and the blocks retain at least as much importance
+as unguided blocks (`prune_guided_block`). With a sparse remainder, the number of blocks and their fraction of
+the kept elements maximize the retained importance per predicted second (`cheaper_parts`). The caller passes
+the function that predicts the time, since this package contains nothing about GPUs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -153,7 +153,7 @@ def _mixes(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows:
 
 
 def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> MaskArray:
-    """Return the mask of the highest elements outside of `taken`; up to `to_prune` are in neither."""
+    """Return the mask of the highest elements outside of `taken`, after pruning the `to_prune` lowest."""
     free = scores[~taken]
     mask = np.zeros(scores.shape, dtype=np.bool_)
     if free.size:
@@ -179,7 +179,7 @@ class DenseBlockPattern(GuidedPattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern of `8`, `8:guided`, `guided` or an empty string."""
+        """Return the pattern for an argument like `8`, `8:guided`, `guided` or an empty string."""
         plain = argument.removesuffix("guided").removesuffix(":")
         clusters = parse_sizes(plain, ("clusters",), cls.example)[0] if plain else CLUSTERS
         return cls(clusters=clusters, guided=argument.endswith("guided"))
@@ -196,7 +196,7 @@ class DenseBlockPattern(GuidedPattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of the smallest block."""
+        """Return the smallest matrix that can be pruned: the rows of the smallest block, one column."""
         return MatrixShape(FEWEST_ROWS, 1)
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -213,7 +213,10 @@ class DenseBlockPattern(GuidedPattern):
         return prune_guided_block(scores, sparsity, timed, most_clusters=self.clusters, confirm=confirm)
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Return one tile for all rows that keep the same columns; rows that keep nothing are in no tile."""
+        """Return one tile per set of rows that keep the same columns; rows that keep nothing are in no tile.
+
+        Raises BadInput if there are more than `clusters` such sets.
+        """
         check_mask(mask, self.canonical)
         tiles = sorted((rows for rows in alike_rows(mask) if mask[rows[0]].any()), key=lambda r: int(r[0]))
         if len(tiles) > self.clusters:

@@ -75,12 +75,12 @@ class ElementMap:
 
     @property
     def kept_per_row(self) -> IntArray:
-        """Return the kept elements of each row, (M,) int32."""
+        """Return the number of kept elements of each row, (M,) int32."""
         return np.diff(self.row_start).astype(np.int32)
 
     @property
     def density(self) -> float:
-        """Return kept elements over M * K."""
+        """Return the kept elements divided by M * K."""
         return self.kept_count / (self.m * self.k)
 
     def mask(self) -> MaskArray:
@@ -155,7 +155,7 @@ class NestedMap(OfTiles):
 
     @property
     def density(self) -> float:
-        """Return kept elements over M * K."""
+        """Return the kept elements divided by M * K."""
         return self.inner.density
 
     def mask(self) -> MaskArray:
@@ -228,12 +228,12 @@ def retained_importance(importance: ImportanceArray, mask: MaskArray) -> float:
 
 
 def density(mask: MaskArray) -> float:
-    """Return the kept elements of a mask over all elements."""
+    """Return the kept elements of a mask divided by all its elements."""
     return np.count_nonzero(mask) / mask.size
 
 
 def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
-    """Return the maximum over the mean of the elements kept per tile, or per row of an element map.
+    """Return the maximum of the kept elements per tile (or per row of an element map) divided by the mean.
 
     The ratio is 1 for equal tiles and for a map that keeps nothing. In a nested map, all elements of a tile
     count, because a block processes whole tiles. The ratio is an upper bound of the time of the heaviest tile

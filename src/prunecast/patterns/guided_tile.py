@@ -1,16 +1,15 @@
 """Guided adaptive tile pruning: tiles that retain enough importance at the least predicted time.
 
 The target is the importance that tile-wise pruning retains at the requested sparsity. The number of kept
-weights, and thus the sparsity reached, results from it. The predicted time is that of the plan that will run,
-splitting and redistribution included: a function that the caller passes plans each layout anew, since this
-package contains nothing about GPUs.
+weights, and thus the sparsity, results from it. The caller passes a function that plans each layout anew and
+predicts its time, including split-K and redistribution, since this package contains nothing about GPUs.
 
-Candidates: for steps of 1, 2, 4 and 8 quanta and for decreasing upper limits on the columns of a tile, the
-steps with the most importance per weight that reach the target. A low limit balances the tiles, which suits a
+A candidate has a step of 1, 2, 4 or 8 quanta and an upper limit on the columns of a tile. It keeps the steps
+with the most importance per weight until the target is reached. A low limit balances the tiles, which suits a
 kernel with one block per tile. A high limit keeps fewer weights in total, which suits a kernel that splits
 tiles. Long steps give items of equal length, which fill waves. The tiles of tile-wise pruning are a candidate
-too, so that the result is never predicted to be slower than they are. A second, slower prediction of the time
-confirms that (`fastest_confirmed`).
+too, so that the result is never predicted to be slower than these. A second, slower prediction of the time
+confirms this (`fastest_confirmed`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -121,7 +121,7 @@ class NOfMPattern(Pattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern of `2:4`; n may not exceed m."""
+        """Return the pattern for an argument like `2:4`. Raises BadInput if n exceeds m."""
         n, m = parse_sizes(argument, ("n", "m"), cls.example)
         if n > m:
             raise BadInput(f"pattern N:M keeps N of M: wanted N <= M, got {n}:{m}")
@@ -134,7 +134,7 @@ class NOfMPattern(Pattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of one whole group."""
+        """Return the smallest matrix that can be pruned: one whole group."""
         return MatrixShape(1, self.m)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
@@ -173,7 +173,7 @@ class NOfMPattern(Pattern):
 
 
 def prune_balanced(scores: ImportanceArray, sparsity: float, *, width: int) -> MaskArray:
-    """Return a mask (M, K) without the lowest elements of each segment of `width` columns of a row."""
+    """Return a mask (M, K) that prunes the lowest elements of each segment of `width` columns of a row."""
     tail = scores.shape[1] % width
     keep, keep_in_tail = (size - elements_to_prune(sparsity, size) for size in (width, tail))
     return keep_in_windows(scores, width=width, keep=keep, keep_in_tail=keep_in_tail)
@@ -213,7 +213,7 @@ class BalancedPattern(Pattern):
 
         Raises
         ------
-        BadInput : whole segments, or short last segments, that keep different numbers of elements
+        BadInput : whole segments keep different numbers of elements, or short last segments do
         """
         check_mask(mask, self.canonical)
         kept = kept_in_windows(mask, self.width)

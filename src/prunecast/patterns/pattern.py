@@ -126,17 +126,15 @@ class Pattern(ABC):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the smallest matrix that the pattern can prune: one `height` by one `width`, or 1 for
-        either.
-        """
+        """Return the smallest matrix that can be pruned: `height` rows and `width` columns, by default 1."""
         return MatrixShape(getattr(self, "height", 1), getattr(self, "width", 1))
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
-        """Return the sparsity that `masks` gets; patterns with only one sparsity override this.
+        """Return the sparsity to pass to `masks`; patterns with only one sparsity override this method.
 
         Raises
         ------
-        BadInput : no sparsity given, outside [0, 1), or one that the pattern does not have
+        BadInput : the sparsity is missing, outside [0, 1), or one that the pattern does not have
         """
         if sparsity is None:
             raise BadInput(f"{self.canonical} has no sparsity of its own: wanted one in [0, 1), got none")
@@ -145,7 +143,7 @@ class Pattern(ABC):
     def prune(
         self, importances: Mapping[str, npt.ArrayLike], sparsity: float | None = None, scope: str = "layer"
     ) -> dict[str, MaskArray]:
-        """Return masks that keep the most important pieces.
+        """Return masks that keep the most important weights that the pattern allows.
 
         Parameters
         ----------

@@ -30,7 +30,7 @@ from prunecast.patterns.tiling import tile_map_from_mask
 
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-    """Return masks (M, K) without the lowest elements of the whole group of layers."""
+    """Return masks (M, K) that prune the lowest elements of all layers of the group together."""
     total = sum(scores.size for scores in importances.values())
     one_each = {name: np.ones((1, 1), dtype=np.int64) for name in importances}
     return keep_highest(importances, one_each, elements_to_prune(sparsity, total))

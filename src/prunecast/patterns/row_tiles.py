@@ -104,9 +104,9 @@ class RowTiles(NamedTuple):
 def missing_elements(
     importances: Mapping[str, ImportanceArray], tiles: Mapping[str, RowTiles], sparsity: float
 ) -> int:
-    """Return the elements that all tiles of a group of layers must prune to reach a sparsity.
+    """Return the number of elements that the tiles of a group of layers must prune to reach a sparsity.
 
-    Rows in no tile count as pruned.
+    Elements of rows that are in no tile count as pruned already. The result may be negative.
     """
     total = sum(scores.size for scores in importances.values())
     dead = sum(
@@ -143,7 +143,7 @@ class RowTilePattern(Pattern):
     height: int
 
     def group(self, importances: Scores, sparsity: float) -> dict[str, RowTiles]:
-        """Return the tiles of each layer: neighbouring rows."""
+        """Return layer -> division of its rows into tiles, by default of neighbouring rows."""
         return {name: RowTiles.of(np.arange(len(own)), self.height) for name, own in importances.items()}
 
     @abstractmethod

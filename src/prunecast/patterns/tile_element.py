@@ -6,9 +6,9 @@ authors' released code for TW-1D. Our own choices: the sparsity is exact to the 
 their importance (columns of tiles by its root mean square), and of equal elements the earlier one is
 restored.
 
-If only an element map is known, it has to be split into tiles and remainder (`split_parts`): a segment
-(column of a tile) of which enough rows keep an element is multiplied as a whole, zeros included; the elements
-of the other segments are the remainder.
+If only an element map is known, `split_parts` divides it into tiles and remainder. A segment is one column of
+a tile. If enough rows of the tile keep an element in it, the whole segment is multiplied, zeros included. The
+kept elements of the other segments are the remainder.
 """
 
 from collections.abc import Mapping

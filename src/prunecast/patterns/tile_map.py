@@ -50,7 +50,7 @@ class Tiled(Protocol):
 
     @property
     def density(self) -> float:
-        """Return kept elements over M * K."""
+        """Return the kept elements divided by M * K."""
 
 
 def kept_in_bins(tiles: Tiled) -> npt.NDArray[np.float64]:
@@ -173,7 +173,7 @@ class TileMap(Pictured):
 
     @property
     def density(self) -> float:
-        """Return kept elements over M * K."""
+        """Return the kept elements divided by M * K."""
         kept = np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64))
         return float(kept) / (self.m * self.k)
 

@@ -6,9 +6,9 @@ own list of columns, which is the K axis of the compacted tile that the hardware
 released code skips the tile step and keeps 3 of 4, whatever the sparsity, which no sparse tensor core can
 run; here a sparsity below 0.5 is refused.
 
-A column that survived in the tile but that no row kept is not visible in the mask, and without it the
-following groups of four would shift. `padded_columns` therefore adds columns: as few as possible, at any
-place where every row then keeps at most two of every four. All such lists describe the same product.
+The mask does not show a column that the tile keeps but in which 2:4 has pruned every row. Without this
+column, the following groups of four would shift. `padded_columns` therefore adds as few columns as possible,
+so that every row keeps at most two of every four. All lists with this property describe the same product.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class TileTwoOfFourPattern(TileWisePattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern of `128` or `128:even`."""
+        """Return the pattern for an argument like `128` or `128:even`."""
         plain = argument.removesuffix(":even")
         return cls(height=parse_sizes(plain, ("height",), cls.example)[0], even=plain != argument)
 
@@ -55,7 +55,7 @@ class TileTwoOfFourPattern(TileWisePattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of one whole tile with one group of four columns."""
+        """Return the smallest matrix that can be pruned: one whole tile with one group of four columns."""
         return MatrixShape(self.height, 4)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:

@@ -34,7 +34,7 @@ def surviving_tiles(
 
 
 def _row_scores(scores: ImportanceArray) -> ImportanceArray:
-    """Return the L2 norm of each row over the root of K, (M,) float64."""
+    """Return the root mean square of each row, (M,) float64."""
     parts = (scores[first : first + ROWS_AT_ONCE] for first in range(0, scores.shape[0], ROWS_AT_ONCE))
     sums = [np.square(rows, dtype=np.float64, order="C").sum(axis=1) for rows in parts]
     norms: ImportanceArray = np.sqrt(np.concatenate(sums))

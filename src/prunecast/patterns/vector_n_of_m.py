@@ -45,7 +45,7 @@ class VectorNOfMPattern(RowTilePattern):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern of `64:2:8`; n is 2, m at least 4."""
+        """Return the pattern for an argument like `64:2:8`. Raises BadInput unless n = 2 and m >= 4."""
         height, n, m = parse_sizes(argument, ("height", "n", "m"), cls.example)
         if n != 2 or m < COLUMNS:
             raise BadInput(f"pattern V:N:M: wanted N = 2 and M from {COLUMNS}, got {n}:{m}")
@@ -58,7 +58,7 @@ class VectorNOfMPattern(RowTilePattern):
 
     @property
     def smallest(self) -> MatrixShape:
-        """Return the size of one whole window of columns in one group of rows."""
+        """Return the smallest matrix that can be pruned: one window of columns in one group of rows."""
         return MatrixShape(self.height, self.m)
 
     def sparsity_to_prune(self, sparsity: float | None) -> float:
