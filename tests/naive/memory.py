@@ -22,6 +22,8 @@ class Memory:
         self.l2, self.l2_stores, self.dram = Server(), Server(), Server()
         self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
         self.held_bytes = 0
+        self.unwritten = 0
+        """Ticks that DRAM needs for what L2 has yet to hand over."""
         self.l2_bytes = self.hit_bytes = self.miss_bytes = self.dram_bytes = 0
 
     def read(self, sm: Sm, cycle: int, todo: Todo, warp: Warp) -> int:
@@ -96,14 +98,29 @@ class Memory:
 
     def from_dram(self, cycle: int, size: int) -> int:
         """The cycle in which DRAM has read so many bytes."""
+        self.write_while_idle(cycle)
         self.dram_bytes += size
         return self.dram.charge(cycle, byte_cost(size, self.machine.dram_ticks_per_kib))
 
     def to_dram(self, cycle: int, size: int) -> int:
         """The earliest cycle in which the launch may end, which writes so many bytes more."""
+        self.write_while_idle(cycle)
+        ticks_per_kib = self.machine.dram_write_ticks_per_kib
         self.dram_bytes += size
-        self.dram.charge(cycle, byte_cost(size, self.machine.dram_write_ticks_per_kib))
+        self.unwritten += byte_cost(size, ticks_per_kib)
+        self.dram.worked += byte_cost(size, ticks_per_kib)
+        # L2 holds no more than its size of what DRAM has yet to write
+        most = self.machine.l2_capacity * ticks_per_kib // 1024
+        if self.unwritten > most:
+            self.dram.free += self.unwritten - most
+            self.unwritten = most
         return math.ceil(self.dram.worked / TICKS)
+
+    def write_while_idle(self, cycle: int) -> None:
+        """DRAM writes in the time until now in which it had nothing to read."""
+        idle = max(cycle * TICKS - self.dram.free, 0)
+        self.dram.free += idle
+        self.unwritten = max(self.unwritten - idle, 0)
 
     def touch(self, key: Key, size: int, cycle: int) -> int:
         """Make the segment the most recent one, fetching it if it is absent; its fill time."""

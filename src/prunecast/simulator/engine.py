@@ -46,7 +46,8 @@ AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP
 AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
 AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(78, 84)
 N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(84, 90)
-SCALARS = 90
+N_MOST_UNWRITTEN, G_UNWRITTEN = range(90, 92)
+SCALARS = 92
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -191,20 +192,38 @@ def _cost(amount, ticks_per_kib):
 
 
 @inlined
+def _write_while_idle(mem, t):
+    """Let DRAM write what L2 keeps for it in the time before cycle `t` in which it has nothing to read."""
+    now = t << TICK_BITS
+    if mem[G_DRAM_FREE] < now:
+        mem[G_UNWRITTEN] = max(mem[G_UNWRITTEN] - (now - mem[G_DRAM_FREE]), 0)
+        mem[G_DRAM_FREE] = now
+
+
+@inlined
 def _from_dram(mem, t, size):
-    """Charge DRAM with a read of `size` bytes; return the tick at which it ends."""
+    """Charge DRAM with a read of `size` bytes, ahead of unwritten bytes; return the tick at which it ends."""
+    _write_while_idle(mem, t)
     return _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
 
 
 @inlined
 def _to_dram(mem, t, size):
-    """Charge DRAM with a write of `size` bytes, which delays only later reads.
+    """Charge DRAM with a write of `size` bytes, which L2 keeps until DRAM has nothing to read.
+
+    Bytes beyond the capacity of L2 are written at once and delay later reads.
 
     The run does not end before DRAM has been busy long enough for all traffic, because the next launch begins
     at once.
     """
+    _write_while_idle(mem, t)
+    cost = _cost(size, mem[M_DRAM_WRITE_TICKS])
+    mem[G_DRAM_BUSY] += cost
     mem[G_DRAM_BYTES] += size
-    _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_WRITE_TICKS]))
+    mem[G_UNWRITTEN] += cost
+    beyond = max(mem[G_UNWRITTEN] - mem[N_MOST_UNWRITTEN], 0)
+    mem[G_UNWRITTEN] -= beyond
+    mem[G_DRAM_FREE] += beyond
     mem[G_END] = max(mem[G_END], _cycle(mem[G_DRAM_BUSY]))
 
 
@@ -1088,7 +1107,9 @@ def _sample(mem, events, t):
         if due > t:
             return
         now = due << TICK_BITS
-        events.samples[n, Q_DRAM] = mem[G_DRAM_BUSY] - max(mem[G_DRAM_FREE] - now, 0)
+        reads = max(mem[G_DRAM_FREE] - now, 0)
+        writes = max(mem[G_UNWRITTEN] - max(now - mem[G_DRAM_FREE], 0), 0)
+        events.samples[n, Q_DRAM] = mem[G_DRAM_BUSY] - reads - writes
         for i in range(mem[M_SMS] * mem[M_PARTITIONS]):
             part = mem[AT_PART] + i * P_FIELDS
             left = max(mem[part + P_TENSOR_FREE] - now, 0)

@@ -223,6 +223,7 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
     mem[e.N_PLACES] = places
     mem[e.N_ROWS_IN_L2] = int(work.rows_in_l2)
     mem[e.N_EARLY_SMS] = work.early_sms
+    mem[e.N_MOST_UNWRITTEN] = (machine.l2_capacity * machine.dram_write_ticks) >> 10
     _fill_tables(mem, views, machine, program, work)
     anchor = mem[e.AT_SEGMENT] + segments * e.L_FIELDS
     views[e.AT_SEGMENT][segments, : e.L_NEXT + 1] = anchor
