@@ -361,12 +361,13 @@ def test_a_deep_copy_is_a_model_of_its_own():
 
 
 def pruned_folder(tmp_path, families=("atp",), share=0.6):
-    """A model whose weights `prune --latency` pruned, and the folder that it wrote."""
+    """A model whose weights `prune --latency --uneven` pruned, and the folder that it wrote."""
     torch.manual_seed(0)
     made = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.Linear(1024, 512)).half()
     weights = {name: each.detach().numpy() for name, each in made.named_parameters() if each.dim() == 2}
     targets, out = Targets(latency_share=share), tmp_path / "pruned"
-    prune_model(weights, targets, gpu="h200-sxm", tokens=8192, engine="model", families=families, out=out)
+    options = {"gpu": "h200-sxm", "tokens": 8192, "engine": "model", "even": False}
+    prune_model(weights, targets, families=families, out=out, **options)
     stored = load_file(out / "weights.safetensors")
     made.load_state_dict({**made.state_dict(), **{name: torch.from_numpy(stored[name]) for name in weights}})
     return made, out
