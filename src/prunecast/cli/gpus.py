@@ -32,8 +32,8 @@ def gpus(
     ] = False,
     printed: opt.Printed,
 ) -> None:
-    """GPUs that are known, or those whose names have NAME in them. With all of a name: every number of one,
-    with unit, kind and source.
+    """GPUs that are known, or those whose names have NAME in them. With a full name or a spec file: all
+    quantities of this GPU, with unit, kind and source.
     """
     to = printed.destination()
     if kernels and name is None:

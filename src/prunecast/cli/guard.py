@@ -42,7 +42,10 @@ def weight_files(weights: str) -> Iterator[Path]:
 
 
 def gpu_files(gpu: str) -> list[Path]:
-    """Return the spec file of `gpu` if it is a path; known names have none, so `-o h200-sxm` is allowed."""
+    """Return the spec file of `gpu`, which no output may overwrite, if `gpu` is a path.
+
+    For the name of a known GPU the list is empty: an output may therefore be called `h200-sxm`.
+    """
     from prunecast.hardware import spec_files
 
     return spec_files(gpu)

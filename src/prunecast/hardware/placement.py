@@ -98,12 +98,20 @@ class BurstPlacement(NamedTuple):
 
 @lru_cache(maxsize=256)
 def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, ...]:
-    """Return the placements of equal blocks, at most one per SM, that occur in the launches of a burst.
+    """Return the placements that occur if a launch of equal blocks is repeated in a burst.
+
+    A launch has at most as many blocks as there are SMs. The first launches of a burst place one block on an
+    SM. In later launches blocks share SMs; this begins later if more launches can be resident at once. It
+    matters for products with one token and 25 to 60 blocks.
 
     Each placement represents the launches with the same largest number of blocks on one SM. The result is
-    empty if nearly all launches have the same placement. A burst begins with one block per SM; the more
-    launches are resident at once, the later blocks begin to share SMs. This matters for products with one
-    token and 25 to 60 blocks.
+    empty if nearly all launches have the same placement.
+
+    Parameters
+    ----------
+    blocks : number of blocks of a launch
+    fit : number of blocks that fit on an SM
+    sms : number of SMs
     """
     from prunecast.hardware.placement_loops import follow_launches  # numba is slow to import
 

@@ -16,7 +16,9 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 
 def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
-    """Return the fewest cycles that each of `LEVELS` is busy at the given SM clock: chip or busiest SM.
+    """Return level of `LEVELS` -> lower bound of the cycles for which it is busy at the given SM clock.
+
+    The levels l2 and dram count for the whole chip, all others for the busiest SM.
 
     tensor, issue, shared, l2 port
         A unit (a block with its list for the schedule STATIC, else an item) runs on one SM. With P SMs and

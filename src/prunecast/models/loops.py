@@ -108,7 +108,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which the unit occupies the busiest pipe of the SM
     places : (units,) int64, SM on which a unit starts at once, or -1; units with an SM come first
-    out_finish : (SMs, slots) float64, all zero; receives the end of the last unit of each slot
+    out_finish : (SMs, slots) float64, all zero; receives the cycle in which each slot's last unit ends
     out_sm : (units,) int64; receives the SM of each unit
     """
     sms, slots = out_finish.shape
@@ -384,8 +384,8 @@ def busiest_sm(cycles, members, falling, sms):
     ----------
     cycles : (kinds,) cycles of one unit of each kind
     members : (kinds,) number of units of each kind
-    falling : (kinds,) kinds by descending cycles. NumPy sorts as fast as jitted code, which needs 2 s to
-        compile
+    falling : (kinds,) indices of the kinds by descending cycles. The caller sorts with NumPy, since a sort
+        in this function would need 2 s to compile and would not be faster
     sms : number of SMs
     """
     if cycles.size == 0 or sms < 1:

@@ -77,7 +77,7 @@ def prune_guided_block(
     seconds : function that predicts the seconds of a layer from its tiles
     most_clusters : maximum number of blocks
     fewest_rows : least number of rows of a block
-    confirm : second prediction, see `fastest_confirmed`
+    confirm : second prediction, which can reject layouts, see `fastest_confirmed`; None to skip this check
     """
 
     def layout(mask: MaskArray, groups: RowTiles) -> TileLayout:

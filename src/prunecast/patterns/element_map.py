@@ -163,7 +163,7 @@ class NestedMap(OfTiles):
         return self.inner.mask()
 
     def fingerprint(self) -> str:
-        """Return the first 16 hex digits of the SHA-256 of both maps."""
+        """Return the first 16 hex digits of the SHA-256 of the fingerprints of `tiles` and `inner`."""
         return hashlib.sha256(f"{self.tiles.fingerprint()} {self.inner.fingerprint()}".encode()).hexdigest()[
             :16
         ]

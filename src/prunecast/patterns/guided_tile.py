@@ -69,7 +69,7 @@ def fastest_confirmed(
     ----------
     own : layout without guidance
     others : layouts that retain at least as much importance
-    confirm : second prediction of the seconds; None to use only the first one
+    confirm : function that returns a second prediction of the seconds; None to use only the first prediction
     """
     faster = (one for one in others if (one.seconds, one.weights) < (own.seconds, own.weights))
     ranked = sorted(faster, key=lambda layout: (layout.seconds, layout.weights))

@@ -149,7 +149,7 @@ class NOfMPattern(Pattern):
         return own
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Prune with `prune_n_of_m`."""
+        """Return the mask (M, K) that `prune_n_of_m` makes."""
         return prune_n_of_m(scores, n=self.n, m=self.m)
 
     def map(self, mask: MaskArray) -> ElementMap:
@@ -205,7 +205,7 @@ class BalancedPattern(Pattern):
         return wanted
 
     def mask(self, scores: ImportanceArray, sparsity: float) -> MaskArray:
-        """Prune with `prune_balanced`."""
+        """Return the mask (M, K) that `prune_balanced` makes."""
         return prune_balanced(scores, sparsity, width=self.width)
 
     def map(self, mask: MaskArray) -> ElementMap:

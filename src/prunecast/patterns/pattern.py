@@ -186,8 +186,8 @@ class GuidedPattern(Pattern):
     seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
     """Function that predicts the seconds of a layer, used if `guided`."""
     confirm: LayerSeconds | None = field(default=None, compare=False, repr=False)
-    """Second prediction of the seconds. The guided result may not be slower than the unguided one by this
-    prediction either."""
+    """Second prediction of the seconds. If it predicts that a guided layout is slower than the unguided one,
+    that layout is rejected."""
 
     @property
     def needs_times(self) -> bool:
@@ -200,7 +200,8 @@ class GuidedPattern(Pattern):
         Parameters
         ----------
         seconds : prediction that guides the search
-        confirm : second prediction, by which the result may not be slower than the unguided one; None to omit
+        confirm : second prediction. If it predicts that a guided layout is slower than the unguided one, that
+            layout is rejected. None to skip this check
         """
         return replace(self, seconds=seconds, confirm=confirm)
 

@@ -45,7 +45,7 @@ class UnstructuredPattern(Pattern):
     meaning: ClassVar[str] = "single weights, wherever they stand"
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `prune_unstructured`."""
+        """Return the masks (M, K) of all layers that `prune_unstructured` makes."""
         return prune_unstructured(importances, sparsity)
 
     def map(self, mask: MaskArray) -> ElementMap:

@@ -37,7 +37,10 @@ class TileSums:
 
     @classmethod
     def of(cls, importance: ImportanceArray, height: int) -> Self:
-        """Return the sums of a matrix of importance (M, K), in one pass over its rows."""
+        """Sum `importance` (M, K) over the rows of each tile of `height` rows, column by column.
+
+        Every row is read once.
+        """
         m = importance.shape[0]
         sums = row_sums(importance, piece_starts(m, height), power=1)
         return cls(m=m, height=height, sums=np.asarray(sums, dtype=np.float64))
@@ -53,7 +56,7 @@ class TileSums:
         return piece_sizes(self.m, self.height)
 
     def taller(self, height: int) -> Self:
-        """Return the sums of taller tiles, each of which consists of several of these tiles.
+        """Return the sums for tiles of `height` rows, each of which consists of several of these tiles.
 
         Raises BadInput if `height` is no multiple of the height of these tiles.
         """

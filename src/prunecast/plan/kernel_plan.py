@@ -60,8 +60,8 @@ class WorkList(NamedTuple):
     Item i multiplies kept columns k_start[i] <= j < k_stop[i] (positions in the tile's own column list) of
     tile `tile[i]` with tokens token_start[i] <= n < token_stop[i]. A split item is slice `part[i]` of the
     `parts[i]` slices of reduction group `group[i]`. Exactly one slice of a group is the owner, which adds the
-    partial sums of the other slices in the order of `part` and writes C. In a block's list every non-owner
-    slice precedes every owner of a split group, so that owners can wait without deadlock.
+    partial sums of the other slices in ascending order of `part` and writes C. In a block's list every
+    non-owner slice precedes every owner of a split group, so that owners can wait without deadlock.
     """
 
     block_start: IntArray
@@ -106,8 +106,9 @@ class KernelPlan(OfTiles):
         B is a matrix
     cluster : number of consecutive blocks that load their weights by multicast, an equal share each. Item j
         of the lists of blocks cluster * i to cluster * i + cluster - 1 has the same tile and k range
-    fewest_steps : least number of k-steps of an item. An item with fewer kept columns multiplies additional
-        columns of zeros, so that the last of these k-steps has 16 columns
+    fewest_steps : least number of k-steps of an item; 0 for no minimum. Otherwise an item with fewer kept
+        columns than (fewest_steps - 1) * block_k + 16 is padded to this number with columns of zeros; its
+        last k-step then has 16 columns
     config : argument of the planner, whose `str` is its short name; empty if the kernel has only one config
     experts : number of matrices of equal height that are stacked along M in A (mixture of experts). Each item
         multiplies tokens of one expert. All experts write the same M / experts rows of C, in different
@@ -190,11 +191,16 @@ class KernelPlan(OfTiles):
 
     @property
     def multiplied_columns(self) -> IntArray:
-        """Number of columns that each item multiplies, (items,) int32, with the padding of `fewest_steps`."""
+        """Number of columns that each item multiplies, (items,) int32: its kept columns, and the columns of
+        zeros that `fewest_steps` requires.
+        """
         return self.at_least_fewest_steps(self.work.k_stop - self.work.k_start)
 
     def at_least_fewest_steps(self, columns: IntArray) -> IntArray:
-        """Return `columns`, raised to the least columns of `fewest_steps` k-steps: the last one has 16."""
+        """Return `columns`, each raised to at least (`fewest_steps` - 1) * block_k + 16.
+
+        If `fewest_steps` is 0, `columns` stay unchanged.
+        """
         if self.fewest_steps == 0:
             return columns
         return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)

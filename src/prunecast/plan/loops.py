@@ -79,7 +79,7 @@ def _multiply_row(row, columns, inner, a, b, out):
 
 @njit(parallel=True)
 def sum_groups(items, row_start, row_index, in_order, group_start, slot, partial, c):
-    """Add the slices of every reduction group, in the order of `part`, and write C."""
+    """Add the k-slices of every reduction group, in ascending order of `WorkList.part`, and write C."""
     for g in prange(group_start.size - 1):
         for place in range(group_start[g], group_start[g + 1]):
             i = in_order[place]

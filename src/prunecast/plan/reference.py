@@ -16,9 +16,9 @@ def run_reference(plan: KernelPlan, a: Matrix, b: Matrix) -> npt.NDArray[np.floa
 
     C of a grouped launch has the rows of one expert.
 
-    Every item multiplies its tile's rows with its tokens over its range of the tile's kept columns. Slices of
-    a split tile are added in the order of `part`. Elements of `a` that the plan does not keep are never read,
-    and rows that no item writes stay zero.
+    Every item multiplies its tile's rows with its tokens over its range of the tile's kept columns. If a tile
+    is split into k-slices, their results are added in ascending order of `WorkList.part`. Elements of `a`
+    that the plan does not keep are never read, and rows that no item writes stay zero.
 
     Parameters
     ----------

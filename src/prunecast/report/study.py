@@ -106,8 +106,8 @@ class LayerStudy:
     alike : number of layers of the same shape and number format, including this one
     subject : the explained prediction: the fastest sparse one, or dense if there is no sparse one
     sections : explanation of `subject`
-    advice : changes that would make `subject` faster, best first; None for a convolution, and if the plan
-        cannot be reproduced from the weights that it keeps
+    advice : changes that would make `subject` faster, best first; None for a convolution, or if planning the
+        kept weights of `subject` again results in another plan
     tiles : tile map of the fastest kernel that runs whole tiles, or None
     adaptive : tile map of the same layer pruned by ATP to the same sparsity, or None
     curves : time and retained importance over sparsity

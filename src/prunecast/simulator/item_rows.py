@@ -17,9 +17,9 @@ from prunecast.simulator import engine
 def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
     """Number the k-steps of all tiles; return the first one of each item, (items,), and their total number.
 
-    The weights of each numbered k-step are separate segments. Items of one tile with other tokens share the
-    k-steps, and thus the weights in L2. If `block_k` is longer than a k-step of the plan, so that a k-slice
-    can begin within a k-step, only items that begin with the same column share them.
+    The weights of each numbered k-step are separate segments. Items of one tile with different token ranges
+    share the k-steps, and thus the weights in L2. If `block_k` exceeds the k-step of the plan, a k-slice can
+    begin within a k-step of `block_k` columns. Only items that begin with the same column then share k-steps.
     """
     work = plan.work
     # Add the steps of padding after the last columns, so that no two steps share a segment

@@ -112,7 +112,10 @@ def are_of_experts(tiles: TileMap, experts: int) -> bool:
 
 
 class ExpertMatrix(SparseLayer):
-    """One parameter of all experts, with packed weights. Its state is the dense parameter with zeros."""
+    """Packed weights of a parameter (experts, M, K) that contains one matrix of each expert.
+
+    The state dict contains the dense parameter, in which pruned weights are zero.
+    """
 
     def __init__(self, product: PackedProduct, pattern: str, shape: tuple[int, ...]) -> None:
         super().__init__(product, ProductRows(0, shape[0] * shape[1]), pattern, shape, has_bias=False)
@@ -121,8 +124,9 @@ class ExpertMatrix(SparseLayer):
         destination[prefix.removesuffix(".")] = self.dense_weight().detach()
 
     def load(self, weight: torch.Tensor) -> None:
-        """Replace the weights by those of a dense parameter. Raise BadInput if one outside of the tiles is
-        not zero.
+        """Replace the weights by those of a dense parameter (experts, M, K).
+
+        Raises BadInput if a weight outside of the tiles is not zero.
         """
         self.product.set_weight(weight.flatten(0, 1), self.rows)
 
@@ -133,7 +137,7 @@ class ExpertMatrix(SparseLayer):
 
 
 class SparseExperts(nn.Module):  # type: ignore[misc]
-    """Gated experts with packed weights, in place of a module of transformers with the same arguments."""
+    """Gated experts with packed weights; replaces a module of transformers that has the same arguments."""
 
     def __init__(self, experts: nn.Module, gate_up: ExpertMatrix, down: ExpertMatrix) -> None:
         super().__init__()

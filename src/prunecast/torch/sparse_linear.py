@@ -31,7 +31,7 @@ MOST_DENSE = 0.999
 
 
 class SparseLayer(torch.nn.Module):  # type: ignore[misc]
-    """Module in place of one layer of a model, which computes its rows of a sparse product.
+    """Replacement of one layer of a model: it computes the layer's rows of a sparse product.
 
     Its state dict has the names and shapes of the original layer.
 
@@ -187,8 +187,9 @@ def tiles_of_weight(
 
 
 class SparseLinear(SparseLayer):
-    """Sparse layer in place of one `nn.Linear`: it computes its rows of a product that several layers may
-    share.
+    """Sparse replacement of one `nn.Linear`.
+
+    Several layers may share one product, in which each has its own rows.
 
     Gradients flow to x. The weights have gradients only after `trainable()` was called on this layer or on
     one that shares the product.
@@ -295,7 +296,7 @@ TileSparseLinear = SparseLinear
 
 
 class DenseProduct(nn.Module):  # type: ignore[misc]
-    """One dense product for several layers that read the same x."""
+    """One dense product for several layers that read the same x; their weights are stacked along M."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__()
@@ -321,9 +322,10 @@ class DenseProduct(nn.Module):  # type: ignore[misc]
 
 
 class DensePart(nn.Module):  # type: ignore[misc]
-    """Module in place of one dense layer, for inference: it computes its rows of a `DenseProduct`.
+    """Replacement, for inference, of one of several dense layers whose weights are stacked into one product.
 
-    Its state dict has the names and shapes of the original layer.
+    It returns the output features of its own layer from the common `DenseProduct`. Its state dict has the
+    names and shapes of the original layer.
     """
 
     def __init__(self, product: DenseProduct, first: int, last: int, layer: nn.Module) -> None:

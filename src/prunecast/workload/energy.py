@@ -35,7 +35,9 @@ def plan_activity(outcome: Outcome, gpu: GpuSpec, dtype: str) -> float:
 
 
 def activity_seconds(operations: float, moved_bytes: float, gpu: GpuSpec, dtype: str) -> float:
-    """Return activity x time, in seconds, of launches without a plan.
+    """Return the time integral of the activity of launches without a plan, in seconds.
+
+    Activity is the weighted sum of tensor duty, L2 traffic and DRAM traffic from which power is predicted.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ def pass_activity(
     ----------
     graph : model graph of the pass
     time : predicted time of the pass
-    of_products : product -> activity x time in seconds, summed over all its runs in the pass
+    of_products : product -> time integral of its activity in seconds, summed over all its runs in the pass
     """
     operations = sum(o.runs * o.flops for o in graph)
     elements = sum(

@@ -47,7 +47,7 @@ def unknown_parts(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
 
 
 def parts_skipped(stored: Mapping[str, StoredTensor]) -> Iterator[Skipped]:
-    """Yield one note for all unknown modules whose names differ only in the number of the layer."""
+    """Yield one note for each group of unknown modules whose names differ only in the layer number."""
     alike: dict[str, list[int]] = {}
     for module, elements in unknown_parts(stored).items():
         alike.setdefault(NUMBER.sub("*", module), []).append(elements)

@@ -144,7 +144,7 @@ class Options(Sequence[Option]):
 
 
 def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:
-    """Split a name that `joined_kernels` made into the kernel names of the passes."""
+    """Return the kernel name of each of `passes` passes from a name that `joined_kernels` returned."""
     own = tuple(kernel.split("+"))
     return own if len(own) == passes else own * passes
 

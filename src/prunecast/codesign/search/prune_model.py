@@ -63,7 +63,8 @@ class PrunedModel(Result):
         nothing was written
     has_weights : True if the weights were read, False if they were drawn at random
     workload : workload for which times were predicted; None if there is none
-    offered : name of the restriction on the options of layers, see `solutions.OFFERS`
+    offered : name of the rule for the patterns and sparsities that layers may have: a key of
+        `solutions.OFFERS`, or `targets.ONE_SHARE`
     others : other solutions, if several were requested
     runtime : runtime of the model, `engine` or `torch`
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
@@ -108,7 +109,7 @@ class PrunedModel(Result):
         result : the result
         targets : the requested targets
         folder : folder to which the model will be written, or None
-        offered : name of the restriction on the options of layers
+        offered : name of the rule for the patterns and sparsities that layers may have
         """
         return cls(
             result=result,

@@ -43,7 +43,7 @@ def numbered_folders(folder: Path, most: int) -> list[Path]:
 
 
 class Solution(NamedTuple):
-    """A result, and the name of the restriction under which it was found."""
+    """A result, and the name of the rule for patterns and sparsities under which it was found."""
 
     offered: str
     result: TargetResult

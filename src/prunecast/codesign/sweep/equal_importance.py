@@ -17,7 +17,7 @@ MOST_SHARED = 2**26
 
 
 def importance_of_group(key: GroupKey) -> ImportanceArray:
-    """Return the importance (M, K) of the random weights of a group."""
+    """Return the importance (M, K) of the random weights that the sweep cases of a group share."""
     importance = _shared_importance if key.m * key.k <= MOST_SHARED else _importance
     return importance(key.m, key.k, key.seed)
 
@@ -69,7 +69,10 @@ def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[Swee
 
 @lru_cache(maxsize=64)
 def _retained(key: GroupKey) -> float:
-    """Return the share of the importance that the pattern of a group retains, cached for other patterns."""
+    """Return the share of the importance that a group's pattern retains at the group's sparsity.
+
+    It is cached, since several patterns are compared with the same reference.
+    """
     pattern, importance = parse_pattern(key.pattern), importance_of_group(key)
     target_sparsity = sparsity_for(pattern, key.sparsity, natural=False)
     return retained_importance(importance, pattern.prune({"": importance}, target_sparsity)[""])

@@ -46,10 +46,11 @@ class _DenseColumns(NamedTuple):
 
 
 class _BusySplits(NamedTuple):
-    """Fractions of a block's warps that have a window to multiply.
+    """Fractions of the warps of a block, and of one sub-partition, that have a window to multiply.
 
-    Each split has an equal, contiguous range of windows, rounded up, so that the last splits have fewer or
-    none. Example: of 40 windows, 13 of 16 splits have three each, and one has one.
+    The warps that share a group of 16 rows are its splits. Each gets a contiguous range of windows of equal
+    length, rounded up, so that the last splits have fewer or none. Example: of 40 windows, 13 of 16 splits
+    have three each, one has one, and two have none.
     """
 
     share: float
@@ -89,7 +90,14 @@ class BalancedLayout(NamedTuple):
         return _DenseColumns(float(mean), float(of_warp.max(axis=(1, 2)).mean()))
 
     def busy_splits(self, splits: int) -> _BusySplits:
-        """Return the fractions of a block's warps that have a window in a step."""
+        """Return two fractions of warps that multiply a window, averaged over the steps of a block.
+
+        The first counts all warps of the block, the second those of the SM's busiest sub-partition.
+
+        Parameters
+        ----------
+        splits : number of warps that share the windows of one group of 16 rows
+        """
         windows = int(self.dense.shape[1])
         steps = max(-(-windows // splits), 1)
         whole, groups = windows // steps, WARPS // splits

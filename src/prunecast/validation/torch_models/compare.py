@@ -52,7 +52,10 @@ class ModelValidation(Result):
 
     @property
     def speedups(self) -> Beside:
-        """Speedups, dense over sparse, as a row of the same table: its fields for times contain ratios."""
+        """Measured and predicted speedup: the dense time divided by the sparse time.
+
+        The fields `measured_us` and `predicted_us` of the result contain these ratios, which have no unit.
+        """
         return Beside(
             "speedup",
             "best to best",

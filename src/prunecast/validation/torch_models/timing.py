@@ -171,7 +171,12 @@ def traced(forward: Forward, passes: int = 5) -> Trace:
 
 
 def trace_of(passes: list[list[_Event]]) -> Trace:
-    """Return the means over passes, each given as its events in the order of their begin."""
+    """Return the mean launches and times of each kernel, and the mean busy time and span of a pass.
+
+    Parameters
+    ----------
+    passes : for each pass, its events in the order of their start times
+    """
     count = max(len(passes), 1)
     sums: dict[str, list[float]] = {}
     busy = span = 0.0

@@ -300,7 +300,7 @@ def _implicit_seconds(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
 def torch_elements(o: Operation, costs: Costs) -> int:
     """Return the number of elements that a kernel reads and writes.
 
-    For a norm that also writes the residual sum, a fitted mean number of tensors is used.
+    If a norm also writes the residual sum, the result is a fitted mean number of tensors, times their size.
     """
     if o.kind in fusions.NORMS and o.tensors_out > 1:
         return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))

@@ -130,7 +130,8 @@ def planes_defines(
     Parameters
     ----------
     window : the pooling or upsampling window
-    channels : result of `are_channels`, for `into_planes`
+    channels : True if one load of `into_planes` can read two channels of a pixel, see `are_channels`; other
+        kernels ignore it
     relu : apply ReLU to the result
     bf16 : True for bf16 elements, else fp16
     """

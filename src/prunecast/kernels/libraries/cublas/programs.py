@@ -118,10 +118,10 @@ def _lone_warpgroup_bytes(config: TileConfig, gpu: GpuSpec) -> int | None:
 
 
 def group_cycles(config: TileConfig, gpu: GpuSpec) -> int:
-    """Return the extra cycles of a warpgroup from the product of one k-step to the next.
+    """Return the cycles that a k-step's wgmmas need beyond their latency and their time in the tensor pipe.
 
-    They are in addition to the latency and the time in the tensor pipe. If one warpgroup has the whole tile,
-    they are the cycles by which the operand reads exceed the time in the tensor pipe.
+    If one warpgroup has the whole tile, they are the cycles by which the operand reads exceed the time in the
+    tensor pipe. If two warpgroups share the tile, they are a measured constant.
     """
     if config.warpgroups == CONSUMER_WARPGROUPS:
         return cublas_costs(gpu.compute_capability).whole("group_cycles")

@@ -24,7 +24,7 @@ def copies(size: int) -> int:
 
 def fix_up(config: TileConfig) -> Code:
     """Return the instructions of the partial-sum exchange: slices write their fp32 sums, and the owner adds
-    those of the other slices in the order of `part`.
+    the sums of the other slices in ascending order of `WorkList.part`.
 
     Partial sums have the layout of the registers, so that their loads and stores are coalesced 16-byte
     accesses.
