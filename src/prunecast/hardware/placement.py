@@ -100,9 +100,9 @@ class BurstPlacement(NamedTuple):
 def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, ...]:
     """Return the placements that occur if a launch of equal blocks is repeated in a burst.
 
-    A launch has at most as many blocks as there are SMs. The first launches of a burst place one block on an
-    SM. In later launches blocks share SMs; this begins later if more launches can be resident at once. It
-    matters for products with one token and 25 to 60 blocks.
+    A launch has at most as many blocks as there are SMs. In the first launches of a burst,
+    every block has its own SM. In later launches blocks share SMs; this begins later if more launches can be
+    resident at once. It matters for products with one token and 25 to 60 blocks.
 
     Each placement represents the launches with the same largest number of blocks on one SM. The result is
     empty if nearly all launches have the same placement.

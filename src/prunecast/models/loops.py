@@ -41,7 +41,8 @@ def _new_queue(ends):
 def _requeue(key, sm, new_key):
     """Change the key of an SM and update the winner tree.
 
-    Each level needs only the sibling's key, whatever wins below: 380 calls need 6 us instead of 14.
+    Each level reads only the sibling's key, not both keys of the level below: 380 calls need 6 us instead of
+    14 us.
     """
     node, best = key.size // 2 + sm, new_key
     key[node] = best
@@ -314,8 +315,9 @@ def stretched(ends, most):
 def queued(ends, reads, evenly, wave_work, wave_reads, order):
     """Return the cycles until the last SM ends, with queueing at DRAM; at least `stretched`.
 
-    Waves of items follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with p = `order`: SMs wait
-    for DRAM even if it is not always busy, 15 % longer if its time equals that of the SMs (p = 5).
+    Waves of items follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with p = `order`, since SMs
+    wait for DRAM even if it is not always busy. Example: with work = dram and p = 5 it lasts 15 % longer than
+    work.
 
     Parameters
     ----------
@@ -339,8 +341,8 @@ def chip_cycles(chip, clock_hz, queue_order):
     """Return the cycles until the last SM has ended and L2 has its stores.
 
     If launches repeat, DRAM must write all of C and the partial sums within the time of one launch. L2 evicts
-    old lines for new ones. While a launch reads, L2 therefore evicts a part of the C of earlier launches: the
-    fraction of reads in all bytes of DRAM.
+    old lines for new ones. While a launch reads, L2 therefore evicts a part of the C of earlier launches.
+    This part is assumed to be the fraction of the bytes of DRAM traffic that are reads.
 
     Parameters
     ----------

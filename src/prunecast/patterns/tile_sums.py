@@ -158,7 +158,10 @@ def best_counts(
 
 
 def best_columns(scores: ImportanceArray, counts: CountArray) -> MaskArray:
-    """Return (tiles, K) flags of the counts[t] highest columns of tile t; of equals the lower is kept."""
+    """Return (tiles, K) flags of the counts[t] columns of tile t with the highest scores.
+
+    Of equal scores the lower column is kept.
+    """
     order = np.argsort(-scores, axis=1, kind="stable")
     kept = np.empty(scores.shape, dtype=np.bool_)
     np.put_along_axis(kept, order, np.arange(scores.shape[1]) < counts[:, None], axis=1)

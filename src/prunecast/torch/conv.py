@@ -170,7 +170,7 @@ class SparseConv2d(SparseLayer):
 
     @property
     def density(self) -> float:
-        """Share of the weights that its tiles keep."""
+        """Share of the weights that the tiles of the module keep."""
         tiles = self.product.tile_map
         kept = int(tiles.rows_per_tile.astype(np.int64) @ tiles.kept_per_tile)
         added = self.out_channels if self.adds else 0

@@ -171,8 +171,8 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         Parameters
         ----------
         hidden_states : (tokens, H)
-        top_k_index : (tokens, experts per token) indices of experts; one that is not below their number adds
-            nothing
+        top_k_index : (tokens, experts per token) indices of experts; an index that is not below the
+            number of experts adds nothing
         top_k_weights : (tokens, experts per token) router weights
         """
         x = hidden_states.to(self.gate_up_proj.product.images[0].dtype)

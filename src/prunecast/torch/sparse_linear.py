@@ -91,7 +91,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def density(self) -> float:
-        """Share of the weights that its tiles keep; half of that for 2:4."""
+        """Share of the weights that the layer's tiles keep; half of that for 2:4."""
         tiles = self.product.tile_map
         mine = np.zeros(tiles.m, bool)
         self.rows.of(torch.from_numpy(mine))[...] = True

@@ -36,7 +36,7 @@ Dense is always allowed. If less may be removed from a layer, sparsities are mor
 def numbered_folders(folder: Path, most: int) -> list[Path]:
     """Return the folders of up to `most` solutions: `folder`, `folder-2`, `folder-3` and so on.
 
-    There are no more folders than the first solution and one for each restriction in `OFFERS`.
+    There are at most 1 + len(`OFFERS`) folders: one for the first solution and one for each restriction.
     """
     numbers = range(2, min(most, 1 + len(OFFERS)) + 1)
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]

@@ -117,11 +117,13 @@ class VectorLayout(NamedTuple):
     """Number of chunks, groups of four elements, of a lane in every row, padding included."""
 
     def step_columns(self, k: int) -> int:
-        """Return the columns of a k-step: 128, or fewer if `k` columns have fewer such steps than a lane has
-        chunks.
+        """Return the number of columns of a k-step, a power of two from 16 to 128.
+
+        It is the largest with which `k` columns have at least as many k-steps as a lane has chunks, or 16 if
+        there is none.
 
         A chunk is modelled as the weights of a step. If two chunks shared a step, the simulator would find
-        the second one in L2. A step has at least 16 columns.
+        the second one in L2.
         """
         columns = 128
         while columns > 16 and -(-k // columns) < self.chunks:
@@ -142,7 +144,7 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
 
 
 def _fullest(warps: int) -> int:
-    """Return the number of warps if all sub-partitions had as many as the one with the most."""
+    """Return the number of warps of the fullest sub-partition, times the number of sub-partitions."""
     return -(-warps // SUB_PARTITIONS) * SUB_PARTITIONS
 
 

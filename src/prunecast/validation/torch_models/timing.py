@@ -117,8 +117,8 @@ class Trace(NamedTuple):
     span_us: float
     """Time from the first kernel's begin to the last one's end."""
     ends: tuple[tuple[str, float, float], ...] = ()
-    """Kernels in the order of their ends: name, us from the end before to its own end, us from its begin to
-    its end, medians over the passes. Empty if passes differ."""
+    """Kernels in the order of their ends: name, us from the end of the kernel before to its own end, and us
+    from its begin to its end; medians over the passes. Empty if passes differ."""
 
     def record(self) -> dict[str, Any]:
         """Return times and kernels for a record, names shortened to `RECORDED_NAME` characters."""
@@ -130,7 +130,8 @@ class Trace(NamedTuple):
     def rows(self) -> list[tuple[str, float, float, float]]:
         """Return each kernel's name, launches, us from begin to end, and us that it adds to the pass.
 
-        Launches overlap, so that the former do not add up. The last number is 0 if passes differ.
+        Launches overlap, so that the times from begin to end do not add up to the time of the pass. The last
+        number is 0 if passes differ.
         """
         added: dict[str, float] = {}
         for name, us, _ in self.ends:

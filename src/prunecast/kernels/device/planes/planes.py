@@ -59,7 +59,7 @@ class Images(NamedTuple):
     shape: tuple[int, ...]
     """Images, channels, height, width."""
     steps: tuple[int, ...]
-    """Elements from one to the next, of each."""
+    """Strides in elements: from one image, channel, row and column to the next."""
 
 
 def into_planes_args(x: Images, to: PlaneLayout, batch: int, out: int) -> tuple[np.ndarray[Any, Any], int]:

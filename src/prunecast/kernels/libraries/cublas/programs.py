@@ -135,10 +135,11 @@ def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, 
     """Return the bytes that DRAM delivers before the first stage is complete, limited by the DRAM queue.
 
     All CTAs fill their pipeline stages at once, and DRAM does not serve its queue in the order of stages, so
-    the first stage is complete when almost everything has arrived. 768 x K with 512 tokens in tiles of 64 x
-    64 needs 4,040 cycles in addition to its products with 256 columns, 4,660 with 1024 and from there on to
-    6144 (cuBLAS 13.1, H200, 2026-11-21). If the stages hold all of K, only the k-steps follow the queue,
-    because the engines account for the DRAM traffic themselves.
+    the first stage is complete when almost everything has arrived. Example: 768 x K with 512 tokens in tiles
+    of 64 x 64 needs, in addition to the time of its products, 4,040 cycles for K = 256, and 4,660 for K from
+    1024 to 6144 (cuBLAS 13.1, H200, 2026-11-21). If the stages hold all of K, the bytes are at most what
+    DRAM delivers in `ring_step_cycles` for each k-step of a slice after the first, because the engines
+    account for the DRAM traffic themselves.
     """
     asked = config.resources.stages * config.shape.block_k * slices
     queued = min(min(k, asked) * (m + n) * config.element_bytes, gpu.dram_queue_bytes)
@@ -178,8 +179,9 @@ def _without_fix_up(program: WarpProgram) -> WarpProgram:
 
 
 def _consumer(program: WarpProgram, config: TileConfig, gpu: GpuSpec) -> WarpProgram:
-    """Return the consumer; both warpgroups stage C in the same shared memory, so they synchronize before
-    that.
+    """Return the program of the consumer warps.
+
+    Both warpgroups stage C in the same shared memory and therefore synchronize first.
     """
     read, apart = operand_bytes(config, gpu), group_cycles(config, gpu)
 
