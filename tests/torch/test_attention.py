@@ -270,3 +270,14 @@ def test_decoders_attend_to_the_keys_that_count(beams, own_calls):
     assert len(own_calls) == 4
     options = {"attention_mask": RIGHT, "max_new_tokens": 6, "num_beams": beams, "do_sample": False}
     assert torch.equal(prepared.generate(IDS, **options), plain.generate(IDS, **options))
+
+
+def test_launches_of_many_sizes_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr(masked_attention, "_CALLS", {})
+    monkeypatch.setattr(masked_attention, "MOST_CALLS", 3)
+    monkeypatch.setattr(masked_attention, "_call_of", lambda *_: None)  # as for sizes without a kernel
+    for keys in range(1, 9):
+        x = torch.ones(1, 1, keys, 8)
+        y = masked_attention._attend_on_cuda(x, x, x, None, 1.0, columns=False)
+        assert torch.equal(y, torch.ones(1, keys, 1, 8))
+        assert len(masked_attention._CALLS) <= 3

@@ -126,6 +126,8 @@ class _Call:
             self._launch(stream)
 
 
+MOST_CALLS = 256
+"""Largest number of prepared launches that are kept, one for each layout of the tensors. Kind: choice."""
 _CALLS: dict[tuple[Any, ...], _Call | None] = {}
 """Layout of the tensors of a call -> its launch; None if the kernel does not support it."""
 
@@ -146,9 +148,11 @@ def _attend_on_cuda(
     layout = (query.shape, query.stride(), key.shape, key.stride(), value.stride(), query.dtype)
     kind = (*layout, mask is None, scale, columns, aligned, device)
     if kind not in _CALLS:
+        if len(_CALLS) >= MOST_CALLS:
+            _CALLS.clear()
         with torch.cuda.device(device):
             _CALLS[kind] = _call_of(query, key, value, mask, scale, columns)
-    call = _CALLS[kind]
+    call = _CALLS.get(kind)  # None too if another thread cleared the launches
     if call is None or torch._C._cuda_getDevice() != device:
         return _attend_by_torch(query, key, value, mask, scale, columns)
     y = _fake_attention(query, columns)
