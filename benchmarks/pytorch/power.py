@@ -12,11 +12,12 @@ and hardly activity.
 import argparse
 import csv
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prunecast.hardware import load_gpu
 from prunecast.hardware.power import launch_power
+from prunecast.validation.measure.driver import Driver
 
 FITTED = "llama"
 """Beginning of the names of models to whose rows the power law was fitted."""
@@ -39,7 +40,6 @@ def measure(out: Path, gpu: str) -> None:
 
     from prunecast.plan.misaligned import FEW_TOKENS
     from prunecast.torch import sparsify
-    from prunecast.validation.measure.driver import Driver
     from prunecast.validation.torch_models import Case
     from prunecast.validation.torch_models.models import make_model, passes
     from prunecast.validation.torch_models.timing import captured, error
@@ -71,14 +71,8 @@ def measure(out: Path, gpu: str) -> None:
                     twin = make_model(case, torch.float16, "cuda")
                     twin.load_state_dict(model.state_dict())
                     found = error(forward(), call(twin)().clone())
-                _repeat(forward, WARM_S)
-                start_mj, start = driver.energy_mj(), time.perf_counter()
-                count = _repeat(forward, MEASURED_S)
-                seconds = time.perf_counter() - start
-                joules = 1e-3 * ((driver.energy_mj() or 0.0) - (start_mj or 0.0))
-                rows.append(
-                    (name, workload, sparsity, side, f"{joules / seconds:.1f}", f"{seconds / count:.4e}")
-                )
+                watts, seconds, count = watts_while(driver, forward, warm_s=WARM_S, measured_s=MEASURED_S)
+                rows.append((name, workload, sparsity, side, f"{watts:.1f}", f"{seconds / count:.4e}"))
                 rows[-1] = (*rows[-1], f"{found:.1e}")
                 print(*rows[-1], flush=True)
                 with out.open("w", encoding="utf-8", newline="") as file:
@@ -87,16 +81,39 @@ def measure(out: Path, gpu: str) -> None:
                     table.writerows(rows)
 
 
-def _repeat(forward: "object", for_s: float) -> int:
-    """Run a forward for some seconds; return how often."""
+def watts_while(
+    driver: Driver, run: Callable[[], object], *, warm_s: float, measured_s: float
+) -> tuple[float, float, int]:
+    """Return the mean board power in watts, the seconds and the number of runs, after a warm-up.
+
+    Parameters
+    ----------
+    driver : reader of NVML's energy counter
+    run : function that enqueues the measured kernels
+    warm_s, measured_s : seconds for which `run` is repeated before and while energy is counted
+    """
+    _repeat(run, warm_s)
+    begun_mj, begun = driver.energy_mj(), time.perf_counter()
+    count = _repeat(run, measured_s)
+    seconds = time.perf_counter() - begun
+    return 1e-3 * ((driver.energy_mj() or 0.0) - (begun_mj or 0.0)) / seconds, seconds, count
+
+
+def _repeat(run: Callable[[], object], for_s: float) -> int:
+    """Repeat `run` for some seconds, about 20 ms between synchronisations; return how often it ran."""
     import torch
 
-    assert callable(forward)
-    count, end = 0, time.perf_counter() + for_s
+    end = time.perf_counter() + for_s
+    run()
+    torch.cuda.synchronize()
+    begun, count = time.perf_counter(), 2
+    run()
+    torch.cuda.synchronize()
+    at_once = max(1, round(0.02 / (time.perf_counter() - begun)))
     while time.perf_counter() < end:
-        for _ in range(20):
-            forward()
-        count += 20
+        for _ in range(at_once):
+            run()
+        count += at_once
         torch.cuda.synchronize()
     return count
 
@@ -144,10 +161,12 @@ def judge(measured: Path, gpu: str) -> None:
         print(f"{name}: MAPE {100 * sum(own) / len(own):.1f} % of {len(own)} rows")
 
 
-def main() -> None:
-    """Measure or judge."""
+def answer(
+    description: str | None, measure: Callable[[Path, str], None], judge: Callable[[Path, str], None]
+) -> None:
+    """Parse `--measure`, `--judge` and `--gpu`, and run what is asked for."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--measure", type=Path)
     parser.add_argument("--judge", type=Path)
@@ -160,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer(__doc__, measure, judge)

@@ -1,6 +1,6 @@
 """Measure dense bf16 products of torch with drawn weights and with zeros: board power, and time since rest.
 
-    python -m benchmarks.pytorch.product_power --measure OUT.csv    on the GPU that --gpu names
+    python -m benchmarks.pytorch.product_power --measure OUT.csv
     python -m benchmarks.pytorch.product_power --judge MEASURED.csv
 
 `watts` rows: six layers in turn, repeated for a second after a short warm-up, over which NVML's energy
@@ -8,13 +8,15 @@ counter counts. `time` rows: one large product, repeated for seconds after a res
 moments.
 """
 
-import argparse
 import csv
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from benchmarks.pytorch.power import answer, watts_while
+from prunecast.validation.measure.driver import Driver
 
 SIZES = (
     *((81, 65536, 51200), (3584, 65536, 51200), (4, 12288, 65536), (64, 10240, 7168)),
@@ -28,11 +30,9 @@ MOMENTS_S = (0.0, 5e-3, 0.05, 0.2, 0.5, 1.0, 2.0, RUN_S)
 HEAD = ("what", "weights", "tokens", "outputs", "inputs", "from_s", "to_s", "seconds", "watts")
 
 
-def measure(out: Path) -> None:
-    """Measure everything; rows are written one by one."""
+def measure(out: Path, _: str) -> None:
+    """Measure everything on the GPU of this process; rows are written one by one."""
     import torch
-
-    from prunecast.validation.measure.driver import Driver
 
     driver, rows = Driver(), []
 
@@ -67,11 +67,8 @@ def measure(out: Path) -> None:
     for size in SIZES:
         for weights in ("drawn", "zeros"):
             run = layers(size, LAYERS, weights)
-            _repeat(run, WARM_S)
-            begun_mj, begun = driver.energy_mj(), time.perf_counter()
-            count = LAYERS * _repeat(run, MEASURED_S)
-            seconds = time.perf_counter() - begun
-            watts = 1e-3 * ((driver.energy_mj() or 0.0) - (begun_mj or 0.0)) / seconds
+            watts, seconds, runs = watts_while(driver, run, warm_s=WARM_S, measured_s=MEASURED_S)
+            count = LAYERS * runs
             write("watts", weights, *size, WARM_S, WARM_S + seconds, f"{seconds / count:.4e}", f"{watts:.1f}")
             del run
             torch.cuda.empty_cache()
@@ -99,25 +96,6 @@ def _since_rest(run: Callable[[], None]) -> list[tuple[float, float, str]]:
     return found
 
 
-def _repeat(run: Callable[[], None], for_s: float) -> int:
-    """Run for some seconds; return how often."""
-    import torch
-
-    count, end = 0, time.perf_counter() + for_s
-    run()
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    at_once = max(1, round(0.02 / (time.perf_counter() - begun)))
-    while time.perf_counter() < end:
-        for _ in range(at_once):
-            run()
-        count += at_once
-        torch.cuda.synchronize()
-    return count + 2
-
-
 def judge(measured: Path, gpu: str) -> None:
     """Print measured beside predicted watts and times. Nothing was fitted to these rows."""
     from benchmarks.published.power import load_of
@@ -143,20 +121,5 @@ def judge(measured: Path, gpu: str) -> None:
         print(text)
 
 
-def main() -> None:
-    """Measure or judge."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--measure", type=Path)
-    parser.add_argument("--judge", type=Path)
-    parser.add_argument("--gpu", default="h200-sxm")
-    asked = parser.parse_args()
-    if asked.measure is not None:
-        measure(asked.measure)
-    if asked.judge is not None:
-        judge(asked.judge, asked.gpu)
-
-
 if __name__ == "__main__":
-    main()
+    answer(__doc__, measure, judge)

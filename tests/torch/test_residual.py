@@ -252,11 +252,9 @@ BETWEEN = {
 }
 
 
-@pytest.mark.parametrize("case", BETWEEN)
-@torch.no_grad()
-def test_one_kernel_quantises_what_a_product_wrote(case):
-    between, wanted = BETWEEN[case]
-    model, found = Between(between).half().eval(), []
+def in_fp8(model, x):
+    """Prune the model to fp8 tiles; what it gives when compiled, and the targets in the changed graph."""
+    targets = []
     sparsify(
         model, "block:256x32", sparsity=0.5, gpu="h200-sxm", max_tokens=512, dtype="fp8", few_tokens=False,
         quiet=True,
@@ -265,14 +263,22 @@ def test_one_kernel_quantises_what_a_product_wrote(case):
     def through(made, _):
         residual.AddInEpilogue()(made.graph)
         made.graph.lint()
-        found.extend(str(node.target) for node in made.graph.nodes)
+        targets.extend(str(node.target) for node in made.graph.nodes)
         made.recompile()
         return make_boxed_func(made)
 
     torch._dynamo.reset()
-    x, tables = torch.randn(2, 35, K).half(), select_decomp_table()
-    backend = aot_autograd(fw_compiler=through, decompositions=tables)
-    y = torch.compile(model, fullgraph=True, backend=backend)(x)
+    backend = aot_autograd(fw_compiler=through, decompositions=select_decomp_table())
+    return torch.compile(model, fullgraph=True, backend=backend)(x), targets
+
+
+@pytest.mark.parametrize("case", BETWEEN)
+@torch.no_grad()
+def test_one_kernel_quantises_what_a_product_wrote(case):
+    between, wanted = BETWEEN[case]
+    model = Between(between).half().eval()
+    x = torch.randn(2, 35, K).half()
+    y, found = in_fp8(model, x)
     assert found.count("prunecast.quantise.default") == wanted
     assert found.count("aten.amax.default") == 2 - wanted
     if wanted:
@@ -309,23 +315,9 @@ class NormedFp8(nn.Module):
 )
 @torch.no_grad()
 def test_one_kernel_quantises_an_rms_norm_that_nothing_else_reads(name, reads_norm, wanted):
-    model, found = NormedFp8(norms()[name], reads_norm).bfloat16().eval(), []
-    sparsify(
-        model, "block:256x32", sparsity=0.5, gpu="h200-sxm", max_tokens=512, dtype="fp8", few_tokens=False,
-        quiet=True,
-    )  # fmt: skip
-
-    def through(made, _):
-        residual.AddInEpilogue()(made.graph)
-        made.graph.lint()
-        found.extend(str(node.target) for node in made.graph.nodes)
-        made.recompile()
-        return make_boxed_func(made)
-
-    torch._dynamo.reset()
-    x, tables = torch.randn(2, 35, K).bfloat16(), select_decomp_table()
-    backend = aot_autograd(fw_compiler=through, decompositions=tables)
-    y, _ = torch.compile(model, fullgraph=True, backend=backend)(x)
+    model = NormedFp8(norms()[name], reads_norm).bfloat16().eval()
+    x = torch.randn(2, 35, K).bfloat16()
+    (y, _), found = in_fp8(model, x)
     assert found.count("prunecast.norm_quantise.default") == wanted
     # What attention wrote is quantised by a kernel too
     assert found.count("prunecast.quantise.default") == 1

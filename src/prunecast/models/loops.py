@@ -285,13 +285,13 @@ class ChipEnds(NamedTuple):
     dram_writes_s: float
     """Seconds for which DRAM is busy with writes."""
     dram_read_share: float
-    """Fraction of the bytes of DRAM traffic that are reads."""
+    """Bytes that DRAM reads, divided by all bytes that it reads and writes."""
     first_weights_s: float
     """Seconds for which DRAM delivers prefetched weights before the first rows of B."""
     wave_work: np.ndarray
-    """(waves,) fraction of the cycles of all items, without waits for DRAM."""
+    """(waves,) cycles of the items of each wave, without waits for DRAM, divided by those of all items."""
     wave_reads: np.ndarray
-    """(waves,) fraction of the bytes of A and B that DRAM delivers."""
+    """(waves,) bytes of A and B that DRAM delivers in each wave, divided by those of the whole launch."""
     queues: bool
     """True if requests queue at DRAM already while its mean utilization is below 1."""
     busy_share: float

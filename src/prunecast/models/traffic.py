@@ -79,7 +79,7 @@ class Traffic:
 
     @property
     def read_share(self) -> float:
-        """Fraction of the bytes of DRAM traffic that are reads, 0 to 1."""
+        """Bytes that DRAM reads, divided by all bytes that it reads and writes; 0 without traffic."""
         return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
 

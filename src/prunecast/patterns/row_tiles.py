@@ -148,7 +148,7 @@ class RowTilePattern(Pattern):
 
     @abstractmethod
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Return layer -> (tiles, K) flags of the columns that the tiles of the layer keep."""
+        """Return layer -> bool (tiles, K), True for the columns that a tile keeps."""
 
     def masks(self, importances: Scores, sparsity: float) -> Masks:
         """Return the masks (M, K): group rows, cut columns, and keep them in all rows, or 2:4 of them."""

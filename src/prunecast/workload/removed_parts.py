@@ -50,7 +50,13 @@ class Cut(NamedTuple):
     sizes: tuple[int, ...]
 
     def places(self, kept: IntArray, count: int) -> IntArray:
-        """Return the indices of the rows or columns of the parts `kept`, if the layer has `count` parts."""
+        """Return the indices of the rows (axis 0) or columns that belong to kept parts.
+
+        Parameters
+        ----------
+        kept : (kept parts,) numbers of the parts to keep, from 0
+        count : number of parts of the layer before removal
+        """
         starts = np.cumsum([0, *self.sizes[:-1]]) * count
         rows = [
             (start + kept[:, None] * size + np.arange(size)).ravel()

@@ -57,9 +57,9 @@ class MemberShares(NamedTuple):
     """The result of pruning one of several matrices that share a launch."""
 
     removed: float
-    """Share of its weights removed."""
+    """Fraction of the weights of this matrix that pruning removed, 0 to 1."""
     retained_importance: float
-    """Share of its importance."""
+    """Fraction of the importance of this matrix that the kept weights hold, 0 to 1."""
 
 
 class _PassLaunches(NamedTuple):

@@ -79,6 +79,7 @@ class _Chained(NamedTuple):
     """
 
     issue: int
+    """Issue slots of the group, in cycles of a sub-partition."""
     wait: str
     """Cost entry: dependency latency of the group in cycles, excluding issue slots, for a single resident
     warp."""
@@ -92,9 +93,11 @@ ROUND = _Chained(0, "round_wait")
 """Start of a round of pieces, with two dependent loads of constants for the strides of B. Kind: as-compiled,
 sm_90."""
 CHUNK = _Chained(34, "chunk_wait")
-"""Product of one chunk of a row of weights. Kind: as-compiled, sm_90."""
+"""Multiplication of one chunk of a row of weights by B: 34 issue slots and a dependency latency.
+Kind: as-compiled, sm_90."""
 ASK = _Chained(17, "ask_wait")
-"""Request of the next chunk of a row of weights. Kind: as-compiled, sm_90."""
+"""Load of the next chunk of a row of weights: 17 issue slots and a dependency latency. Kind: as-compiled,
+sm_90."""
 ASK_MOVED = _Chained(17, "moved_ask_wait")
 """`ASK` at the start of a round, which first reads the position of the chunk from constants. Kind:
 as-compiled, sm_90."""
