@@ -7,8 +7,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign.search import Targets
+from prunecast.codesign.search.even_shares import EVEN, evenly_if_close, prune_evenly
 from prunecast.codesign.search.prune_model import prune_model, search_of
-from prunecast.codesign.search.target import EVEN, evenly_if_close, prune_evenly, prune_to_targets
+from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, uniform_points, unpruned_seconds
 from prunecast.errors import BadInput
 
@@ -140,7 +141,7 @@ def test_one_share_is_the_default_unless_layers_are_calibrated(tmp_path):
 
 
 def test_layers_compete_where_one_share_does_not_meet_the_time(search, monkeypatch):
-    monkeypatch.setattr("prunecast.codesign.search.target.SHARES", np.array([0.05]))
+    monkeypatch.setattr("prunecast.codesign.search.even_shares.SHARES", np.array([0.05]))
     targets = Targets(latency_share=0.7)
     with pytest.raises(BadInput, match="even: wanted"):
         prune_evenly(search, targets)

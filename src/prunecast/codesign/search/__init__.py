@@ -5,7 +5,8 @@ the patterns, and selects one option for each layer. It contains neither perform
 The selection is a multiple-choice knapsack problem. Its classes are the menus: a menu is the list of options
 of one layer, with the seconds, the retained importance and the number of kept weights of each option.
 
-Read first: `allocation.py` (the knapsack), `menus.py` (the options of a layer), `target.py` (the loop).
+Read first: `allocation.py` (the knapsack), `menus.py` (the options of a layer), `target.py` (its loop of
+rounds), `rounds.py` (a round), `even_shares.py` (one sparsity for all layers).
 """
 
 from prunecast.codesign.search.allocation import Menu, allocate

@@ -12,10 +12,11 @@ import numpy as np
 from prunecast.arguments import checked
 from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
+from prunecast.codesign.search.even_shares import evenly_if_close, prune_evenly
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.removals import best_smaller_model
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
-from prunecast.codesign.search.target import evenly_if_close, prune_evenly, prune_to_targets
+from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.search.yardsticks import UniformPoint, uniform_points, unpruned_seconds
 from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
