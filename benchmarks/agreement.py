@@ -1,16 +1,21 @@
 """How far the two engines are apart on maps drawn at random, by GPU and by kernel.
 
-python -m benchmarks.agreement [--cases 10] [--gpus h200-sxm t4] [--kernels stspmm] [--rows 20]
+python -m benchmarks.agreement [--cases 10] [--first 0] [--gpus h200-sxm t4] [--kernels stspmm]
+    [--rows 20] [--processes 16] [--seconds 500]
 
 Both engines time the same plan, so a difference of more than 10 % is an error of one of them. The draws
 include shapes that recorded suites lack: tiles of 1 to 4096 rows, a single tile, empty tiles, K = 100,000,
-one token.
+one token. With `--seconds` no case begins later, so that a draw ends in time whatever its size; cases are in
+the order of their seeds, and the table counts those that were timed.
 """
 
 import argparse
 import math
 import random
+import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
@@ -181,11 +186,26 @@ def timed(case: Case) -> Pair | None:
         return None
 
 
-def pairs(gpus: Iterable[str], kernels: Iterable[str], cases: int, first: int = 0) -> list[Pair]:
-    """Time so many draws of every kernel on every GPU."""
-    kernels = list(kernels)
-    drawn_cases = (drawn(g, k, seed) for g in gpus for k in kernels for seed in range(first, first + cases))
-    return [pair for case in drawn_cases if (pair := timed(case)) is not None]
+def _timed_until(case: Case, stop: float) -> Pair | None:
+    """Time a case as `timed` does; None if the monotonic clock is already beyond `stop` seconds."""
+    return timed(case) if time.monotonic() < stop else None
+
+
+def pairs(cases: Iterable[Case], processes: int = 1, seconds: float = math.inf) -> list[Pair]:
+    """Time the cases that their kernel runs on their GPU, in order.
+
+    Parameters
+    ----------
+    processes : number of processes that share the cases
+    seconds : time after which no case begins
+    """
+    cases, stop = list(cases), time.monotonic() + seconds
+    if processes == 1:
+        found = [_timed_until(case, stop) for case in cases]
+    else:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            found = list(pool.map(_timed_until, cases, [stop] * len(cases)))
+    return [pair for pair in found if pair is not None]
 
 
 def summary(name: str, found: list[Pair]) -> str:
@@ -210,8 +230,12 @@ def main() -> None:
     parser.add_argument("--gpus", nargs="*", default=list(GPUS))
     parser.add_argument("--kernels", nargs="*", default=list(SINGLE), choices=SINGLE)
     parser.add_argument("--rows", type=int, default=0, help="cases to show, the farthest apart first")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the cases")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no case begins later")
     options = parser.parse_args()
-    found = pairs(options.gpus, options.kernels, options.cases, options.first)
+    seeds = range(options.first, options.first + options.cases)
+    cases = [drawn(gpu, kernel, seed) for seed in seeds for gpu in options.gpus for kernel in options.kernels]
+    found = pairs(cases, options.processes, options.seconds)
     for pair in sorted(found, key=lambda pair: -abs(pair.apart))[: options.rows]:
         print(pair.line())
     print(f"{'':>16} {'cases':>5} {'<= 10 %':>7} {'> 25 %':>7} {'median':>7} {'worst':>7}")

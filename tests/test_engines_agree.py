@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.agreement import SINGLE, drawn, timed
+from benchmarks.agreement import SINGLE, drawn, pairs, timed
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KERNELS, KernelPlan, Schedule
@@ -158,3 +158,11 @@ def test_engines_are_near_each_other_on_maps_drawn_at_random() -> None:
     assert all(pair.within(0.25) for pair in found)
     on_h200 = [pair for pair in found if pair.case.gpu == "h200-sxm"]
     assert np.mean([pair.within(0.10) for pair in on_h200]) >= 0.95
+
+
+def test_processes_share_a_draw_and_no_case_begins_too_late() -> None:
+    cases = [drawn(gpu, "small-n", seed) for seed in (0, 1) for gpu in ("a100-sxm4-40gb", "gtx-1080-ti")]
+    found = pairs(cases, processes=2)
+    assert found == [pair for case in cases if (pair := timed(case)) is not None]
+    assert [pair.case for pair in found] == [case for case in cases if case.gpu != "gtx-1080-ti"]
+    assert pairs(cases, processes=2, seconds=0.0) == []
