@@ -1,18 +1,23 @@
 """Physics as laws on layers drawn at random for eight GPUs, and how far a prediction goes against a law.
 
-python -m tests.laws [--cases 50] [--first 0] [--engine model|simulator] [--laws LAW ...] [--seconds 600]
+python -m tests.laws [--cases 50] [--first 0] [--engines model simulator] [--laws LAW ...]
+    [--seconds 600] [--processes 16] [--findings FILE]
 
-prints, for each law, the number of draws, those that go against the law by more than is allowed, and the
-worst. A law compares the times of two runs, of which one cannot be longer: of another layer or GPU, for
-which plans are chosen anew (`ANEW`), or of the same plan (`SAME_PLAN`).
+prints, for each engine and law, the number of draws, those that go against the law by more than is allowed,
+and the worst. `--findings` appends each of those to a file when it is found, one JSON object per line, and
+`--first SEED --cases 1` repeats it. A law compares the times of two runs, of which one cannot be longer: of
+another layer or GPU, for which plans are chosen anew (`ANEW`), or of the same plan (`SAME_PLAN`).
 """
 
 import argparse
+import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +31,10 @@ from prunecast.models.case import Estimate
 from prunecast.patterns import parse_pattern, weigh
 from prunecast.simulator import POLICIES, SimResult, simulate
 
-__all__ = ["ALLOWED", "ENGINES", "GPUS", "LAWS", "Case", "allowed", "drawn", "excess", "looked_at"]
+__all__ = ["ALLOWED", "ENGINES", "GPUS", "LAWS", "Case", "allowed", "draw_of", "excess", "findings_of"]
 
-ENGINES = {"model": estimate, "simulator": simulate}
+# The laws of a draw share its plans and runs
+ENGINES = {"model": lru_cache(32)(estimate), "simulator": lru_cache(32)(simulate)}
 GPUS = ("h200-sxm", "h100-sxm", "b200", "a100-sxm4-40gb", "rtx-4090", "t4", "v100-sxm2-16gb", "gtx-1080-ti")
 SIMULATED = 2**27
 """Multiplications up to which a case is small enough to be simulated."""
@@ -57,6 +63,7 @@ class Case(NamedTuple):
         sizes = f"{self.m}x{self.k}x{self.n}"
         return f"{self.gpu.name} {self.kernel} {self.pattern} {self.sparsity} {sizes} #{self.seed}"
 
+    @lru_cache(32)  # noqa: B019, cases are small
     def plan(self) -> KernelPlan:
         """Raises BadInput where the kernel cannot run it."""
         if self.pattern == "dense":
@@ -155,10 +162,10 @@ def _split(case: Case, run: Run) -> float:
 
 def _schedulers(case: Case, run: Run) -> float:
     """The slowest of the warp schedulers against the fastest; the closed form has none."""
-    if run is not simulate:
+    if run is not ENGINES["simulator"]:
         raise BadInput("only the simulator has warp schedulers")
     plan = case.plan()
-    seconds = [simulate(plan, case.gpu, policy=policy).seconds for policy in POLICIES]
+    seconds = [run(plan, case.gpu, policy=policy).seconds for policy in POLICIES]
     return max(seconds) / min(seconds) - 1.0
 
 
@@ -208,20 +215,59 @@ def allowed(law: str, kernel: str) -> float:
     return ROUNDING if found is None else found[0]
 
 
-def looked_at(law: str, engine: str, seeds: range, end: float = float("inf")) -> list[tuple[float, Case]]:
-    """The excess of each draw, kernel by kernel on one GPU after the other, as long as there is time."""
+class Finding(NamedTuple):
+    """By how much one draw goes against a law; a line of `--findings`."""
+
+    seed: int
+    gpu: str
+    kernel: str
+    law: str
+    excess: float
+    engine: str
+    case: str
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the excess is more than is allowed."""
+        return self.excess > allowed(self.law, self.kernel)
+
+    @property
+    def line(self) -> str:
+        """The finding as a JSON object."""
+        return json.dumps(self._asdict())
+
+
+def draw_of(seed: int, engine: str) -> Case:
+    """The layer of a seed, kernel by kernel on one GPU after the other, small enough for the engine."""
     kernels = [name for name, kernel in KERNELS.items() if not kernel.parts]
+    case = drawn(kernels[seed % len(kernels)], seed, GPUS[(seed + seed // len(kernels)) % len(GPUS)])
+    if engine == "simulator" and case.m * case.k * case.n > SIMULATED:
+        case = case._replace(n=max(SIMULATED // case.m // case.k // 16 * 16, 16))
+    return case
+
+
+def findings_of(seed: int, engine: str, laws: tuple[str, ...], end: float = float("inf")) -> list[Finding]:
+    """The excess of the draw of a seed over each law that it can be run by, as long as there is time."""
+    case = draw_of(seed, engine)
     found = []
-    for seed in seeds:
-        if time.monotonic() > end:
-            break
-        case = drawn(kernels[seed % len(kernels)], seed, GPUS[(seed + seed // len(kernels)) % len(GPUS)])
-        if engine == "simulator" and case.m * case.k * case.n > SIMULATED:
-            case = case._replace(n=max(SIMULATED // case.m // case.k // 16 * 16, 16))
-        over = excess(law, case, engine)
+    for law in laws:
+        over = excess(law, case, engine) if time.time() < end else None
         if over is not None:
-            found.append((over, case))
+            found.append(Finding(seed, case.gpu.name, case.kernel, law, round(over, 4), engine, case.text))
     return found
+
+
+def _all_findings(asked: argparse.Namespace) -> Iterator[list[Finding]]:
+    """The findings of all seeds by all engines, in the order in which processes end them."""
+    end = time.time() + asked.seconds
+    seeds = range(asked.first, asked.first + asked.cases)
+    draws = [(seed, engine, tuple(asked.laws), end) for engine in asked.engines for seed in seeds]
+    if asked.processes == 1:
+        yield from (findings_of(*draw) for draw in draws)
+        return
+    with ProcessPoolExecutor(asked.processes) as pool:
+        for done in as_completed([pool.submit(findings_of, *draw) for draw in draws]):
+            yield done.result()
 
 
 def _main() -> None:
@@ -230,19 +276,25 @@ def _main() -> None:
     )
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--engine", choices=list(ENGINES), default="model")
-    parser.add_argument("--laws", nargs="*", choices=list(LAWS), default=list(LAWS))
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of each law, at most")
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["model"])
+    parser.add_argument("--laws", nargs="+", choices=list(LAWS), default=list(LAWS))
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of all, at most")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--findings", type=Path, help="file to append each broken law to, as a JSON line")
     parser.add_argument("--rows", type=int, default=3, help="cases to show, the worst first")
     asked = parser.parse_args()
-    for law in asked.laws:
-        seeds = range(asked.first, asked.first + asked.cases)
-        found = looked_at(law, asked.engine, seeds, time.monotonic() + asked.seconds)
-        against = [over for over, case in found if over > allowed(law, case.kernel)]
-        beyond = sum(over > 0.02 for over, _ in found)
-        print(f"{law:15} {len(found)} draws, {beyond} beyond 2 %, {len(against)} beyond what is allowed")
-        for over, case in sorted(found, key=lambda one: -one[0])[: asked.rows]:
-            print(f"  {over:+.3f} {case.text}", flush=True)
+    by_law: dict[tuple[str, str], list[Finding]] = {}
+    for found in _all_findings(asked):
+        for one in found:
+            by_law.setdefault((one.engine, one.law), []).append(one)
+            if one.is_broken and asked.findings:
+                with asked.findings.open("a") as file:
+                    file.write(one.line + "\n")
+    for (engine, law), found in by_law.items():
+        beyond, broken = sum(one.excess > 0.02 for one in found), sum(one.is_broken for one in found)
+        print(f"{engine}: {law:15} {len(found)} draws, {beyond} beyond 2 %, {broken} beyond what is allowed")
+        for one in sorted(found, key=lambda one: -one.excess)[: asked.rows]:
+            print(f"  {one.excess:+.3f} {one.case}")
 
 
 if __name__ == "__main__":
