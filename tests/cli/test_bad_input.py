@@ -207,6 +207,9 @@ def test_explain_and_prune(refused, model, tmp_path):
     assert "kernel must be one of" in refused("explain", model, *FAST, "--kernel", "cublas")
     assert "must lie in a folder that exists" in refused("prune", model, "-o", "no/such")
     assert "-o must be a folder" in refused("prune", model, "-o", model)
+    assert "a folder with a name" in refused(
+        "prune", model, "-o", ".", "--latency", "90%", "--solutions", "2"
+    )
     assert "2:4 only has sparsity 0.5" in refused(
         "prune", model, "-o", "out", "--pattern", "2:4", "--sparsity", "0.9"
     )
@@ -219,7 +222,9 @@ def test_explain_and_prune(refused, model, tmp_path):
     [
         ([], "wanted a --shape"),
         (["--shape", "128x128"], "--shape must be like"),
-        (["--shape", "128x128x64", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["--shape", "128x128x64", "--workers", "0"], "workers must be from 1 to 4096, got 0"),
+        (["--shape", "128x128x64", "--workers", "9" * 40], "workers must be from 1 to 4096, got 9"),
+        (["--shape", "128x128x64", "--parquet", "weights.npy"], "--parquet must name a .parquet file"),
         (["--shape", "128x128x64", "--executor", "threads"], "executor must be processes or dask://"),
         (
             ["--shape", "128x128x64", "--parquet", "no/p.parquet"],

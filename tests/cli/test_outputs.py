@@ -281,7 +281,7 @@ def test_every_folder_of_several_solutions_is_checked_first(run, checkpoint):
 
 def test_the_journal_of_a_database_is_an_output_too(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refuses(run, ["sweep", "-o", "s", "--parquet", "s-journal", "--shape", "64x64x64"])
+    refuses(run, ["sweep", "-o", "s", "--pictures", "s-journal", "--shape", "64x64x64"])
 
 
 def test_functions_refuse_as_commands_do(checkpoint):

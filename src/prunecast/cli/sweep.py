@@ -87,7 +87,7 @@ def sweep(
     parquet: Annotated[
         str | None,
         typer.Option(metavar="FILE", show_default=False, help="Also write all results there."),
-        file_written(),
+        file_written(".parquet"),
     ] = None,
     pictures: Annotated[
         str | None,

@@ -37,7 +37,15 @@ def numbered_folders(folder: Path, most: int) -> list[Path]:
     """Return the folders of up to `most` solutions: `folder`, `folder-2`, `folder-3` and so on.
 
     There are at most 1 + len(`OFFERS`) folders: one for the first solution and one for each restriction.
+
+    Raises
+    ------
+    BadInput : more than one folder, and `folder` is `.` or `..`, to whose name no number can be added
     """
+    if most > 1 and folder.name in ("", ".."):
+        raise BadInput(
+            f"several solutions need a folder with a name, to which numbers are added, got {folder}"
+        )
     numbers = range(2, min(most, 1 + len(OFFERS)) + 1)
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]
 

@@ -39,6 +39,8 @@ from prunecast.simulator import simulate
 from prunecast.workload.engines import Outcome, Progress, silent
 
 _CONNECT_S = 10
+MOST_WORKERS = 4096
+"""Processes of a sweep. Kind: choice, more than machines have processors, fewer than systems refuse."""
 
 
 @contextmanager
@@ -52,11 +54,11 @@ def open_executor(address: str = "processes", workers: int | None = None) -> Ite
 
     Raises
     ------
-    BadInput : `workers` is below 1, the address has another form, the package `distributed` is not installed,
-        or the scheduler does not answer
+    BadInput : `workers` is not from 1 to `MOST_WORKERS`, the address has another form, the package
+        `distributed` is not installed, or the scheduler does not answer
     """
-    if workers is not None and workers < 1:
-        raise BadInput(f"workers must be at least 1, got {workers}")
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise BadInput(f"workers must be from 1 to {MOST_WORKERS}, got {workers}")
     if address == "processes":
         others = set(multiprocessing.active_children())
         with _pool(workers or os.cpu_count() or 1) as pool:
