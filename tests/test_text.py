@@ -43,5 +43,12 @@ def test_aligned_lines():
     ]
 
 
+def test_a_table_of_one_row_has_headings():
+    assert table_text([{"gpu": "h200-sxm", "ms": "1.0"}], words=("gpu",)).split("\n") == [
+        "gpu        ms",
+        "h200-sxm  1.0",
+    ]
+
+
 def test_html_escapes():
     assert "<td>long &lt;name&gt;</td>" in table_html(ROWS)

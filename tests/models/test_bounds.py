@@ -3,15 +3,21 @@
 Toy GPU: 4 SMs, 1024 tensor FMA/clk; L2 port 64, shared memory 128, L2 200, DRAM 100 bytes/clk.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.hardware.clock import STATES
-from prunecast.models.bounds import bound_cycles
+from prunecast.launch import launch_context
+from prunecast.launch.memory import memory_rules
+from prunecast.models.amounts import launch_amounts
+from prunecast.models.bounds import bound_cycles, bounds_of
 from prunecast.models.case import LEVELS
 from prunecast.models.roofline import estimate
+from prunecast.models.traffic import plan_traffic
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import Instruction, Op, WarpProgram
 from tests.models.hand_plans import hand_plan, one_role_programs
@@ -62,6 +68,16 @@ def test_dram_reads_a_shared_row_of_b_once():
     # Two tiles keep columns 0..63 and 0..127 of 256: A 64 * 2 * (64 + 128), B 128 * 64 * 2, C 2 * 8192
     bounds = bound_cycles(hand_plan([64, 128], 64, k=256), toy_gpu(), CLOCK_HZ)
     assert bounds["dram"] == (64 * 2 * 192 + 128 * 128 + 16384) / 100
+
+
+def test_dram_also_reads_what_completes_sectors_of_c():
+    gpu = toy_gpu()
+    context = launch_context(hand_plan([256], 64), gpu)
+    amounts = launch_amounts(context)
+    traffic = plan_traffic(context, memory_rules(context), amounts, resident_blocks=gpu.sm_count)
+    merged = replace(traffic, merged_bytes=traffic.merged_bytes + 1000.0)
+    without, with_them = (bounds_of(context, CLOCK_HZ, amounts, each)["dram"] for each in (traffic, merged))
+    assert with_them - without == pytest.approx(1000.0 / 100)
 
 
 def test_dram_reads_weights_once_for_all_tokens():

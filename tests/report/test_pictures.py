@@ -56,7 +56,12 @@ def curve(kernel, *seconds):
 
 
 def test_a_kernel_that_is_far_slower_does_not_flatten_the_others():
-    curves = [curve("dense", 1.0), curve("stspmm", 0.5, 0.8), curve("csr", 30.0, 90.0)]
+    curves = [
+        curve("dense", 1.0),
+        curve("stspmm", 0.5, 0.8),
+        curve("csr", 30.0, 90.0),
+        curve("small-n", 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    ]
     low, high = speedup_range(curves)
     assert low == pytest.approx(1 / 1.15)
     assert high == pytest.approx(1.15 * 2)
@@ -64,6 +69,7 @@ def test_a_kernel_that_is_far_slower_does_not_flatten_the_others():
     assert "csr (below 0.4x)" in picture
     assert "csr, csr:" not in picture
     assert "stspmm, stspmm: density 10 %, 2.00x over dense" in picture
+    assert "small-n, small-n: density 60 %, 1.00x over dense" in picture
 
 
 def test_dense_alone_and_slower_kernels_have_a_range():

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 from prunecast.codesign import predict
 from prunecast.errors import BadInput
 from prunecast.workload.graph import load_model_graph
-from prunecast.workload.graph.names import WORKLOADS, known_name, near_names
+from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.layers import is_standard
 
@@ -51,6 +51,20 @@ def test_every_name_means_itself_in_any_case(name):
 @pytest.mark.parametrize("name", ["llama-9-8b", "whisper-large", "gemma", "", "weights.safetensors", "bert"])
 def test_other_names_mean_no_model(name):
     assert known_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_a_hub"),
+    [
+        ("meta-llama/Llama-3.1-8B", True),
+        ("llama-3.1-8b", False),
+        ("a/b/c", False),
+        ("./folder", False),
+        ("", False),
+    ],
+)
+def test_names_of_a_hub_have_an_organisation(text, is_of_a_hub):
+    assert is_hub_name(text) == is_of_a_hub
 
 
 def test_near_names_ignore_case_organisation_and_dashes():

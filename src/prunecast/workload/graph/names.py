@@ -20,7 +20,7 @@ _ENDING = re.compile(
     r"-(hf|base|instruct|it|pt|chat|cased|uncased|original|bf16|fp16|v\d+(\.\d+)*|2[3-6](0[1-9]|1[0-2]))$"
 )
 """Endings of identifiers whose models have the same shapes: tuned for chats, another training, a date."""
-_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @cache
