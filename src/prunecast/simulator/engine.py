@@ -20,8 +20,11 @@ import numpy as np
 from prunecast.jit import inner, njit
 from prunecast.plan.program import WHOLE_LINES, Op, When
 
-inlined = inner(error_model="numpy", forceinline=True)
-"""Decorator that forces inlining: without it the compiler makes calls, and the loop is 1.35 times as slow."""
+inlined = inner(error_model="numpy", forceinline=True, _nrt=False)
+"""Decorator that forces inlining: without it the compiler makes calls, and the loop is 1.35 times as slow.
+Without `_nrt=False` (Numba's runtime, which counts references to arrays) every inlined function would change
+the counts of `mem` and `column` by atomic instructions, and the loop would be 2.4 times as slow. No function
+here creates an array, so that nothing depends on the counts."""
 
 TICK_BITS = 12
 TICKS = 1 << TICK_BITS
@@ -79,8 +82,8 @@ P_FIELDS = 11
 # SM columns
 S_PORT_FREE, S_SHARED_FREE, S_BLOCKS, S_BUSY_SINCE, S_BUSY, S_ITEMS, S_PORT_BUSY = range(7)
 S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA, S_STORE_FREE, S_STORE_BUSY = range(7, 12)
-S_GATHER_FREE, S_GATHER_BUSY = range(12, 14)
-S_FIELDS = 14
+S_GATHER_FREE, S_GATHER_BUSY, S_ON_GROUP = range(12, 15)
+S_FIELDS = 15
 # Segment columns of the L2 model, a list in LRU order whose anchor is the last row; neighbours are addresses
 L_PREVIOUS, L_NEXT, L_SIZE, L_FILL = range(4)
 L_FIELDS = 4
@@ -121,6 +124,23 @@ STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
 PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
 REFILL, IN_TURN = int(When.REFILL), int(When.IN_TURN)
+LOCAL_OPS = sum(
+    1 << op
+    for op in (
+        ISSUE,
+        FMA,
+        WAIT_LOAD,
+        WAIT_EMPTY,
+        WAIT_FULL,
+        RELEASE,
+        SYNC,
+        SHARED_OP,
+        MMA,
+        MMA_SYNC,
+        WAIT_MMA,
+    )
+)
+"""Set of the operations that read and change only the state of their own SM, a bit for each."""
 
 
 # ---- the queue of SMs: a winner tree of wake times and SMs; on a tie the lower SM wins. The leaves are the
@@ -552,6 +572,8 @@ def _wake_block(mem, slot, kind, number, done, time):
             and mem[warp + W_WAIT_RING] == number
             and mem[warp + W_WAIT_PHASE] < done
         ):
+            if kind == ON_GROUP:
+                mem[mem[warp + W_SM] + S_ON_GROUP] -= 1
             _make_ready(mem, warp, time)
 
 
@@ -624,6 +646,7 @@ def _wait_for_parts(mem, warp, t):
     barrier = mem[AT_GROUP] + mem[item + T_GROUP] * R_FIELDS
     if mem[barrier + R_DONE] < (mem[item + T_PARTS] - 1) * mem[N_PART_SIGNALS]:
         mem[barrier + R_PENDING] = mem[warp + W_SLOT] + 1
+        mem[mem[warp + W_SM] + S_ON_GROUP] += 1
         _sleep(mem, warp, ON_GROUP, mem[item + T_GROUP], 0)
         return FIXUP
     if mem[barrier + R_LATEST] <= t:
@@ -1122,13 +1145,29 @@ def _sample(mem, events, t):
 
 
 @inlined
-def _take_turn(mem, column, part, t, events):
-    """Run one cycle of a sub-partition: issue from the first warp in policy order that need not wait."""
+def _is_local(mem, warp):
+    """Return True if the warp's next instruction reads and changes only the state of its own SM."""
+    if mem[warp + W_SEGMENT] == EXITING:
+        return mem[mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS + B_LIVE] > 1
+    op = mem[mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS + I_OP]
+    return (LOCAL_OPS >> op) & 1 == 1
+
+
+@inlined
+def _take_turn(mem, column, part, t, ahead, events):
+    """Run one cycle of a sub-partition: issue from the first warp in policy order that need not wait.
+
+    Return False, without the turn of that warp, if the SM runs ahead of others and the warp's instruction is
+    not local.
+    """
     stall = mem[part + P_STALL]
     while True:
         warp = _pick_warp(mem, part, t)
         if warp < 0:
             break
+        if ahead and not _is_local(mem, warp):
+            mem[mem[part + P_LOOK]] = t
+            return False
         if events is not None:
             _note_wait(mem, events, part, warp, t)
         mem[stall + mem[warp + W_REASON]] += mem[mem[warp + W_PLACE]] - mem[warp + W_SINCE]
@@ -1143,20 +1182,35 @@ def _take_turn(mem, column, part, t, events):
             break
         mem[warp + W_REASON] = reason
     mem[mem[part + P_LOOK]] = _next_wake(mem, part)
+    return True
 
 
 @inlined
 def _take_turns(mem, column, sm, t, events):
-    """Run one cycle of those sub-partitions of an SM that have a ready warp."""
-    part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
+    """Run the cycles of an SM from `t` on until it has to wait for the turns of other SMs.
+
+    In cycle `t` every instruction may issue. Later cycles run ahead of other SMs until a warp would issue an
+    instruction that is not local. No other SM can wake a warp of this one meanwhile, unless the warp waits
+    for partial sums. This keeps the order of all instructions that are not local, and the data of the SM in
+    the CPU's cache: the loop is 1.3 times as fast. The recorder samples all SMs at the same cycle, so that
+    none runs ahead.
+    """
+    first_part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
     first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]
-    for look in range(first, first + mem[M_PARTITIONS]):
-        if mem[look] <= t:
-            _take_turn(mem, column, part, t, events)
-        part += P_FIELDS
-    soonest = np.int64(FOREVER)
-    for look in range(first, first + mem[M_PARTITIONS]):
-        soonest = min(soonest, mem[look])
+    waiting = mem[AT_SM] + sm * S_FIELDS + S_ON_GROUP
+    ahead, soonest = False, np.int64(t)
+    while True:
+        part, done = first_part, True
+        for look in range(first, first + mem[M_PARTITIONS]):
+            if done and mem[look] <= soonest:
+                done = _take_turn(mem, column, part, soonest, ahead, events)
+            part += P_FIELDS
+        soonest = np.int64(FOREVER)
+        for look in range(first, first + mem[M_PARTITIONS]):
+            soonest = min(soonest, mem[look])
+        ahead = True
+        if events is not None or not done or mem[waiting] > 0 or soonest > mem[M_MAX_CYCLES]:
+            break
     _set_wake(mem, sm, soonest)
 
 
@@ -1170,7 +1224,7 @@ def _begin(mem):
             _place_block(mem, sm * mem[M_SLOTS] + slot, start)
 
 
-@njit(error_model="numpy", nogil=True)
+@njit(error_model="numpy", nogil=True, _nrt=False)
 def run_loop(mem, column, events):
     """Run all blocks to the end, and return an `engine_state.Status` number.
 
