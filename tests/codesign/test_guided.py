@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.codesign import predict, prune
-from prunecast.codesign.search.menus import layer_options
+from prunecast.codesign.search.layer_options import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu

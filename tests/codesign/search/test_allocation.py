@@ -8,14 +8,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from prunecast.codesign.search.allocation import Menu, _hull, _undominated, allocate, floor_seconds, totals
+from prunecast.codesign.search.allocation import (
+    OptionValues,
+    _hull,
+    allocate,
+    floor_seconds,
+    pareto_optimal,
+    totals,
+)
 from prunecast.codesign.search.loops import fill_grid
 from prunecast.errors import BadInput
 
 SCALE = 10**6
 
 
-def random_menus(rng: np.random.Generator, layers: int, options: int) -> list[Menu]:
+def random_menus(rng: np.random.Generator, layers: int, options: int) -> list[OptionValues]:
     """Times rise with what is kept, with diminishing returns and noise, as the options of real layers do."""
     menus = []
     for _ in range(layers):
@@ -23,11 +30,11 @@ def random_menus(rng: np.random.Generator, layers: int, options: int) -> list[Me
         size = float(rng.choice([1.0, 2.0, 4.0]))
         seconds = size * (0.1 + kept * rng.uniform(0.8, 1.2, options))
         importance = size * kept ** rng.uniform(0.2, 0.8) * rng.uniform(0.97, 1.0, options)
-        menus.append(Menu(seconds * 1e-5, importance, size * kept * 1e6))
+        menus.append(OptionValues(seconds * 1e-5, importance, size * kept * 1e6))
     return menus
 
 
-def exact_importance(menus: list[Menu], budget_s: float, most_kept: float = np.inf) -> float:
+def exact_importance(menus: list[OptionValues], budget_s: float, most_kept: float = np.inf) -> float:
     model = cp_model.CpModel()
     pick = [[model.new_bool_var(f"{i}.{j}") for j in range(m.seconds.size)] for i, m in enumerate(menus)]
     for options in pick:
@@ -121,9 +128,9 @@ def test_targets_that_exclude_each_other_are_refused() -> None:
         allocate(menus, 1.0, most_kept=1.0)
 
 
-def naive_hull(menu: Menu) -> list[int]:
+def naive_hull(menu: OptionValues) -> list[int]:
     """Options that no line between a faster and a slower one passes above."""
-    points = [(menu.seconds[o], menu.importance[o], o) for o in _undominated(menu.seconds, menu.importance)]
+    points = [(menu.seconds[o], menu.importance[o], o) for o in pareto_optimal(menu.seconds, menu.importance)]
     return [
         option
         for s, i, option in points
@@ -147,7 +154,7 @@ def test_the_grid_holds_the_best_of_every_option_at_every_cell(seed: int) -> Non
     rng = np.random.default_rng(seed)
     cells, importance = rng.integers(0, 12, 6), rng.integers(1, 5, 6).astype(np.float64)
     value = np.maximum.accumulate(rng.integers(0, 9, 10).astype(np.float64))
-    options, taken = _undominated(cells, importance), np.zeros(10, np.int32)
+    options, taken = pareto_optimal(cells, importance), np.zeros(10, np.int32)
     found = fill_grid(options, cells, importance, value, taken)
     for place in range(10):
         tried = [

@@ -33,12 +33,13 @@ def search(monkeypatch):
 
     whole = SimpleNamespace(targets=lambda targets, weights: targets, seen=lambda result, search: result)
     monkeypatch.setattr(removals, "Removed", removed)
-    monkeypatch.setattr(removals, "prune_to_targets", prune_to_targets)
     monkeypatch.setattr(removals._Whole, "of", lambda search: whole)
 
     def best(*remove):
-        found = removals.best_smaller_model("weights", Targets(latency_share=0.74), remove, make)
-        return getattr(found.weights, "parts", ""), found.retained, tried
+        found = removals.best_smaller_model(
+            "weights", Targets(latency_share=0.74), remove, make, prune_to_targets
+        )
+        return getattr(found.weights, "parts", ""), found.result.retained_importance, tried
 
     return best
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from prunecast.codesign.search import floor
-from prunecast.codesign.search.menus import layer_options
-from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.layer_options import layer_options
+from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
 from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
 from prunecast.codesign.search.prune_model import search_of
 from prunecast.codesign.search.target import prune_to_targets
@@ -87,11 +87,11 @@ def test_the_layer_with_unlike_columns_is_pruned_more() -> None:
 
 
 class CostlyDense(ModelSearch):
-    """A dense layer takes more from what is around it than the whole model has, as a lost epilogue may."""
+    """A dense layer costs the rest of the model more than the whole model needs, as a lost epilogue may."""
 
-    def around(self, sparse: frozenset[str], unfused: frozenset[str] = frozenset()) -> float:
-        lost = sum(self.dense_seconds().values()) if len(sparse) < len(self.options) else 0.0
-        return super().around(sparse, unfused) + lost
+    def rest_seconds(self, sparse: SparseLayers) -> float:
+        lost = sum(self.dense_seconds().values()) if len(sparse.names) < len(self.options) else 0.0
+        return super().rest_seconds(sparse) + lost
 
 
 def test_a_choice_with_dense_layers_sets_no_floor() -> None:
@@ -187,13 +187,14 @@ def test_the_refusal_of_many_shapes_names_the_largest_parts() -> None:
 def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> None:
     """What the search adds up is the time of the model, whichever layers are sparse."""
     search = prepared(standard_workload([load_graph("bert-small")]), families=("atp",))
-    dense = [menu.seconds[0] for menu in search.menus({})]
+    dense = [values.seconds[0] for values in search.option_values({})]
     names = list(search.options)
     for every in (1, 2, 3, 5):
         sparse = frozenset(name for place, name in enumerate(names) if place % every)
         seconds = search.dense_seconds() | dict.fromkeys(sparse, 0.0)
         added = sum(s for name, s in zip(names, dense, strict=True) if name not in sparse)
-        assert search.around(sparse) + added == pytest.approx(search.total(seconds, sparse))
+        rest_s = search.rest_seconds(SparseLayers(sparse))
+        assert rest_s + added == pytest.approx(search.total(seconds, SparseLayers(sparse)))
     assert sum(dense) < sum(search.dense_seconds().values())
 
 

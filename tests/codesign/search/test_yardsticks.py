@@ -7,9 +7,17 @@ import pytest
 from safetensors.numpy import save_file
 
 from prunecast.codesign.search import Targets
-from prunecast.codesign.search.even_shares import EVEN, evenly_if_close, prune_evenly
+from prunecast.codesign.search.even_shares import (
+    EVEN,
+    _allocated,
+    _even_pools,
+    evenly_if_close,
+    prune_evenly,
+)
+from prunecast.codesign.search.model_search import SparseLayers
 from prunecast.codesign.search.prune_model import prune_model, search_of
 from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.targets import ONE_SHARE, Limits
 from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, uniform_points, unpruned_seconds
 from prunecast.errors import BadInput
 
@@ -127,17 +135,17 @@ def test_time_that_a_step_of_shares_leaves_is_used(search):
 def test_one_share_is_the_default_unless_layers_are_calibrated(tmp_path):
     targets = Targets(latency_share=0.7)
     found = prune_model(weights(), targets, tokens=4096, **OPTIONS)
-    assert found.result.is_even
+    assert found.result.offered == ONE_SHARE
     assert found.offered == "one share in every layer"
     uneven = prune_model(weights(), targets, tokens=4096, even=False, **OPTIONS)
-    assert not uneven.result.is_even
+    assert uneven.result.offered == "everything"
     assert uneven.result.retained_importance >= found.result.retained_importance
     squares = {name: np.ones(each.shape[1], np.float32) for name, each in weights().items()}
     save_file(squares, tmp_path / "squares.safetensors")
     calibrated = prune_model(
         weights(), targets, tokens=4096, calibrate=tmp_path / "squares.safetensors", **OPTIONS
     )
-    assert not calibrated.result.is_even
+    assert calibrated.result.offered == "everything"
 
 
 def test_layers_compete_where_one_share_does_not_meet_the_time(search, monkeypatch):
@@ -146,5 +154,21 @@ def test_layers_compete_where_one_share_does_not_meet_the_time(search, monkeypat
     with pytest.raises(BadInput, match="even: wanted"):
         prune_evenly(search, targets)
     result = evenly_if_close(search, targets)
-    assert not result.is_even
+    assert result.offered == "everything"
     assert result.retained_importance == prune_to_targets(search, targets).retained_importance
+
+
+def test_the_estimate_of_one_share_counts_the_sums_that_its_kernel_does_not_fuse():
+    """In torch, gated units and residual adds after 2:4 are separate kernels and need part of the budget."""
+    search = search_of("llama-3.2-1b", gpu="h200-sxm", engine="model", runtime="torch", families=["2:4"])
+    search.prepare()
+    pools = _even_pools(search, 0.5, "2:4")
+    choice = {name: int(places[-1]) for name, places in pools.items()}
+    seconds = {name: search.options[name].seconds[place] for name, place in choice.items()}
+    sparse = search.sparse(choice)
+    assert sparse.unfused
+    whole_s = search.total(seconds, sparse)
+    limits = Limits(dense_s=1.0, seconds=1.0, kept=np.inf)
+    assert _allocated(search, pools, {}, 1.0001 * whole_s, limits) == choice
+    assert _allocated(search, pools, {}, 0.9999 * whole_s, limits) is None
+    assert search.total(seconds, SparseLayers(sparse.names)) < 0.999 * whole_s

@@ -12,23 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import ChoiceArray, Menu, allocate, floor_seconds
-from prunecast.codesign.search.floor import Scales, probe, seen_scales, with_likely
+from prunecast.codesign.search.allocation import ChoiceArray, OptionValues, allocate
+from prunecast.codesign.search.floor import Scales, probe, with_likely
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.rounds import (
-    CLOSE_ENOUGH,
-    CLOSE_ENOUGH_LARGE,
-    FEWEST_ROUNDS,
-    MOST_REFINED_WEIGHTS,
-    Round,
-    among_tried,
-    meets,
-    result_of,
-    tried_round,
-    with_fewer_sparse,
-)
+from prunecast.codesign.search.rounds import FEWEST_ROUNDS, Round, Rounds, result_of
 from prunecast.codesign.search.target import chosen_by_time, prune_to_targets
-from prunecast.codesign.search.targets import TargetResult, Targets
+from prunecast.codesign.search.targets import ONE_SHARE, Limits, TargetResult, Targets
 from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_choice
 from prunecast.errors import BadInput
 
@@ -75,19 +64,17 @@ def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
     ------
     BadInput : no family meets the targets
     """
-    dense_s = search.total(search.dense_seconds(), frozenset())
-    most_s = targets.most_seconds(dense_s)
-    most_kept = targets.most_kept(search.workload.weights)
-    if dense_s <= most_s and search.workload.weights <= most_kept:
-        return result_of(search, tried_round(search, dict.fromkeys(search.options, 0)), dense_s)
-    for start in _even_starts(search, most_s, most_kept):
+    limits = search.limits(targets)
+    if limits.are_met(limits.dense_s, search.workload.weights):
+        return result_of(search, Round.of(search, dict.fromkeys(search.options, 0)), limits.dense_s)
+    for start in _even_starts(search, limits):
         for share in SHARES[start.share <= SHARES][:EVEN_SHARES]:
-            round_ = _even_round(search, _even_pools(search, share, start.patterns), most_s, most_kept)
+            round_ = _even_round(search, _even_pools(search, share, start.patterns), limits)
             if round_ is not None:
-                return replace(result_of(search, round_, dense_s), is_even=True)
+                return replace(result_of(search, round_, limits.dense_s), offered=ONE_SHARE)
     raise BadInput(
-        f"even: wanted {most_s * 1e6:.1f} us or less, which none of {', '.join(EVEN)} reaches with one "
-        "share in every layer; without even, layers get their own shares"
+        f"even: wanted {limits.seconds * 1e6:.1f} us or less, which none of {', '.join(EVEN)} reaches with "
+        "one share in every layer; without even, layers get their own shares"
     )
 
 
@@ -99,11 +86,10 @@ def evenly_if_close(search: ModelSearch, targets: Targets) -> TargetResult:
     sparsities by importance. The comparison uses estimated times. Models whose convolutions torch runs on
     padded images always use `prune_to_targets`: a dense convolution between sparse ones is nearly as fast.
     """
-    dense_s = search.total(search.dense_seconds(), frozenset())
-    most_s, most_kept = targets.most_seconds(dense_s), targets.most_kept(search.workload.weights)
+    limits = search.limits(targets)
     with suppress(BadInput):
-        starts = [] if search.in_planes else _even_starts(search, most_s, most_kept)
-        competing = _kept(search, chosen_by_time(search, {}, most_s, most_s, most_kept)) if starts else 0.0
+        starts = [] if search.in_planes else _even_starts(search, limits)
+        competing = _kept(search, chosen_by_time(search, {}, limits.seconds, limits)) if starts else 0.0
         if starts and competing - starts[0].kept <= MOST_FEWER * search.workload.weights:
             return prune_evenly(search, targets)
     return prune_to_targets(search, targets)
@@ -113,16 +99,16 @@ def _kept(search: ModelSearch, choice: Mapping[str, int]) -> float:
     return float(sum(search.options[name].kept[place] for name, place in choice.items()))
 
 
-def _even_starts(search: ModelSearch, most_s: float, most_kept: float) -> list[_EvenStart]:
+def _even_starts(search: ModelSearch, limits: Limits) -> list[_EvenStart]:
     """Return an `_EvenStart` for each family that meets the targets, the one with most importance first."""
-    starts = (_even_start(search, patterns, most_s, most_kept) for patterns in EVEN.values())
+    starts = (_even_start(search, patterns, limits) for patterns in EVEN.values())
     return sorted((each for each in starts if each is not None), key=lambda each: -each.importance)
 
 
-def _even_start(search: ModelSearch, patterns: str, most_s: float, most_kept: float) -> _EvenStart | None:
+def _even_start(search: ModelSearch, patterns: str, limits: Limits) -> _EvenStart | None:
     """Return the `_EvenStart` of a family; None if no sparsity meets the targets."""
     for share in SHARES:
-        choice = _allocated(search, _even_pools(search, share, patterns), {}, most_s, most_kept)
+        choice = _allocated(search, _even_pools(search, share, patterns), {}, limits.seconds, limits)
         if choice is not None:
             importance = sum(search.options[name].importance[place] for name, place in choice.items())
             return _EvenStart(patterns, float(share), float(importance), _kept(search, choice))
@@ -147,8 +133,15 @@ def _even_pools(search: ModelSearch, share: float, patterns: str) -> Pools:
     return pools
 
 
+def _fastest(search: ModelSearch, pools: Pools) -> dict[str, int]:
+    """Return layer -> index of the fastest option that it may get."""
+    return {
+        name: int(places[np.argmin(search.options[name].seconds[places])]) for name, places in pools.items()
+    }
+
+
 def _allocated(
-    search: ModelSearch, pools: Pools, scales: Scales, aim_s: float, most_kept: float
+    search: ModelSearch, pools: Pools, scales: Scales, aim_s: float, limits: Limits
 ) -> dict[str, int] | None:
     """Return layer -> index of the option among `pools` that together retain most within the limits.
 
@@ -158,57 +151,48 @@ def _allocated(
     ----------
     pools : layer -> indices of the allowed options
     scales : correction factors of the estimated times
-    aim_s : upper limit of the end-to-end seconds
-    most_kept : upper limit of the number of kept weights
+    aim_s : time budget in place of that of `limits`
     """
-    sparse = frozenset(name for name, places in pools.items() if places[-1])
-    menus = [
-        Menu(*(column[places] for column in menu))
-        for menu, places in zip(search.menus(scales), pools.values(), strict=True)
+    # All options of a family fuse the same operations, so that those of the fastest ones are those of all
+    sparse = search.sparse(_fastest(search, pools))
+    if not sparse.names:
+        return None
+    layers = [
+        OptionValues(*(column[places] for column in values))
+        for values, places in zip(search.option_values(scales), pools.values(), strict=True)
     ]
-    budget = aim_s - search.around(sparse)
-    if not sparse or floor_seconds(menus) > budget or sum(m.kept.min() for m in menus) > most_kept:
+    if sum(each.kept.min() for each in layers) > limits.kept:
         return None
     try:
-        picked = allocate(menus, budget, most_kept).tolist()
-    except BadInput:  # each limit can be kept, but not both
+        picked = allocate(layers, aim_s - search.rest_seconds(sparse), limits.kept).tolist()
+    except BadInput:  # a limit cannot be kept, or not both
         return None
     return {name: int(places[own]) for (name, places), own in zip(pools.items(), picked, strict=True)}
 
 
-def _even_round(search: ModelSearch, pools: Pools, most_s: float, most_kept: float) -> Round | None:
+def _even_round(search: ModelSearch, pools: Pools, limits: Limits) -> Round | None:
     """Return the round with the most importance that meets the targets after pruning; None if none does.
 
     Only options in `pools` are used. For small models, the fastest options are pruned first; if they miss the
     targets, no others are tried. The search for large models ends at the first round that meets the targets.
     """
-    scales: Scales = {name: {} for name in search.options}
-    large = search.workload.weights > MOST_REFINED_WEIGHTS
-    near = CLOSE_ENOUGH_LARGE if large else CLOSE_ENOUGH
-    aim, found = most_s * (1.0 - 0.5 * near) if large else most_s, list[Round]()
-    choice: dict[str, int] | None = {
-        name: int(places[np.argmin(search.options[name].seconds[places])]) for name, places in pools.items()
-    }
-    if large and not math.isinf(most_s):
-        probe(search, lambda likely: _allocated(search, pools, likely, aim, most_kept) or {}, scales)
-        choice = _allocated(search, pools, with_likely(search, scales), aim, most_kept)
-    for _ in range(FEWEST_ROUNDS + 1):
+    rounds = Rounds(search, limits)
+
+    def allocated(scales: Scales) -> dict[str, int] | None:
+        return _allocated(search, pools, scales, rounds.aim_s, limits)
+
+    choice: dict[str, int] | None = _fastest(search, pools)
+    if rounds.is_large and not math.isinf(limits.seconds):
+        probe(search, lambda likely: allocated(likely) or {}, rounds.scales)
+        choice = allocated(with_likely(search, rounds.scales))
+    for done in range(FEWEST_ROUNDS + 1):
         if choice is None:
             break
-        round_ = tried_round(search, choice)
-        found.append(round_)
-        fits = meets(round_, most_s, most_kept)
-        if (len(found) == 1 and not fits) or (fits and (large or round_.seconds >= (1.0 - near) * most_s)):
+        round_ = rounds.add(choice)
+        fits = round_.meets(limits)
+        if (not done and not fits) or (fits and (rounds.is_large or rounds.is_close(round_))):
             break
-        for name, seen in seen_scales(search, round_.choice, round_.tried).items():
-            scales[name].update(seen)
         if not fits:
-            aim *= most_s / round_.seconds
-        choice = _allocated(search, pools, with_likely(search, scales), aim, most_kept)
-    if len(found) > 1:
-        found.append(among_tried(search, found, most_s, most_kept))
-    fitting = [round_ for round_ in found if meets(round_, most_s, most_kept)]
-    if not fitting:
-        return None
-    best = max(fitting, key=lambda r: r.importance)
-    return with_fewer_sparse(search, best, most_s, most_kept) if search.in_planes else best
+            rounds.aim_s *= limits.seconds / round_.seconds
+        choice = allocated(with_likely(search, rounds.scales))
+    return rounds.best()

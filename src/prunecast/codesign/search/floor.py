@@ -1,16 +1,17 @@
 """Check of the floor (the least time that pruning can reach), and correction factors of option times.
 
 The factor of a layer's kernel and pattern is a ratio of two times: the one that the engine predicts for the
-pruned layer, over the one that the layer's menu (its list of options) contains.
+pruned layer, over the estimate in the layer's options.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import Menu, floor_seconds
+from prunecast.codesign.search.allocation import OptionValues, floor_seconds
 from prunecast.codesign.search.model_search import ModelSearch, Tried
-from prunecast.codesign.search.options import RunAs
+from prunecast.codesign.search.options import RunAs, sparse_layers
+from prunecast.codesign.search.targets import Limits
 from prunecast.errors import BadInput
 
 MOST_NAMED = 7
@@ -21,28 +22,26 @@ PROBES = 3
 """Number of choices of which `probe` prunes sample layers, before all layers are pruned to a choice."""
 
 
-def check_floor(search: ModelSearch, menus: Sequence[Menu], around_s: float, most_s: float) -> None:
-    """Raise BadInput if the model needs more than `most_s` even with the fastest option of every layer.
+def check_floor(search: ModelSearch, values: Sequence[OptionValues], rest_s: float, limits: Limits) -> None:
+    """Raise BadInput if the model exceeds the time limit even with the fastest option of every layer.
 
     Parameters
     ----------
-    menus : options of each layer, as `ModelSearch.menus` returns them
-    around_s : seconds of the rest of the model, as `ModelSearch.around` returns them
-    most_s : the requested time in seconds
+    values : as `ModelSearch.option_values` returns them
+    rest_s : seconds of the rest of the model if all layers are sparse: only then the sum is a lower bound
 
     Raises
     ------
     BadInput : the requested time is below the floor. The message gives the floor, its ratio to the dense
         time, and its parts: kinds of operators, and layers grouped by shape
     """
-    floor_s = around_s + floor_seconds(menus)
-    if floor_s <= most_s:
+    floor_s = rest_s + floor_seconds(values)
+    if floor_s <= limits.seconds:
         return
-    share = floor_s / search.total(search.dense_seconds(), frozenset())
-    wanted, floor = apart(most_s * 1e6, floor_s * 1e6)
+    wanted, floor = apart(limits.seconds * 1e6, floor_s * 1e6)
     raise BadInput(
-        f"wanted {wanted} us or less, the floor is {floor} us, {share:.1%} of dense: "
-        f"{_listed({**_outside(search), **_fastest(search, menus)})}"
+        f"wanted {wanted} us or less, the floor is {floor} us, {floor_s / limits.dense_s:.1%} of dense: "
+        f"{_listed({**_outside(search), **_fastest(search, values)})}"
     )
 
 
@@ -54,7 +53,7 @@ def apart(low: float, high: float) -> tuple[str, str]:
 
 def _outside(search: ModelSearch) -> dict[str, float]:
     """Return kind of operator -> seconds outside of the prunable layers, if all these layers are sparse."""
-    time = search.time(dict.fromkeys(search.options, 0.0), frozenset(search.options))
+    time = search.time(dict.fromkeys(search.options, 0.0), search.all_sparse)
     if time is None:
         return {}
     by_kind = time.seconds_by_kind
@@ -62,11 +61,11 @@ def _outside(search: ModelSearch) -> dict[str, float]:
     return {names.get(kind, kind): seconds for kind, seconds in by_kind.items() if seconds > 0.0}
 
 
-def _fastest(search: ModelSearch, menus: Sequence[Menu]) -> dict[str, float]:
+def _fastest(search: ModelSearch, values: Sequence[OptionValues]) -> dict[str, float]:
     """Return a phrase for each shape -> summed seconds of the fastest options of the layers of that shape."""
     own: dict[tuple[int, int], list[float]] = {}
-    for name, menu in zip(search.options, menus, strict=True):
-        own.setdefault(search.workload.layers[name].shape, []).append(float(menu.seconds.min()))
+    for name, each in zip(search.options, values, strict=True):
+        own.setdefault(search.workload.layers[name].shape, []).append(float(each.seconds.min()))
     return {
         f"{len(s)} layer{'s' * (len(s) > 1)} of {m} x {k} at their fastest": sum(s)
         for (m, k), s in own.items()
@@ -79,11 +78,6 @@ def _listed(parts: Mapping[str, float]) -> str:
     named, rest = ranked[:MOST_NAMED], ranked[MOST_NAMED:]
     others = [(f"in {len(rest)} smaller parts", sum(seconds for _, seconds in rest))] if rest else []
     return ", ".join(f"{seconds * 1e6:.1f} us {what}" for what, seconds in (*named, *others))
-
-
-def sparse_layers(choice: Mapping[str, int]) -> frozenset[str]:
-    """Return the layers whose chosen option is not dense; the dense option has index 0."""
-    return frozenset(name for name, place in choice.items() if place)
 
 
 def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[str, Tried]) -> Scales:
@@ -108,12 +102,12 @@ def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[RunAs, float]]) 
     """
     of_shape: dict[tuple[int, int, int], dict[RunAs, list[float]]] = {}
     for name, scales in seen.items():
-        ways = of_shape.setdefault(_shape(search, name), {})
-        for way, scale in scales.items():
-            ways.setdefault(way, []).append(scale)
+        known = of_shape.setdefault(_shape(search, name), {})
+        for run_as, scale in scales.items():
+            known.setdefault(run_as, []).append(scale)
     likely = {
-        shape: {way: float(np.mean(scales)) for way, scales in ways.items()}
-        for shape, ways in of_shape.items()
+        shape: {run_as: float(np.mean(scales)) for run_as, scales in known.items()}
+        for shape, known in of_shape.items()
     }
     return {name: {**likely[_shape(search, name)], **scales} for name, scales in seen.items()}
 
@@ -131,7 +125,7 @@ def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scale
     """
     for _ in range(PROBES):
         choice = choose(with_likely(search, scales))
-        known = {(_shape(search, name), way) for name, seen in scales.items() for way in seen}
+        known = {(_shape(search, name), run_as) for name, seen in scales.items() for run_as in seen}
         of_kind: dict[tuple[tuple[int, int, int], RunAs], str] = {}
         for name in sorted(sparse_layers(choice)):
             of_kind.setdefault((_shape(search, name), search.options[name][choice[name]].run_as), name)

@@ -10,10 +10,18 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from prunecast.choice import PrunedMap
-from prunecast.codesign.search.allocation import Menu
-from prunecast.codesign.search.menus import layer_options
+from prunecast.codesign.search.allocation import OptionValues
+from prunecast.codesign.search.layer_options import layer_options
 from prunecast.codesign.search.option_times import SUMMED_HEIGHT, KeptLayer, OptionTimes, sums_say_all
-from prunecast.codesign.search.options import Option, Options, RunAs, kernels_of_passes, mixed_options
+from prunecast.codesign.search.options import (
+    Option,
+    Options,
+    RunAs,
+    kernels_of_passes,
+    mixed_options,
+    sparse_layers,
+)
+from prunecast.codesign.search.targets import ChosenMember, Limits, Targets
 from prunecast.errors import BadInput
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, KernelPlan
 from prunecast.models import packed_bytes
@@ -53,13 +61,16 @@ class Tried(NamedTuple):
     """Bytes of the packed weights of all copies. Each kernel that a pass uses has its own packed weights."""
 
 
-class MemberShares(NamedTuple):
-    """The result of pruning one of several matrices that share a launch."""
+class SparseLayers(NamedTuple):
+    """The layers that run a sparse kernel, which determine the time of the rest of the model."""
 
-    removed: float
-    """Fraction of the weights of this matrix that pruning removed, 0 to 1."""
-    retained_importance: float
-    """Fraction of the importance of this matrix that the kept weights hold, 0 to 1."""
+    names: frozenset[str]
+    unfused: frozenset[str] = frozenset()
+    """Those whose kernels cannot fuse gated units or residual adds into epilogues."""
+
+
+DENSE = SparseLayers(frozenset())
+"""The dense model."""
 
 
 class _PassLaunches(NamedTuple):
@@ -120,12 +131,11 @@ class ModelSearch:
     _tried: dict[tuple[str, Option], Tried] = field(default_factory=dict)
     _first: dict[str, str] = field(default_factory=dict)
     """Layer -> the first layer with the same weights and passes, whose options and results it shares."""
-    _of_members: dict[tuple[str, Option], tuple[MemberShares, ...]] = field(default_factory=dict)
+    _of_members: dict[tuple[str, Option], tuple[ChosenMember, ...]] = field(default_factory=dict)
     _fixed: dict[str, float] = field(default_factory=dict)
     saved_by_dense: dict[str, float] = field(default_factory=dict)
     _sums: dict[str, TileSums] = field(default_factory=dict)
     _masks: dict[str, tuple[tuple[str, float | None, str], MaskArray]] = field(default_factory=dict)
-    _two_of_four: dict[tuple[str, str], Tried] = field(default_factory=dict)
     _packed: dict[tuple[int, int], float] = field(default_factory=dict)
     _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
     _experts: dict[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
@@ -174,17 +184,11 @@ class ModelSearch:
             return mixed_options(passes, self.workload.layers[name].count)
 
         # The first layer of a shape fills the cache of times, so that no two threads compute the same ones.
-        made = self._for_all("menus by shape", make, first.values())
+        made = self._for_all("options by shape", make, first.values())
         others = [name for name in dict.fromkeys(self._first.values()) if name not in made]
-        made |= self._for_all("menus", make, others)
+        made |= self._for_all("options", make, others)
         made = {name: made[self._first[name]] for name in self.workload.layers}
         self.options.update(made)
-        self._two_of_four.update(
-            ((name, o.kernel), Tried(o.seconds, o.importance, o.kept, self._two_of_four_bytes(name)))
-            for name, options in made.items()
-            for place in np.flatnonzero(options.have("2:4".__eq__))
-            for o in (options[int(place)],)
-        )
         self._fixed.update(self._dense(times))
         self.saved_by_dense.update(self._whole.savings_of_dense(self._fixed, frozenset(self.options)))
 
@@ -214,6 +218,11 @@ class ModelSearch:
         return [family for family in families if has_grid and family not in OFF_GRID]
 
     @property
+    def importance(self) -> float:
+        """Summed importance of all layers before pruning."""
+        return sum(options[0].importance for options in self.options.values())
+
+    @property
     def in_planes(self) -> bool:
         """True if torch runs the model's convolutions on images with zeros around them (planes)."""
         return bool(self._grids)
@@ -227,47 +236,40 @@ class ModelSearch:
         """
         return replace(self, options=options)
 
-    def menus(self, scales: Mapping[str, Mapping[RunAs, float]]) -> list[Menu]:
-        """Return the menu of each layer: its options as arrays.
+    def option_values(self, scales: Mapping[str, Mapping[RunAs, float]]) -> list[OptionValues]:
+        """Return the time, importance and kept weights of the options of each layer, as arrays.
 
         A dense product can transpose its tensors at no cost. The time of the transposes that a dense layer
-        thereby saves is subtracted from the time of its dense option, see `around`.
+        thereby saves is subtracted from the time of its dense option, see `rest_seconds`.
 
         Parameters
         ----------
         scales : layer -> (kernel, pattern) -> factor for the time; 1 for those that are missing
         """
-        found = [options.menu(scales.get(name, {})) for name, options in self.options.items()]
-        for name, menu in zip(self.options, found, strict=True):
-            menu.seconds[0] -= self.saved_by_dense.get(name, 0.0)
+        found = [options.values(scales.get(name, {})) for name, options in self.options.items()]
+        for name, values in zip(self.options, found, strict=True):
+            values.seconds[0] -= self.saved_by_dense.get(name, 0.0)
         return found
 
-    def around(self, sparse: frozenset[str], unfused: frozenset[str] = frozenset()) -> float:
-        """Return the seconds of the model without its prunable layers, if only those in `sparse` are sparse.
+    def rest_seconds(self, sparse: SparseLayers) -> float:
+        """Return the seconds of the model without its prunable layers, if only those of `sparse` are sparse.
 
-        The time that `menus` subtracts from the dense options of the other layers is added here.
-
-        Parameters
-        ----------
-        sparse : layers with a sparse kernel
-        unfused : as `unfused` returns them
+        The time that `option_values` subtracts from the dense options of the other layers is added here.
         """
-        saved = sum(self.saved_by_dense.get(name, 0.0) for name in self.options if name not in sparse)
-        return self.total(dict.fromkeys(self.options, 0.0), sparse, unfused) + saved
+        saved = sum(self.saved_by_dense.get(name, 0.0) for name in self.options if name not in sparse.names)
+        return self.total(dict.fromkeys(self.options, 0.0), sparse) + saved
 
-    def unfused(self, choice: Mapping[str, int]) -> frozenset[str]:
-        """Return the layers whose chosen kernels cannot fuse gated units or residual adds into epilogues.
+    def sparse(self, choice: Mapping[str, int]) -> SparseLayers:
+        """Return the sparse layers of a choice (layer -> index of its option)."""
+        names = sparse_layers(choice)
+        kernels = {name: self.options[name][choice[name]].kernel.split("+") for name in names}
+        fused = {name for name in names if all(KERNELS[each].fuses_in_torch for each in kernels[name])}
+        return SparseLayers(names, names - fused)
 
-        Parameters
-        ----------
-        choice : layer -> index of its option
-        """
-        kernels = {name: self.options[name][place].kernel for name, place in choice.items() if place}
-        return frozenset(
-            name
-            for name, kernel in kernels.items()
-            if not all(KERNELS[each].fuses_in_torch for each in kernel.split("+"))
-        )
+    @property
+    def all_sparse(self) -> SparseLayers:
+        """All prunable layers, with kernels that fuse what follows."""
+        return SparseLayers(frozenset(self.options))
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
         """Prune each layer to its chosen option, plan and predict it, and return layer -> result.
@@ -281,19 +283,24 @@ class ModelSearch:
         self._tried.update(self._for_all("pruning", lambda wanted: self._try(*wanted), missing))
         return {name: self._tried[wanted] for name, wanted in chosen.items()}
 
-    def shares_of_members(self, name: str, option: Option) -> tuple[MemberShares, ...]:
-        """Return the removed and retained shares of each matrix of a layer that launches several as one."""
+    def members(self, name: str, option: Option) -> tuple[ChosenMember, ...]:
+        """Return the result for each matrix of a layer that launches several as one; empty for others."""
+        members = self.workload.layers[name].members
+        if option.pattern == "dense" or not members:
+            return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
         key = self._first[name], option
         if key not in self._of_members:
-            members = self.workload.layers[name].members
             ends = np.cumsum([each.shape[0] for each in members])[:-1]
             masks = np.split(self.mask(name, option.pattern, option.sparsity, option.kernel), ends)
             scores = np.split(self.workload.importance(name), ends)
             self._of_members[key] = tuple(
-                MemberShares(1.0 - float(mask.mean()), retained_sum(own, mask) / float(own.sum()))
+                ChosenMember(
+                    "", len(own), 1.0 - mask.mean().item(), retained_sum(own, mask) / float(own.sum())
+                )
                 for mask, own in zip(masks, scores, strict=True)
             )
-        return self._of_members[key]
+        alike = self._of_members[key]
+        return tuple(own._replace(layer=each.name) for each, own in zip(members, alike, strict=True))
 
     def mask(self, name: str, pattern: str, sparsity: float | None, kernel: str) -> MaskArray:
         """Return the mask (M, K) of a layer pruned to a pattern.
@@ -312,30 +319,24 @@ class ModelSearch:
             self._masks[name] = asked, mask
         return mask
 
-    def time(
-        self, seconds: dict[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
-    ) -> ModelTime | None:
+    def time(self, seconds: Mapping[str, float], sparse: SparseLayers) -> ModelTime | None:
         """Return the end-to-end time of the model; None without a model graph. See `model_time`.
 
         Parameters
         ----------
         seconds : layer -> its seconds in all passes
-        sparse, unfused : as in `around`
         """
-        found = self._whole.times({**self._fixed, **seconds}, sparse, unfused)
+        found = self._whole.times({**self._fixed, **seconds}, *sparse)
         return mixed_time(found) if found else None
 
-    def total(
-        self, seconds: dict[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
-    ) -> float:
-        """Return the end-to-end seconds of the model; without a model graph, the sum of `seconds`.
-
-        Parameters
-        ----------
-        seconds, sparse, unfused : as in `time`
-        """
-        time = self.time(seconds, sparse, unfused)
+    def total(self, seconds: Mapping[str, float], sparse: SparseLayers) -> float:
+        """Return the end-to-end seconds of the model; without a model graph, the sum of `seconds`."""
+        time = self.time(seconds, sparse)
         return sum(seconds.values()) if time is None else time.seconds
+
+    def limits(self, targets: Targets) -> Limits:
+        """Return the time and the number of weights to which `targets` limit the model."""
+        return targets.limits(self.total(self.dense_seconds(), DENSE), self.workload.weights)
 
     def dense_seconds(self) -> dict[str, float]:
         """Return layer -> seconds of its dense product in all passes, for the layers that may be pruned."""
@@ -440,8 +441,8 @@ class ModelSearch:
         if option.pattern == "dense":
             size = DTYPE_BYTES[self.dtype] * option.kept
             return Tried(self._fixed[name], option.importance, option.kept, float(size))
-        if option.pattern == "2:4" and (name, option.kernel) in self._two_of_four:
-            return self._two_of_four[name, option.kernel]
+        if option.pattern == "2:4":
+            return Tried(option.seconds, option.importance, option.kept, self._two_of_four_bytes(name))
         pattern = self._timed(name, parse_pattern(option.pattern), option.kernel)
         pruned = self._prune(name, pattern, option)
         kernels = kernels_of_passes(option.kernel, len(self._passes_of(name)))

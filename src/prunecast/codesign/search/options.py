@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.search.allocation import Menu
+from prunecast.codesign.search.allocation import OptionValues
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -134,13 +134,18 @@ class Options(Sequence[Option]):
         """Return (options,) bool: True where `allows` accepts the pattern string of an option."""
         return np.array([allows(pattern) for _, pattern in self.runs])[self.run]
 
-    def menu(self, scales: Mapping[RunAs, float]) -> Menu:
-        """Return the options as a `Menu`, with times multiplied by the factor for their kernel and pattern.
+    def values(self, scales: Mapping[RunAs, float]) -> OptionValues:
+        """Return the values of the options, with times multiplied by the factor of kernel and pattern.
 
         The factor is 1 for pairs that `scales` lacks.
         """
         factors = np.array([scales.get(run, 1.0) for run in self.runs])
-        return Menu(self.seconds * factors[self.run], self.importance, self.kept)
+        return OptionValues(self.seconds * factors[self.run], self.importance, self.kept)
+
+
+def sparse_layers(choice: Mapping[str, int]) -> frozenset[str]:
+    """Return the layers whose chosen option is not dense; the dense option has index 0."""
+    return frozenset(name for name, place in choice.items() if place)
 
 
 def kernels_of_passes(kernel: str, passes: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """`prune_model`: prune the weights in a file, or those of a standard model, so that targets are met."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.even_shares import evenly_if_close, prune_evenly
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
-from prunecast.codesign.search.removals import best_smaller_model
+from prunecast.codesign.search.removals import SmallerModel, best_smaller_model
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
@@ -64,8 +64,6 @@ class PrunedModel(Result):
         nothing was written
     has_weights : True if the weights were read, False if they were drawn at random
     workload : workload for which times were predicted; None if there is none
-    offered : name of the rule for the patterns and sparsities that layers may have: a key of
-        `solutions.OFFERS`, or `targets.ONE_SHARE`
     others : other solutions, if several were requested
     runtime : runtime of the model, `engine` or `torch`
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
@@ -85,7 +83,6 @@ class PrunedModel(Result):
     folder: Path | None
     has_weights: bool
     workload: str | None = None
-    offered: str = "everything"
     others: tuple["PrunedModel", ...] = ()
     runtime: str = "engine"
     criterion: str = "magnitude"
@@ -100,17 +97,16 @@ class PrunedModel(Result):
         result: TargetResult,
         targets: Targets,
         folder: Path | None,
-        offered: str = "everything",
+        removed: tuple[Mapping[str, Any], ...] = (),
     ) -> Self:
         """Build a `PrunedModel` from the result of a search.
 
         Parameters
         ----------
         search : search that found the result
-        result : the result
         targets : the requested targets
         folder : folder to which the model will be written, or None
-        offered : name of the rule for the patterns and sparsities that layers may have
+        removed : parts that were removed from the model
         """
         return cls(
             result=result,
@@ -121,7 +117,7 @@ class PrunedModel(Result):
             dtype=search.dtype,
             targets=targets,
             folder=folder,
-            offered=offered,
+            removed=removed,
             **search.origin._asdict(),
         )
 
@@ -151,6 +147,11 @@ class PrunedModel(Result):
         )
         known = search.workload.calibration
         fill_folder(unfinished, document, pruned_checkpoint(weights, masks, known), tiles, weights)
+
+    @property
+    def offered(self) -> str:
+        """Name of the rule for the patterns and sparsities that layers may have, see `TargetResult`."""
+        return self.result.offered
 
     @property
     def _patterns(self) -> dict[str, str]:
@@ -256,51 +257,32 @@ def prune_model(
         folders = numbered_folders(Path(out), solutions)
         check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
     if remove:
-        return _without_parts(weights, targets, remove, gpu, folders, options, prune)
-    search = search_of(weights, gpu=gpu, **options)
-    if out is not None:
-        check_layer_names(search.workload.layers)
-    search.prepare()
-    solved = different_solutions(search, targets, solutions, prune)
-    found = [
-        PrunedModel.of(search, one.result, targets, folder, one.offered).with_yardsticks(search)
-        for folder, one in zip(folders, solved, strict=False)
-    ]
+        if not isinstance(weights, str | Path):
+            raise BadInput("remove is of a standard model or of a folder, got matrices")
+        if solutions > 1:
+            raise BadInput(f"solutions and remove exclude each other, got {solutions} and {remove[0]}")
+        make = partial(search_of, gpu=gpu, **options)
+        solved = [best_smaller_model(weights, targets, remove, make, prune, options.get("calibrate"))]
+    else:
+        search = search_of(weights, gpu=gpu, **options)
+        if out is not None:
+            check_layer_names(search.workload.layers)
+        search.prepare()
+        results = different_solutions(search, targets, solutions, prune)
+        solved = [SmallerModel(weights, search, result) for result in results]
+    found = []
+    for folder, one in zip(folders, solved, strict=False):
+        removed = tuple(one.weights.rows()) if isinstance(one.weights, Removed) and remove else ()
+        pruned = PrunedModel.of(one.search, one.result, targets, folder, removed)
+        found.append(pruned if remove else pruned.with_yardsticks(one.search))
+        if folder is not None:
+            check_layer_names(one.search.workload.layers)
     with ExitStack() as folders_aside:  # write all folders, then move them into place, the first one last
-        for pruned in found:
+        for pruned, one in zip(found, solved, strict=True):
             if pruned.folder is not None:
                 unfinished = folders_aside.enter_context(folder_aside(pruned.folder, last=RECIPE))
-                pruned.fill(unfinished, search, weights, pruned.document())
+                pruned.fill(unfinished, one.search, one.weights, pruned.document())
     return replace(found[0], others=tuple(found[1:]))
-
-
-def _without_parts(
-    weights: Source,
-    targets: Targets,
-    remove: Sequence[str],
-    gpu: str | GpuSpec,
-    folders: Sequence[Path | None],
-    options: Mapping[str, Any],
-    prune: Callable[[ModelSearch, Targets], TargetResult],
-) -> PrunedModel:
-    """Search the models that remain after removing parts, write the best one, and return it."""
-    if not isinstance(weights, str | Path):
-        raise BadInput("remove is of a standard model or of a folder, got matrices")
-    if len(folders) > 1:
-        raise BadInput(f"solutions and remove exclude each other, got {len(folders)} and {remove[0]}")
-    best = best_smaller_model(
-        weights, targets, remove, partial(search_of, gpu=gpu, **options), options.get("calibrate"), prune
-    )
-    (folder,) = folders
-    removed = tuple(best.weights.rows()) if isinstance(best.weights, Removed) else ()
-    pruned = replace(
-        PrunedModel.of(best.search, best.result, targets, folder, best.result.offered), removed=removed
-    )
-    if folder is not None:
-        check_layer_names(best.search.workload.layers)
-        with folder_aside(folder, last=RECIPE) as unfinished:
-            pruned.fill(unfinished, best.search, best.weights, pruned.document())
-    return pruned
 
 
 @checked

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.target import prune_to_targets
+from prunecast.codesign.search.model_search import DENSE, ModelSearch
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput, check_choice
 from prunecast.workload.graph.config import CONFIG
@@ -36,20 +35,20 @@ class _Whole(NamedTuple):
     @classmethod
     def of(cls, search: ModelSearch) -> "_Whole":
         """Return the sums of a prepared search."""
-        dense_s = search.total(search.dense_seconds(), frozenset())
-        return cls(dense_s, _importance(search), search.workload.weights, search.memory({}))
+        dense_s = search.total(search.dense_seconds(), DENSE)
+        return cls(dense_s, search.importance, search.workload.weights, search.memory({}))
 
     def targets(self, targets: Targets, weights: int) -> Targets:
         """Return the targets of a smaller model with `weights` weights that `targets` of the whole imply."""
-        most_s = targets.most_seconds(self.dense_s)
-        sparsity = None
-        if targets.sparsity is not None:
-            sparsity = max(0.0, 1.0 - targets.most_kept(self.weights) / weights)
-        return Targets(latency_s=None if math.isinf(most_s) else most_s, sparsity=sparsity)
+        limits = targets.limits(self.dense_s, self.weights)
+        return Targets(
+            latency_s=None if math.isinf(limits.seconds) else limits.seconds,
+            sparsity=None if math.isinf(limits.kept) else max(0.0, 1.0 - limits.kept / weights),
+        )
 
     def seen(self, result: TargetResult, search: ModelSearch) -> TargetResult:
         """Return the result of a smaller model with all shares relative to the whole model."""
-        share, weights = _importance(search) / self.importance, search.workload.weights / self.weights
+        share, weights = search.importance / self.importance, search.workload.weights / self.weights
         front = tuple(
             point._replace(
                 retained_importance=share * point.retained_importance,
@@ -81,19 +80,14 @@ class SmallerModel(NamedTuple):
     search: ModelSearch
     result: TargetResult
 
-    @property
-    def retained(self) -> float:
-        """Share of the importance of the whole model that is retained."""
-        return self.result.retained_importance
-
 
 def best_smaller_model(
     weights: str | Path,
     targets: Targets,
     remove: Sequence[str],
     make: Callable[[Source], ModelSearch],
+    prune: Callable[[ModelSearch, Targets], TargetResult],
     calibrate: str | Path | None = None,
-    prune: Callable[[ModelSearch, Targets], TargetResult] | None = None,
 ) -> SmallerModel:
     """Return the smaller model that meets the targets with the highest retained importance.
 
@@ -109,8 +103,8 @@ def best_smaller_model(
     remove : parts to remove. A part with a share (`heads:0.5`) is always removed; for one without (`widths`),
         each share in `SHARES` and keeping the part are tried
     make : returns the search of a model; `prepare` has not been called
+    prune : prunes a smaller model to its targets
     calibrate : calibration file that weights the saliency of parts
-    prune : prunes a smaller model to its targets; None for `prune_to_targets`
 
     Raises
     ------
@@ -129,7 +123,7 @@ def best_smaller_model(
             search = make(source) if parts else whole_search
             if parts:
                 search.prepare()
-            result = (prune or prune_to_targets)(search, whole.targets(targets, search.workload.weights))
+            result = prune(search, whole.targets(targets, search.workload.weights))
         except BadInput as error:
             failures.append(error)
             return None
@@ -139,9 +133,10 @@ def best_smaller_model(
 
     def try_also(parts: list[str]) -> None:
         nonlocal best, chosen
-        found = tried(parts)
-        if found is not None and (best is None or found.retained > best.retained):
-            best, chosen = found, parts
+        both = [each for each in (best, tried(parts)) if each is not None]
+        better = max(both, key=lambda each: each.result.retained_importance, default=None)
+        if better is not best:
+            best, chosen = better, parts
 
     for part in free:
         before = chosen
@@ -167,7 +162,3 @@ def _tries(weights: str | Path, part: str) -> list[str]:
     if failure is not None and not found:
         raise failure
     return found
-
-
-def _importance(search: ModelSearch) -> float:
-    return sum(options[0].importance for options in search.options.values())

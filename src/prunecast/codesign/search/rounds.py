@@ -1,15 +1,15 @@
 """Rounds of a search: layers pruned to chosen options, predicted, improved, and written as a result."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import Menu, allocate, floor_seconds, totals
-from prunecast.codesign.search.floor import seen_scales, sparse_layers
+from prunecast.codesign.search.allocation import OptionValues, allocate, floor_seconds, totals
+from prunecast.codesign.search.floor import Scales, seen_scales
 from prunecast.codesign.search.model_search import ModelSearch, Tried
-from prunecast.codesign.search.options import Option, RunAs
-from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, FrontPoint, TargetResult
+from prunecast.codesign.search.options import RunAs, sparse_layers
+from prunecast.codesign.search.targets import ChosenLayer, FrontPoint, Limits, TargetResult
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
 """The rounds end at a result that is below the target by at most this share, for small and large models."""
@@ -33,51 +33,92 @@ class Round(NamedTuple):
     importance: float
     kept: float
 
+    @classmethod
+    def of(cls, search: ModelSearch, choice: dict[str, int]) -> Self:
+        """Prune the layers to the chosen options and predict them and the model by the requested engine."""
+        tried = search.realise(choice)
+        seconds = search.total({name: t.seconds for name, t in tried.items()}, search.sparse(choice))
+        importance = sum(t.importance for t in tried.values())
+        return cls(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
 
-def tried_round(search: ModelSearch, choice: dict[str, int]) -> Round:
-    """Prune the layers to the chosen options and predict them and the model by the requested engine."""
-    tried = search.realise(choice)
-    own = {name: t.seconds for name, t in tried.items()}
-    seconds = search.total(own, sparse_layers(choice), search.unfused(choice))
-    importance = sum(t.importance for t in tried.values())
-    return Round(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
-
-
-def meets(round_: Round, most_s: float, most_kept: float) -> bool:
-    """Return whether a round needs at most `most_s` seconds and keeps at most `most_kept` weights."""
-    return round_.seconds <= most_s and round_.kept <= most_kept * (1.0 + 1e-9)
+    def meets(self, limits: Limits) -> bool:
+        """Return True if the pruned model keeps the limits."""
+        return limits.are_met(self.seconds, self.kept)
 
 
-def among_tried(search: ModelSearch, found: list[Round], most_s: float, most_kept: float) -> Round:
+class Rounds:
+    """The rounds of one search, and the correction factors of estimated times that they gave.
+
+    Parameters
+    ----------
+    search : search of the model
+    limits : limits of the pruned model
+    """
+
+    def __init__(self, search: ModelSearch, limits: Limits) -> None:
+        self.search, self.limits = search, limits
+        self.is_large = search.workload.weights > MOST_REFINED_WEIGHTS
+        self.near = CLOSE_ENOUGH_LARGE if self.is_large else CLOSE_ENOUGH
+        # Aim slightly below the target: a result just above it would cost a large model another round.
+        self.aim_s = limits.seconds * (1.0 - 0.5 * self.near) if self.is_large else limits.seconds
+        """Time budget of the next allocation."""
+        self.scales: Scales = {name: {} for name in search.options}
+        self.found: list[Round] = []
+
+    def add(self, choice: dict[str, int]) -> Round:
+        """Run a round with this choice and return it; its times correct later estimates."""
+        round_ = Round.of(self.search, choice)
+        self.found.append(round_)
+        for name, seen in seen_scales(self.search, choice, round_.tried).items():
+            self.scales[name].update(seen)
+        return round_
+
+    def is_close(self, round_: Round) -> bool:
+        """Return True if a round uses all but a small share of the time limit."""
+        return round_.seconds >= (1.0 - self.near) * self.limits.seconds
+
+    def best(self) -> Round | None:
+        """Return the round with the most importance that keeps the limits; None if no round does.
+
+        If there were several rounds, another one combines their options.
+        """
+        if len(self.found) > 1:
+            self.found.append(among_tried(self.search, self.found, self.limits))
+        fitting = [round_ for round_ in self.found if round_.meets(self.limits)]
+        if not fitting:
+            return None
+        best = max(fitting, key=lambda round_: round_.importance)
+        return with_fewer_sparse(self.search, best, self.limits) if self.search.in_planes else best
+
+
+def among_tried(search: ModelSearch, found: list[Round], limits: Limits) -> Round:
     """Allocate once more among the options that earlier rounds tried, and return that round.
 
     The predicted times of these options are known, so that little of the time budget remains unused.
     """
     pools = {name: sorted({r.choice[name] for r in found}) for name in search.options}
     seen = {(name, r.choice[name]): r.tried[name] for r in found for name in search.options}
-    menus = []
+    layers = []
     for name, places in pools.items():
         own = [seen[name, place] for place in places]
-        menu = Menu(*np.array([(t.seconds, t.importance, t.kept) for t in own], dtype=float).T)
-        menu.seconds[np.array(places) == 0] -= search.saved_by_dense.get(name, 0.0)
-        menus.append(menu)
-    last = found[-1].choice
-    around = search.around(sparse_layers(last), search.unfused(last))
-    budget = max(most_s - around, floor_seconds(menus))
-    picked = allocate(menus, budget, most_kept).tolist()
+        values = OptionValues(*np.array([(t.seconds, t.importance, t.kept) for t in own], dtype=float).T)
+        values.seconds[np.array(places) == 0] -= search.saved_by_dense.get(name, 0.0)
+        layers.append(values)
+    rest_s = search.rest_seconds(search.sparse(found[-1].choice))
+    picked = allocate(layers, max(limits.seconds - rest_s, floor_seconds(layers)), limits.kept).tolist()
     chosen = zip(pools.items(), picked, strict=True)
-    return tried_round(search, {name: places[place] for (name, places), place in chosen})
+    return Round.of(search, {name: places[place] for (name, places), place in chosen})
 
 
-def with_fewer_sparse(search: ModelSearch, best: Round, most_s: float, most_kept: float) -> Round:
+def with_fewer_sparse(search: ModelSearch, best: Round, limits: Limits) -> Round:
     """Make sparse layers dense, one by one, as long as the targets are met; return the last round.
 
     The estimated time of a dense layer assumes that its neighbours are sparse. Several dense neighbours need
     less time than the sum of their estimates, so that an allocation can leave time unused.
     """
     while True:
-        fewer = (tried_round(search, {**best.choice, name: 0}) for name in sorted(sparse_layers(best.choice)))
-        fitting = [r for r in fewer if meets(r, most_s, most_kept)]
+        fewer = (Round.of(search, {**best.choice, name: 0}) for name in sorted(sparse_layers(best.choice)))
+        fitting = [r for r in fewer if r.meets(limits)]
         if not fitting:
             return best
         best = max(fitting, key=lambda r: r.importance)
@@ -86,16 +127,14 @@ def with_fewer_sparse(search: ModelSearch, best: Round, most_s: float, most_kept
 def result_of(search: ModelSearch, best: Round, dense_s: float) -> TargetResult:
     """Return the result of a search that ends with the round `best`; the dense model takes `dense_s`."""
     layers = tuple(_chosen(search, name, best) for name in search.options)
-    own = {name: t.seconds for name, t in best.tried.items()}
-    time = search.time(own, sparse_layers(best.choice), search.unfused(best.choice))
-    total = sum(options[0].importance for options in search.options.values())
+    time = search.time({name: t.seconds for name, t in best.tried.items()}, search.sparse(best.choice))
     weights = sum(options[0].kept for options in search.options.values())
     return TargetResult(
         layers=layers,
         time=time,
         seconds=best.seconds,
         dense_seconds=dense_s,
-        retained_importance=best.importance / total,
+        retained_importance=best.importance / search.importance,
         sparsity=1.0 - best.kept / weights,
         gpu_bytes=search.engine.gpu.dram_bytes,
         dense_memory=search.memory({}),
@@ -120,18 +159,7 @@ def _chosen(search: ModelSearch, name: str, best: Round) -> ChosenLayer:
         seconds=tried.seconds,
         dense_seconds=search.dense_seconds()[name],
         copies=layer.count,
-        members=_members(search, name, option),
-    )
-
-
-def _members(search: ModelSearch, name: str, option: Option) -> tuple[ChosenMember, ...]:
-    """Return the result for each matrix of a layer that launches several as one; empty for other layers."""
-    members = search.workload.layers[name].members
-    if option.pattern == "dense" or not members:
-        return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
-    shares = search.shares_of_members(name, option)
-    return tuple(
-        ChosenMember(each.name, each.shape[0], *own) for each, own in zip(members, shares, strict=True)
+        members=search.members(name, option),
     )
 
 
@@ -139,15 +167,15 @@ def _front(
     search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]], dense_s: float
 ) -> tuple[FrontPoint, ...]:
     """Return the Pareto front: allocations at the times `FRONT_SHARES` that the model can reach."""
-    menus = search.menus(scales)
-    others = search.around(frozenset(search.options))
-    total = totals(menus, np.zeros(len(menus), dtype=np.int64))
+    layers = search.option_values(scales)
+    others = search.rest_seconds(search.all_sparse)
+    total = totals(layers, np.zeros(len(layers), dtype=np.int64))
     points = []
     for share in FRONT_SHARES:
         budget = share * dense_s - others
-        if budget < floor_seconds(menus):
+        if budget < floor_seconds(layers):
             continue
-        reached = totals(menus, allocate(menus, budget))
+        reached = totals(layers, allocate(layers, budget))
         points.append(
             FrontPoint(
                 reached.seconds + others,

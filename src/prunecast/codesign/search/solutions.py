@@ -7,8 +7,8 @@ for only some patterns.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -50,19 +50,12 @@ def numbered_folders(folder: Path, most: int) -> list[Path]:
     return [folder, *(folder.with_name(f"{folder.name}-{number}") for number in numbers)]
 
 
-class Solution(NamedTuple):
-    """A result, and the name of the rule for patterns and sparsities under which it was found."""
-
-    offered: str
-    result: TargetResult
-
-
 def different_solutions(
     search: ModelSearch,
     targets: Targets,
     most: int,
-    prune: Callable[[ModelSearch, Targets], TargetResult] = prune_to_targets,
-) -> list[Solution]:
+    prune: Callable[[ModelSearch, Targets], TargetResult],
+) -> list[TargetResult]:
     """Return up to `most` different solutions.
 
     The first one is the result of `prune`. Others follow, those with more retained importance first.
@@ -71,8 +64,7 @@ def different_solutions(
     ------
     BadInput : the targets cannot be met even without restrictions
     """
-    first = prune(search, targets)
-    found = [Solution(first.offered, first)]
+    found = [prune(search, targets)]
     for offered, (patterns, least_kept) in OFFERS.items() if most > 1 else ():
         if offered == found[0].offered:
             continue
@@ -85,10 +77,10 @@ def different_solutions(
             result = prune_to_targets(search.with_options(some), targets)
         except BadInput:
             continue  # the targets cannot be met with these options
-        if all(_differ(result, known.result) for known in found):
-            found.append(Solution(offered, result))
+        if all(_differ(result, known) for known in found):
+            found.append(replace(result, offered=offered))
     best, *others = found
-    return [best, *sorted(others, key=lambda one: -one.result.retained_importance)][:most]
+    return [best, *sorted(others, key=lambda one: -one.retained_importance)][:most]
 
 
 def _differ(one: TargetResult, other: TargetResult) -> bool:

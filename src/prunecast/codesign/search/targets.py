@@ -52,15 +52,33 @@ class Targets:
                 "wanted a latency (like 60% or 850us), a speedup or a sparsity to prune to, got none of them"
             )
 
-    def most_seconds(self, dense_s: float) -> float:
-        """Return the tightest time limit in seconds; infinite without one. `dense_s` is the dense time."""
-        shares = (self.latency_share, None if self.speedup is None else 1.0 / self.speedup)
-        limits = [share * dense_s for share in shares if share is not None]
-        return min([*limits, float("inf") if self.latency_s is None else self.latency_s])
+    def limits(self, dense_s: float, weights: int) -> "Limits":
+        """Return the limits for a model with this dense time in seconds and this number of weights.
 
-    def most_kept(self, weights: int) -> float:
-        """Return the largest number of `weights` weights that may be kept; infinite without a target."""
-        return float("inf") if self.sparsity is None else (1.0 - self.sparsity) * weights
+        Of several time limits, the tightest one is returned.
+        """
+        shares = (self.latency_share, None if self.speedup is None else 1.0 / self.speedup)
+        times = [share * dense_s for share in shares if share is not None]
+        return Limits(
+            dense_s=dense_s,
+            seconds=min([*times, math.inf if self.latency_s is None else self.latency_s]),
+            kept=math.inf if self.sparsity is None else (1.0 - self.sparsity) * weights,
+        )
+
+
+class Limits(NamedTuple):
+    """Upper limits of a pruned model, see `Targets.limits`; a missing limit is infinite."""
+
+    dense_s: float
+    """End-to-end seconds of the dense model."""
+    seconds: float
+    """Limit of the end-to-end time."""
+    kept: float
+    """Limit of the number of kept weights."""
+
+    def are_met(self, seconds: float, kept: float) -> bool:
+        """Return True if a model with this time and number of kept weights keeps both limits."""
+        return seconds <= self.seconds and kept <= self.kept * (1.0 + 1e-9)
 
 
 class Latency(NamedTuple):
@@ -177,7 +195,8 @@ class TargetResult:
     retained_importance, sparsity : shares of the importance and of the weights of all layers that may be
         pruned
     gpu_bytes : bytes of the GPU's memory
-    is_even : True if all pruned layers have one pattern family and about one sparsity
+    offered : name of the rule for the patterns and sparsities that layers could get: `everything`, another
+        key of `solutions.OFFERS`, or `ONE_SHARE`
     dense_memory, memory : GPU memory of each pass with a known graph, before and after pruning
     front : Pareto front of retained importance and time
     """
@@ -190,7 +209,7 @@ class TargetResult:
     sparsity: float
     front: tuple[FrontPoint, ...]
     gpu_bytes: float = 0.0
-    is_even: bool = False
+    offered: str = "everything"
     dense_memory: tuple[PassMemory, ...] = ()
     memory: tuple[PassMemory, ...] = ()
 
@@ -208,11 +227,6 @@ class TargetResult:
             "layers": [row for layer in self.layers for row in layer.rows()],
             "front": [point._asdict() for point in self.front],
         }
-
-    @property
-    def offered(self) -> str:
-        """Name of the search: one sparsity in every layer, or `everything` for sparsities by importance."""
-        return ONE_SHARE if self.is_even else "everything"
 
     @property
     def speedup(self) -> float:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.search.floor import sparse_layers
-from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
 from prunecast.codesign.search.options import Options, kernels_of_passes
 from prunecast.codesign.search.targets import ChosenLayer, TargetResult
 from prunecast.patterns import parse_pattern
@@ -54,15 +53,13 @@ def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ..
 def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> UniformPoint | None:
     """Return the model with one sparsity in all layers; None if no option of these patterns saves time."""
     choice = even_choice(search, removed, patterns)
-    sparse = sparse_layers(choice)
-    if not sparse:
+    sparse = search.sparse(choice)
+    if not sparse.names:
         return None
     seconds = {layer: float(search.options[layer].seconds[place]) for layer, place in choice.items()}
-    seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse}
+    seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse.names}
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
-    every = sum(options.importance[0] for options in search.options.values())
-    whole_s = search.total(seconds, sparse, search.unfused(choice))
-    return UniformPoint(name, removed, whole_s, float(kept / every))
+    return UniformPoint(name, removed, search.total(seconds, sparse), float(kept / search.importance))
 
 
 def even_choice(search: ModelSearch, removed: float, patterns: str) -> dict[str, int]:
@@ -91,8 +88,8 @@ def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
     Layers whose pattern has no tiles always run on cuBLAS, since only tile kernels can run all weights.
     """
     found = dict(_unpruned(search, result.layers))
-    sparse = frozenset(name for name, s in found.items() if s < search.dense_seconds()[name])
-    return search.total({**search.dense_seconds(), **{name: found[name] for name in sparse}}, sparse)
+    faster = {name: s for name, s in found.items() if s < search.dense_seconds()[name]}
+    return search.total({**search.dense_seconds(), **faster}, SparseLayers(frozenset(faster)))
 
 
 def _unpruned(search: ModelSearch, layers: tuple[ChosenLayer, ...]) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""The options of one layer (its menu): dense, ATP tiles of three heights, dense blocks, 2:4 and TVW.
+"""The options of one layer: dense, ATP tiles of three heights, dense blocks, 2:4 and TVW.
 
 Tiles have many densities and four limits on the column counts of tiles, from counts within 3 % of their mean
 to arbitrary counts. They can also be guided by predicted time, or have shuffled rows.
@@ -35,7 +35,7 @@ FloatArray = npt.NDArray[np.float64]
 HEIGHTS = (64, 128, 256)
 QUANTUM = 16
 COUNTS = 48
-"""Approximate number of column counts in a menu; one step is then 2 % of K."""
+"""Approximate number of column counts of a pattern; one step is then 2 % of K."""
 NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
 """Sparsities at which layers are pruned to TVW. Between these, and down to 2:4, times and importance are

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.codesign.search.menus import layer_options
+from prunecast.codesign.search.layer_options import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
