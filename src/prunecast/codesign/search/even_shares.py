@@ -189,7 +189,7 @@ def _even_round(search: ModelSearch, pools: Pools, limits: Limits) -> Round | No
         if choice is None:
             break
         round_ = rounds.add(choice)
-        fits = round_.meets(limits)
+        fits = limits.are_met(round_.seconds, round_.kept)
         if (not done and not fits) or (fits and (rounds.is_large or rounds.is_close(round_))):
             break
         if not fits:

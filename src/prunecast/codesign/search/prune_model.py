@@ -121,14 +121,6 @@ class PrunedModel(Result):
             **search.origin._asdict(),
         )
 
-    def with_yardsticks(self, search: ModelSearch) -> Self:
-        """Return the result with `uniform` and `unpruned_seconds` filled in, for comparison."""
-        return replace(
-            self,
-            uniform=uniform_points(search, self.result.seconds),
-            unpruned_seconds=unpruned_seconds(search, self.result),
-        )
-
     def fill(self, unfinished: Path, search: ModelSearch, weights: Source, document: dict[str, Any]) -> None:
         """Write `document` as `recipe.json`, and the pruned weights unless they are random, to a folder.
 
@@ -274,7 +266,11 @@ def prune_model(
     for folder, one in zip(folders, solved, strict=False):
         removed = tuple(one.weights.rows()) if isinstance(one.weights, Removed) and remove else ()
         pruned = PrunedModel.of(one.search, one.result, targets, folder, removed)
-        found.append(pruned if remove else pruned.with_yardsticks(one.search))
+        if not remove:
+            points = uniform_points(one.search, one.result.seconds)
+            unpruned_s = unpruned_seconds(one.search, one.result)
+            pruned = replace(pruned, uniform=points, unpruned_seconds=unpruned_s)
+        found.append(pruned)
         if folder is not None:
             check_layer_names(one.search.workload.layers)
     with ExitStack() as folders_aside:  # write all folders, then move them into place, the first one last

@@ -41,10 +41,6 @@ class Round(NamedTuple):
         importance = sum(t.importance for t in tried.values())
         return cls(choice, tried, seconds, importance, sum(t.kept for t in tried.values()))
 
-    def meets(self, limits: Limits) -> bool:
-        """Return True if the pruned model keeps the limits."""
-        return limits.are_met(self.seconds, self.kept)
-
 
 class Rounds:
     """The rounds of one search, and the correction factors of estimated times that they gave.
@@ -84,7 +80,7 @@ class Rounds:
         """
         if len(self.found) > 1:
             self.found.append(among_tried(self.search, self.found, self.limits))
-        fitting = [round_ for round_ in self.found if round_.meets(self.limits)]
+        fitting = [each for each in self.found if self.limits.are_met(each.seconds, each.kept)]
         if not fitting:
             return None
         best = max(fitting, key=lambda round_: round_.importance)
@@ -118,7 +114,7 @@ def with_fewer_sparse(search: ModelSearch, best: Round, limits: Limits) -> Round
     """
     while True:
         fewer = (Round.of(search, {**best.choice, name: 0}) for name in sorted(sparse_layers(best.choice)))
-        fitting = [r for r in fewer if r.meets(limits)]
+        fitting = [r for r in fewer if limits.are_met(r.seconds, r.kept)]
         if not fitting:
             return best
         best = max(fitting, key=lambda r: r.importance)
