@@ -89,10 +89,11 @@ class Prediction:
     def plot_roofline(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the roofline on `axes` or on a new figure: the attained FLOP/s over FLOP per byte."""
         from prunecast.axes import new_axes
-        from prunecast.codesign.pictures.plots import draw_roofline
+        from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline
 
         axes = new_axes(5.0, 3.4) if axes is None else axes
-        draw_roofline([self], self.gpu, axes)
+        point = RooflinePoint(self.kernel, self.seconds, self.plan, self.result)
+        draw_roofline([point], self.gpu, axes)
         return axes
 
     def plot_work(self, axes: "Axes | None" = None) -> "Axes":

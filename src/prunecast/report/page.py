@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from prunecast.arguments import checked
 from prunecast.axes import new_axes
 from prunecast.codesign.interval import INTERVAL_KIND
-from prunecast.codesign.pictures.plots import draw_roofline, draw_sm_work
+from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline, draw_sm_work
 from prunecast.codesign.predict import predict
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.prepare_job import predicted_layers
@@ -230,7 +230,8 @@ def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
     with drawing():
         drawn = dict.fromkeys(("tiles", "work", "crossover", "pareto"), "")
         roofline = new_axes()
-        draw_roofline(one.rows, gpu, roofline, PAGE)
+        points = [RooflinePoint(row.kernel, row.seconds, row.plan, row.result) for row in one.rows]
+        draw_roofline(points, gpu, roofline, PAGE)
         drawn["roofline"] = svg_text(roofline, "Roofline", salt=f"{salt}-roofline")
         if one.tiles is not None:
             drawn["tiles"] = pictures.draw_tile_maps(one.tiles, one.adaptive, salt=f"{salt}-tiles")
@@ -297,11 +298,11 @@ def _line(rows: tuple[Prediction, ...]) -> _SummaryLine:
     dense, best = rows[0], fastest(rows)
     sparse = fastest(rows[1:]) if len(rows) > 1 else None
     if sparse is None:
-        return _SummaryLine(dense, best, rows, "nothing to compare with", "open")
-    if best.speedup_over_dense >= LEAST_GAIN:
-        sure = best.seconds_high < dense.seconds_low
-        verdict = "pays" if sure else "may pay"
-        return _SummaryLine(dense, best, rows, verdict, "win" if sure else "open")
-    sure = dense.seconds_high < sparse.seconds_low
-    verdict = "stay dense" if sure else "no gain seen"
-    return _SummaryLine(dense, best, rows, verdict, "loss" if sure else "open")
+        verdict, sure = "nothing to compare with", "open"
+    elif best.speedup_over_dense >= LEAST_GAIN:
+        verdict, sure = ("pays", "win") if best.seconds_high < dense.seconds_low else ("may pay", "open")
+    elif dense.seconds_high < sparse.seconds_low:
+        verdict, sure = "stay dense", "loss"
+    else:
+        verdict, sure = "no gain seen", "open"
+    return _SummaryLine(dense, best, rows, verdict, sure)

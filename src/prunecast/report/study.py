@@ -1,7 +1,7 @@
 """`LayerStudy`: the data about one layer in the report, with its curves over sparsity."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -62,28 +62,24 @@ def curves_of(
     point = CurvePoint(1.0, _seconds(plan, engine, conv), 1.0)
     curves = [Curve(kernel="dense", pattern="dense", points=(point,))]
     for row in rows[1:]:
-        points = [
-            point for wanted in SPARSITIES for point in _points(maker, layer, row, wanted, engine, conv)
-        ]
+        points = tuple(dict.fromkeys(_points(maker, layer, row, engine, conv)))
         if points:
-            distinct = tuple(dict.fromkeys(points))
-            curves.append(Curve(kernel=row.kernel, pattern=row.pattern, points=distinct))
+            curves.append(Curve(kernel=row.kernel, pattern=row.pattern, points=points))
     return tuple(curves)
 
 
 def _points(
-    maker: MapMaker, layer: Layer, row: Prediction, wanted: float, engine: Engine, conv: ConvShape | None
-) -> list[CurvePoint]:
-    """Return the point at one sparsity in a list; empty if the pattern or the kernel cannot have it."""
-    with contextlib.suppress(BadInput):
-        kept = maker.map_of(layer.name, row.pattern, wanted, natural=True)
-        if kept.density == 0.0:
-            return []
-        plan = fastest_plan(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
-        importance = maker.importance(layer.name, parse_pattern(row.pattern))
-        share = retained_importance(importance, kept.mask())
-        return [CurvePoint(kept.density, _seconds(plan, engine, conv), share)]
-    return []
+    maker: MapMaker, layer: Layer, row: Prediction, engine: Engine, conv: ConvShape | None
+) -> Iterator[CurvePoint]:
+    """Yield the points at those of `SPARSITIES` that the pattern and the kernel can have."""
+    importance = maker.importance(layer.name, parse_pattern(row.pattern))
+    for sparsity in SPARSITIES:
+        with contextlib.suppress(BadInput):
+            kept = maker.map_of(layer.name, row.pattern, sparsity, natural=True)
+            if kept.density > 0.0:
+                plan = fastest_plan(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
+                share = retained_importance(importance, kept.mask())
+                yield CurvePoint(kept.density, _seconds(plan, engine, conv), share)
 
 
 def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:

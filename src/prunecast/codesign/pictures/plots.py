@@ -7,6 +7,7 @@ stalls, and when the tensor pipes are busy.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,19 +15,28 @@ from matplotlib.patches import Patch
 
 from prunecast.axes import Palette, in_thousands, log_axis, tip
 from prunecast.codesign.pictures.palette import SCREEN
-from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.simulate import record
+from prunecast.workload.engines import Outcome
 
 LABEL_HEIGHT = 3.0
 """Ratio of two ceilings below which the label of one would cover that of the other. Kind: choice."""
 
 
-def draw_roofline(rows: Sequence[Prediction], gpu: GpuSpec, axes: Axes, palette: Palette = SCREEN) -> None:
+class RooflinePoint(NamedTuple):
+    """A predicted kernel: its name, time in seconds, plan and the result of the engine."""
+
+    kernel: str
+    seconds: float
+    plan: KernelPlan
+    result: Outcome
+
+
+def draw_roofline(rows: Sequence[RooflinePoint], gpu: GpuSpec, axes: Axes, palette: Palette = SCREEN) -> None:
     """Draw a roofline: points of kernels below the ceilings of DRAM, L2 and arithmetic.
 
     Filled points show FLOP per byte of DRAM traffic, empty ones per byte of L2 traffic. The L2 ceiling does
@@ -75,7 +85,7 @@ def _draw_slopes(gpu: GpuSpec, axes: Axes, palette: Palette, *, top: float) -> N
         axes.plot(xs, ys, style, color=palette.ink, lw=1, gid=tooltip, zorder=1, label=name)
 
 
-def _draw_points(row: Prediction, axes: Axes, palette: Palette) -> list[float]:
+def _draw_points(row: RooflinePoint, axes: Axes, palette: Palette) -> list[float]:
     """Draw the points of one kernel and return the FLOP per byte of each."""
     rate, colour = _tflops(row), palette.of(row.kernel)
     drawn = []
@@ -90,13 +100,13 @@ def _draw_points(row: Prediction, axes: Axes, palette: Palette) -> list[float]:
     return drawn
 
 
-def _tflops(row: Prediction) -> float:
+def _tflops(row: RooflinePoint) -> float:
     """Return the attained rate in TFLOP/s; only kept weights count as work."""
     plan = row.plan
     return 2.0 * plan.m * plan.k * plan.n * plan.density / row.seconds / 1e12
 
 
-def _bytes(row: Prediction) -> dict[str, float]:
+def _bytes(row: RooflinePoint) -> dict[str, float]:
     """Return memory level -> bytes moved.
 
     The simulator counts the bytes of DRAM and L2. For the closed form, each operand moves once from DRAM.
@@ -108,7 +118,7 @@ def _bytes(row: Prediction) -> dict[str, float]:
     return {"DRAM": elements * DTYPE_BYTES[plan.dtype]}
 
 
-def _peaks(rows: Sequence[Prediction], gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
+def _peaks(rows: Sequence[RooflinePoint], gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
     """Return tensor path (or `CUDA cores`) -> peak TFLOP/s at an SM clock, for the paths that plans use."""
     peaks: dict[str, float] = {}
     for row in rows:

@@ -25,6 +25,7 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
 from prunecast.workload.candidates import kernels_of, takes
 from prunecast.workload.engines import ENGINES
+from prunecast.workload.pruned_maps import sparsity_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +86,6 @@ class GroupKey(NamedTuple):
     seed: int
 
 
-class Shape(NamedTuple):
-    """Sizes M, K and N of a product."""
-
-    m: int
-    k: int
-    n: int
-
-
 @checked
 def expand(
     *,
@@ -137,15 +130,18 @@ def expand(
         raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     for kernel in kernels:
         check_choice("kernel", kernel, [name for name, known in KERNELS.items() if not known.parts])
-    sizes = [_shape(shape) for shape in shapes]
+    sizes = list(shapes)
     if not sizes:
         raise BadInput("shapes: wanted a --shape like 4096x4096x2048 or a --workload, got neither")
+    for each in sizes:
+        if len(each) != 3 or min(each) < 1:
+            raise BadInput(f"a shape must be M x K x N, each from 1, got {' x '.join(map(str, each))}")
     kinds = list(dict.fromkeys(_kinds(patterns, sparsities, kernels)))
     common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch, "seed": seed}
     return [
-        SweepCase(gpu=gpu, **shape._asdict(), **kind._asdict(), **common)  # type: ignore[arg-type]
-        for shape, kind, gpu in itertools.product(sizes, kinds, gpus)
-        if kernels or takes(kind.kernel, shape.n)
+        SweepCase(gpu=gpu, m=m, k=k, n=n, **kind._asdict(), **common)  # type: ignore[arg-type]
+        for (m, k, n), kind, gpu in itertools.product(sizes, kinds, gpus)
+        if kernels or takes(kind.kernel, n)
     ]
 
 
@@ -173,8 +169,10 @@ def _kinds(patterns: Sequence[str], sparsities: Sequence[float], kernels: Sequen
         if pattern.canonical == "dense":
             continue
         for sparsity in sparsities:
+            # None for patterns with a fixed sparsity, so that equal cases become one
+            own = sparsity_for(pattern, sparsity, natural=True)
             for kernel in _kernels(pattern.canonical, kernels):
-                yield _Kind(pattern.canonical, _told(text, sparsity), kernel)
+                yield _Kind(pattern.canonical, own, kernel)
 
 
 def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:
@@ -182,21 +180,6 @@ def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:
     if asked:
         return [kernel for kernel in able if kernel in asked]
     return [kernel for kernel in able if not KERNELS[kernel].runs_any_mask] or able
-
-
-def _told(text: str, sparsity: float) -> float | None:
-    """Return the sparsity, or None if the pattern has a fixed one, so that equal cases become one."""
-    try:
-        parse_pattern(text).sparsity_to_prune(None)
-    except BadInput:
-        return sparsity
-    return None
-
-
-def _shape(sizes: Sequence[int]) -> Shape:
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise BadInput(f"a shape must be M x K x N, each from 1, got {' x '.join(str(s) for s in sizes)}")
-    return Shape(*sizes)
 
 
 SCHEMA = 1
