@@ -25,7 +25,8 @@ from torch import nn
 from benchmarks.pytorch.cases import DEVICE, Case, llama, release
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.device.quantise.quantise import build_quantise
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.quantise.quantise import quantise_launch
 from prunecast.kernels.tile.config import RUN, TOKEN_FORM
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
 from prunecast.kernels.tile.cuda.operator import TileOperator
@@ -127,8 +128,9 @@ def predicted(product: Product) -> dict[str, float]:
 def build() -> None:
     """Compile what `run` launches; the cache is carried to the GPU."""
     for features in sorted({product.k for product in PRODUCTS}):
-        build_quantise("sm_90a", features, "bf16")
-        build_quantise("sm_90", features, "bf16")
+        launch = quantise_launch(Place(0, 2 * features), 0, 0, 1, features, "bf16")
+        for arch in ("sm_90a", "sm_90"):
+            launch.build(arch)
     for cluster_of in PRODUCTS:
         made = plans(cluster_of)
         for change in ("", "GLU", "RESIDUAL"):

@@ -12,11 +12,11 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.device import launch as kernel_launch
 from prunecast.kernels.device import operator as device_operator
+from prunecast.kernels.device import pass_launch as device_passes
 from prunecast.kernels.device.attention import attention as device_attention
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.compile_inputs import CompileInputs
 from prunecast.kernels.device.experts import experts as device_experts
-from prunecast.kernels.device.transpose import transpose as device_transpose
 from prunecast.kernels.device.transpose.transpose import GATHER_ARGS, NORM_ARGS, TRANSPOSE_ARGS
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS
 from prunecast.kernels.tile.cuda import operator as tile_operator
@@ -182,38 +182,20 @@ def emulated(monkeypatch, tmp_path_factory):
         made.loaded.append(cubin._replace(entry=entry))
         return len(made.loaded)
 
-    for module in (device_operator, device_transpose, device_experts, device_attention):
+    for module in (device_operator, device_passes):
         monkeypatch.setattr(module, "load_function", load)
         monkeypatch.setattr(module, "capability_of", lambda _: made.capability)
         monkeypatch.setattr(module, "arch_of", lambda _: "")
-    for module in (launches, direct, expert_launches):
-        monkeypatch.setattr(module, "stream_of", lambda _: 0)
-    monkeypatch.setattr(expert_launches, "_PREPARED", {})
-    monkeypatch.setattr(expert_launches, "check_gpu", lambda *_: None)
-    monkeypatch.setattr(expert_launches, "is_capturing", lambda: False)
 
     def built(form, arch=None):
         cluster = form.defines.get("CLUSTER", 1)
         return Built(Loaded(form.entry, form.source, dict(form.defines), cluster, tuple(form.includes)))
 
-    source = DEVICE / "transpose" / "transpose_rows.cu"
+    def built_pass(launch, arch):
+        return Built(Loaded(launch.entry, DEVICE / launch.source, dict(launch.defines), 1))
+
     monkeypatch.setattr(CompileInputs, "build", built)
-    monkeypatch.setattr(
-        device_transpose,
-        "build_transpose",
-        lambda _, changes=(): Built(Loaded("transpose_rows", source, dict(changes), 1)),
-    )
-    attend = DEVICE / "attention" / "attend.cu"
-    monkeypatch.setattr(
-        device_attention, "build_attention", lambda _, form: Built(Loaded("attend", attend, form.defines, 1))
-    )
-    monkeypatch.setattr(
-        device_experts,
-        "build_experts",
-        lambda _, threads, changes: Built(
-            Loaded("", device_experts.SOURCE, {"THREADS": threads, **dict(changes)}, 1)
-        ),
-    )
+    monkeypatch.setattr(device_passes.PassLaunch, "build", built_pass)
     return made
 
 
@@ -221,6 +203,13 @@ def on_gpu(monkeypatch):
     """Tensors say that they are on the device."""
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.Tensor, "get_device", lambda _: None)
+
+
+def add_on_gpu(emulated, *given):
+    """Call `linear_add_` with tensors that say that they are on the device."""
+    with emulated.monkeypatch.context() as patch:
+        on_gpu(patch)
+        ops._add_linear(*given)
 
 
 def product(pattern, dtype, *, few_tokens, m=512, k=384, gpu=GPU):
@@ -327,7 +316,7 @@ def test_other_gpus_run_the_kernels_without_wgmma(gpu, pattern, tokens, dtype, e
         x_t = torch.nn.functional.pad(x.t(), (0, -tokens % 8)).contiguous()
         known(emulated, made, x_t, y)
         layer = (made.images, made.tiles, made.fp32_bias, tokens, made.rows, spec.name, made.plan)
-        ops._add_linear_on_cuda(y, x_t, *layer)
+        add_on_gpu(emulated, y, x_t, *layer)
     else:
         known(emulated, made)
         y = call(emulated, made, x)
@@ -358,7 +347,7 @@ def test_a_residual_is_added_by_the_launch_and_each_sum_is_rounded_once(
     x_t = torch.nn.functional.pad(x.t(), (0, -tokens % 8)).contiguous()
     emulated.tensors = [x_t, in_place, made.fp32_bias, *made.images]
     layer = (made.images, made.tiles, made.fp32_bias, tokens, made.rows, GPU.name, made.plan)
-    ops._add_linear_on_cuda(in_place, x_t, *layer)
+    add_on_gpu(emulated, in_place, x_t, *layer)
     assert torch.equal(in_place[0], alone + residual)
     assert len(emulated.launched) == 2
     adds = {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[dtype]

@@ -49,26 +49,17 @@ __all__ = [
     "update_weights",
 ]
 
-_HOME = {
-    "PreparedAttention": "prunecast.torch.attention",
-    "attention_kernels": "prunecast.torch.attention",
-    "prepare_attention": "prunecast.torch.attention",
-    "Sparsified": "prunecast.torch.convert",
-    "SparseLinear": "prunecast.torch.sparse_linear",
-    "fuse_dense": "prunecast.torch.sparse_linear",
-    "expert_saliency": "prunecast.torch.calibrate",
-    "input_moments": "prunecast.torch.calibrate",
-    "input_squares": "prunecast.torch.calibrate",
-    "layer_costs": "prunecast.torch.calibrate",
-    "update_weights": "prunecast.torch.calibrate",
-    "load": "prunecast.torch.load_model",
-    "sparsify": "prunecast.torch.convert",
-    "Pruner": "prunecast.torch.pruner",
-    "SparseConv2d": "prunecast.torch.conv",
-    "SparseExperts": "prunecast.torch.experts",
-    "TileSparseConv2d": "prunecast.torch.conv",
-    "TileSparseLinear": "prunecast.torch.sparse_linear",
+_NAMES = {
+    "attention": ("PreparedAttention", "attention_kernels", "prepare_attention"),
+    "calibrate": ("expert_saliency", "input_moments", "input_squares", "layer_costs", "update_weights"),
+    "conv": ("SparseConv2d", "TileSparseConv2d"),
+    "convert": ("Sparsified", "sparsify"),
+    "experts": ("SparseExperts",),
+    "load_model": ("load",),
+    "pruner": ("Pruner",),
+    "sparse_linear": ("SparseLinear", "TileSparseLinear", "fuse_dense"),
 }
+_HOME = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

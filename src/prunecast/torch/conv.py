@@ -25,16 +25,16 @@ from prunecast.kernels import KernelPlan, implicit_plan, plan_dense
 from prunecast.launch import COLD
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
-from prunecast.plan.conv_grid import PlaneLayout
+from prunecast.torch.cuda.planes import ConvLaunch
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.find import GRID_FILTERS, runs_on_grid
 from prunecast.torch.layer_plans import layout_of_plan, layouts_for
 from prunecast.torch.layer_table import DTYPES
-from prunecast.torch.ops import conv as convolve
 from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.planes import (
     ConvCall,
     Planes,
+    convolve,
     images_in,
     in_planes,
     planes_behind,
@@ -82,11 +82,13 @@ class Ends(NamedTuple):
     """
 
 
-class _Ready(NamedTuple):
-    """Cached launch for planes of one size, with the layout of its output."""
+class _Planned(NamedTuple):
+    """Launch for one size of images."""
 
-    launch: Any
-    output: PlaneLayout
+    launch: ConvLaunch | None
+    """None on a CPU."""
+    seconds: float
+    """Predicted seconds."""
 
 
 class SparseConv2d(SparseLayer):
@@ -110,11 +112,10 @@ class SparseConv2d(SparseLayer):
         self.size, self.stride = conv.kernel_size[0], conv.stride[0]
         self.out_channels, self.in_channels = conv.out_channels, conv.in_channels
         self.activation, self.adds, self.border = ends.activation, ends.adds, border
-        self._launches: dict[ConvCall, Any] = {}
-        """Sizes of a call -> its `ConvLaunch`, None on a CPU. The last `MOST_SIZES` are kept."""
-        self._ready: dict[Any, _Ready] = {}
+        self._launches: dict[ConvCall, _Planned] = {}
+        """The last `MOST_SIZES` sizes of calls -> their launches."""
+        self._ready: dict[Any, ConvLaunch] = {}
         """Sizes, dtype and device of planes -> launch of `_launches`, which eager calls find at once."""
-        self._seconds: dict[ConvCall, float] = {}
 
     @classmethod
     def from_conv(
@@ -168,15 +169,6 @@ class SparseConv2d(SparseLayer):
         own.train(conv.training)
         return own
 
-    @property
-    def density(self) -> float:
-        """Share of the weights that the tiles of the module keep."""
-        tiles = self.product.tile_map
-        kept = int(tiles.rows_per_tile.astype(np.int64) @ tiles.kept_per_tile)
-        added = self.out_channels if self.adds else 0
-        of_identity = int(tiles.rows_per_tile.astype(np.int64) @ tiles.rows_per_tile) if self.adds else 0
-        return (kept - of_identity) / float(self.out_channels * (tiles.k - added))
-
     def call(self, count: int, height: int, width: int) -> ConvCall:
         """Return the sizes of a call with `count` images of `height` x `width` pixels."""
         batch, second = whole_batch(count), self.out_channels if self.adds else 0
@@ -193,14 +185,11 @@ class SparseConv2d(SparseLayer):
         """Return the predicted seconds of a call with the batch and image size of the convolution `o`."""
         assert o.convolution is not None
         call = self.call(o.convolution.batch, o.convolution.height, o.convolution.width)
-        if call not in self._seconds:
-            self._keep_seconds(call, self.plan(call))
-        return self._seconds[call]
+        known = self._launches.get(call)
+        return self._seconds_of(self.plan(call)) if known is None else known.seconds
 
-    def _keep_seconds(self, call: ConvCall, plan: KernelPlan) -> None:
-        while len(self._seconds) >= MOST_SIZES:
-            del self._seconds[next(iter(self._seconds))]
-        self._seconds[call] = kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
+    def _seconds_of(self, plan: KernelPlan) -> float:
+        return kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
 
     def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
         """Return y (batch, filters, height, width) of images x (batch, channels, height, width), or `Planes`
@@ -222,7 +211,7 @@ class SparseConv2d(SparseLayer):
             key = (x[1:], x.data.dtype, x.data.device, None if second is None else second[1:])
             ready = self._ready.get(key)
             if ready is not None and not torch.compiler.is_compiling():
-                return x.after(ready.launch(x.data, added), ready.output)
+                return x.after(ready(x.data, added), ready.output)
             self._check_planes(x)
             call = self.call(x.n_images, x.height, x.width)._replace(border=x.border)
             output = call.grid.output(self.out_channels)
@@ -233,8 +222,8 @@ class SparseConv2d(SparseLayer):
                         f"a sum after a convolution: wanted a second input of {output[:3]}, got {got}"
                     )
             made = x.after(self._convolved(x.data, call, added), output)
-            if not torch.compiler.is_compiling() and self._launches[call] is not None:
-                self._ready[key] = _Ready(self._launches[call], output)
+            if not torch.compiler.is_compiling() and (launch := self._launches[call].launch) is not None:
+                self._ready[key] = launch
             return made
         if self.in_network:
             raise BadInput("this convolution is part of a rewritten network: call the whole model")
@@ -254,16 +243,15 @@ class SparseConv2d(SparseLayer):
         """
         product = self.product
         if not torch.compiler.is_compiling():
-            launch = self._launches[call] if call in self._launches else self._prepare(call, planes)
+            launch = (self._launches.get(call) or self._prepare(call, planes)).launch
             if launch is not None:
-                found: torch.Tensor = launch(planes, second)
-                return found
+                return launch(planes, second)
         tensors = (product.images, product.tiles, product.fp32_bias)
         names = (product.gpu.name, product.plan)
         return convolve(planes, *tensors, list(call), self.activation, *names, second)
 
-    def _prepare(self, call: ConvCall, planes: torch.Tensor) -> Any:
-        """Plan a new size of images, pack the filters for it if needed, and return its launch; None on a CPU.
+    def _prepare(self, call: ConvCall, planes: torch.Tensor) -> _Planned:
+        """Plan a new size of images, pack the filters for it if needed, and return its launch.
 
         Outside of a rewritten network this warns if cuDNN is predicted to be as fast.
         """
@@ -271,7 +259,6 @@ class SparseConv2d(SparseLayer):
         if planes.is_cuda and torch.cuda.is_current_stream_capturing():
             raise BadInput(f"nothing is prepared for {call}: call the model once before it is captured")
         plan, conv, gpu = self.plan(call), call.grid.conv, product.gpu
-        self._keep_seconds(call, plan)
         layout = layout_of_plan(plan, gpu)
         if layout not in [layout_of(image) for image in product.images]:
             product.add_image(layout)
@@ -285,16 +272,12 @@ class SparseConv2d(SparseLayer):
                 warnings.warn(f"SparseConv2d: {sizes}, {self.density:.0%} kept: {said}", stacklevel=4)
         launch = None
         if planes.is_cuda:
-            from prunecast.torch.cuda.launches import LayerTensors
-            from prunecast.torch.cuda.planes import ConvLaunch
-
-            tensors = LayerTensors(product.images, product.tiles, product.fp32_bias, gpu.name)
-            launch = ConvLaunch.of(call.grid, product.plan, tensors, self.activation, planes)
+            launch = ConvLaunch.of(call.grid, product.layer, planes)
         while len(self._launches) >= MOST_SIZES:
             del self._launches[next(iter(self._launches))]
             self._ready = {}
-        self._launches[call] = launch
-        return launch
+        found = self._launches[call] = _Planned(launch, self._seconds_of(plan))
+        return found
 
     def _check_mode(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
@@ -368,17 +351,10 @@ def _with_identity(tiles: TileMap) -> TileMap:
     )
 
 
-class SparseConv(NamedTuple):
-    """Sparse convolution, and the name of the module that it replaces."""
-
-    name: str
-    module: SparseConv2d
-
-
 def sparse_convs(
     model: torch.nn.Module, kept: Mapping[str, TileMap], gpu: GpuSpec, ends: Mapping[str, Ends], border: int
-) -> list[SparseConv]:
-    """Return sparse modules for convolutions of a model, which all write images with the same border.
+) -> dict[str, SparseConv2d]:
+    """Return name -> sparse module for convolutions of a model, which all write images with the same border.
 
     Parameters
     ----------
@@ -386,10 +362,9 @@ def sparse_convs(
     ends : name of a convolution -> its operations after the matrix product
     border : width of the border in pixels
     """
-    convs = {name: model.get_submodule(name) for name in kept}
-    return [
-        SparseConv(
-            name, SparseConv2d.from_conv(conv, kept[name], gpu=gpu, ends=ends.get(name), border=border)
+    return {
+        name: SparseConv2d.from_conv(
+            model.get_submodule(name), tiles, gpu=gpu, ends=ends.get(name), border=border
         )
-        for name, conv in convs.items()
-    ]
+        for name, tiles in kept.items()
+    }

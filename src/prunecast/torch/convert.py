@@ -193,7 +193,7 @@ def _replace_layers(model: nn.Module, network: Traced, packed: PackedLayers, opt
         if packed.convs:
             watch_sizes(model, network)
         return
-    for name, module in packed.convs:
+    for name, module in packed.convs.items():
         model.set_submodule(name, module)
 
 

@@ -98,6 +98,19 @@ def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
     return {"TOKEN_MAJOR": 1, **({"RESIDUAL": 1} if adds else {})}
 
 
+class PackedLayer(NamedTuple):
+    """Packed weights of a product, and everything else that its launches need to know of it."""
+
+    images: list[torch.Tensor]
+    tiles: torch.Tensor
+    bias: torch.Tensor | None
+    gpu: str
+    """Name of the GPU to plan for."""
+    plan: int
+    """Number of the product in the table of layers."""
+    epilogue: Epilogue
+
+
 class LinearCall(NamedTuple):
     """Arguments of `prunecast::linear`, in the order of the operator."""
 
@@ -117,6 +130,11 @@ class LinearCall(NamedTuple):
     def epilogue(self) -> Epilogue:
         """The epilogue of the product."""
         return Epilogue(self.activation, self.glu, self.features_first)
+
+    @property
+    def layer(self) -> PackedLayer:
+        """The product."""
+        return PackedLayer(self.images, self.tiles, self.bias, self.gpu, self.plan, self.epilogue)
 
     def new_y(self) -> torch.Tensor:
         """Allocate y without initialising it: (tokens, rows), or (rows, columns of x_t) with
@@ -187,6 +205,11 @@ class Fp8Call(NamedTuple):
     def epilogue(self) -> Epilogue:
         """The epilogue of the product."""
         return Epilogue(self.activation, self.glu)
+
+    @property
+    def layer(self) -> PackedLayer:
+        """The product, without the scales of its rows."""
+        return PackedLayer([self.image], self.tiles, self.bias, self.gpu, self.plan, self.epilogue)
 
     def new_y(self) -> torch.Tensor:
         """Allocate y (tokens, rows) without initialising it."""

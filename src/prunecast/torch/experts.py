@@ -19,20 +19,17 @@ import torch
 from torch import nn
 
 from prunecast.patterns import TileMap
+from prunecast.torch.cuda.experts import prepared_experts, run_experts
 from prunecast.torch.epilogue import ACTIVATIONS, ExpertsCall, activation_of
 from prunecast.torch.find import Found
 from prunecast.torch.layer_table import known_layer
+from prunecast.torch.operators import register
 from prunecast.torch.packed import PackedProduct, ProductRows
 from prunecast.torch.sparse_linear import DenseTensor, SparseLayer, load_tensors
 from prunecast.torch.weight_layouts import unpack
 
 PARTS = ("gate_up_proj", "down_proj")
 _ROWS, _HOPPER = 8, 9
-_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
-_LIBRARY.define(
-    "experts(Tensor x, Tensor chosen, Tensor shares, Tensor[] gate_up, Tensor gate_up_tiles, Tensor[] down, "
-    "Tensor down_tiles, str activation, str gpu, int[] plans) -> Tensor"
-)
 
 
 class ExpertStack(NamedTuple):
@@ -149,8 +146,6 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         """Plan, compile and copy everything that a call with `tokens` tokens launches; do nothing on a
         CPU.
         """
-        from prunecast.torch.cuda.experts import prepared_experts
-
         image = self.gate_up_proj.product.images[0]
         if image.is_cuda:  # only the shapes of x and chosen are read, so that no memory is needed
             x = image.new_empty((1, self.down_proj.weight_shape[1])).expand(tokens, -1)
@@ -176,7 +171,7 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         top_k_weights : (tokens, experts per token) router weights
         """
         x = hidden_states.to(self.gate_up_proj.product.images[0].dtype)
-        y: torch.Tensor = torch.ops.prunecast.experts.default(*self._call(x, top_k_index, top_k_weights))
+        y: torch.Tensor = _experts(*self._call(x, top_k_index, top_k_weights))
         return y.to(hidden_states.dtype)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
@@ -207,14 +202,10 @@ def _experts_on_cpu(*given: Any) -> torch.Tensor:
     return parts.sum(1).to(x.dtype)
 
 
-def _experts_on_cuda(*given: Any) -> torch.Tensor:
-    from prunecast.torch.cuda.experts import run_experts
-
-    call = ExpertsCall(*given)
-    call.check()
-    return run_experts(call)
-
-
-_LIBRARY.impl("experts", _experts_on_cpu, "CPU")
-_LIBRARY.impl("experts", _experts_on_cuda, "CUDA")
-torch.library.register_fake("prunecast::experts", lambda x, *_: torch.empty_like(x), lib=_LIBRARY)
+_experts = register(
+    "experts(Tensor x, Tensor chosen, Tensor shares, Tensor[] gate_up, Tensor gate_up_tiles, Tensor[] down, "
+    "Tensor down_tiles, str activation, str gpu, int[] plans) -> Tensor",
+    _experts_on_cpu,
+    lambda *given: run_experts(ExpertsCall(*given)),
+    lambda x, *_: torch.empty_like(x),
+)

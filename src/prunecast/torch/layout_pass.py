@@ -42,6 +42,26 @@ ATTENTION = tuple(
 )
 
 
+def call(graph: Graph, value: Any, target: Any, *args: Any, **options: Any) -> Node:
+    """Insert a call of an operator, whose result is `value` without data, and return its node."""
+    node = graph.call_function(target, args, options)
+    node.meta["val"] = value
+    return node
+
+
+def exchange(graph: Graph, old: Node, new: Node) -> None:
+    """Let all readers of a node read another one, and remove the first one from the graph."""
+    old.replace_all_uses_with(new)
+    graph.erase_node(old)
+
+
+def source_of_view(y: Any) -> Any:
+    """Return the node of which y is a view, or a view of a view, if nothing else reads any of them."""
+    while isinstance(y, Node) and y.target in VIEWS and len(y.users) == 1:
+        y = y.args[0]
+    return y
+
+
 def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]], changed: Iterable[Node] = ()) -> None:
     """Apply these steps to a graph, in place.
 
@@ -68,19 +88,15 @@ def _attend_in_columns(graph: Graph) -> None:
     own = torch.ops.prunecast.attention.default
     for columns in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
         flat, tokens = columns.args
-        y = flat
-        while y.target in VIEWS and len(y.users) == 1:
-            y = y.args[0]
+        y = source_of_view(flat)
         if y.target is not own or len(y.users) != 1:
             continue
         sequences, queries, heads, width = y.meta["val"].shape
         is_whole = flat.meta["val"].shape == (sequences * queries, heads * width)
         if isinstance(queries, int) and queries % 8 == 0 and is_whole and tokens == sequences * queries:
             with graph.inserting_before(columns):
-                made = graph.call_function(own, (*y.args[:-1], True))
-            made.meta["val"] = columns.meta["val"]
-            columns.replace_all_uses_with(made)
-            graph.erase_node(columns)
+                made = call(graph, columns.meta["val"], own, *y.args[:-1], True)
+            exchange(graph, columns, made)
 
 
 def _read_in_place(graph: Graph, target: Any) -> list[Node]:
@@ -144,8 +160,7 @@ def _drop_copies(graph: Graph, renewed: set[Node]) -> None:
         source = copy.args[0]
         wants = copy.kwargs.get("memory_format", torch.preserve_format)
         if wants is torch.contiguous_format and source in renewed and source.meta["val"].is_contiguous():
-            copy.replace_all_uses_with(source)
-            graph.erase_node(copy)
+            exchange(graph, copy, source)
 
 
 def _renewed(graph: Graph, changed: list[Node]) -> set[Node]:

@@ -13,8 +13,7 @@ Transformers models call the operator after `prepare_attention`. In compiled gra
 """
 
 import math
-from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,16 +27,12 @@ from prunecast.kernels.device.attention.attention import (
     AttentionForm,
     AttentionSizes,
     HeadRows,
-    attention_args,
     attention_launch,
     may_attend,
 )
-
-_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
-_LIBRARY.define(
-    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float scale, bool columns) -> Tensor",
-    tags=(torch.Tag.needs_fixed_stride_order,),
-)
+from prunecast.kernels.device.pass_launch import BoundLaunch
+from prunecast.torch.cuda.stream import stream_of
+from prunecast.torch.operators import register
 
 
 def runs_on(device: torch.device, dtype: torch.dtype | None) -> bool:
@@ -75,116 +70,94 @@ def attend(
     """
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     if query.is_cuda and not torch.compiler.is_compiling():
-        return _attend_on_cuda(query, key, value, mask, factor, columns=False)
-    found: torch.Tensor = torch.ops.prunecast.attention.default(query, key, value, mask, factor, False)
+        return _attend_on_cuda(query, key, value, mask, factor)
+    found: torch.Tensor = _attention(query, key, value, mask, factor, False)
     return found
 
 
-def _attend_by_torch(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    columns: bool,
-) -> torch.Tensor:
+class AttentionCall(NamedTuple):
+    """Arguments of `prunecast::attention`, in the order of the operator."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    scale: float
+    columns: bool = False
+
+    def new_y(self) -> torch.Tensor:
+        """Allocate y without initialising it."""
+        sequences, heads, queries, width = self.query.shape
+        shape = (sequences, queries, heads, width)
+        return self.query.new_empty((heads * width, sequences * queries) if self.columns else shape)
+
+    def layout(self) -> tuple[Any, ...]:
+        """Return everything on which the prepared launch depends: all but addresses and values."""
+        query, key, value = self[:3]
+        aligned = not (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16
+        layout = (query.shape, query.stride(), key.shape, key.stride(), value.stride(), query.dtype)
+        return (*layout, self.mask is None, self.scale, self.columns, aligned, query.get_device())
+
+    def launch(self) -> BoundLaunch | None:
+        """Prepare the launch on the current device; return None if the kernel does not support the call."""
+        query, key, _ = operands = self[:3]
+        if not supports(*(each.detach() for each in operands)) or self.scale <= 0:
+            return None
+        if any(each.stride(-1) != 1 for each in operands):
+            return None
+        item = query.element_size()
+        rows = [HeadRows(each.data_ptr(), *(step * item for step in each.stride()[:3])) for each in operands]
+        sizes = AttentionSizes(query.shape[0], query.shape[1], key.shape[1], query.shape[2], key.shape[2])
+        block = SHORT_BLOCK if sizes.keys <= SHORT_KEYS else LONG_BLOCK
+        is_bf16 = query.dtype is torch.bfloat16
+        form = AttentionForm(query.shape[-1], is_bf16, self.mask is not None, self.columns, block)
+        if not may_attend(form, sizes, *rows):
+            return None
+        addresses = ("queries_of", "keys_of", "values_of", "mask", "out")
+        return BoundLaunch(attention_launch(form, sizes, self.scale, *rows), query.get_device(), addresses)
+
+
+def _attend_by_torch(*given: Any) -> torch.Tensor:
+    query, key, value, mask, scale, columns = AttentionCall(*given)
     keys = None if mask is None else mask[:, None, None, :]
     y = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=keys, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
     if mask is not None:
         y = y.where(mask.any(-1)[:, None, None, None], 0.0)
-    return (
-        y.permute(1, 3, 0, 2).flatten(2).flatten(0, 1).contiguous()
-        if columns
-        else y.transpose(1, 2).contiguous()
-    )
-
-
-def _fake_attention(query: torch.Tensor, *given: Any) -> torch.Tensor:
-    sequences, heads, queries, width = query.shape
-    shape = (heads * width, sequences * queries) if given[-1] else (sequences, queries, heads, width)
-    return query.new_empty(shape)
-
-
-class _Call:
-    """Prepared launch for tensors of given shapes and strides."""
-
-    def __init__(
-        self, form: AttentionForm, sizes: AttentionSizes, scale: float, rows: list[HeadRows], device: int
-    ):
-        self._args = attention_args(form, sizes, scale, *rows)
-        self._words: Any = [self._args[name]["from"] for name in ("queries_of", "keys_of", "values_of")]
-        self._words += [self._args["mask"], self._args["out"]]
-        self._launch = attention_launch(self._args, form, sizes, device)
-        self._lock = Lock()  # guards self._args
-
-    def __call__(self, pointers: tuple[int, ...], stream: int) -> None:
-        with self._lock:
-            for word, pointer in zip(self._words, pointers, strict=True):
-                word[0] = pointer
-            self._launch(stream)
+    y = y.permute(1, 3, 0, 2).flatten(2).flatten(0, 1) if columns else y.transpose(1, 2)
+    return y.contiguous()
 
 
 MOST_CALLS = 256
 """Largest number of prepared launches that are kept, one for each layout of the tensors. Kind: choice."""
-_CALLS: dict[tuple[Any, ...], _Call | None] = {}
+_CALLS: dict[tuple[Any, ...], BoundLaunch | None] = {}
 """Layout of the tensors of a call -> its launch; None if the kernel does not support it."""
 
 
-def _attend_on_cuda(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    columns: bool,
-) -> torch.Tensor:
-    if mask is not None and not mask.is_contiguous():
-        mask = mask.contiguous()
-    device = query.get_device()
-    pointers = (query.data_ptr(), key.data_ptr(), value.data_ptr(), 0 if mask is None else mask.data_ptr())
-    aligned = not (pointers[0] | pointers[1] | pointers[2]) % 16
-    layout = (query.shape, query.stride(), key.shape, key.stride(), value.stride(), query.dtype)
-    kind = (*layout, mask is None, scale, columns, aligned, device)
+def _attend_on_cuda(*given: Any) -> torch.Tensor:
+    call = AttentionCall(*given)
+    if call.mask is not None and not call.mask.is_contiguous():
+        call = call._replace(mask=call.mask.contiguous())
+    device, kind = call.query.get_device(), call.layout()
     if kind not in _CALLS:
         if len(_CALLS) >= MOST_CALLS:
             _CALLS.clear()
         with torch.cuda.device(device):
-            _CALLS[kind] = _call_of(query, key, value, mask, scale, columns)
-    call = _CALLS.get(kind)  # None too if another thread cleared the launches
-    if call is None or torch._C._cuda_getDevice() != device:
-        return _attend_by_torch(query, key, value, mask, scale, columns)
-    y = _fake_attention(query, columns)
-    call((*pointers, y.data_ptr()), int(torch._C._cuda_getCurrentRawStream(device)))
+            _CALLS[kind] = call.launch()
+    launch = _CALLS.get(kind)  # None too if another thread cleared the launches
+    if launch is None or torch._C._cuda_getDevice() != device:
+        return _attend_by_torch(*call)
+    y = call.new_y()
+    pointers = (0 if each is None else each.data_ptr() for each in (*call[:4], y))
+    launch(stream_of(device), *pointers)
     return y
 
 
-def _call_of(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    columns: bool,
-) -> _Call | None:
-    if not supports(query.detach(), key.detach(), value.detach()) or scale <= 0:
-        return None
-    if any(each.stride(-1) != 1 for each in (query, key, value)):
-        return None
-    item = query.element_size()
-    rows = [
-        HeadRows(each.data_ptr(), *(step * item for step in each.stride()[:3]))
-        for each in (query, key, value)
-    ]
-    sizes = AttentionSizes(query.shape[0], query.shape[1], key.shape[1], query.shape[2], key.shape[2])
-    block = SHORT_BLOCK if sizes.keys <= SHORT_KEYS else LONG_BLOCK
-    form = AttentionForm(query.shape[-1], query.dtype is torch.bfloat16, mask is not None, columns, block)
-    if not may_attend(form, sizes, *rows):
-        return None
-    return _Call(form, sizes, scale, rows, query.get_device())
-
-
-_LIBRARY.impl("attention", _attend_by_torch, "CPU")
-_LIBRARY.impl("attention", _attend_on_cuda, "CUDA")
-torch.library.register_fake("prunecast::attention", _fake_attention, lib=_LIBRARY)
+_attention = register(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float scale, bool columns) -> Tensor",
+    _attend_by_torch,
+    _attend_on_cuda,
+    lambda *given: AttentionCall(*given).new_y(),
+    fixed_strides=True,
+)

@@ -24,7 +24,7 @@ from torch import fx, nn
 
 from prunecast.patterns import TileMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.torch.conv import Ends, SparseConv, SparseConv2d
+from prunecast.torch.conv import Ends, SparseConv2d
 from prunecast.torch.epilogue import activation_of
 from prunecast.torch.find import is_convolution, matrix_of, runs_on_grid
 from prunecast.torch.passes import SUMS, NodeOfPass, as_images, into_planes, pass_of, window_of
@@ -279,7 +279,7 @@ def dense_in_planes(
     return {name: dense_tile_map(m, k, min(m, DENSE_HEIGHT)) for name, (m, k) in shapes.items()}
 
 
-def rewrite(model: nn.Module, convs: Sequence[SparseConv]) -> None:
+def rewrite(model: nn.Module, convs: Mapping[str, SparseConv2d]) -> None:
     """Put sparse convolutions into a model, and replace its `forward`, in place.
 
     The class of the model becomes a subclass of its class. The model is traced again, since its linear layers
@@ -287,10 +287,10 @@ def rewrite(model: nn.Module, convs: Sequence[SparseConv]) -> None:
     """
     network = trace(model)
     assert network.graph is not None
-    for name, module in convs:
+    for name, module in convs.items():
         model.set_submodule(name, module)
         module.in_network = True
-    border = convs[0].module.border if convs else 1
+    border = next((module.border for module in convs.values()), 1)
     new = _Rewriter(network, dict(model.named_modules()), border).rewritten()
     own = type(model)
     forward = type(fx.GraphModule(model, new)).forward

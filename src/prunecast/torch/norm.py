@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, Node
 
-from prunecast.torch.layout_pass import VIEWS
+from prunecast.torch.layout_pass import call, exchange, source_of_view
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS
 
 _aten = torch.ops.aten
@@ -39,9 +39,7 @@ def norm_in_transpose(graph: Graph, columns: Node) -> None:
         isinstance(rows, int) and isinstance(features, int) and rows * features >= SEPARATE_TRANSPOSE_ELEMENTS
     ):
         return
-    y = flat
-    while len(y.users) == 1 and y.target in VIEWS:
-        y = y.args[0]
+    y = source_of_view(flat)
     norm = norm_of(y) if len(y.users) == 1 else None
     if norm is None:
         return
@@ -49,17 +47,13 @@ def norm_in_transpose(graph: Graph, columns: Node) -> None:
     def reshaped(node: Node | None, width: int) -> Node | None:
         if node is None:
             return None
-        made = graph.call_function(_aten.reshape.default, (node, [rows, width]))
-        made.meta["val"] = node.meta["val"].reshape(rows, width)
-        return made
+        return call(graph, node.meta["val"].reshape(rows, width), _aten.reshape.default, node, [rows, width])
 
     with graph.inserting_before(columns):
         shift, scale = (reshaped(each, 1) for each in (norm.shift, norm.scale))
         given = (reshaped(norm.x, features), shift, scale, norm.weight, norm.bias, norm.rounds, tokens)
-        made = graph.call_function(torch.ops.prunecast.norm_columns.default, given)
-    made.meta["val"] = columns.meta["val"]
-    columns.replace_all_uses_with(made)
-    graph.erase_node(columns)
+        made = call(graph, columns.meta["val"], torch.ops.prunecast.norm_columns.default, *given)
+    exchange(graph, columns, made)
 
 
 def norm_of(y: Node) -> NormNodes | None:

@@ -30,80 +30,22 @@ operator into graphs, so that the result of a norm is written once, transposed.
 On a CPU the operators unpack the weights and multiply in fp32: slow, and exact up to the rounding of y.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from prunecast.errors import BadInput
+from prunecast.torch.cuda.launches import launch_of
+from prunecast.torch.cuda.transpose import normed, turned
 from prunecast.torch.epilogue import PLAIN, LinearCall, activated, check_sum
 from prunecast.torch.layer_table import known_layer
-from prunecast.torch.planes import (
-    between_planes_on_cpu,
-    between_planes_on_cuda,
-    conv_on_cpu,
-    conv_on_cuda,
-    fake_between_planes,
-    fake_conv,
-    fake_into_planes,
-    into_planes_on_cpu,
-    into_planes_on_cuda,
-)
+from prunecast.torch.operators import LIBRARY, changes_argument, register
 from prunecast.torch.weight_layouts import layout_of, pack, unpack
 from prunecast.workload.graph.transposes import SEPARATE_TRANSPOSE_ELEMENTS, SEPARATE_TRANSPOSE_TOKENS
 
 COLUMN_GROUP = 8
 """The number of columns of x_t is a multiple of this, or 1."""
-
-_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
-_LIBRARY.define(
-    "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, SymInt tokens, "
-    "int rows, str activation, bool glu, bool features_first, str gpu, int plan) -> Tensor",
-    tags=(torch.Tag.needs_fixed_stride_order,),
-)
-_LIBRARY.define(
-    "linear_add_(Tensor(a!) y, Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, SymInt tokens, "
-    "int rows, str gpu, int plan) -> ()",
-    tags=(torch.Tag.needs_fixed_stride_order,),
-)
-_LIBRARY.define("columns(Tensor x, SymInt tokens) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
-_LIBRARY.define(
-    "norm_columns(Tensor x, Tensor? shift, Tensor scale, Tensor? weight, Tensor? bias, bool rounds, "
-    "SymInt tokens) -> Tensor",
-    tags=(torch.Tag.needs_fixed_stride_order,),
-)
-
-
-_LIBRARY.define("dense_weight(Tensor image, Tensor tiles, str gpu, int plan) -> Tensor")
-_LIBRARY.define(
-    "conv(Tensor planes, Tensor[] images, Tensor tiles, Tensor? bias, int[] shape, str activation, str gpu, "
-    "int plan, Tensor? second) -> Tensor"
-)
-_LIBRARY.define("into_planes(Tensor x, int batch, int border, bool relu, int[] window) -> Tensor")
-_LIBRARY.define("between_planes(Tensor planes, int[] layout, str mode, int[] window) -> Tensor")
-
-
-def linear(*arguments: Any) -> torch.Tensor:
-    """Call `prunecast::linear`."""
-    return torch.ops.prunecast.linear.default(*arguments)
-
-
-def columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    """Call `prunecast::columns`: transpose x (at most `tokens`, K) to (K, tokens), padded with zeros."""
-    found: torch.Tensor = torch.ops.prunecast.columns.default(x, tokens)
-    return found
-
-
-def dense_weight(image: torch.Tensor, tiles: torch.Tensor, gpu: str, plan: int) -> torch.Tensor:
-    """Call `prunecast::dense_weight`: unpack weights to A (M, K)."""
-    found: torch.Tensor = torch.ops.prunecast.dense_weight.default(image, tiles, gpu, plan)
-    return found
-
-
-def conv(*arguments: Any) -> torch.Tensor:
-    """Call `prunecast::conv`."""
-    return torch.ops.prunecast.conv.default(*arguments)
 
 
 def columns_of(x: torch.Tensor) -> torch.Tensor:
@@ -120,12 +62,12 @@ def columns_of(x: torch.Tensor) -> torch.Tensor:
             is_whole = statically_known_true(tokens == padded)
             return x.t() if is_whole else x.as_strided((x.shape[1], padded), (padded, 1))
         if _has_separate_transpose(x):
-            return torch.ops.prunecast.columns.default(x, padded)
+            return columns(x, padded)
         return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
     if x.stride() == (1, padded) and tokens == padded:
         return x.t()
     if x.is_cuda and not (x.requires_grad and torch.is_grad_enabled()):
-        return torch.ops.prunecast.columns.default(x, padded)
+        return columns(x, padded)
     return torch.nn.functional.pad(x.t(), (0, padded - tokens)).contiguous()
 
 
@@ -152,12 +94,6 @@ def _columns_on_cpu(x: torch.Tensor, tokens: int) -> torch.Tensor:
     )
 
 
-def _columns_on_cuda(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    from prunecast.torch.cuda.transpose import turned
-
-    return turned(x, tokens)
-
-
 def _norm_columns(
     x: torch.Tensor,
     shift: torch.Tensor | None,
@@ -168,8 +104,6 @@ def _norm_columns(
     tokens: int,
 ) -> torch.Tensor:
     if x.is_cuda:
-        from prunecast.torch.cuda.transpose import normed
-
         x_t = normed(x, shift, scale, weight, bias, rounds=rounds, tokens=tokens)
         if x_t is not None:
             return x_t
@@ -197,43 +131,20 @@ def _linear_on_cpu(*given: Any) -> torch.Tensor:
 
 
 def _linear_on_cuda(*given: Any) -> torch.Tensor:
-    from prunecast.torch.cuda.launches import launch_of
-
     call = LinearCall(*given)
     y = call.new_y()
     launch_of(call)(call.x_t, call.images, call.bias, y)
     return y
 
 
-def _add_linear_on_cpu(y: torch.Tensor, *given: Any) -> None:
-    call = _plain(*given)
+def _add_linear(y: torch.Tensor, *given: Any) -> None:
+    *operands, gpu, plan = given
+    call = LinearCall._make((*operands, *PLAIN, gpu, plan))
     check_sum(y, tokens=call.tokens, rows=call.rows, dtype=call.x_t.dtype)
-    y.add_(_linear_on_cpu(*call).view_as(y))
-
-
-def _add_linear_on_cuda(y: torch.Tensor, *given: Any) -> None:
-    from prunecast.torch.cuda.launches import launch_of
-
-    call = _plain(*given)
-    check_sum(y, tokens=call.tokens, rows=call.rows, dtype=call.x_t.dtype)
-    launch_of(call, adds=True)(call.x_t, call.images, call.bias, y.view(call.tokens, call.rows))
-
-
-def _plain(
-    x_t: torch.Tensor,
-    images: list[torch.Tensor],
-    tiles: torch.Tensor,
-    bias: torch.Tensor | None,
-    tokens: int,
-    rows: int,
-    gpu: str,
-    plan: int,
-) -> LinearCall:
-    return LinearCall(x_t, images, tiles, bias, tokens, rows, *PLAIN, gpu, plan)
-
-
-def _fake_linear(*given: Any) -> torch.Tensor:
-    return LinearCall(*given).new_y()
+    if y.is_cuda:
+        launch_of(call, adds=True)(call.x_t, call.images, call.bias, y.view(call.tokens, call.rows))
+    else:
+        y.add_(_linear_on_cpu(*call).view_as(y))
 
 
 def _check(call: LinearCall) -> None:
@@ -244,22 +155,36 @@ def _check(call: LinearCall) -> None:
         raise BadInput(f"images must have the dtype of x_t, {x_t.dtype}")
 
 
-_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
-    "linear": (_linear_on_cpu, _linear_on_cuda, _fake_linear),
-    "linear_add_": (_add_linear_on_cpu, _add_linear_on_cuda, lambda *_: None),
-    "dense_weight": (_dense_weight, _dense_weight, _fake_dense_weight),
-    "columns": (_columns_on_cpu, _columns_on_cuda, _fake_columns),
-    "norm_columns": (_norm_columns, _norm_columns, lambda x, *given: _fake_columns(x, given[-1])),
-    "conv": (conv_on_cpu, conv_on_cuda, fake_conv),
-    "into_planes": (into_planes_on_cpu, into_planes_on_cuda, fake_into_planes),
-    "between_planes": (between_planes_on_cpu, between_planes_on_cuda, fake_between_planes),
-}
-"""Operator -> implementation on a CPU, on a GPU, and for fake tensors of torch's compiler."""
-
-for _name, (_on_cpu, _on_cuda, _fake) in _OPERATORS.items():
-    _LIBRARY.impl(_name, _on_cpu, "CPU")
-    _LIBRARY.impl(_name, _on_cuda, "CUDA")
-    torch.library.register_fake(f"prunecast::{_name}", _fake, lib=_LIBRARY)
+linear = register(
+    "linear(Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, SymInt tokens, "
+    "int rows, str activation, bool glu, bool features_first, str gpu, int plan) -> Tensor",
+    _linear_on_cpu,
+    _linear_on_cuda,
+    lambda *given: LinearCall(*given).new_y(),
+    fixed_strides=True,
+)
+register(
+    "linear_add_(Tensor(a!) y, Tensor x_t, Tensor[] images, Tensor tiles, Tensor? bias, SymInt tokens, "
+    "int rows, str gpu, int plan) -> ()",
+    _add_linear,
+    fake=changes_argument,
+    fixed_strides=True,
+)
+columns = register(
+    "columns(Tensor x, SymInt tokens) -> Tensor", _columns_on_cpu, turned, _fake_columns, fixed_strides=True
+)
+register(
+    "norm_columns(Tensor x, Tensor? shift, Tensor scale, Tensor? weight, Tensor? bias, bool rounds, "
+    "SymInt tokens) -> Tensor",
+    _norm_columns,
+    fake=lambda x, *given: _fake_columns(x, given[-1]),
+    fixed_strides=True,
+)
+dense_weight = register(
+    "dense_weight(Tensor image, Tensor tiles, str gpu, int plan) -> Tensor",
+    _dense_weight,
+    fake=_fake_dense_weight,
+)
 
 
 # ---- gradients: dense products with unpacked weights; gradients of kept weights are packed like these
@@ -298,9 +223,7 @@ def _columns_backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return gradient[:, : ctx.own].t(), None
 
 
+torch.library.register_autograd("prunecast::linear", _backward, setup_context=_keep_for_backward, lib=LIBRARY)
 torch.library.register_autograd(
-    "prunecast::linear", _backward, setup_context=_keep_for_backward, lib=_LIBRARY
-)
-torch.library.register_autograd(
-    "prunecast::columns", _columns_backward, setup_context=_keep_nothing, lib=_LIBRARY
+    "prunecast::columns", _columns_backward, setup_context=_keep_nothing, lib=LIBRARY
 )

@@ -7,7 +7,7 @@ from torch import nn
 
 from prunecast.torch.choose_layers import ChosenLayers, Conversion
 from prunecast.torch.choose_tiles import Choice
-from prunecast.torch.conv import SparseConv, sparse_convs
+from prunecast.torch.conv import SparseConv2d, sparse_convs
 from prunecast.torch.experts import PARTS, ExpertMatrix, ExpertStack, SparseExperts, per_token
 from prunecast.torch.feed_forward import FeedForward
 from prunecast.torch.find import Found, is_convolution, matrix_of
@@ -26,7 +26,7 @@ class PackedLayers(NamedTuple):
     fused: list[FeedForward]
     """Feed-forward layers whose activations are computed in epilogues."""
     experts: list[tuple[ExpertStack, SparseExperts]]
-    convs: list[SparseConv]
+    convs: dict[str, SparseConv2d]
     """Sparse convolutions, and dense ones between them that run on the same kernel."""
     sparse_convs: int
 
@@ -57,7 +57,7 @@ def pack_layers(
         progress=options.progress,
     )
     experts = [(stack, _sparse_experts(stack, parts, options)) for stack, parts in chosen.experts]
-    return PackedLayers(products, fused, experts, list(convs), len(filters))
+    return PackedLayers(products, fused, experts, convs, len(filters))
 
 
 def _sparse_experts(stack: ExpertStack, parts: list[Choice], options: Conversion) -> SparseExperts:

@@ -14,7 +14,8 @@ import torch
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
-from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue
+from prunecast.torch.cuda.launches import prepared_launch
+from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, PackedLayer
 from prunecast.torch.layer_table import dtype_name, register_layer
 from prunecast.torch.ops import columns_of, dense_weight, linear
 from prunecast.torch.weight_layouts import Layout, covering, layout_of, pack, tiles_to_tensor, unpack
@@ -48,6 +49,8 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     fp32_bias: Any
     """(M,) fp32 bias, or None."""
+    number_format = ""
+    """Format of the packed weights in the table of layers; empty if it is the dtype of x."""
 
     def __init__(
         self,
@@ -65,20 +68,35 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         self.gpu, self.max_tokens = gpu, max_tokens
         self.rows, self.features = tiles.m // 2 if epilogue.glu else tiles.m, tiles.k
         self.image_names = tuple(f"image_{number}" for number in range(len(layouts)))
-        for name, layout in zip(self.image_names, layouts, strict=True):
-            self.register_buffer(name, pack(weight, self.tile_map, layout), persistent=False)
+        for name, tensor in self._packed(weight, layouts).items():
+            self.register_buffer(name, tensor, persistent=False)
         self.register_buffer("tiles", tiles_to_tensor(self.tile_map).to(weight.device), persistent=False)
         fp32 = None if bias is None else bias.detach().to(weight.device, torch.float32)
         self.register_buffer("fp32_bias", fp32, persistent=False)
-        self.plan = register_layer(self.tile_map, dtype_name(weight.dtype), gpu).key
+        self._register(weight.dtype)
         self._held: _Held | None = None
         self._eager: Any = None
         """`DirectCalls`, created at the first x on a GPU."""
+
+    def _packed(self, weight: torch.Tensor, layouts: Sequence[Layout]) -> dict[str, torch.Tensor]:
+        """Return the tensors of this module that hold A (M, K), by their names."""
+        images = [pack(weight, self.tile_map, layout) for layout in layouts]
+        return dict(zip(self.image_names, images, strict=True))
+
+    def _register(self, dtype: torch.dtype) -> None:
+        """Set the number of the product in the table of layers."""
+        self.plan = register_layer(self.tile_map, self.number_format or dtype_name(dtype), self.gpu).key
 
     @property
     def images(self) -> list[torch.Tensor]:
         """Packed weights, one tensor for each layout."""
         return [getattr(self, name) for name in self.image_names]
+
+    @property
+    def layer(self) -> PackedLayer:
+        """Tensors and numbers of the product that its launches need."""
+        own = (self.images, self.tiles, self.fp32_bias, self.gpu.name, self.plan, self.epilogue)
+        return PackedLayer(*own)
 
     @property
     def like(self) -> torch.Tensor:
@@ -109,6 +127,10 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         if x.dtype != dtype and torch.is_autocast_enabled(x.device.type):
             return self.forward(x.to(dtype))
         self._check(x)
+        return self._multiplied(x)
+
+    def _multiplied(self, x: torch.Tensor) -> torch.Tensor:
+        """Return y by the operators. `_check(x)` must have passed."""
         flat = x.reshape(-1, self.features)
         tokens = flat.shape[0]
         epilogue, gpu, plan = self.epilogue, self.gpu.name, self.plan
@@ -120,38 +142,32 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return y.view(*x.shape[:-1], self.rows)
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return y without calling the torch operators; None if these must be used (tracing, gradients)."""
-        if torch.compiler.is_dynamo_compiling():
+        """Return y without calling the torch operators; None if these must be used (tracing, gradients,
+        fp8).
+        """
+        if self.number_format or torch.compiler.is_dynamo_compiling():
             return None
         own = self._eager
         y: torch.Tensor | None = None if own is None else own(x)
         return self._directly_first(x) if y is None and x.is_cuda else y
 
     def _directly_first(self, x: torch.Tensor) -> torch.Tensor | None:
-        own = self._eager or self._new_eager()
-        if not own.may_call(x) or x.dtype != own.tensors.images[0].dtype:
+        if self._eager is None:
+            from prunecast.torch.cuda.direct import DirectCalls
+
+            self._eager = DirectCalls(self.layer, self.features, self.rows)
+        own = self._eager
+        if not own.may_call(x) or x.dtype != own.layer.images[0].dtype:
             return None
         self._check(x)
         return own.first(x)
-
-    def _new_eager(self) -> Any:
-        from prunecast.torch.cuda.direct import DirectCalls, ProductForm
-        from prunecast.torch.cuda.launches import LayerTensors
-
-        tensors = LayerTensors(self.images, self.tiles, self.fp32_bias, self.gpu.name)
-        form = ProductForm(self.features, self.rows, self.plan, self.epilogue)
-        self._eager = DirectCalls(form, tensors)
-        return self._eager
 
     def prepare(self, tokens: int) -> None:
         """Plan, compile and copy everything that a call with `tokens` tokens launches; do
         nothing on a CPU.
         """
-        from prunecast.torch.cuda.launches import prepared_launch
-
         if self.tiles.is_cuda:
-            own = self._eager or self._new_eager()
-            prepared_launch(self.plan, tokens, self.epilogue, own.tensors.images[0], own.tensors)
+            prepared_launch(self.layer, tokens, self.like)
 
     def part(self, x: torch.Tensor, first: int, size: int) -> torch.Tensor:
         """Return features `first` to `first + size` of y.
@@ -202,19 +218,23 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         whole = self.dense_weight()
         own = rows.of(whole)
         own[..., : weight.shape[-1]].copy_(weight.reshape(*own.shape[:-1], -1))
-        images = [pack(whole, self.tile_map, layout_of(image)) for image in self.images]
-        lost = int(torch.count_nonzero(whole)) - int(torch.count_nonzero(unpack(images[0], self.tile_map)))
+        packed = self._packed(whole, [layout_of(image) for image in self.images])
+        lost = int(torch.count_nonzero(whole)) - int(torch.count_nonzero(self._kept(whole)))
         if lost:
             raise BadInput(
                 f"the weights to load have {lost} values outside of the tiles that this layer keeps"
             )
-        for packed, image in zip(self.images, images, strict=True):
-            packed.data.copy_(image)
+        for name, tensor in packed.items():
+            getattr(self, name).data.copy_(tensor)
+
+    def _kept(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the weights (M, K) with zeros outside of the tiles."""
+        return weight * torch.from_numpy(self.tile_map.mask()).to(weight.device)
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of all tensors on the device."""
-        tensors = [*self.images, self.tiles, *([] if self.fp32_bias is None else [self.fp32_bias])]
+        tensors = (*self.parameters(), *self.buffers())
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def _check(self, x: torch.Tensor) -> None:
@@ -237,9 +257,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """
         packed = getattr(self, self.image_names[0])
         before, bias = packed.dtype, self.fp32_bias
-        after = fn(packed.new_empty(0)).dtype
-        if before != after and "fp32" in (dtype_name(before), dtype_name(after)):
-            raise BadInput(f"weights packed as {before} cannot become {after}: cast the model, then sparsify")
+        self._check_cast(self.like.dtype, fn(self.like.new_empty(0)).dtype)
         super()._apply(fn, recurse)
         image = getattr(self, self.image_names[0])
         if image.dtype != before and self.is_two_of_four:  # metadata bits must not be cast
@@ -248,9 +266,13 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         if bias is not None and self.fp32_bias.dtype != torch.float32:
             self.fp32_bias = bias.to(self.fp32_bias.device)
         if image.dtype != before:
-            self.plan = register_layer(self.tile_map, dtype_name(image.dtype), self.gpu).key
+            self._register(image.dtype)
         self._held = self._eager = None
         return self
+
+    def _check_cast(self, before: torch.dtype, after: torch.dtype) -> None:
+        if before != after and "fp32" in (dtype_name(before), dtype_name(after)):
+            raise BadInput(f"weights packed as {before} cannot become {after}: cast the model, then sparsify")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_eager": None}

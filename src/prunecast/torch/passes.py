@@ -16,18 +16,12 @@ from torch.nn import functional
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.planes.planes import Window
-from prunecast.plan.conv_grid import PlaneLayout
 from prunecast.torch.planes import Planes, between_planes, planes_of, whole_batch
 
 MOST_AVERAGED = 2
 """Largest side, in pixels, of images whose mean a pooling kernel computes. Kind: choice. Pools of 2x2 pixels
 added 3 us to a pass where the sum added 16, those of 7x7 pixels 15 where it added 8 (H200, 2026-11-28).
 """
-
-
-def layout_of_planes(x: Planes) -> PlaneLayout:
-    """Return the memory layout of the images."""
-    return PlaneLayout(x.channels, x.height, x.width, x.border)
 
 
 def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int, padding: int) -> Planes:
@@ -49,7 +43,7 @@ def as_images(x: Planes) -> torch.Tensor:
     """Return images (N, channels, height, width), contiguous, by one transpose at memory speed and one
     copy.
     """
-    layout, body = layout_of_planes(x), _body(x)
+    layout, body = x.layout, _body(x)
     rows = torch.ops.prunecast.columns.default(body, whole_batch(body.shape[0]))
     lines = rows[: x.n_images, : body.shape[0]].unflatten(1, (x.channels, x.height + x.border, layout.line))
     return lines[:, :, : x.height, : x.width].contiguous()
@@ -57,14 +51,14 @@ def as_images(x: Planes) -> torch.Tensor:
 
 def _body(x: Planes) -> torch.Tensor:
     """Return the pixels of all planes (channels * plane, batch), with the border after each plane."""
-    layout = layout_of_planes(x)
+    layout = x.layout
     return x.data[layout.first : layout.first + layout.planes * layout.plane]
 
 
 def pooled(x: Planes, mode: str, size: int, stride: int, padding: int) -> Planes:
     """Return pooled or upsampled images. `mode` is `max`, `average` or `nearest`."""
     window = Window(mode, size, stride, padding)
-    data = between_planes(x.data, layout_of_planes(x), window)
+    data = between_planes(x.data, x.layout, window)
     return Planes(data, x.channels, *window.sides(x.height, x.width), x.border, x.n_images)
 
 
@@ -95,7 +89,7 @@ def averaged_to(x: Planes, height: int, width: int) -> Planes:
 
 def flat(x: Planes) -> torch.Tensor:
     """Return (N, channels * height * width), feature-major."""
-    layout = layout_of_planes(x)
+    layout = x.layout
     lines = _body(x).view(x.channels, x.height + x.border, layout.line, -1)
     return lines[:, : x.height, : x.width].reshape(-1, x.data.shape[1]).t()[: x.n_images]
 
@@ -111,7 +105,7 @@ def combined(x: Planes, y: Planes, name: str) -> Planes:
 def concatenated(*parts: Planes) -> Planes:
     """Concatenate images along the channels."""
     first, last = parts[0], parts[-1]
-    ends = layout_of_planes(first)
+    ends = first.layout
     pieces = [first.data[: ends.first], *(_body(each) for each in parts)]
     pieces.append(last.data[last.data.shape[0] - last.border :])
     channels = sum(each.channels for each in parts)
@@ -128,26 +122,6 @@ def resized(x: Planes, size: Any) -> Planes:
     if (height, width) == (scale * x.height, scale * x.width):
         return x if scale == 1 else pooled(x, "nearest", scale, 1, 0)
     return into_planes(functional.interpolate(as_images(x), (height, width)), x.border, False, 1, 1, 0)
-
-
-def shape_of(x: Planes) -> torch.Size:
-    """Return the shape of the images, (N, channels, height, width)."""
-    return torch.Size((x.n_images, x.channels, x.height, x.width))
-
-
-def size_of(x: Planes, dim: int) -> int:
-    """Return the size of the images along dimension `dim` of (N, channels, height, width)."""
-    return (x.n_images, x.channels, x.height, x.width)[dim]
-
-
-def data_of(x: Planes) -> torch.Tensor:
-    """Return the tensor (pixels, batch) of images in planes."""
-    return x.data
-
-
-def with_data(x: Planes, data: torch.Tensor) -> Planes:
-    """Return images in planes of the same sizes, with another tensor (pixels, batch)."""
-    return x._replace(data=data)
 
 
 # ---- nodes that these functions replace
@@ -208,14 +182,16 @@ def pass_of(node: fx.Node, modules: Modules) -> Adder | None:
     The first operand of the node must be in planes.
     """
     module = modules[node.target] if node.op == "call_module" else None
-    for find in (_of_one, _of_pool, _of_mean, _of_shape, _of_several):
+    for find in (_of_one, _of_pool, _of_mean, _of_several):
         if (found := find(node, module)) is not None:
             return found
     return None
 
 
 def _of_one(node: fx.Node, module: Any) -> Adder | None:
-    """Find an elementwise operation on one operand."""
+    """Find an elementwise operation on one operand, or one that reads sizes of images."""
+    if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
+        return lambda given: Made(given.graph.node_copy(node, lambda _: given.x), is_planes=False)
     if type(module) in _GONE or (node.target == "contiguous" and node.op == "call_method"):
         return lambda given: Made(given.x)
     is_scaled = node.target in _SCALED and len(node.args) == 2 and isinstance(node.args[1], int | float)
@@ -225,8 +201,9 @@ def _of_one(node: fx.Node, module: Any) -> Adder | None:
         return None
 
     def add(given: NodeOfPass) -> Made:
-        data = given.graph.call_function(data_of, (given.x,))
-        return given.call(with_data, given.graph.node_copy(node, lambda _: data))
+        data = given.graph.call_function(getattr, (given.x, "data"))
+        new = {"data": given.graph.node_copy(node, lambda _: data)}
+        return Made(given.graph.call_method("_replace", (given.x,), new))
 
     return add
 
@@ -307,17 +284,6 @@ def _of_mean(node: fx.Node, module: Any) -> Adder | None:
         node.target in (torch.flatten, "flatten") and node.args[1:] == (1,) and not node.kwargs
     )
     return (lambda given: given.call(flat, is_planes=False)) if is_flat else None
-
-
-def _of_shape(node: fx.Node, _: Any) -> Adder | None:
-    """Find a node that reads sizes of images."""
-    if (node.target is getattr and node.args[1] == "shape") or (
-        node.target == "size" and len(node.args) == 1
-    ):
-        return lambda given: given.call(shape_of, is_planes=False)
-    if node.target == "size" and isinstance(node.args[1], int):
-        return lambda given: given.call(size_of, node.args[1], is_planes=False)
-    return None
 
 
 def _of_several(node: fx.Node, _: Any) -> Adder | None:

@@ -22,8 +22,10 @@ from prunecast.kernels.device.conv_input import CHUNK
 from prunecast.kernels.device.planes.planes import Window
 from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
-from prunecast.torch.epilogue import Epilogue, activated
+from prunecast.torch.cuda import planes as launches
+from prunecast.torch.epilogue import Epilogue, PackedLayer, activated
 from prunecast.torch.layer_table import known_layer
+from prunecast.torch.operators import register_call
 from prunecast.torch.weight_layouts import unpack
 
 _PLANES = "_prunecast_planes"
@@ -75,13 +77,27 @@ class Planes(NamedTuple):
     n_images: int
     """Number of images; the batch has up to 7 more."""
 
+    @property
+    def layout(self) -> PlaneLayout:
+        """Memory layout of the images."""
+        return PlaneLayout(*self[1:5])
+
+    @property
+    def shape(self) -> torch.Size:
+        """(n_images, channels, height, width)."""
+        return torch.Size((self.n_images, *self[1:4]))
+
+    def size(self, dim: int | None = None) -> Any:
+        """Return `shape`, or one of its entries, as tensors do."""
+        return self.shape if dim is None else self.shape[dim]
+
     def after(self, data: torch.Tensor, layout: PlaneLayout) -> "Planes":
         """Return `Planes` with another tensor and other sizes, for the same number of images."""
         return Planes(data, *layout, self.n_images)
 
     def images(self) -> torch.Tensor:
         """Return a view of the images, (n_images, channels, height, width)."""
-        return images_in(self.data, PlaneLayout(*self[1:5]), self.n_images)
+        return images_in(self.data, self.layout, self.n_images)
 
 
 def whole_batch(count: int) -> int:
@@ -149,36 +165,39 @@ def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: 
     return bool(x.data_ptr() == made.data_ptr() and x.stride() == made.stride())
 
 
-def _layout_of_images(x: torch.Tensor, border: int, window: list[int]) -> PlaneLayout:
-    return PlaneLayout(x.shape[1], *Window("max", *window).sides(x.shape[2], x.shape[3]), border)
+class _IntoPlanes(NamedTuple):
+    """Arguments of `prunecast::into_planes`."""
 
+    x: torch.Tensor
+    batch: int
+    border: int
+    relu: bool
+    window: list[int]
 
-def fake_into_planes(x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]) -> torch.Tensor:
-    """Return uninitialised planes."""
-    return x.new_empty((_layout_of_images(x, border, window).pixels, batch))
+    @property
+    def layout(self) -> PlaneLayout:
+        """Layout of the planes."""
+        channels, *sides = self.x.shape[1:]
+        return PlaneLayout(channels, *Window("max", *self.window).sides(*sides), self.border)
 
+    def new_y(self) -> torch.Tensor:
+        """Allocate planes without initialising them."""
+        return self.x.new_empty((self.layout.pixels, self.batch))
 
-def into_planes_on_cpu(
-    x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]
-) -> torch.Tensor:
-    """Convert images (N, channels, height, width) to planes, with torch's operators."""
-    layout = _layout_of_images(x, border, window)
-    if window != [1, 1, 0]:
-        x = torch.nn.functional.max_pool2d(x.float(), *window).to(x.dtype)
-    found = x.new_zeros((layout.pixels, batch))
-    images_in(found, layout, x.shape[0]).copy_(torch.relu(x) if relu else x)
-    return found
+    def on_cpu(self) -> torch.Tensor:
+        """Convert the images to planes, with torch's operators."""
+        x = self.x
+        if self.window != [1, 1, 0]:
+            x = torch.nn.functional.max_pool2d(x.float(), *self.window).to(x.dtype)
+        found = torch.zeros_like(self.new_y())
+        images_in(found, self.layout, x.shape[0]).copy_(torch.relu(x) if self.relu else x)
+        return found
 
-
-def into_planes_on_cuda(
-    x: torch.Tensor, batch: int, border: int, relu: bool, window: list[int]
-) -> torch.Tensor:
-    """Convert images (N, channels, height, width) to planes, with one kernel launch."""
-    from prunecast.torch.cuda.planes import into_planes
-
-    found = fake_into_planes(x, batch, border, relu, window)
-    into_planes(x, found, _layout_of_images(x, border, window), Window("max", *window), relu=relu)
-    return found
+    def on_cuda(self) -> torch.Tensor:
+        """Convert the images to planes, with one kernel launch."""
+        found = self.new_y()
+        launches.into_planes(self.x, found, self.layout, Window("max", *self.window), relu=self.relu)
+        return found
 
 
 def between_planes(planes: torch.Tensor, layout: PlaneLayout, window: Window) -> torch.Tensor:
@@ -188,41 +207,41 @@ def between_planes(planes: torch.Tensor, layout: PlaneLayout, window: Window) ->
     return found
 
 
-def _layout_after(layout: list[int], mode: str, window: list[int]) -> PlaneLayout:
-    channels, height, width, border = layout
-    return PlaneLayout(channels, *Window(mode, *window).sides(height, width), border)
+class _BetweenPlanes(NamedTuple):
+    """Arguments of `prunecast::between_planes`."""
 
+    planes: torch.Tensor
+    layout: list[int]
+    mode: str
+    window: list[int]
 
-def fake_between_planes(
-    planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
-) -> torch.Tensor:
-    """Return uninitialised planes."""
-    return planes.new_empty((_layout_after(layout, mode, window).pixels, planes.shape[1]))
+    @property
+    def layout_after(self) -> PlaneLayout:
+        """Layout of the result."""
+        channels, height, width, border = self.layout
+        return PlaneLayout(channels, *Window(self.mode, *self.window).sides(height, width), border)
 
+    def new_y(self) -> torch.Tensor:
+        """Allocate planes without initialising them."""
+        return self.planes.new_empty((self.layout_after.pixels, self.planes.shape[1]))
 
-def between_planes_on_cpu(
-    planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
-) -> torch.Tensor:
-    """Pool or upsample images in planes, with torch's operators."""
-    x = images_in(planes, PlaneLayout(*layout), planes.shape[1]).float()
-    size, stride, padding = window
-    if mode == "nearest":
-        y = torch.nn.functional.interpolate(x, scale_factor=size, mode="nearest")
-    else:
-        pool = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
-        y = pool(x, size, stride, padding)
-    return into_planes_on_cpu(y.to(planes.dtype), planes.shape[1], layout[3], False, [1, 1, 0])
+    def on_cpu(self) -> torch.Tensor:
+        """Pool or upsample the images, with torch's operators."""
+        batch = self.planes.shape[1]
+        x = images_in(self.planes, PlaneLayout(*self.layout), batch).float()
+        size, stride, padding = self.window
+        if self.mode == "nearest":
+            y = torch.nn.functional.interpolate(x, scale_factor=size, mode="nearest")
+        else:
+            pool = torch.nn.functional.max_pool2d if self.mode == "max" else torch.nn.functional.avg_pool2d
+            y = pool(x, size, stride, padding)
+        return _IntoPlanes(y.to(self.planes.dtype), batch, self.layout[3], False, [1, 1, 0]).on_cpu()
 
-
-def between_planes_on_cuda(
-    planes: torch.Tensor, layout: list[int], mode: str, window: list[int]
-) -> torch.Tensor:
-    """Pool or upsample images in planes, with one kernel launch."""
-    from prunecast.torch.cuda.planes import between_planes as launch
-
-    found = fake_between_planes(planes, layout, mode, window)
-    launch(planes, PlaneLayout(*layout), found, _layout_after(layout, mode, window), Window(mode, *window))
-    return found
+    def on_cuda(self) -> torch.Tensor:
+        """Pool or upsample the images, with one kernel launch."""
+        found, window = self.new_y(), Window(self.mode, *self.window)
+        launches.between_planes(self.planes, PlaneLayout(*self.layout), found, self.layout_after, window)
+        return found
 
 
 class _ConvOperands(NamedTuple):
@@ -243,35 +262,35 @@ class _ConvOperands(NamedTuple):
         """Tile map of A."""
         return known_layer(self.plan, self.tiles, self.planes.dtype, self.gpu).tiles
 
+    def new_y(self) -> torch.Tensor:
+        """Allocate output planes without initialising them."""
+        call = ConvCall(*self.shape)
+        return self.planes.new_empty((call.grid.output(self.a_tiles.m).pixels, call.batch))
 
-def fake_conv(*given: Any) -> torch.Tensor:
-    """Return uninitialised output planes."""
-    own = _ConvOperands(*given)
-    call = ConvCall(*own.shape)
-    return own.planes.new_empty((call.grid.output(own.a_tiles.m).pixels, call.batch))
+    def on_cpu(self) -> torch.Tensor:
+        """Return the output planes, computed by torch in fp32."""
+        call = ConvCall(*self.shape)
+        weights, grid = unpack(self.images[0], self.a_tiles).float(), call.grid
+        filters = weights[:, : grid.conv.k].reshape(-1, call.channels, call.size, call.size)
+        x = images_in(self.planes, grid.source, call.batch).float()
+        sums = torch.nn.functional.conv2d(x, filters, self.bias, stride=call.stride, padding=call.size // 2)
+        if self.second is not None:
+            added = images_in(self.second, grid.output(call.second), call.batch).float()
+            sums += torch.nn.functional.conv2d(added, weights[:, grid.conv.k :, None, None])
+        y = activated(sums, Epilogue(self.activation)).to(self.planes.dtype)
+        return planes_of(y, call.batch, call.border_out)
+
+    def on_cuda(self) -> torch.Tensor:
+        """Return the output planes, written by the kernel."""
+        own = (self.images, self.tiles, self.bias, self.gpu, self.plan, Epilogue(self.activation))
+        launch = launches.ConvLaunch.of(ConvCall(*self.shape).grid, PackedLayer(*own), self.planes)
+        return launch(self.planes, self.second)
 
 
-def conv_on_cpu(*given: Any) -> torch.Tensor:
-    """Return the output planes, computed by torch in fp32."""
-    own = _ConvOperands(*given)
-    call = ConvCall(*own.shape)
-    weights, grid = unpack(own.images[0], own.a_tiles).float(), call.grid
-    filters = weights[:, : grid.conv.k].reshape(-1, call.channels, call.size, call.size)
-    x = images_in(own.planes, grid.source, call.batch).float()
-    sums = torch.nn.functional.conv2d(x, filters, own.bias, stride=call.stride, padding=call.size // 2)
-    if own.second is not None:
-        added = images_in(own.second, grid.output(call.second), call.batch).float()
-        sums += torch.nn.functional.conv2d(added, weights[:, grid.conv.k :, None, None])
-    y = activated(sums, Epilogue(own.activation)).to(own.planes.dtype)
-    return planes_of(y, call.batch, call.border_out)
-
-
-def conv_on_cuda(*given: Any) -> torch.Tensor:
-    """Return the output planes, written by the kernel."""
-    from prunecast.torch.cuda.launches import LayerTensors
-    from prunecast.torch.cuda.planes import ConvLaunch
-
-    own = _ConvOperands(*given)
-    tensors = LayerTensors(own.images, own.tiles, own.bias, own.gpu)
-    launch = ConvLaunch.of(ConvCall(*own.shape).grid, own.plan, tensors, own.activation, own.planes)
-    return launch(own.planes, own.second)
+register_call("into_planes(Tensor x, int batch, int border, bool relu, int[] window) -> Tensor", _IntoPlanes)
+register_call("between_planes(Tensor planes, int[] layout, str mode, int[] window) -> Tensor", _BetweenPlanes)
+convolve = register_call(
+    "conv(Tensor planes, Tensor[] images, Tensor tiles, Tensor? bias, int[] shape, str activation, str gpu, "
+    "int plan, Tensor? second) -> Tensor",
+    _ConvOperands,
+)

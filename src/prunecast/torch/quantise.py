@@ -15,10 +15,9 @@ torch.compile does not round it either where it fuses the norm and the quantisat
 import torch
 
 from prunecast.kernels.device.quantise.quantise import LARGEST
+from prunecast.torch.cuda.quantise import quantise_rows
+from prunecast.torch.operators import register
 
-_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
-_LIBRARY.define("quantise(Tensor x) -> (Tensor, Tensor)")
-_LIBRARY.define("norm_quantise(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)")
 Quantised = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -50,21 +49,9 @@ def norm_quantised(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> Qua
     return quantised(values * scale * weight.float())
 
 
-def _on_cuda(x: torch.Tensor) -> Quantised:
-    from prunecast.torch.cuda.quantise import quantise_rows
-
-    return quantise_rows(x) or quantised(x)
-
-
-def _norm_on_cuda(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> Quantised:
-    from prunecast.torch.cuda.quantise import quantise_rows
-
-    return quantise_rows(x, (weight, epsilon)) or norm_quantised(x, weight, epsilon)
-
-
-_LIBRARY.impl("quantise", quantised, "CPU")
-_LIBRARY.impl("quantise", _on_cuda, "CUDA")
-_LIBRARY.impl("norm_quantise", norm_quantised, "CPU")
-_LIBRARY.impl("norm_quantise", _norm_on_cuda, "CUDA")
-torch.library.register_fake("prunecast::quantise", quantised, lib=_LIBRARY)
-torch.library.register_fake("prunecast::norm_quantise", norm_quantised, lib=_LIBRARY)
+register("quantise(Tensor x) -> (Tensor, Tensor)", quantised, lambda x: quantise_rows(x) or quantised(x))
+register(
+    "norm_quantise(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)",
+    norm_quantised,
+    lambda x, *norm: quantise_rows(x, norm) or norm_quantised(x, *norm),
+)

@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph, Node
 
 import prunecast.torch.quantise  # noqa: F401  # defines operators
+from prunecast.torch.layout_pass import call, source_of_view
 from prunecast.torch.norm import norm_of
 
 _aten = torch.ops.aten
@@ -47,8 +48,8 @@ def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[
     if norm is not None:
         target, width = torch.ops.prunecast.norm_quantise.default, norm.x.meta["val"].shape[-1]
         with graph.inserting_before(x.next):
-            flat = graph.call_function(_aten.reshape.default, (norm.x, [-1, width]))
-        flat.meta["val"] = norm.x.meta["val"].reshape(-1, width)
+            value = norm.x.meta["val"].reshape(-1, width)
+            flat = call(graph, value, _aten.reshape.default, norm.x, [-1, width])
         given: tuple[Any, ...] = (flat, norm.weight, norm.epsilon)
         after = flat
     elif writers(x):
@@ -56,21 +57,14 @@ def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[
     else:
         return
     with graph.inserting_before(after.next):
-        both = graph.call_function(target, given)
-        both.meta["val"] = tuple(each.meta["val"] for each in (bits, scales))
+        both = call(graph, tuple(each.meta["val"] for each in (bits, scales)), target, *given)
         for place, each in enumerate((bits, scales)):
-            made = graph.call_function(operator.getitem, (both, place))
-            made.meta["val"] = each.meta["val"]
-            each.replace_all_uses_with(made)
+            each.replace_all_uses_with(call(graph, each.meta["val"], operator.getitem, both, place))
 
 
 def _rms_norm_of(x: Node) -> _RmsNorm | None:
     """Return the RMS norm whose result is x (tokens, K), if only the quantisation reads x; else None."""
-    y: Any = x
-    while (
-        isinstance(y, Node) and y.target in (_aten.view.default, _aten.reshape.default) and len(y.users) == 1
-    ):
-        y = y.args[0]
+    y = source_of_view(x)
     if not isinstance(y, Node) or len(y.users) != 1 or y is x:
         return None
     norm = norm_of(y)

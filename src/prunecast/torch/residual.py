@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 import prunecast.torch.fp8
 import prunecast.torch.ops  # noqa: F401  # both define operators
 from prunecast.torch.epilogue import PLAIN, Fp8Call, LinearCall
-from prunecast.torch.layout_pass import ATTENTION, VIEWS, lay_out
+from prunecast.torch.layout_pass import ATTENTION, VIEWS, call, exchange, lay_out, source_of_view
 from prunecast.torch.norm import norm_in_transpose
 from prunecast.torch.quantise_pass import quantise_at_once
 from prunecast.torch.rotary import rotate_in_place
@@ -67,8 +67,8 @@ class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
         for node in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
             norm_in_transpose(graph, node)
         for node in graph.find_nodes(op="call_function", target=_ops.fp8_linear.default):
-            call = Fp8Call(*node.args)
-            quantise_at_once(graph, call.x, call.scales, _is_written)
+            product = Fp8Call(*node.args)
+            quantise_at_once(graph, product.x, product.scales, _is_written)
         graph.eliminate_dead_code()
         place = {node: number for number, node in enumerate(graph.nodes)}
         for add, product, residual in _sums(graph):
@@ -120,15 +120,14 @@ def _product_behind(y: Any) -> Node | None:
     """Return the product of which y is a view, if it is large, has no epilogue and no other reader; else
     None.
     """
-    while isinstance(y, Node) and len(y.users) == 1 and y.target in VIEWS:
-        y = y.args[0]
+    y = source_of_view(y)
     if not isinstance(y, Node) or len(y.users) != 1 or y.target not in _ADDING:
         return None
-    call = _ADDING[y.target].call(*y.args)
-    if isinstance(call, LinearCall) and layout_of(call.images[0].meta["val"]).is_two_of_four:
+    product = _ADDING[y.target].call(*y.args)
+    if isinstance(product, LinearCall) and layout_of(product.images[0].meta["val"]).is_two_of_four:
         return None
     is_large = statically_known_true(y.meta["val"].numel() >= RESIDUAL_EPILOGUE_ELEMENTS)
-    return y if is_large and call.epilogue == PLAIN else None
+    return y if is_large and product.epilogue == PLAIN else None
 
 
 def _is_like(node: Any, add: Node) -> bool:
@@ -167,12 +166,11 @@ def _last_use(node: Node, place: dict[Node, int]) -> int:
 def _replace(graph: Graph, add: Node, product: Node, residual: Node, place: dict[Node, int]) -> None:
     adding = _ADDING[product.target]
     names = {argument.name for argument in adding.operator._schema.arguments}
-    call = adding.call(*product.args)._asdict()
-    given = {"y": residual, **{name: value for name, value in call.items() if name in names}}
+    known = adding.call(*product.args)._asdict()
+    given = {"y": residual, **{name: known[name] for name in known if name in names}}
     with graph.inserting_before(add):
-        both = graph.call_function(auto_functionalized, (adding.operator,), given)
-        total = graph.call_function(operator.getitem, (both, 1))
+        value = add.meta["val"]
+        both = call(graph, (None, value), auto_functionalized, adding.operator, **given)
+        total = call(graph, value, operator.getitem, both, 1)
     place[both] = place[total] = place[add]
-    both.meta["val"], total.meta["val"] = (None, add.meta["val"]), add.meta["val"]
-    add.replace_all_uses_with(total)
-    graph.erase_node(add)
+    exchange(graph, add, total)

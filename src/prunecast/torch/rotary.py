@@ -19,12 +19,12 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 import prunecast.torch.fp8
 import prunecast.torch.ops  # noqa: F401  # both define operators
-from prunecast.torch.layout_pass import LOOKS, VIEWS, fake_run
+from prunecast.torch.cuda.rotary import rotate_rows
+from prunecast.torch.layout_pass import LOOKS, VIEWS, call, fake_run
+from prunecast.torch.operators import changes_argument, register
 from prunecast.workload.graph.fusions import RESIDUAL_EPILOGUE_ELEMENTS
 
 _aten = torch.ops.aten
-_LIBRARY = torch.library.Library("prunecast", "FRAGMENT")
-_LIBRARY.define("rotate_heads_(Tensor(a!) y, Tensor cos, Tensor sin, int heads) -> ()")
 
 
 def _rotate_heads(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int) -> None:
@@ -33,11 +33,8 @@ def _rotate_heads(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: 
     `cos` and `sin` are (periods, width); token t uses row t modulo `periods`.
     """
     cos, sin = cos.contiguous(), sin.contiguous()
-    if y.is_cuda:
-        from prunecast.torch.cuda.rotary import rotate_rows
-
-        if rotate_rows(y, cos, sin, heads):
-            return
+    if y.is_cuda and rotate_rows(y, cos, sin, heads):
+        return
     (periods, width), tokens = cos.shape, len(y)
     own = y[:, : heads * width].unflatten(-1, (heads, width))
     first, second = own.float().chunk(2, -1)
@@ -45,10 +42,11 @@ def _rotate_heads(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: 
     own.copy_(torch.cat([first, second], -1) * angles[0] + torch.cat([-second, first], -1) * angles[1])
 
 
-_LIBRARY.impl("rotate_heads_", _rotate_heads, "CPU")
-_LIBRARY.impl("rotate_heads_", _rotate_heads, "CUDA")
-torch.library.register_fake("prunecast::rotate_heads_", lambda *_: None, lib=_LIBRARY)
-_ROTATE = torch.ops.prunecast.rotate_heads_.default
+_ROTATE = register(
+    "rotate_heads_(Tensor(a!) y, Tensor cos, Tensor sin, int heads) -> ()",
+    _rotate_heads,
+    fake=changes_argument,
+)
 
 
 class _Rotation(NamedTuple):
@@ -221,16 +219,14 @@ def _replace(graph: Graph, product: Node, rotations: list[_Rotation]) -> list[No
     one, width = rotations[0], rotations[0].heads.meta["val"].shape[-1]
     with graph.inserting_after(product):
         angles = [
-            graph.call_function(_aten.reshape.default, (each, [-1, width])) for each in (one.cos, one.sin)
+            call(graph, each.meta["val"].reshape(-1, width), _aten.reshape.default, each, [-1, width])
+            for each in (one.cos, one.sin)
         ]
         given = {"y": product, "cos": angles[0], "sin": angles[1], "heads": rotations[-1].last // int(width)}
-        both = graph.call_function(auto_functionalized, (_ROTATE,), given)
-        after = graph.call_function(operator.getitem, (both, 1))
-    for made, each in zip(angles, (one.cos, one.sin), strict=True):
-        made.meta["val"] = each.meta["val"].reshape(-1, width)
-    # Give it a new storage: Inductor copies y first if views of y's storage are read later
-    after.meta["val"] = product.meta["val"].clone()
-    both.meta["val"] = (None, after.meta["val"])
+        # A new storage: Inductor copies y first if views of y's storage are read later
+        value = product.meta["val"].clone()
+        both = call(graph, (None, value), auto_functionalized, _ROTATE, **given)
+        after = call(graph, value, operator.getitem, both, 1)
     product.replace_all_uses_with(after, delete_user_cb=lambda user: user is not both)
     readers = [user for each in rotations for user in each.total.users]
     for each in rotations:

@@ -95,9 +95,11 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         tiles = self.product.tile_map
         mine = np.zeros(tiles.m, bool)
         self.rows.of(torch.from_numpy(mine))[...] = True
-        kept_of_row = np.repeat(tiles.kept_per_tile, tiles.rows_per_tile)
-        kept = int(kept_of_row[mine[tiles.row_index]].sum(dtype=np.int64))
-        return kept / float(self.rows.size * tiles.k) / (2.0 if self.product.is_two_of_four else 1.0)
+        weights = math.prod(self.weight_shape)
+        is_own = tiles.column_index < weights // self.rows.size  # others belong to a second input
+        kept_of_tile = np.diff(np.append(0, np.cumsum(is_own))[tiles.column_start])
+        kept = int(np.repeat(kept_of_tile, tiles.rows_per_tile)[mine[tiles.row_index]].sum(dtype=np.int64))
+        return kept / weights / (2.0 if self.product.is_two_of_four else 1.0)
 
     def trainable(self) -> Self:
         """Turn the kept weights into parameters with gradients; everything else stays zero.

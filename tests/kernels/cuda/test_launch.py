@@ -7,10 +7,11 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device import launch as launch_module
+from prunecast.kernels.device import pass_launch
 from prunecast.kernels.device.compile_inputs import FillRows
 from prunecast.kernels.device.launch import LaunchError, Place, PreparedLaunch
-from prunecast.kernels.device.transpose import transpose
-from prunecast.kernels.device.transpose.transpose import Rows, transpose_args, transpose_launch
+from prunecast.kernels.device.pass_launch import BoundLaunch, PassLaunch
+from prunecast.kernels.device.transpose.transpose import Rows, transpose_launch
 from prunecast.kernels.tile.cuda import operator as tile_operator
 from prunecast.kernels.tile.cuda.operator import Box, BoxMaps, _encode_boxes
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
@@ -97,18 +98,22 @@ def test_maps_of_many_places_make_room(monkeypatch):
 
 def test_a_transpose_reads_its_arguments_at_every_launch(monkeypatch):
     driver = install(monkeypatch, 48)
-    monkeypatch.setattr(transpose, "load_function", lambda *_: 4321)
-    monkeypatch.setattr(transpose, "capability_of", lambda _: 80)
-    monkeypatch.setattr(transpose, "arch_of", lambda _: "sm_80")
-    monkeypatch.setattr(transpose, "build_transpose", lambda *_: SimpleNamespace(cubin=None))
-    args, blocks = transpose_args(Rows(1024, 1536, 197, 768), Rows(4096, 512, 768, 256))
-    prepared = transpose_launch(args, blocks, 0)
+    monkeypatch.setattr(pass_launch, "load_function", lambda *_: 4321)
+    monkeypatch.setattr(pass_launch, "capability_of", lambda _: 80)
+    monkeypatch.setattr(pass_launch, "arch_of", lambda _: "sm_80")
+    monkeypatch.setattr(PassLaunch, "build", lambda *_: SimpleNamespace(cubin=None))
+    launch = transpose_launch(Rows(1024, 1536, 197, 768), Rows(4096, 512, 768, 256))
+    prepared, bound = launch.on(0), BoundLaunch(launch, 0, ("b", "x"))
     for x, b in ((2048, 8192), (4096, 1 << 41)):
-        args["x"], args["b"] = x, b
+        launch.args["x"], launch.args["b"] = x, b
         prepared(9)
         seen = driver.launched[-1]
-        assert seen.arguments == (args.tobytes(),)
-        assert (seen.function, seen.grid, seen.block, seen.stream) == (4321, (blocks, 1, 1), (256, 1, 1), 9)
+        assert seen.arguments == (launch.args.tobytes(),)
+        grid = (launch.blocks, 1, 1)
+        assert (seen.function, seen.grid, seen.block, seen.stream) == (4321, grid, (256, 1, 1), 9)
+        launch.args["x"] = launch.args["b"] = 0
+        bound(9, b, x)
+        assert driver.launched[-1] == seen
         assert not seen.overlaps
 
 

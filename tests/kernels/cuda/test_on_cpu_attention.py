@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from prunecast.kernels.device.attention.attention import (
-    THREADS,
     AttentionForm,
     AttentionSizes,
     HeadRows,
     attended,
-    attention_args,
-    build_attention,
+    attention_launch,
     may_attend,
 )
 from prunecast.kernels.device.build import SOURCES
@@ -53,16 +51,16 @@ def run(form, sizes, mask, folder, *, changes=None, landing="oldest", seed=0):
     given = operands(form, sizes)
     arrays = [each.array for each in given]
     rows = [HeadRows(each.ctypes.data, *each.strides[:3]) for each in arrays]
-    args = attention_args(form, sizes, SCALE, *rows)
+    launch = attention_launch(form, sizes, SCALE, *rows)
     features, tokens = sizes.heads * form.width, sizes.sequences * sizes.queries
     store = np.full(features * tokens + 16, np.nan, arrays[0].dtype)
     out = store[-store.ctypes.data % 16 // 2 :][: features * tokens]
     bytes_of_mask = np.ascontiguousarray(mask, np.uint8)
-    args["out"], args["mask"] = out.ctypes.data, bytes_of_mask.ctypes.data
-    source = SOURCES / "attention" / "attend.cu"
-    kernel = build_on_cpu(source, "attend", form.defines, folder, changes=changes)
-    grid = Grid(sizes.blocks, THREADS, form.shared_bytes, landing=landing, seed=seed)
-    run_on_cpu(kernel, grid, [args], [*(each.store for each in given), bytes_of_mask, store])
+    launch.args["out"], launch.args["mask"] = out.ctypes.data, bytes_of_mask.ctypes.data
+    source = SOURCES / launch.source
+    kernel = build_on_cpu(source, launch.entry, dict(launch.defines), folder, changes=changes)
+    grid = Grid(launch.blocks, launch.threads, launch.shared_bytes, landing=landing, seed=seed)
+    run_on_cpu(kernel, grid, [launch.args], [*(each.store for each in given), bytes_of_mask, store])
     assert np.isnan(store.astype(np.float32)).sum() == 16, "wrote outside of the result"
     shape = (sizes.sequences, sizes.queries, sizes.heads, form.width)
     found = out.reshape(features, tokens).T.reshape(shape) if form.columns else out.reshape(shape)
@@ -179,5 +177,7 @@ def test_what_the_kernel_does_not_support_is_not_given_to_it():
 def test_it_compiles_without_spills(width, block, columns):
     pytest.importorskip("cuda.bindings.nvrtc")
     form = AttentionForm(width, is_bf16=width == 64, is_masked=True, columns=columns, block=block)
-    assert build_attention("sm_90a", form).spill_bytes == 0
-    assert build_attention("sm_80", form).arch == "sm_80"
+    rows = HeadRows(0, 0, 0, 0)
+    launch = attention_launch(form, AttentionSizes(1, 1, 1, 8, 8), SCALE, rows, rows, rows)
+    assert launch.build("sm_90a").spill_bytes == 0
+    assert launch.build("sm_80").arch == "sm_80"

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.experts.experts import (
     MOST_EXPERTS,
     PASS_THREADS,
-    SOURCE,
     ItemLists,
-    build_experts,
     expert_records,
     first_tiles,
     gate_rows,
@@ -20,19 +17,17 @@ from prunecast.kernels.device.experts.experts import (
     route_tokens,
     sum_experts,
 )
+from prunecast.kernels.device.pass_launch import PassLaunch
 from prunecast.kernels.device.transpose.transpose import (
-    SHARED_BYTES,
-    THREADS,
     Gather,
     Rows,
-    build_transpose,
-    transpose_args,
+    transpose_launch,
 )
 from prunecast.kernels.small_n.cuda.records import SmallOperator
 from prunecast.kernels.tile.cuda.operator import TileOperator
 from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.plan.expert_items import most_ranges
-from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
 from tests.kernels.cuda.plans import plan_of, ragged_map
 from tests.kernels.test_grouped import expert_maps
 from tests.kernels.test_grouped import plan_of as grouped_plan
@@ -43,9 +38,7 @@ LOADS = [(0, 1, 5, 9, 300), (40, 0, 0, 64, 3), (0, 0, 0, 0, 16)]
 
 
 def run(launch, folder, arrays):
-    kernel = build_on_cpu(SOURCE, launch.entry, {"THREADS": launch.threads, **dict(launch.changes)}, folder)
-    grid = Grid(launch.blocks, launch.threads, launch.shared_bytes, resident=2)
-    run_on_cpu(kernel, grid, [launch.args], arrays)
+    run_pass_on_cpu(launch, arrays, folder, resident=2)
 
 
 def empty(*shape):
@@ -229,10 +222,8 @@ def test_tokens_are_gathered_into_columns(used, cubins):
     source[used:] = UNTOUCHED
     change = Gather(source.ctypes.data, count.ctypes.data)
     given = Rows(x.ctypes.data, 2 * features, tokens, features)
-    args, blocks = transpose_args(given, Rows(b.ctypes.data, 2 * columns, features, columns), change)
-    source_file = SOURCES / "transpose" / "transpose_rows.cu"
-    kernel = build_on_cpu(source_file, "transpose_rows", dict(change.changes), cubins)
-    run_on_cpu(kernel, Grid(blocks, THREADS, SHARED_BYTES), [args], [x, b, source, count])
+    launch = transpose_launch(given, Rows(b.ctypes.data, 2 * columns, features, columns), change)
+    run_pass_on_cpu(launch, [x, b, source, count], cubins)
     wanted = np.where(source[:used] < 0, 0, x[source[:used].clip(0)].T)
     assert np.array_equal(b[:, :used], wanted)
     last = -(-used // 64) * 64
@@ -254,6 +245,10 @@ def test_products_of_experts_compile_without_spills(form, changes):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_launches_around_them_compile(arch, changes):
     pytest.importorskip("cuda.bindings.nvrtc")
-    for threads in (MOST_EXPERTS, PASS_THREADS):
-        assert build_experts(arch, threads, tuple(changes.items())).spill_bytes == 0
-    assert build_transpose(arch, Gather(0, 0).changes).spill_bytes == 0
+    none, names = np.zeros(1), ("route_tokens", "gate_rows")
+    for entry, threads in zip(names, (MOST_EXPERTS, PASS_THREADS), strict=True):
+        defines = tuple({"THREADS": threads, **changes}.items())
+        launch = PassLaunch("experts/experts.cu", entry, none, 1, threads, defines=defines)
+        assert launch.build(arch).spill_bytes == 0
+    gathered = transpose_launch(Rows(0, 128, 8, 64), Rows(0, 16, 64, 8), Gather(0, 0))
+    assert gathered.build(arch).spill_bytes == 0

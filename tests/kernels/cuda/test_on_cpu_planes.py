@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 
-from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.planes.planes import (
-    SHARED_BYTES,
-    THREADS,
     Images,
     Window,
-    are_channels,
-    between_planes_args,
-    into_planes_args,
-    planes_defines,
+    between_planes_launch,
+    into_planes_launch,
 )
 from prunecast.plan.conv_grid import PlaneLayout
-from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
 from tests.naive.convolution import planes_of_images
 from tests.naive.pooling import pooled
 
@@ -28,11 +23,6 @@ def layout_of(window: Window, channels: int, height: int, width: int) -> PlaneLa
     return PlaneLayout(channels, *window.sides(height, width), 1)
 
 
-def run(entry, defines, args, blocks, arrays, cubins):
-    kernel = build_on_cpu(SOURCES / "planes" / "planes.cu", entry, dict(defines), cubins)
-    run_on_cpu(kernel, Grid(blocks, THREADS, SHARED_BYTES), [args], arrays)
-
-
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 1, 2, 3), (1, 0, 2, 3)])
 @pytest.mark.parametrize(("count", "channels"), [(5, 70), (40, 3)])
 @pytest.mark.parametrize("window", WINDOWS[:3])
@@ -43,9 +33,8 @@ def test_images_of_any_layout_come_into_planes(order, count, channels, window, c
     to, batch = layout_of(window, channels, 7, 9), -(-count // 8) * 8
     out = np.full((to.pixels, batch), np.nan, np.float16)
     given = Images(x.ctypes.data, x.shape, tuple(step // 2 for step in x.strides))
-    args, blocks = into_planes_args(given, to, batch, out.ctypes.data)
-    defines = planes_defines(window, channels=are_channels(given), relu=True)
-    run("into_planes", defines, args, blocks, [stored, out], cubins)
+    launch = into_planes_launch(given, to, batch, out.ctypes.data, window, relu=True)
+    run_pass_on_cpu(launch, [stored, out], cubins)
     whole = np.zeros((channels, to.height, to.width, batch))
     whole[..., :count] = np.maximum(pooled(images.transpose(1, 2, 3, 0), window), 0)
     np.testing.assert_allclose(out, planes_of_images(to, whole), rtol=1e-3, atol=1e-3)
@@ -60,8 +49,8 @@ def test_planes_become_other_planes(window, dtype, cubins):
     source, to = PlaneLayout(3, 7, 9, 1), layout_of(window, 3, 7, 9)
     x = np.ascontiguousarray(planes_of_images(source, images)).astype(number)
     out = np.full((to.pixels, 16), np.nan, number)
-    args, blocks = between_planes_args(x.ctypes.data, source, to, 16, out.ctypes.data)
-    run("between_planes", planes_defines(window, bf16=dtype == "bf16"), args, blocks, [x, out], cubins)
+    sizes = (x.ctypes.data, source, to, 16, out.ctypes.data)
+    run_pass_on_cpu(between_planes_launch(*sizes, window, bf16=dtype == "bf16"), [x, out], cubins)
     wanted = planes_of_images(to, pooled(images.astype(np.float32), window))
     np.testing.assert_allclose(
         out.astype(np.float64), wanted, rtol=1e-2 if dtype == "bf16" else 1e-3, atol=1e-3

@@ -3,19 +3,13 @@
 import numpy as np
 import pytest
 
-from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.quantise.quantise import (
-    CHUNK_FEATURES,
-    NORM_ARGS,
-    QUANTISE_ARGS,
-    SHARED_BYTES,
-    THREADS,
-    build_quantise,
     may_quantise,
+    quantise_launch,
     quantised,
 )
-from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
 
 
 @pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
@@ -30,12 +24,9 @@ def test_bits_and_scales_are_those_of_numpy(tokens, features, row, dtype, cubins
     x[:, :features] = rng.standard_normal((tokens, features)) * np.logspace(-3, 3, tokens)[:, None]
     x[0, :features] = 0
     y, scales = np.full((tokens + 1, features), 0xAB, np.uint8), np.full(tokens + 1, np.nan, np.float32)
-    args = np.zeros(1, QUANTISE_ARGS)
-    args["x"], args["y"], args["scales"] = x.ctypes.data, y.ctypes.data, scales.ctypes.data
-    args["x_row_bytes"], args["features"] = 2 * row, features
-    defines = {"CHUNKS": -(-features // CHUNK_FEATURES), **({"BF16": 1} if dtype == "bf16" else {})}
-    kernel = build_on_cpu(SOURCES / "quantise" / "quantise_rows.cu", "quantise_rows", defines, cubins)
-    run_on_cpu(kernel, Grid(tokens, THREADS, SHARED_BYTES), [args], [store, y, scales])
+    to = (y.ctypes.data, scales.ctypes.data)
+    launch = quantise_launch(Place(x.ctypes.data, 2 * row), *to, tokens, features, dtype)
+    run_pass_on_cpu(launch, [store, y, scales], cubins)
     bits, wanted = quantised(x[:, :features])
     assert np.array_equal(scales[:tokens], wanted)
     assert np.array_equal(y[:tokens], bits)
@@ -52,14 +43,10 @@ def test_rms_norms_are_quantised_as_if_written_in_fp32(tokens, features, dtype, 
     x = aligned(rng.standard_normal((tokens, features)) * np.logspace(-2, 2, tokens)[:, None], number)
     weight = aligned(rng.standard_normal((1, features)), number)
     y, scales = np.full((tokens + 1, features), 0xAB, np.uint8), np.full(tokens + 1, np.nan, np.float32)
-    args = np.zeros(1, NORM_ARGS)
-    args["x"], args["y"], args["scales"] = x.ctypes.data, y.ctypes.data, scales.ctypes.data
-    args["x_row_bytes"], args["features"] = 2 * features, features
-    args["weight"], args["epsilon"] = weight.ctypes.data, 1e-3
-    chunks = -(-features // CHUNK_FEATURES)
-    defines = {"CHUNKS": chunks, "NORMED": 1, **({"BF16": 1} if dtype == "bf16" else {})}
-    kernel = build_on_cpu(SOURCES / "quantise" / "quantise_rows.cu", "quantise_rows", defines, cubins)
-    run_on_cpu(kernel, Grid(tokens, THREADS, SHARED_BYTES), [args], [x, weight, y, scales])
+    sizes = (y.ctypes.data, scales.ctypes.data, tokens, features, dtype)
+    norm = {"weight": weight.ctypes.data, "epsilon": 1e-3}
+    launch = quantise_launch(Place(x.ctypes.data, 2 * features), *sizes, **norm)
+    run_pass_on_cpu(launch, [x, weight, y, scales], cubins)
     given = x.astype(np.float64)
     wanted = given / np.sqrt((given**2).mean(axis=1, keepdims=True) + 1e-3) * weight.astype(np.float64)
     assert np.allclose(scales[:tokens], np.abs(wanted).max(axis=1) / 448.0, rtol=1e-6)
@@ -100,4 +87,6 @@ def test_other_rows_are_not_given_to_the_kernel():
 @pytest.mark.parametrize("features", [768, 4096, 11008, 32768])
 def test_it_compiles_without_spills(features, normed):
     pytest.importorskip("cuda.bindings.nvrtc")
-    assert build_quantise("sm_90", features, "bf16", normed=normed).spill_bytes == 0
+    norm = {"weight": 0, "epsilon": 1e-5} if normed else {}
+    launch = quantise_launch(Place(0, 2 * features), 0, 0, 1, features, "bf16", **norm)
+    assert launch.build("sm_90").spill_bytes == 0

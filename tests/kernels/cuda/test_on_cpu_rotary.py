@@ -4,10 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.rotary.rotary import ROTATE_ARGS, THREADS, build_rotate, may_rotate
-from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+from prunecast.kernels.device.rotary.rotary import may_rotate, rotate_launch
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
 
 
 def aligned(values, number):
@@ -32,12 +31,9 @@ def test_heads_are_rotated_in_place_and_the_rest_stays(heads, width, rest, perio
     before = aligned(rng.standard_normal((tokens, heads * width + rest)), number)
     y = aligned(before.astype(np.float64), number)
     cos, sin = (aligned(rng.standard_normal((periods, width)), number) for _ in range(2))
-    args = np.zeros(1, ROTATE_ARGS)
-    args["y"], args["cos"], args["sin"] = y.ctypes.data, cos.ctypes.data, sin.ctypes.data
-    args["y_row_bytes"], args["heads"], args["width"], args["periods"] = 2 * y.shape[1], heads, width, periods
-    defines = {"BF16": 1} if dtype == "bf16" else {}
-    kernel = build_on_cpu(SOURCES / "rotary" / "rotate_heads.cu", "rotate_heads", defines, cubins)
-    run_on_cpu(kernel, Grid(tokens, THREADS, 0), [args], [y, cos, sin])
+    values = {"cos": cos.ctypes.data, "sin": sin.ctypes.data, "heads": heads, "width": width}
+    launch = rotate_launch(Place(y.ctypes.data, 2 * y.shape[1]), tokens, dtype, periods=periods, **values)
+    run_pass_on_cpu(launch, [y, cos, sin], cubins)
     x = before[:, : heads * width].astype(np.float64).reshape(tokens, heads, width)
     halves = np.concatenate([-x[..., width // 2 :], x[..., : width // 2]], axis=-1)
     angle = np.arange(tokens) % periods
@@ -62,4 +58,5 @@ def test_other_rows_are_not_given_to_the_kernel():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_it_compiles_without_spills(arch):
     pytest.importorskip("cuda.bindings.nvrtc")
-    assert build_rotate(arch, "bf16").spill_bytes == 0
+    launch = rotate_launch(Place(0, 256), 1, "bf16", heads=1, width=128, periods=1)
+    assert launch.build(arch).spill_bytes == 0

@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 
-from prunecast.kernels.device.build import SOURCES
 from prunecast.kernels.device.transpose.transpose import (
-    SHARED_BYTES,
-    THREADS,
     Norm,
     Rows,
-    build_transpose,
     may_transpose,
-    transpose_args,
+    transpose_launch,
 )
-from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
 
 GUARD = 0xDEAD
 
@@ -41,11 +37,10 @@ def numbers(rows, columns, row):
 def test_columns_become_rows_and_nothing_else_is_written(cubins, tokens, features, x_row, padded, b_row):
     x, b = numbers(tokens, features, x_row), numbers(features, b_row, b_row)
     before = b.copy()
-    args, blocks = transpose_args(
+    launch = transpose_launch(
         Rows(x.ctypes.data, 2 * x_row, tokens, features), Rows(b.ctypes.data, 2 * b_row, features, padded)
     )
-    kernel = build_on_cpu(SOURCES / "transpose" / "transpose_rows.cu", "transpose_rows", {}, cubins)
-    run_on_cpu(kernel, Grid(blocks, THREADS, SHARED_BYTES), [args], [x, b])
+    run_pass_on_cpu(launch, [x, b], cubins)
     assert np.array_equal(b[:, :tokens], x[:, :features].T)
     assert not b[:, tokens:padded].any()
     assert np.array_equal(b[:, padded:], before[:, padded:])
@@ -65,7 +60,8 @@ def test_what_the_kernel_cannot_turn_is_not_given_to_it():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_it_compiles(arch, norm):
     pytest.importorskip("cuda.bindings.nvrtc")
-    assert build_transpose(arch, () if norm is None else norm.changes).cubin.stat().st_size > 0
+    launch = transpose_launch(Rows(0, 128, 8, 64), Rows(0, 16, 64, 8), norm)
+    assert launch.build(arch).cubin.stat().st_size > 0
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -85,10 +81,7 @@ def test_a_normalised_x_is_transposed(dtype, parts, rounds, cubins):
     norm = Norm(pointers[0], scale.ctypes.data, *pointers[1:], rounds, dtype == "bf16")
     b = np.full((features, padded), np.nan, number)
     given, made = (Rows(each.ctypes.data, each.strides[0], *each.shape) for each in (x, b))
-    args, blocks = transpose_args(given, made, norm)
-    source = SOURCES / "transpose" / "transpose_rows.cu"
-    kernel = build_on_cpu(source, "transpose_rows", dict(norm.changes), cubins)
-    run_on_cpu(kernel, Grid(blocks, THREADS, SHARED_BYTES), [args], [x, b, scale, *own.values()])
+    run_pass_on_cpu(transpose_launch(given, made, norm), [x, b, scale, *own.values()], cubins)
     wanted = (x.astype(np.float64) - (shift[:, None] if "shift" in parts else 0)) * scale[:, None]
     wanted = wanted.astype(number).astype(np.float64) if rounds else wanted
     wanted = wanted * (weight.astype(np.float64) if "weight" in parts else 1)

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,12 @@ def compile_cubin(
     kernel = CompiledKernel(**{**record, "cubin": folder / f"{name}.cubin"})
     _refuse_bad_code(kernel, source, defines, allow_spills=allow_spills)
     return kernel
+
+
+@cache
+def compile_own(source: str, arch: str, defines: tuple[tuple[str, int], ...]) -> CompiledKernel:
+    """Compile a source of `kernels/device`, given by its relative path, once in a process."""
+    return compile_cubin(SOURCES / source, arch, dict(defines))
 
 
 def _options(arch: str, defines: Mapping[str, int]) -> list[str]:

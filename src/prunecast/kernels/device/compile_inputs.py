@@ -10,7 +10,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, KernelBuildError, compile_cubin
+from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin, compile_own
 from prunecast.kernels.device.conv_input import conv_defines
 from prunecast.kernels.device.launch import Place, PreparedLaunch
 from prunecast.plan.kernel_plan import KernelPlan
@@ -144,4 +144,5 @@ class FillRows:
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
     """Compile the kernel of `FillRows` for C in `dtype`, with this epilogue."""
-    return compile_cubin(SOURCES / "fill_rows.cu", ARCH, end_defines(activation, bias=bias, dtype=dtype))
+    defines = end_defines(activation, bias=bias, dtype=dtype)
+    return compile_own("fill_rows.cu", ARCH, tuple(defines.items()))

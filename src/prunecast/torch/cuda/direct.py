@@ -6,20 +6,19 @@ modes run here instead; graphs still contain the operators. A prepared call is c
 same type, dtype, device, shape, strides and modes. A guard of torch's compiler compares these in one step.
 """
 
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from prunecast.kernels.device.launch import PreparedLaunch
+from prunecast.kernels.device.pass_launch import BoundLaunch
 from prunecast.kernels.device.transpose.transpose import (
     ELEMENT_BYTES,
     Rows,
-    transpose_args,
     transpose_launch,
 )
-from prunecast.torch.cuda.launches import GROUP, LayerTensors, Prepared, prepared_launch, stream_of
-from prunecast.torch.epilogue import Epilogue, strides_seen_as
+from prunecast.torch.cuda.launches import GROUP, Prepared, prepared_launch
+from prunecast.torch.cuda.stream import stream_of
+from prunecast.torch.epilogue import PackedLayer, strides_seen_as
 
 MOST_CALLS = 64
 """Kinds of x whose calls a product keeps; the oldest makes room. Kind: choice, of about 2 KiB each."""
@@ -31,20 +30,11 @@ _reinterpret: Any = _guards._reinterpret_tensor
 _modes: Any = torch._C._len_torch_dispatch_stack
 
 
-class ProductForm(NamedTuple):
-    """Properties of a product that its calls need in addition to its tensors."""
-
-    features: int
-    rows: int
-    plan: int
-    epilogue: Epilogue
-
-
 class DirectCalls:
     """Prepared calls of one sparse product, one for each layout of x."""
 
-    def __init__(self, form: ProductForm, tensors: LayerTensors) -> None:
-        self.form, self.tensors = form, tensors
+    def __init__(self, layer: PackedLayer, features: int, rows: int) -> None:
+        self.layer, self.features, self.rows = layer, features, rows
         self._calls: dict[tuple[Any, ...], _DirectCall] = {}
         self._last: _DirectCall | None = None
 
@@ -70,13 +60,12 @@ class DirectCalls:
         """
         if not x.is_contiguous() and not columns_of_view(x):
             return None
-        tokens = x.numel() // self.form.features
-        prepared = prepared_launch(self.form.plan, tokens, self.form.epilogue, x, self.tensors)
+        prepared = prepared_launch(self.layer, x.numel() // self.features, x)
         if not prepared.operator.writes_tokens:
             return None
         if len(self._calls) >= MOST_CALLS:
             del self._calls[next(iter(self._calls))]
-        found = self._calls[_key(x)] = self._last = _DirectCall(self.form, self.tensors, prepared, x)
+        found = self._calls[_key(x)] = self._last = _DirectCall(self, prepared, x)
         return found.run(x, x.data_ptr())
 
     def may_call(self, x: torch.Tensor) -> bool:
@@ -85,12 +74,12 @@ class DirectCalls:
         """
         if type(x) is not torch.Tensor or _modes() or not x.is_cuda:
             return False
-        grown = (x, self.tensors.images[0], self.tensors.bias)
+        grown = (x, self.layer.images[0], self.layer.bias)
         if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in grown):
             return False
         if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None:
             return False
-        if not torch._C._cuda_getDevice() == x.get_device() == self.tensors.images[0].get_device():
+        if not torch._C._cuda_getDevice() == x.get_device() == self.layer.images[0].get_device():
             return False
         return bool(x.data_ptr() % _ALIGN_BYTES == 0)
 
@@ -119,46 +108,36 @@ def _key(x: torch.Tensor) -> tuple[Any, ...]:
 class _DirectCall:
     """Prepared call for every x with the shape, strides and dtype of the first one."""
 
-    def __init__(
-        self, product: ProductForm, tensors: LayerTensors, prepared: Prepared, x: torch.Tensor
-    ) -> None:
+    def __init__(self, product: DirectCalls, prepared: Prepared, x: torch.Tensor) -> None:
+        layer = product.layer
         self._device, self._tokens = x.get_device(), x.numel() // product.features
-        self._launch, self._read = prepared.operator.at, (tensors.images[prepared.image], tensors.bias)
-        columns_of_x = columns_of_view(x)
-        columns = self._columns = columns_of_x or self._whole(prepared)
+        self._launch, self._read = prepared.operator.at, (layer.images[prepared.image], layer.bias)
+        columns_of_x, features = columns_of_view(x), product.features
+        group = 1 if self._tokens == 1 and prepared.operator.takes_one else GROUP
+        columns = columns_of_x or -(-self._tokens // group) * group
         self._call = prepared.call(
             columns,
-            tensors.images,
-            tensors.bias,
+            layer.images,
+            layer.bias,
             rows=product.rows,
             tokens=self._tokens,
-            features_first=product.epilogue.features_first,
+            features_first=layer.epilogue.features_first,
         )
-        self._x_t = ((product.features, columns), (columns, 1), x.dtype)
-        self._transpose = None if columns_of_x or columns == 1 else self._prepared_transpose(product.features)
+        self._x_t, self._transpose = ((features, columns), (columns, 1), x.dtype), None
+        if not columns_of_x and columns != 1:
+            rows = Rows(0, features * ELEMENT_BYTES, self._tokens, features)
+            x_t = Rows(0, columns * ELEMENT_BYTES, features, columns)
+            self._transpose = BoundLaunch(transpose_launch(rows, x_t), self._device, ("x", "b"))
         self._y = self._layout_of_y(product, x, columns)
         self.parts: dict[int, tuple[Any, ...]] = {}
         self._trains = any(each is not None and each.requires_grad for each in self._read)
         self._looks_alike = _guards.TensorGuards(x, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
-    def _whole(self, prepared: Prepared) -> int:
-        group = 1 if self._tokens == 1 and prepared.operator.takes_one else GROUP
-        return int(-(-self._tokens // group) * group)
-
-    def _prepared_transpose(self, features: int) -> PreparedLaunch:
-        columns = self._columns
-        x = Rows(0, features * ELEMENT_BYTES, self._tokens, features)
-        x_t = Rows(0, columns * ELEMENT_BYTES, features, columns)
-        self._args, blocks = transpose_args(x, x_t)
-        self._lock = Lock()  # guards self._args
-        self._words: Any = self._args.view("u8").data
-        return transpose_launch(self._args, blocks, self._device)
-
-    def _layout_of_y(self, product: ProductForm, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
+    def _layout_of_y(self, product: DirectCalls, x: torch.Tensor, columns: int) -> tuple[Any, ...]:
         """Return shape, strides and dtype of y, including the padded columns if features come first."""
         shape, rows = x.shape[:-1], product.rows
         self._seen = None
-        if not product.epilogue.features_first:
+        if not product.layer.epilogue.features_first:
             whole: tuple[int, ...] = (*shape, rows)
             return whole, torch.empty(whole, device="meta").stride(), x.dtype
         strides = strides_seen_as(shape, columns)
@@ -181,11 +160,9 @@ class _DirectCall:
         stream = stream_of(self._device)
         y: torch.Tensor = _empty(*self._y)
         if self._transpose is not None:
-            x_t, words = _empty(*self._x_t), self._words
-            with self._lock:
-                words[0] = at
-                at = words[1] = x_t.data_ptr()
-                self._transpose(stream)
+            x_t: torch.Tensor = _empty(*self._x_t)
+            self._transpose(stream, at, x_t.data_ptr())
+            at = x_t.data_ptr()
         self._launch(self._call, at, y.data_ptr(), stream)
         return y if self._seen is None else y.as_strided(*self._seen)
 

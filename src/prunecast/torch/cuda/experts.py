@@ -20,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.device.experts.experts import (
-    ExpertLaunch,
     ItemLists,
     expert_records,
     gate_rows,
@@ -34,20 +32,21 @@ from prunecast.kernels.device.experts.experts import (
     sum_experts,
 )
 from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.pass_launch import PassLaunch
 from prunecast.kernels.device.transpose.transpose import (
     ALIGN_BYTES,
     ELEMENT_BYTES,
     Gather,
     Rows,
-    transpose_args,
     transpose_launch,
 )
 from prunecast.plan.expert_items import most_ranges
 from prunecast.plan.misaligned import planned_tokens
-from prunecast.torch.cuda.launches import is_capturing, stream_of
+from prunecast.torch.cuda.launches import prepared_once
+from prunecast.torch.cuda.stream import stream_of
 from prunecast.torch.epilogue import ExpertsCall
 from prunecast.torch.layer_plans import ExpertTokens, expert_plans
-from prunecast.torch.layer_table import check_gpu, known_layer
+from prunecast.torch.layer_table import known_layer
 from prunecast.torch.weight_layouts import layout_of
 
 _POINTERS = ("heads", "first_tile", "items", "ranges", "places")
@@ -114,8 +113,8 @@ class PreparedExperts(NamedTuple):
         y, out = x.new_empty((columns, features)), x.new_empty((tokens, features))
         row_bytes = columns * ELEMENT_BYTES
 
-        def enqueue(launch: ExpertLaunch) -> None:
-            launch.on(device.index)(stream)
+        def enqueue(launch: PassLaunch) -> None:
+            launch.enqueue(device.index, stream)
 
         given = {"chosen": chosen.data_ptr(), "column": column.data_ptr(), "source": source.data_ptr()}
         given |= {"first": first.data_ptr(), "counts": counts.data_ptr()}
@@ -124,8 +123,7 @@ class PreparedExperts(NamedTuple):
         enqueue(list_items(*(each.items(first.data_ptr()) for each in (self.gate_up, self.down))))
         gather = Gather(source.data_ptr(), used)
         given_rows = Rows(x.data_ptr(), features * ELEMENT_BYTES, tokens, features)
-        args, blocks = transpose_args(given_rows, Rows(x_t.data_ptr(), row_bytes, features, columns), gather)
-        transpose_launch(args, blocks, device.index, gather)(stream)
+        enqueue(transpose_launch(given_rows, Rows(x_t.data_ptr(), row_bytes, features, columns), gather))
         weights = call.gate_up[self.gate_up.image].data_ptr()
         wide = Call(weights, 0, row_bytes, row_bytes, columns)
         self.gate_up.operator.at(wide, x_t.data_ptr(), c.data_ptr(), stream)
@@ -156,19 +154,11 @@ class PreparedExperts(NamedTuple):
         return out
 
 
-class _ExpertsKey(NamedTuple):
-    plans: tuple[int, ...]
-    sizes: ExpertTokens
-    device: int
-    images: int
-    """Number of layouts in which the weights are packed."""
-
-
-_PREPARED: dict[_ExpertsKey, PreparedExperts] = {}
-
-
 def run_experts(call: ExpertsCall) -> torch.Tensor:
-    """Return y of a call on a GPU. Raise BadInput in the same cases as `prepared_experts`."""
+    """Return y of a call on a GPU. Raise BadInput in the same cases as `ExpertsCall.check` and
+    `prepared_experts`.
+    """
+    call.check()
     if not call.chosen.numel():
         return torch.zeros_like(call.x)
     with torch.cuda.device(call.x.device):
@@ -178,42 +168,37 @@ def run_experts(call: ExpertsCall) -> torch.Tensor:
 def prepared_experts(call: ExpertsCall) -> PreparedExperts:
     """Return the launches for a call, and prepare them at the first one.
 
-    Raises
-    ------
-    BadInput : the device is another GPU than the one planned for, or has no grouped launch; or a graph is
-        being captured and there was no call before it
+    Raise BadInput if the GPU has no grouped launch, or in the same cases as `prepared_once`.
     """
     layers = [known_layer(plan, tiles, call.x.dtype, call.gpu) for _, tiles, plan in call.products]
-    experts = layers[1].tiles.m // call.x.shape[1]
+    experts, device = layers[1].tiles.m // call.x.shape[1], call.x.device
     sizes = ExpertTokens(planned_tokens(len(call.x)), call.chosen.shape[1], experts)
-    key = _ExpertsKey(tuple(call.plans), sizes, call.x.device.index, len(call.gate_up))
-    found = _PREPARED.get(key)
-    if found is None:
-        if is_capturing():
-            raise BadInput(f"nothing is prepared for {len(call.x)} tokens: call the layer before its capture")
-        check_gpu(call.x.device, layers[0].gpu)
+    dtype, gpu = layers[0].dtype, layers[0].gpu
+
+    def prepare() -> PreparedExperts:
         layouts = [[layout_of(image) for image in images] for images, _, _ in call.products]
-        dtype, gpu = layers[0].dtype, layers[0].gpu
         plans = expert_plans([layer.tiles for layer in layers], sizes, dtype, gpu, layouts)
-        places, device = sizes.tokens * sizes.per_token, call.x.device.index
-        with torch.cuda.device(call.x.device):
-            gate_up = GroupedProduct.of(plans[0], places, device)
-            down = GroupedProduct.of(plans[1], places, device, TOKEN_MAJOR=1)
-            _load_passes(call.activation, dtype, sizes, device)
-        found = _PREPARED[key] = PreparedExperts(gate_up, down, dtype)
+        places = sizes.tokens * sizes.per_token
+        gate_up = GroupedProduct.of(plans[0], places, device.index)
+        down = GroupedProduct.of(plans[1], places, device.index, TOKEN_MAJOR=1)
+        _load_passes(call.activation, dtype, sizes, device.index)
+        return PreparedExperts(gate_up, down, dtype)
+
+    key = (*call.plans, sizes, device.index, len(call.gate_up))
+    found: PreparedExperts = prepared_once(key, f"{len(call.x)} tokens", device, gpu, prepare)
     return found
 
 
 def _load_passes(activation: str, dtype: str, sizes: ExpertTokens, device: int) -> None:
     """Compile and load the launches around the products, which is not legal during a capture."""
     unit, features = dict.fromkeys(("c", "columns", "row_bytes"), 0), 8
+    rows = Rows(0, 2 * features, 8, features)
     launches = [
         *route_tokens(sizes.tokens * sizes.per_token, sizes.per_token, sizes.experts, 8),
         list_items(product_items(ItemLists(sizes.experts, 8, 0, 0, 1))),
         gate_rows(activation, dtype, rows=1, most=8, **unit),
         *(sum_experts(1, dtype, fp32_shares=fp32, features=features) for fp32 in (False, True)),
+        transpose_launch(rows, rows, Gather(0, 0)),
     ]
     for launch in launches:
         launch.on(device)
-    gather, rows = Gather(0, 0), Rows(0, 2 * features, 8, features)
-    transpose_launch(*transpose_args(rows, rows, gather), device, gather)

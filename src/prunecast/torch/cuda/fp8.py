@@ -1,82 +1,49 @@
 """Launches of fp8 products, cached for each planned number of tokens."""
 
-from typing import NamedTuple
-
 import torch
 
 from prunecast.choice import fastest_plan
-from prunecast.errors import BadInput
 from prunecast.kernels.device.operator import Call
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
 from prunecast.plan.misaligned import planned_tokens
-from prunecast.torch.cuda.launches import is_capturing, stream_of
-from prunecast.torch.epilogue import Epilogue, Fp8Call, changes_of
-from prunecast.torch.layer_table import DTYPES, check_gpu, known_layer
+from prunecast.torch.cuda.launches import prepared_once
+from prunecast.torch.cuda.stream import stream_of
+from prunecast.torch.epilogue import Fp8Call, PackedLayer, changes_of
+from prunecast.torch.layer_table import DTYPES, known_layer
 
 
-class _Fp8Key(NamedTuple):
-    plan: int
-    tokens: int
-    epilogue: Epilogue
-    has_bias: bool
-    device: int
-    dtype: torch.dtype
-    adds: bool
-    """Whether the product is added to the values in y."""
-
-
-_PREPARED: dict[_Fp8Key, Fp8TileOperator] = {}
-
-
-def prepared(
-    plan: int,
-    tokens: int,
-    epilogue: Epilogue,
-    tiles: torch.Tensor,
-    gpu: str,
-    like: torch.Tensor,
-    bias: torch.Tensor | None,
-    *,
-    adds: bool = False,
-) -> Fp8TileOperator:
+def prepared(layer: PackedLayer, tokens: int, like: torch.Tensor, *, adds: bool = False) -> Fp8TileOperator:
     """Return the launch of an fp8 product for `tokens` tokens, and prepare it at the first request.
 
     C has the dtype of `like`. With `adds`, the launch adds to the values in C.
 
-    Raises
-    ------
-    BadInput : the device is another GPU than the one planned for, or a graph is being captured and there was
-        no call before it
+    Raise BadInput in the same cases as `prepared_once`.
     """
-    key = _Fp8Key(
-        plan, planned_tokens(tokens), epilogue, bias is not None, tiles.device.index, like.dtype, adds
-    )
-    found = _PREPARED.get(key)
-    if found is None:
-        if is_capturing():
-            raise BadInput(
-                f"nothing is prepared for {tokens} tokens: call the layer once before it is captured"
-            )
-        layer = known_layer(plan, tiles, "fp8", gpu)
-        check_gpu(tiles.device, layer.gpu)
-        kernel_plan = fastest_plan("stspmm", layer.tiles, key.tokens, "fp8", layer.gpu)
-        with torch.cuda.device(tiles.device):
-            found = _PREPARED[key] = Fp8TileOperator(
-                kernel_plan,
-                Fp8TileOperator.records(kernel_plan),
-                device=key.device,
-                activation=epilogue.activation,
-                bias=key.has_bias,
-                output=DTYPES[like.dtype],
-                changes={"GLU": int(epilogue.glu), **changes_of(epilogue, adds=adds)},
-            )
+    planned, epilogue = planned_tokens(tokens), layer.epilogue
+    known = known_layer(layer.plan, layer.tiles, "fp8", layer.gpu)
+    has_bias, device = layer.bias is not None, layer.tiles.device
+
+    def prepare() -> Fp8TileOperator:
+        kernel_plan = fastest_plan("stspmm", known.tiles, planned, "fp8", known.gpu)
+        return Fp8TileOperator(
+            kernel_plan,
+            Fp8TileOperator.records(kernel_plan),
+            device=device.index,
+            activation=epilogue.activation,
+            bias=has_bias,
+            output=DTYPES[like.dtype],
+            changes={"GLU": int(epilogue.glu), **changes_of(epilogue, adds=adds)},
+        )
+
+    key = ("fp8", layer.plan, planned, epilogue, has_bias, device.index, like.dtype, adds)
+    found: Fp8TileOperator = prepared_once(key, f"{tokens} tokens", device, known.gpu, prepare)
     return found
 
 
 def launch(call: Fp8Call, y: torch.Tensor, *, adds: bool = False) -> None:
     """Compute y (tokens, rows) of a call; with `adds`, add the product to the values in y."""
     x = call.x if call.x.is_contiguous() else call.x.contiguous()
-    operator = prepared(call.plan, len(x), call.epilogue, call.tiles, call.gpu, y, call.bias, adds=adds)
+    operator = prepared(call.layer, len(x), y, adds=adds)
     device, bias = x.device.index, 0 if call.bias is None else call.bias.data_ptr()
     sizes = Call(
         call.image.data_ptr(),

@@ -4,45 +4,26 @@ The first call plans, compiles and copies data to the GPU, and therefore must no
 a CUDA graph. Cached launches contain no weights: the pointers of weights, x and y are passed at every call.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS, ConvGrid, KernelPlan
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import KERNELS, ConvGrid
+from prunecast.kernels.device.compile_inputs import CompileOptions
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.plan.misaligned import planned_tokens
+from prunecast.torch.cuda.stream import is_capturing, stream_of
 from prunecast.torch.cuda.transpose import turn_into
-from prunecast.torch.epilogue import Epilogue, LinearCall, changes_of
+from prunecast.torch.epilogue import Epilogue, LinearCall, PackedLayer, changes_of
 from prunecast.torch.layer_plans import conv_plan, plan_for
 from prunecast.torch.layer_table import check_gpu, known_layer
 from prunecast.torch.weight_layouts import layout_of
 
 GROUP = 8
 """Columns of x_t are a multiple of this, or a single one."""
-
-
-class LayerTensors(NamedTuple):
-    """Tensors of a layer that its launches read, and the GPU to plan for."""
-
-    images: list[torch.Tensor]
-    tiles: torch.Tensor
-    bias: torch.Tensor | None
-    gpu: str
-    """Name of the GPU to plan for."""
-
-
-class _Key(NamedTuple):
-    plan: int
-    source: "int | ConvGrid"
-    """Planned tokens, or the convolution whose input is read."""
-    epilogue: Epilogue
-    has_bias: bool
-    device: int
-    adds: bool
-    """Whether the product is added to the values in y."""
-    width: int
-    """Width of the first packed weights, which distinguishes 2:4 in tiles from plain tiles."""
 
 
 class Prepared(NamedTuple):
@@ -119,95 +100,78 @@ class Prepared(NamedTuple):
             turn_into(c, y)
 
 
-_PREPARED: dict[_Key, Prepared] = {}
+_PREPARED: dict[Any, Any] = {}
+"""Key of `prepared_once` -> its launches."""
 
 
-def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
-    """Return the launch for a call, and prepare it at the first one. With `adds`, it adds to the values in y.
+def prepared_once(
+    key: tuple[Any, ...], what: str, device: torch.device, gpu: GpuSpec, prepare: Callable[[], Any]
+) -> Any:
+    """Return the launches that `prepare` returned at the first request with this key.
 
-    Raises
-    ------
-    BadInput : the device is another GPU than the one planned for; the tokens of x_t are not contiguous; or a
-        graph is being captured and there was no call before it
-    """
-    if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
-        raise BadInput(f"x_t must have its tokens side by side, got strides {call.x_t.stride()}")
-    layer = LayerTensors(call.images, call.tiles, call.bias, call.gpu)
-    return prepared_launch(call.plan, call.tokens, call.epilogue, call.x_t, layer, adds=adds)
-
-
-def prepared_launch(
-    plan: int,
-    source: int | ConvGrid,
-    epilogue: Epilogue,
-    x: torch.Tensor,
-    layer: LayerTensors,
-    *,
-    adds: bool = False,
-) -> Prepared:
-    """Return the launch for any x with this device and dtype, whatever its strides; prepare it at the first
-    call.
-
-    `source` is a number of tokens, or the convolution whose input is read.
+    Parameters
+    ----------
+    key : everything on which the launches depend, and the number of the device
+    what : size of the call, for the message
+    gpu : the GPU that is planned for
 
     Raises
     ------
     BadInput : the device is another GPU than the one planned for, or a graph is being captured and there was
         no call before it
     """
-    key = _Key(
-        plan,
-        planned_tokens(source) if isinstance(source, int) else source,
-        epilogue,
-        layer.bias is not None,
-        x.device.index,
-        adds,
-        layer.images[0].shape[-1],
-    )
     found = _PREPARED.get(key)
     if found is None:
         if is_capturing():
-            what = f"{source} tokens" if isinstance(source, int) else f"{source.n} pixels"
             raise BadInput(f"nothing is prepared for {what}: call the layer once before it is captured")
-        found = _PREPARED[key] = _prepared(key, x, layer)
+        check_gpu(device, gpu)
+        with torch.cuda.device(device):
+            found = _PREPARED[key] = prepare()
     return found
 
 
-def _prepared(key: _Key, x: torch.Tensor, given: LayerTensors) -> Prepared:
-    layer = known_layer(key.plan, given.tiles, x.dtype, given.gpu)
-    check_gpu(x.device, layer.gpu)
-    layouts = [layout_of(image) for image in given.images]
-    glu = key.epilogue.glu
-    if isinstance(key.source, int):
-        plan, image = plan_for(layer.tiles, key.source, layer.dtype, layer.gpu, layouts, glu=glu)
-    else:
-        plan, image = conv_plan(layer.tiles, key.source, layer.dtype, layer.gpu, layouts)
-    with torch.cuda.device(x.device):
-        return Prepared(_operator(plan, key), image, key.epilogue, key.adds)
+def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
+    """Return the launch for a call, and prepare it at the first one. With `adds`, it adds to the values in y.
+
+    Raise BadInput if the tokens of x_t are not contiguous, or in the same cases as `prepared_once`.
+    """
+    if call.x_t.stride(1) != 1 and call.x_t.shape[1] > 1:
+        raise BadInput(f"x_t must have its tokens side by side, got strides {call.x_t.stride()}")
+    return prepared_launch(call.layer, call.tokens, call.x_t, adds=adds)
 
 
-def _operator(plan: KernelPlan, key: _Key) -> Operator:
-    kind: type[Operator] = KERNELS[plan.kernel].compilers[plan.tensor].load()
-    changes: dict[str, int] = {}
-    if kind.writes_tokens and plan.source is None:
-        changes = changes_of(key.epilogue, adds=key.adds)
-    elif key.epilogue.glu:
-        raise BadInput(f"{kind.name} has no gated units: sparsify with fuse=False")
-    return kind(
-        plan,
-        kind.records(plan),
-        device=key.device,
-        activation=key.epilogue.activation,
-        bias=key.has_bias,
-        changes=changes,
-    )
+def prepared_launch(
+    layer: PackedLayer, source: int | ConvGrid, x: torch.Tensor, *, adds: bool = False
+) -> Prepared:
+    """Return the launch for any x with this device and dtype, whatever its strides; prepare it at the first
+    call.
 
+    `source` is a number of tokens, or the convolution whose input is read. Raise BadInput in the same cases
+    as `prepared_once`.
+    """
+    known, epilogue = known_layer(layer.plan, layer.tiles, x.dtype, layer.gpu), layer.epilogue
+    planned = planned_tokens(source) if isinstance(source, int) else source
+    has_bias, device = layer.bias is not None, x.device.index
 
-def stream_of(device: int) -> int:
-    """Return the handle of torch's current stream on a device."""
-    return int(torch._C._cuda_getCurrentRawStream(device))
+    def prepare() -> Prepared:
+        layouts = [layout_of(image) for image in layer.images]
+        sizes = (known.dtype, known.gpu, layouts)
+        if isinstance(planned, int):
+            kernel_plan, image = plan_for(known.tiles, planned, *sizes, glu=epilogue.glu)
+        else:
+            kernel_plan, image = conv_plan(known.tiles, planned, *sizes)
+        kind: type[Operator] = KERNELS[kernel_plan.kernel].compilers[kernel_plan.tensor].load()
+        changes: dict[str, int] = {}
+        if kind.writes_tokens and kernel_plan.source is None:
+            changes = changes_of(epilogue, adds=adds)
+        elif epilogue.glu:
+            raise BadInput(f"{kind.name} has no gated units: sparsify with fuse=False")
+        ends: CompileOptions = {"activation": epilogue.activation, "bias": has_bias, "changes": changes}
+        operator = kind(kernel_plan, kind.records(kernel_plan), device=device, **ends)
+        return Prepared(operator, image, epilogue, adds)
 
-
-def is_capturing() -> bool:
-    """Return whether the current stream is being captured, during which nothing may be allocated."""
-    return bool(torch.cuda.is_current_stream_capturing())
+    # The width of the first packed weights distinguishes 2:4 in tiles from plain tiles
+    key = (layer.plan, planned, epilogue, has_bias, device, adds, layer.images[0].shape[-1])
+    what = f"{source} tokens" if isinstance(source, int) else f"{source.n} pixels"
+    found: Prepared = prepared_once(key, what, x.device, known.gpu, prepare)
+    return found

@@ -1,26 +1,21 @@
 """Launch kernels on images in planes: convolutions, and copies, pooling and upsampling of images."""
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.launch import PreparedLaunch
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.planes.planes import (
     Images,
     Window,
-    are_channels,
-    between_planes_args,
-    into_planes_args,
-    planes_defines,
-    planes_launch,
+    between_planes_launch,
+    into_planes_launch,
 )
 from prunecast.plan.conv_grid import ConvGrid, PlaneLayout
-from prunecast.torch.cuda.launches import LayerTensors, prepared_launch, stream_of
-from prunecast.torch.epilogue import Epilogue
+from prunecast.torch.cuda.launches import prepared_launch
+from prunecast.torch.cuda.stream import enqueue, stream_of
+from prunecast.torch.epilogue import PackedLayer
 
 
 class ConvLaunch(NamedTuple):
@@ -32,20 +27,17 @@ class ConvLaunch(NamedTuple):
     """Pixels of the input."""
     added: int
     """Pixels of the second input; 0 for none."""
-    written: int
-    """Pixels of the output."""
+    output: PlaneLayout
     first: int
     """Bytes before the first pixel of the first plane of the output."""
 
     @classmethod
-    def of(
-        cls, grid: ConvGrid, plan: int, layer: LayerTensors, activation: str, planes: torch.Tensor
-    ) -> "ConvLaunch":
+    def of(cls, grid: ConvGrid, layer: PackedLayer, planes: torch.Tensor) -> "ConvLaunch":
         """Return the launch of a layer for planes of the sizes in `grid`.
 
         Raise BadInput in the same cases as `prepared_launch`.
         """
-        prepared = prepared_launch(plan, grid, Epilogue(activation), planes, layer)
+        prepared = prepared_launch(layer, grid, planes)
         output = grid.output(prepared.operator.plan.m)
         pixel = grid.conv.batch * planes.element_size()
         call = Call(
@@ -56,7 +48,7 @@ class ConvLaunch(NamedTuple):
             tokens=grid.n,
         )
         added = grid.output(grid.second).pixels if grid.second else 0
-        return cls(prepared.operator, call, grid.source.pixels, added, output.pixels, output.first * pixel)
+        return cls(prepared.operator, call, grid.source.pixels, added, output, output.first * pixel)
 
     def __call__(self, planes: torch.Tensor, second: torch.Tensor | None = None) -> torch.Tensor:
         """Enqueue the launch and return the output planes.
@@ -72,7 +64,7 @@ class ConvLaunch(NamedTuple):
         if torch._C._cuda_getDevice() != device:
             with torch.cuda.device(device):
                 return self(planes, second)
-        out = planes.new_empty((self.written, batch))
+        out = planes.new_empty((self.output.pixels, batch))
         more = 0 if second is None else second.data_ptr()
         self.operator.at(self.call, planes.data_ptr(), out.data_ptr() + self.first, stream_of(device), more)
         return out
@@ -86,28 +78,14 @@ def into_planes(
 
     With `relu`, negative pixels become zero.
     """
-    given = Images(x.data_ptr(), tuple(x.shape), x.stride())
-    args, blocks = into_planes_args(given, layout, out.shape[1], out.data_ptr())
-    defines = _defines(window, x.dtype, channels=are_channels(given), relu=relu)
-    _launch("into_planes", args, blocks, defines, x.get_device())
+    given, bf16 = Images(x.data_ptr(), tuple(x.shape), x.stride()), x.dtype == torch.bfloat16
+    launch = into_planes_launch(given, layout, out.shape[1], out.data_ptr(), window, relu=relu, bf16=bf16)
+    enqueue(launch, x.get_device())
 
 
 def between_planes(
     x: torch.Tensor, source: PlaneLayout, out: torch.Tensor, layout: PlaneLayout, window: Window
 ) -> None:
     """Pool or upsample the images in the planes `x`, and write the result to the planes `out`."""
-    args, blocks = between_planes_args(x.data_ptr(), source, layout, x.shape[1], out.data_ptr())
-    _launch("between_planes", args, blocks, _defines(window, x.dtype), x.get_device())
-
-
-@lru_cache(maxsize=256)
-def _defines(window: Window, dtype: torch.dtype, **options: bool) -> tuple[tuple[str, int], ...]:
-    return planes_defines(window, bf16=dtype == torch.bfloat16, **options)
-
-
-def _launch(
-    entry: str, args: np.ndarray[Any, Any], blocks: int, defines: tuple[tuple[str, int], ...], device: int
-) -> None:
-    with torch.cuda.device(device):
-        launch: PreparedLaunch = planes_launch(entry, args, blocks, defines, device)
-        launch(stream_of(device))
+    sizes = (x.data_ptr(), source, layout, x.shape[1], out.data_ptr(), window)
+    enqueue(between_planes_launch(*sizes, bf16=x.dtype == torch.bfloat16), x.get_device())

@@ -1,16 +1,12 @@
 """Launch the kernel that quantises x, or its RMS norm, to e4m3."""
 
-import numpy as np
+from typing import Any
+
 import torch
 
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.quantise.quantise import (
-    NORM_ARGS,
-    QUANTISE_ARGS,
-    may_quantise,
-    quantise_launch,
-)
-from prunecast.torch.cuda.launches import stream_of
+from prunecast.kernels.device.quantise.quantise import may_quantise, quantise_launch
+from prunecast.torch.cuda.stream import enqueue
 from prunecast.torch.layer_table import DTYPES
 
 
@@ -24,21 +20,17 @@ def quantise_rows(
     norm : weight and epsilon of an RMS norm; if given, the norm of x is quantised
     """
     x = x if x.stride(1) == 1 else x.contiguous()
-    (tokens, features), row_bytes = x.shape, x.stride(0) * x.element_size()
-    if x.element_size() != 2 or not may_quantise(Place(x.data_ptr(), row_bytes), features):
+    (tokens, features), place = x.shape, Place(x.data_ptr(), x.stride(0) * x.element_size())
+    if x.element_size() != 2 or not may_quantise(place, features):
         return None
-    y = x.new_empty((tokens, features), dtype=torch.float8_e4m3fn)
-    scales = x.new_empty((tokens,), dtype=torch.float32)
-    args = np.zeros(1, QUANTISE_ARGS if norm is None else NORM_ARGS)
+    own: dict[str, Any] = {}
     if norm is not None:
-        weight, epsilon = norm
-        weight = weight.contiguous()
+        weight, epsilon = norm[0].contiguous(), norm[1]
         if weight.dtype != x.dtype or weight.numel() != features or weight.data_ptr() % 16:
             return None
-        args["weight"], args["epsilon"] = weight.data_ptr(), epsilon
-    args["x"], args["y"], args["scales"] = x.data_ptr(), y.data_ptr(), scales.data_ptr()
-    args["x_row_bytes"], args["features"] = row_bytes, features
-    index = x.device.index
-    with torch.cuda.device(index):
-        quantise_launch(args, tokens, index, DTYPES[x.dtype])(stream_of(index))
+        own = {"weight": weight.data_ptr(), "epsilon": epsilon}
+    y = x.new_empty((tokens, features), dtype=torch.float8_e4m3fn)
+    scales = x.new_empty((tokens,), dtype=torch.float32)
+    to = (y.data_ptr(), scales.data_ptr())
+    enqueue(quantise_launch(place, *to, tokens, features, DTYPES[x.dtype], **own), x.device.index)
     return y, scales

@@ -1,11 +1,10 @@
 """Launch the kernel that rotates heads in place."""
 
-import numpy as np
 import torch
 
 from prunecast.kernels.device.launch import Place
-from prunecast.kernels.device.rotary.rotary import ROTATE_ARGS, may_rotate, rotate_launch
-from prunecast.torch.cuda.launches import stream_of
+from prunecast.kernels.device.rotary.rotary import may_rotate, rotate_launch
+from prunecast.torch.cuda.stream import enqueue
 from prunecast.torch.layer_table import DTYPES
 
 
@@ -22,15 +21,6 @@ def rotate_rows(y: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: in
     aligned = all(each.data_ptr() % 16 == 0 and each.dtype == y.dtype for each in (cos, sin))
     if y.element_size() != 2 or y.stride(1) != 1 or not (aligned and may_rotate(place, width)):
         return False
-    args = np.zeros(1, ROTATE_ARGS)
-    args["y"], args["cos"], args["sin"] = y.data_ptr(), cos.data_ptr(), sin.data_ptr()
-    args["y_row_bytes"], args["heads"], args["width"], args["periods"] = (
-        place.row_bytes,
-        heads,
-        width,
-        periods,
-    )
-    index = y.device.index
-    with torch.cuda.device(index):
-        rotate_launch(args, len(y), index, DTYPES[y.dtype])(stream_of(index))
+    values = {"cos": cos.data_ptr(), "sin": sin.data_ptr(), "heads": heads, "width": width}
+    enqueue(rotate_launch(place, len(y), DTYPES[y.dtype], periods=periods, **values), y.device.index)
     return True

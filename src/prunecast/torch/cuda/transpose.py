@@ -8,9 +8,9 @@ from prunecast.kernels.device.transpose.transpose import (
     Norm,
     Rows,
     may_transpose,
-    transpose_args,
     transpose_launch,
 )
+from prunecast.torch.cuda.stream import enqueue
 
 
 def turned(x: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -29,10 +29,7 @@ def turn_into(x: torch.Tensor, x_t: torch.Tensor) -> None:
     made = Rows(x_t.data_ptr(), x_t.stride(0) * ELEMENT_BYTES, features, tokens)
     side_by_side = x.element_size() == ELEMENT_BYTES and x.stride(1) == x_t.stride(1) == 1
     if side_by_side and may_transpose(given, made):
-        index = x.device.index
-        with torch.cuda.device(index):
-            args, blocks = transpose_args(given, made)
-            transpose_launch(args, blocks, index)(int(torch._C._cuda_getCurrentRawStream(index)))
+        enqueue(transpose_launch(given, made), x.device.index)
         return
     x_t[:, :own] = x[:, :features].t()
     x_t[:, own:] = 0
@@ -69,8 +66,5 @@ def normed(
         0 if each is None else each.data_ptr() for each in (shift, scale, weight, bias)
     )
     norm = Norm(shifts, scales, weights, biases, rounds, x.dtype is torch.bfloat16)
-    index = x.device.index
-    with torch.cuda.device(index):
-        args, blocks = transpose_args(given, made, norm)
-        transpose_launch(args, blocks, index, norm)(int(torch._C._cuda_getCurrentRawStream(index)))
+    enqueue(transpose_launch(given, made, norm), x.device.index)
     return x_t

@@ -45,6 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.build import SOURCES
+from prunecast.kernels.device.pass_launch import PassLaunch
 from tests.kernels.cuda.on_cpu.translate import translate
 
 __all__ = [
@@ -250,6 +251,22 @@ def run_on_cpu(
     wrong = launched(ctypes.byref(launch), kernel.entry, addresses)
     if wrong is not None:
         raise EmulationError(wrong.decode())
+
+
+def run_pass_on_cpu(
+    launch: PassLaunch, arrays: Sequence[npt.NDArray[Any]], folder: Path, *, resident: int = 0
+) -> None:
+    """Build a kernel beside the products, launch it and wait.
+
+    Parameters
+    ----------
+    arrays : global memory
+    folder : where built kernels are kept
+    resident : blocks that run at once; 0 for all
+    """
+    kernel = build_on_cpu(SOURCES / launch.source, launch.entry, dict(launch.defines), folder)
+    grid = Grid(launch.blocks, launch.threads, launch.shared_bytes, resident=resident)
+    run_on_cpu(kernel, grid, [launch.args], arrays)
 
 
 def _run(command: list[str]) -> str:

@@ -5,14 +5,12 @@ kernel 11.4 us (own measurement, H200, 2026-11-28), because cuDNN reads a bias f
 """
 
 import math
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
+from prunecast.kernels.device.pass_launch import PassLaunch, record
 
 WIDTHS = (64, 128)
 """Features of a head that the kernel supports. Kind: CUDA source, `attend.cu`."""
@@ -119,47 +117,34 @@ def may_attend(form: AttentionForm, sizes: AttentionSizes, *rows: HeadRows) -> b
     return fits and all(each.aligned for each in rows) and not (form.columns and sizes.queries % 8)
 
 
-def attention_args(
-    form: AttentionForm, sizes: AttentionSizes, scale: float, *rows: HeadRows
-) -> npt.NDArray[np.void]:
-    """Return the argument record of the kernel, without the addresses of the result and the mask.
+def attention_launch(form: AttentionForm, sizes: AttentionSizes, scale: float, *rows: HeadRows) -> PassLaunch:
+    """Return the launch, without the addresses `out` and `mask` of the result and the mask in its record.
 
     Parameters
     ----------
     scale : positive factor of the scores, e.g. 1 / sqrt(head width)
     rows : queries, keys and values, in this order
     """
-    args = np.zeros(1, ATTENTION_ARGS)
-    for name, each in zip(("queries_of", "keys_of", "values_of"), rows, strict=True):
-        args[name] = (*each, 0)
-    args["mask_row_bytes"], args["scale"] = sizes.keys, scale * math.log2(math.e)
-    features = sizes.heads * form.width
-    args["out_row_bytes"] = _ELEMENT_BYTES * (sizes.sequences * sizes.queries if form.columns else features)
-    args["heads"], args["heads_per_key_head"] = sizes.heads, sizes.heads // sizes.key_heads
-    args["queries"], args["keys"] = sizes.queries, sizes.keys
-    args["query_blocks"] = -(-sizes.queries // QUERIES)
-    return args
-
-
-def attention_launch(
-    args: npt.NDArray[np.void], form: AttentionForm, sizes: AttentionSizes, device: int
-) -> PreparedLaunch:
-    """Return a launch with the record `args` of `attention_args`, which the caller must keep alive."""
-    cubin = build_attention(arch_of(device), form).cubin
-    return PreparedLaunch(
-        load_function(cubin, "attend", form.shared_bytes, device),
-        [args.ctypes.data],
-        blocks=sizes.blocks,
-        threads=THREADS,
-        shared_bytes=form.shared_bytes,
-        overlap=capability_of(device) >= 90,
+    queries, keys, values = ((*each, 0) for each in rows)
+    row = sizes.sequences * sizes.queries if form.columns else sizes.heads * form.width
+    args = record(
+        ATTENTION_ARGS,
+        queries_of=queries,
+        keys_of=keys,
+        values_of=values,
+        mask_row_bytes=sizes.keys,
+        out_row_bytes=_ELEMENT_BYTES * row,
+        heads=sizes.heads,
+        heads_per_key_head=sizes.heads // sizes.key_heads,
+        queries=sizes.queries,
+        keys=sizes.keys,
+        query_blocks=-(-sizes.queries // QUERIES),
+        scale=scale * math.log2(math.e),
     )
-
-
-@cache
-def build_attention(arch: str, form: AttentionForm) -> CompiledKernel:
-    """Compile the kernel for an architecture such as `sm_90`."""
-    return compile_cubin(SOURCES / "attention" / "attend.cu", arch, form.defines)
+    defines = tuple(form.defines.items())
+    return PassLaunch(
+        "attention/attend.cu", "attend", args, sizes.blocks, THREADS, form.shared_bytes, defines
+    )
 
 
 def attended(

@@ -13,17 +13,15 @@ plan, because they depend on the number of tokens of each expert.
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
 from prunecast.kernels.device.compile_inputs import end_defines
-from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
 from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.pass_launch import PassLaunch, record
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.expert_items import RANGES_TOGETHER, most_ranges, one_item_per_tile
@@ -38,7 +36,6 @@ PASS_THREADS = 256
 """Threads of a block of the passes over C. Kind: choice, 2048 features are a block."""
 _CHUNK, _GATE_ROWS = 8, 4
 """Elements and rows of a thread. Kind: CUDA source, `experts.cu`."""
-SOURCE = SOURCES / "experts" / "experts.cu"
 
 
 def _layout(pointers: str, numbers: str, wide: str = "") -> np.dtype[np.void]:
@@ -57,44 +54,12 @@ SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out
 """Layouts of the arguments. Kind: CUDA source, `experts.cu`."""
 
 
-class ExpertLaunch(NamedTuple):
-    """Launch of a kernel of `experts.cu`: argument record, grid size, and macros (`changes`)."""
-
-    entry: str
-    args: npt.NDArray[np.void]
-    blocks: int
-    threads: int
-    changes: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of dynamic shared memory of a block."""
-        return 12 * self.threads
-
-    def on(self, device: int) -> PreparedLaunch:
-        """Return the launch, prepared for a device; keep this record alive until it is enqueued."""
-        cubin = build_experts(arch_of(device), self.threads, self.changes).cubin
-        return PreparedLaunch(
-            load_function(cubin, self.entry, self.shared_bytes, device),
-            [self.args.ctypes.data],
-            blocks=self.blocks,
-            threads=self.threads,
-            shared_bytes=self.shared_bytes,
-            overlap=capability_of(device) >= 90,
-        )
-
-
-@cache
-def build_experts(arch: str, threads: int, changes: tuple[tuple[str, int], ...]) -> CompiledKernel:
-    """Compile `experts.cu` for an architecture such as `sm_90`, with the macros `changes`."""
-    return compile_cubin(SOURCE, arch.rstrip("a"), {"THREADS": threads, **dict(changes)})
-
-
-def _filled(layout: np.dtype[np.void], values: Mapping[str, int]) -> npt.NDArray[np.void]:
-    args = np.zeros(1, layout)
-    for name, value in values.items():
-        args[name] = value
-    return args
+def _launch(
+    entry: str, args: npt.NDArray[np.void], blocks: int, threads: int, changes: Mapping[str, int]
+) -> PassLaunch:
+    defines = tuple({"THREADS": threads, **changes}.items())
+    source = "experts/experts.cu"
+    return PassLaunch(source, entry, args, blocks, threads, 12 * threads, defines, any_arch=True)
 
 
 def route_blocks(places: int) -> int:
@@ -104,7 +69,7 @@ def route_blocks(places: int) -> int:
 
 def route_tokens(
     places: int, per_token: int, experts: int, block_n: int, **pointers: int
-) -> list[ExpertLaunch]:
+) -> list[PassLaunch]:
     """Return the launches that assign a column of B to every place, a (token, expert) pair.
 
     Parameters
@@ -125,9 +90,9 @@ def route_tokens(
         raise BadInput(f"a layer may have at most {MOST_EXPERTS} experts, got {experts}")
     blocks = route_blocks(places)
     sizes = {"places": places, "per_token": per_token, "experts": experts, "block_n": block_n}
-    args = _filled(ROUTE_ARGS, {**sizes, **pointers, **({"counts": 0} if blocks == 1 else {})})
+    args = record(ROUTE_ARGS, **{**sizes, **pointers, **({"counts": 0} if blocks == 1 else {})})
     names = ("route_tokens",) if blocks == 1 else ("count_tokens", "route_tokens")
-    return [ExpertLaunch(name, args, blocks, MOST_EXPERTS) for name in names]
+    return [_launch(name, args, blocks, MOST_EXPERTS, {}) for name in names]
 
 
 class ItemLists(NamedTuple):
@@ -194,10 +159,10 @@ def product_items(lists: ItemLists, **pointers: int) -> npt.NDArray[np.void]:
     pointers : device addresses. Inputs: `first` from `route_tokens`; `first_tile` and `heads` from
         `expert_records`. Outputs: `items` if a block has a list of items; else `ranges`, `places` and `count`
     """
-    return _filled(_ITEM_ARGS, {**lists._asdict(), "together": RANGES_TOGETHER, **pointers})
+    return record(_ITEM_ARGS, **lists._asdict(), together=RANGES_TOGETHER, **pointers)
 
 
-def list_items(*products: npt.NDArray[np.void]) -> ExpertLaunch:
+def list_items(*products: npt.NDArray[np.void]) -> PassLaunch:
     """Return the launch that writes the work items of one or two products, in the order of the plan.
 
     `products` are results of `product_items`; `plan.expert_items` defines the order.
@@ -206,12 +171,12 @@ def list_items(*products: npt.NDArray[np.void]) -> ExpertLaunch:
     blocks = [-(-int(each["most"][0]) // MOST_EXPERTS) for each in products]
     args["of"][0, : len(products)] = np.concatenate(products)
     args["second"] = blocks[0]
-    return ExpertLaunch("list_items", args, sum(blocks), MOST_EXPERTS)
+    return _launch("list_items", args, sum(blocks), MOST_EXPERTS, {})
 
 
 def gate_rows(
     activation: str, dtype: str, *, c: int, columns: int, row_bytes: int, rows: int, most: int
-) -> ExpertLaunch:
+) -> PassLaunch:
     """Return the launch that computes activation(gate) * up and stores it over the gate.
 
     Parameters
@@ -233,12 +198,12 @@ def gate_rows(
         "across": across,
         "lanes": lanes,
     }
-    changes = tuple(end_defines(activation, bias=False, dtype=dtype).items())
+    changes = end_defines(activation, bias=False, dtype=dtype)
     blocks = across * -(-rows // block_rows)
-    return ExpertLaunch("gate_rows", _filled(GATE_ARGS, sizes), blocks, PASS_THREADS, changes)
+    return _launch("gate_rows", record(GATE_ARGS, **sizes), blocks, PASS_THREADS, changes)
 
 
-def sum_experts(tokens: int, dtype: str, *, fp32_shares: bool, features: int, **values: int) -> ExpertLaunch:
+def sum_experts(tokens: int, dtype: str, *, fp32_shares: bool, features: int, **values: int) -> PassLaunch:
     """Return the launch that adds the outputs of each token's experts, weighted by the router.
 
     Parameters
@@ -251,5 +216,5 @@ def sum_experts(tokens: int, dtype: str, *, fp32_shares: bool, features: int, **
     """
     blocks = tokens * -(-features // (_CHUNK * PASS_THREADS))
     own = {"SHARES_FP32": int(fp32_shares), **end_defines("none", bias=False, dtype=dtype)}
-    args = _filled(SUM_ARGS, {"features": features, **values})
-    return ExpertLaunch("sum_experts", args, blocks, PASS_THREADS, tuple(own.items()))
+    args = record(SUM_ARGS, features=features, **values)
+    return _launch("sum_experts", args, blocks, PASS_THREADS, own)

@@ -5,14 +5,13 @@ borders. The kernels write every element of the planes, including the zeros in t
 of any plan; predictions account for them by the bytes that they move.
 """
 
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
+from prunecast.kernels.device.pass_launch import PassLaunch, record
 from prunecast.plan.conv_grid import PlaneLayout
 
 THREADS, EDGE, IMAGES = 256, 64, 32
@@ -62,8 +61,17 @@ class Images(NamedTuple):
     """Strides in elements: from one image, channel, row and column to the next."""
 
 
-def into_planes_args(x: Images, to: PlaneLayout, batch: int, out: int) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the argument record of the kernel `into_planes` and the number of thread blocks.
+def into_planes_launch(
+    x: Images,
+    to: PlaneLayout,
+    batch: int,
+    out: int,
+    window: Window,
+    *,
+    relu: bool = False,
+    bf16: bool = False,
+) -> PassLaunch:
+    """Return the launch that converts images to planes, with max pooling over each window.
 
     Parameters
     ----------
@@ -71,15 +79,16 @@ def into_planes_args(x: Images, to: PlaneLayout, batch: int, out: int) -> tuple[
     to : layout of the planes
     batch : images of a pixel of the planes
     out : device address of the planes
+    relu : apply ReLU to the result
+    bf16 : True for bf16 elements, else fp16
     """
-    args = np.zeros(1, PLANES_ARGS)
-    args["x"], args["out"], args["steps"] = x.pointer, out, x.steps
-    args["from"], args["to"] = (*x.shape[1:], 0), tuple(to)
-    lines = to.height + to.border
-    neighbours, places = (to.planes, lines * to.line) if are_channels(x) else (to.line, to.planes * lines)
+    lines, channels = to.height + to.border, are_channels(x)
+    neighbours, places = (to.planes, lines * to.line) if channels else (to.line, to.planes * lines)
     across, groups = -(-neighbours // EDGE), -(-batch // IMAGES)
-    args["images"], args["batch"], args["blocks_across"], args["groups"] = x.shape[0], batch, across, groups
-    return args, across * places * groups
+    values = {"from": (*x.shape[1:], 0), "to": tuple(to), "images": x.shape[0], "batch": batch}
+    values |= {"x": x.pointer, "out": out, "steps": x.steps, "blocks_across": across, "groups": groups}
+    defines = {"CHANNELS": int(channels), "RELU": int(relu), "BF16": int(bf16)}
+    return _launch("into_planes", values, across * places * groups, window, defines)
 
 
 def are_channels(x: Images) -> bool:
@@ -91,62 +100,27 @@ def are_channels(x: Images) -> bool:
     return x.steps[1] == 1 and x.pointer % 4 == 0 and all(step % 2 == 0 for step in steps)
 
 
-def between_planes_args(
-    x: int, source: PlaneLayout, to: PlaneLayout, batch: int, out: int
-) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the argument record of the kernel `between_planes` and the number of thread blocks.
+def between_planes_launch(
+    x: int, source: PlaneLayout, to: PlaneLayout, batch: int, out: int, window: Window, *, bf16: bool = False
+) -> PassLaunch:
+    """Return the launch that pools or upsamples planes.
 
     Parameters
     ----------
     x, out : device addresses of the input and output planes
     source, to : layouts of the input and output planes
     batch : images of a pixel, a multiple of 8
-    """
-    args = np.zeros(1, PLANES_ARGS)
-    args["x"], args["out"], args["from"], args["to"], args["batch"] = x, out, tuple(source), tuple(to), batch
-    return args, -(-to.pixels * batch // 8 // THREADS)
-
-
-def planes_launch(
-    entry: str, args: np.ndarray[Any, Any], blocks: int, defines: tuple[tuple[str, int], ...], device: int
-) -> PreparedLaunch:
-    """Return the launch of the kernel `entry`; the caller must keep the argument record `args` alive."""
-    cubin = build_planes(arch_of(device), defines).cubin
-    return PreparedLaunch(
-        load_function(cubin, entry, SHARED_BYTES, device),
-        [args.ctypes.data],
-        blocks=blocks,
-        threads=THREADS,
-        shared_bytes=SHARED_BYTES,
-        overlap=capability_of(device) >= 90,
-    )
-
-
-def planes_defines(
-    window: Window, *, channels: bool = False, relu: bool = False, bf16: bool = False
-) -> tuple[tuple[str, int], ...]:
-    """Return the preprocessor macros of a kernel.
-
-    Parameters
-    ----------
-    window : the pooling or upsampling window
-    channels : True if one load of `into_planes` can read two channels of a pixel, see `are_channels`; other
-        kernels ignore it
-    relu : apply ReLU to the result
     bf16 : True for bf16 elements, else fp16
     """
-    return (
-        ("MODE", MODES[window.mode]),
-        ("SIZE", window.size),
-        ("STRIDE", window.stride),
-        ("PADDING", window.padding),
-        ("CHANNELS", int(channels)),
-        ("RELU", int(relu)),
-        ("BF16", int(bf16)),
-    )
+    values = {"x": x, "out": out, "from": tuple(source), "to": tuple(to), "batch": batch}
+    defines = {"CHANNELS": 0, "RELU": 0, "BF16": int(bf16)}
+    return _launch("between_planes", values, -(-to.pixels * batch // 8 // THREADS), window, defines)
 
 
-@cache
-def build_planes(arch: str, defines: tuple[tuple[str, int], ...]) -> CompiledKernel:
-    """Compile the kernels for an architecture such as `sm_90`."""
-    return compile_cubin(SOURCES / "planes" / "planes.cu", arch, dict(defines))
+def _launch(
+    entry: str, values: Mapping[str, object], blocks: int, window: Window, defines: Mapping[str, int]
+) -> PassLaunch:
+    sides = {"MODE": MODES[window.mode], "SIZE": window.size, "STRIDE": window.stride}
+    sides |= {"PADDING": window.padding, **defines}
+    args = record(PLANES_ARGS, **values)
+    return PassLaunch("planes/planes.cu", entry, args, blocks, THREADS, SHARED_BYTES, tuple(sides.items()))

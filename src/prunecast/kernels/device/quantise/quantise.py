@@ -1,13 +1,12 @@
 """Launch of the kernel that quantises X (tokens, features), or its RMS norm, to e4m3, one scale per token."""
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.launch import Place, PreparedLaunch, arch_of, load_function
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.pass_launch import PassLaunch, record
 
 LARGEST = 448.0
 """Largest finite number of e4m3. Kind: definition, OCP 8-bit floating point specification 1.0."""
@@ -51,44 +50,22 @@ def may_quantise(x: Place, features: int) -> bool:
     return aligned and 0 < features <= CHUNK_FEATURES * MOST_CHUNKS
 
 
-def quantise_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype: str) -> PreparedLaunch:
+def quantise_launch(
+    x: Place, y: int, scales: int, tokens: int, features: int, dtype: str, **norm: float
+) -> PassLaunch:
     """Return the launch, with one block per token.
 
     Parameters
     ----------
-    args : record of dtype `QUANTISE_ARGS`, or `NORM_ARGS` to quantise the RMS norm of X; the caller must keep
-        it alive
+    x : X (tokens, features)
+    y, scales : addresses of the result, (tokens, features) bytes and (tokens,) fp32
     dtype : format of X, `fp16` or `bf16`
+    norm : to quantise the RMS norm of X instead of X: the address `weight` of its weight, in the format of X,
+        and `epsilon`
     """
-    features, normed = int(args["features"][0]), args.dtype == NORM_ARGS
-    cubin = build_quantise(arch_of(device), features, dtype, normed=normed).cubin
-    return PreparedLaunch(
-        load_function(cubin, "quantise_rows", SHARED_BYTES, device),
-        [args.ctypes.data],
-        blocks=tokens,
-        threads=THREADS,
-        shared_bytes=SHARED_BYTES,
-        overlap=True,
-    )
-
-
-def build_quantise(arch: str, features: int, dtype: str, *, normed: bool = False) -> CompiledKernel:
-    """Compile the kernel for rows of at most `features` elements.
-
-    Parameters
-    ----------
-    arch : e.g. `sm_90a`
-    dtype : format of X, `fp16` or `bf16`
-    normed : quantise the RMS norm of X instead of X
-    """
-    return _built(arch, -(-features // CHUNK_FEATURES), dtype, normed)
-
-
-@cache
-def _built(arch: str, chunks: int, dtype: str, normed: bool) -> CompiledKernel:
-    defines = {
-        "CHUNKS": chunks,
-        **({"BF16": 1} if dtype == "bf16" else {}),
-        **({"NORMED": 1} if normed else {}),
-    }
-    return compile_cubin(SOURCES / "quantise" / "quantise_rows.cu", arch, defines)
+    layout = NORM_ARGS if norm else QUANTISE_ARGS
+    args = record(layout, x=x.pointer, x_row_bytes=x.row_bytes, y=y, scales=scales, features=features, **norm)
+    defines = {"CHUNKS": -(-features // CHUNK_FEATURES)}
+    defines |= ({"BF16": 1} if dtype == "bf16" else {}) | ({"NORMED": 1} if norm else {})
+    source = "quantise/quantise_rows.cu"
+    return PassLaunch(source, "quantise_rows", args, tokens, THREADS, SHARED_BYTES, tuple(defines.items()))

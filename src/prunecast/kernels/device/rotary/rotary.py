@@ -1,13 +1,9 @@
 """Launch of the kernel that applies rotary embeddings to the heads of Y (tokens, features), in place."""
 
-from functools import cache
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.launch import Place, PreparedLaunch, arch_of, capability_of, load_function
+from prunecast.kernels.device.launch import Place
+from prunecast.kernels.device.pass_launch import PassLaunch, record
 
 THREADS, WIDTH_STEP, MOST_WIDTH = 256, 16, 4096
 """Threads of a block, and features of a head: a multiple of the second number, at most the third. Kind: CUDA
@@ -25,27 +21,15 @@ def may_rotate(y: Place, width: int) -> bool:
     )
 
 
-def rotate_launch(args: npt.NDArray[np.void], tokens: int, device: int, dtype: str) -> PreparedLaunch:
+def rotate_launch(y: Place, tokens: int, dtype: str, **values: int) -> PassLaunch:
     """Return the launch, with one block per token.
 
     Parameters
     ----------
-    args : record of dtype `ROTATE_ARGS`, which the caller must keep alive
+    y : Y (tokens, features)
     dtype : format of Y, `fp16` or `bf16`
+    values : addresses of `cos` and `sin`, (periods, width); and the numbers `heads`, `width` and `periods`
     """
-    cubin = build_rotate(arch_of(device), dtype).cubin
-    return PreparedLaunch(
-        load_function(cubin, "rotate_heads", 0, device),
-        [args.ctypes.data],
-        blocks=tokens,
-        threads=THREADS,
-        shared_bytes=0,
-        overlap=capability_of(device) >= 90,
-    )
-
-
-@cache
-def build_rotate(arch: str, dtype: str) -> CompiledKernel:
-    """Compile the kernel for an architecture such as `sm_90`, and Y in `fp16` or `bf16`."""
-    defines: dict[str, Any] = {"BF16": 1} if dtype == "bf16" else {}
-    return compile_cubin(SOURCES / "rotary" / "rotate_heads.cu", arch, defines)
+    args = record(ROTATE_ARGS, y=y.pointer, y_row_bytes=y.row_bytes, **values)
+    defines = (("BF16", 1),) if dtype == "bf16" else ()
+    return PassLaunch("rotary/rotate_heads.cu", "rotate_heads", args, tokens, THREADS, 0, defines)

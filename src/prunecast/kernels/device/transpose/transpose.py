@@ -4,13 +4,11 @@ torch's own copy of a transposed view needs 23 us for 4096 x 768 fp16 on an H200
 measurement, 2026-11-22) and longer than the matrix product that follows.
 """
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.kernels.device.build import SOURCES, CompiledKernel, compile_cubin
-from prunecast.kernels.device.launch import PreparedLaunch, arch_of, capability_of, load_function
+from prunecast.kernels.device.pass_launch import PassLaunch, record
 
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
 """Alignment of rows in bytes, and bytes of an element. Kind: CUDA source, `transpose_rows.cu`."""
@@ -106,8 +104,8 @@ def may_transpose(x: Rows, b: Rows) -> bool:
     return x.aligned and b.aligned and x.columns == b.rows and b.columns >= x.rows
 
 
-def transpose_args(x: Rows, b: Rows, change: Norm | Gather | None = None) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the argument record of the kernel and the number of thread blocks.
+def transpose_launch(x: Rows, b: Rows, change: Norm | Gather | None = None) -> PassLaunch:
+    """Return the launch that transposes X.
 
     Parameters
     ----------
@@ -115,37 +113,20 @@ def transpose_args(x: Rows, b: Rows, change: Norm | Gather | None = None) -> tup
     change : normalisation of X, or selection of its tokens; None for a plain transpose
     """
     across, down = -(-x.columns // EDGE), -(-b.columns // EDGE)
-    args = np.zeros(1, _LAYOUTS[type(change)])
-    for name in set(args.dtype.names or ()) - set(TRANSPOSE_ARGS.names or ()):
-        args[name] = getattr(change, name)
-    args["x"], args["b"] = x.pointer, b.pointer
-    args["x_row_bytes"], args["b_row_bytes"] = x.row_bytes, b.row_bytes
-    args["tokens"], args["padded"], args["features"] = x.rows, b.columns, x.columns
-    args["blocks_across"] = across
-    return args, across * down
-
-
-def transpose_launch(
-    args: np.ndarray[Any, Any], blocks: int, device: int, change: Norm | Gather | None = None
-) -> PreparedLaunch:
-    """Return the launch for the results of `transpose_args`; the caller must keep `args` alive.
-
-    `change` must be the one that was given to `transpose_args`.
-    """
-    changes = () if change is None else change.changes
-    return PreparedLaunch(
-        load_function(
-            build_transpose(arch_of(device), changes).cubin, "transpose_rows", SHARED_BYTES, device
-        ),
-        [args.ctypes.data],
-        blocks=blocks,
-        threads=THREADS,
-        shared_bytes=SHARED_BYTES,
-        overlap=capability_of(device) >= 90,
+    layout = _LAYOUTS[type(change)]
+    own = set(layout.names or ()) - set(TRANSPOSE_ARGS.names or ())
+    args = record(
+        layout,
+        x=x.pointer,
+        b=b.pointer,
+        x_row_bytes=x.row_bytes,
+        b_row_bytes=b.row_bytes,
+        tokens=x.rows,
+        padded=b.columns,
+        features=x.columns,
+        blocks_across=across,
+        **{name: getattr(change, name) for name in own},
     )
-
-
-@cache
-def build_transpose(arch: str, changes: tuple[tuple[str, int], ...] = ()) -> CompiledKernel:
-    """Compile the kernel for an architecture such as `sm_90`, with the `changes` of a `Norm` or `Gather`."""
-    return compile_cubin(SOURCES / "transpose" / "transpose_rows.cu", arch, dict(changes))
+    changes = () if change is None else change.changes
+    source = "transpose/transpose_rows.cu"
+    return PassLaunch(source, "transpose_rows", args, across * down, THREADS, SHARED_BYTES, changes)
