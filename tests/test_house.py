@@ -141,11 +141,34 @@ def test_a_second_builder_is_found_wherever_it_is(tmp_path: Path) -> None:
     found = {role: places for role, places in builders(both).items() if places}
     assert found == {
         "recipe": ["codesign/a.py:1", "torch/b.py:1"],
-        "events of a GPU with times, one adapter a framework": ["codesign/a.py:2"],
+        "events of torch with times": ["codesign/a.py:2"],
     }
-    assert above(
-        {"builders": {"recipe": 2, "events of a GPU with times, one adapter a framework": 1}}, {}, otherwise=1
-    ) == ["builders, recipe: 2, at most 1"]
+    assert above({"builders": {"recipe": 2, "events of torch with times": 1}}, {}, otherwise=1) == [
+        "builders, recipe: 2, at most 1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "second"),
+    [
+        ("packer of weights", "def pack(weights):\n    return weights[order]\n"),
+        ("layer that runs sparse weights in torch", "class SparseConv1d(Module):\n    x: int\n"),
+        ("launch with its arguments ready", "def f():\n    driver().cuLaunchKernel(function)\n"),
+        ("microbenchmark loaded from a cubin", "def f():\n    return cp.RawModule(path=path)\n"),
+    ],
+)
+def test_roles_are_filled_once_and_another_way_to_fill_them_is_found(
+    tmp_path: Path, sources: list[Source], role: str, second: str
+) -> None:
+    assert len(builders(sources)[role]) == 1
+    assert builders(sources_of(tmp_path, torch__a=second))[role] == ["torch/a.py:1"]
+
+
+def test_what_uses_the_only_builder_of_a_role_is_none(tmp_path: Path) -> None:
+    layer = "class SparseConv1d(SparseLayer):\n    x: int\n"
+    packer = "def pack(weights):\n    return gather(weights, places)\n"
+    found = builders(sources_of(tmp_path, torch__a=layer, torch__b=packer))
+    assert not any(found.values())
 
 
 def test_limits_are_lowered_and_never_raised() -> None:

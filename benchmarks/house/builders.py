@@ -20,11 +20,15 @@ class Role(NamedTuple):
     """Regular expression that finds its definitions."""
     removed_by: str = ""
     """What leaves one of several: a row of the review's section 4.8, or an issue."""
+    unless: str = ""
+    """Regular expression that finds the definitions among them that use another one. Empty for none."""
 
 
 ROLES = {
     "engine loop over SMs": Role(r"while mem\[G_RETIRED\]"),
-    "events of a GPU with times, one adapter a framework": Role(r"\belapsed_time\(|get_elapsed_time\("),
+    # torch times models where CuPy need not be installed, so each framework has one adapter
+    "events of CuPy with times": Role(r"get_elapsed_time\("),
+    "events of torch with times": Role(r"\belapsed_time\("),
     "seconds of memory-bound work": Role(r"(/|rate =) .*dram_copy_bytes_per_s"),
     "seconds of attention": Role(r"def attention_call\b"),
     "record of a convolution": Role(r"class (ConvShape|Convolution)\b", "row 27"),
@@ -35,23 +39,27 @@ ROLES = {
     "seconds of a pass": Role(r"def (pass_seconds|model_seconds|model_time)\b", "row 7"),
     "record of a pruned layer": Role(r"class PrunedLayer\b", "row 19"),
     "recipe": Role(r"class Recipe\b", "row 19"),
-    "masks that are subsets of earlier ones": Role(
-        r"class (MaskPath|GradualTarget)\b|def masks_within\b", "row 18"
-    ),
+    # A pattern ranks weights anew at each stage; given final masks have an order that is fixed in advance
+    "masks that are subsets of earlier ones, ranked anew": Role(r"\bkeep_highest\(ranked|def masks_within\b"),
+    "masks that are subsets of earlier ones, in a fixed order": Role(r"\bremoved_at >= share"),
     "list of the tile kernel's configs": Role(
         r"^(TILE_FORMS = |PARTS = \{$|_FORMS = \(|_MMA_FORMS|_CORE_FORMS|_SPARSE_SHAPES)", "row 21"
     ),
     "cycles of a k-step in a ranking": Role(r"def _chain_cycles\b|abreast \* issues", "row 15"),
+    # Every packer describes where elements of A are stored; only `gather` puts them there
     "packer of weights": Role(
-        r"def _?pack(_plan|_mma|_bits|_sparse_mma|_weights|_ffma|_small|_sparse|_matrix|_vector)?\(", "row 2"
+        r"^def gather\(|def _?pack(ed_weights)?\(", unless=r"\n.*(\bgather|packed_weights|_arrays)\("
     ),
+    # `SparseLayer` has weights, bias, density and state dict; layers add what their users construct and call
     "layer that runs sparse weights in torch": Role(
-        r"class (TileSparseLinear|SparseLinear|TileSparseConv2d|SparseConv2d)\b", "row 2"
+        r"class (Tile)?Sparse(Layer|Linear|Conv\dd)\((?!SparseLayer\b)"
     ),
-    "kernel loaded from a cubin": Role(r"RawModule\(path|cuModuleLoadData", "row 2"),
+    "kernel of the package loaded from a cubin": Role(r"cuModuleLoadData"),
+    # CuPy launches them with grids of several dimensions and arguments of any kind
+    "microbenchmark loaded from a cubin": Role(r"RawModule\("),
     "tokens that a plan is made for": Role(r"def planned_tokens\b", "row 2"),
     "architecture of a device": Role(r"def (arch_of|_arch_of_device)\b", "row 2"),
-    "launch with its arguments ready": Role(r"class (PreparedCall|_DirectCall|PreparedLaunch)\b", "row 2"),
+    "launch with its arguments ready": Role(r"cuLaunchKernel(Ex)?\(", "row 2"),
     "number formats by name": Role(r"^DTYPES = ", "row 2"),
     "costs": Role(r"class Costs\b", "row 6"),
     "interval": Role(r"class Interval\b", "row 12"),
@@ -75,7 +83,9 @@ def builders(sources: list[Source]) -> dict[str, list[str]]:
         roles = [name for name, role in ROLES.items() if re.search(role.pattern, source.text, re.MULTILINE)]
         for where, text in definitions(source) if roles else ():
             for name in roles:
-                if re.search(ROLES[name].pattern, text, re.MULTILINE):
+                role = ROLES[name]
+                is_other = role.unless and re.search(role.unless, text)
+                if re.search(role.pattern, text, re.MULTILINE) and not is_other:
                     found[name].append(where)
     return found
 
