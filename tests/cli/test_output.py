@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 
 
 def destination(as_json, as_csv, output):
-    return Printed(as_json=as_json, as_csv=as_csv, output=output).destination()
+    return Printed(as_json=as_json, as_csv=as_csv, output=output)
 
 
 def report(number=1.0):

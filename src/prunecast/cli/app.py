@@ -1,7 +1,6 @@
 """The Typer application: the list of commands, and the text that `prunecast` prints without a command."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -69,8 +68,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         if name in records:
             parameters += _options(records[name])
         else:
-            hint = _with_default(hints[name])
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
 
     def run(**given: Any) -> None:
         check_given(parameters, given)
@@ -90,27 +88,9 @@ def _options(record: Any) -> list[Parameter]:
     """Return a parameter for each field of a dataclass of options."""
     hints = get_type_hints(record, include_extras=True)
     return [
-        Parameter(
-            option.name,
-            Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=_with_default(hints[option.name]),
-        )
-        for option in fields(record)
+        Parameter(o.name, Parameter.KEYWORD_ONLY, default=o.default, annotation=hints[o.name])
+        for o in fields(record)
     ]
-
-
-def _with_default(hint: Any) -> Any:
-    """Return the annotation of an option, with a default that is a text moved to the end of its help text.
-
-    Typer itself would print this default in additional brackets.
-    """
-    info: Any = copy(next(iter(getattr(hint, "__metadata__", ())), None))
-    words = getattr(info, "show_default", None)
-    if not isinstance(words, str):
-        return hint
-    info.show_default, info.help = False, f"{info.help}  [default: {words}]"
-    return Annotated[hint.__origin__, info, *hint.__metadata__[1:]]
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads
 from prunecast.errors import BadInput
@@ -20,53 +18,43 @@ class Budget(opt.Read):
 
     latency: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            show_default=False,
-            help="Latency budget: 60% of the dense time, 850us or 1.2ms.",
-        ),
+        opt.option("TIME", "Latency budget: 60% of the dense time, 850us or 1.2ms.", default=False),
     ] = None
     speedup: Annotated[
-        float | None,
-        typer.Option(metavar="FACTOR", show_default=False, help="Dense time over pruned time, at least."),
+        float | None, opt.option("FACTOR", "Dense time over pruned time, at least.", default=False)
     ] = None
     cap: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="LAYER=SHARE",
-            show_default="0.95 everywhere",
-            help="Highest sparsity of a layer under a latency budget; can be repeated.",
+        opt.option(
+            "LAYER=SHARE",
+            "Highest sparsity of a layer under a latency budget; can be repeated.",
+            default="0.95 everywhere",
         ),
     ] = None
     gpu: opt.Gpu = "h200-sxm"
     tokens: Annotated[
         int | None,
-        typer.Option(
+        opt.option(
+            "N",
+            "Tokens that the latency is for; of each sequence of a model.",
             "--tokens",
             "-n",
-            metavar="N",
-            show_default="4096; 512 of each sequence of a model",
-            help="Tokens that the latency is for; of each sequence of a model.",
+            default="4096; 512 of each sequence of a model",
         ),
     ] = None
     batch: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            show_default="8; 1 with --tokens",
-            help="Images or sequences of a model.",
-        ),
+        int | None, opt.option("N", "Images or sequences of a model.", default="8; 1 with --tokens")
     ] = None
     workload: opt.Workload = None
     runtime: opt.Runtime = None
     engine: opt.Engine = "simulator"
     calibrate: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Mean squares of each layer's inputs (prunecast.torch.input_squares): importance knows them;"
+        opt.option(
+            "FILE",
+            "Mean squares of each layer's inputs (prunecast.torch.input_squares): importance knows them;"
             " or second moments (input_moments): kept weights are updated too.",
+            default=False,
         ),
         Reads(),
     ] = None

@@ -38,24 +38,21 @@ def calibrate(
     *,
     gpu: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            show_default="the nearest of the device's compute capability",
-            help="Spec that provides what cannot be measured.",
+        opt.option(
+            "NAME",
+            "Spec that provides what cannot be measured.",
+            default="the nearest of the device's compute capability",
         ),
         Reads(gpu_files),
     ] = None,
     raw: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", show_default="none", help="Raw numbers of an earlier run; needs no GPU."
-        ),
+        opt.option("FILE", "Raw numbers of an earlier run; needs no GPU.", default="none"),
         Reads(),
     ] = None,
     printed: opt.Printed,
 ) -> None:
     """Measure the GPU at hand. Writes a complete spec, raw numbers beside it, in at most three minutes."""
-    to = printed.destination()
     from prunecast.files import write_text_aside
     from prunecast.validation.derive_spec import CalibratedSpec, base_for, derive, read_raw, spec_file
 
@@ -68,7 +65,7 @@ def calibrate(
         page.table(found.cells(), words=("quantity", "how"))
         page.say("", f"Written: {found.spec}; {'; '.join(found.notes)}.")
 
-    deliver(to, Report(found.document(), found.frame_rows(), shown))
+    deliver(printed, Report(found.document(), found.frame_rows(), shown))
 
 
 def _measured(gpu: str | None, path: Path) -> dict[str, Any]:

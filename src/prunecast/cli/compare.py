@@ -38,26 +38,23 @@ def compare(
     ],
     *,
     gpu: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", show_default="none", help="Two or more, with WEIGHTS."),
-        Reads(gpu_files),
+        list[str] | None, opt.option("NAME", "Two or more, with WEIGHTS.", default="none"), Reads(gpu_files)
     ] = None,
     price: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=X",
-            show_default="none",
-            help="Price of an hour of a GPU, for the cost of a million tokens; can be repeated.",
+        opt.option(
+            "NAME=X",
+            "Price of an hour of a GPU, for the cost of a million tokens; can be repeated.",
+            default="none",
         ),
     ] = None,
     details: Annotated[
-        bool, typer.Option("--details", help="With several GPUs, also print every kernel of every layer.")
+        bool, opt.flag("With several GPUs, also print every kernel of every layer.", "--details")
     ] = False,
     options: opt.Layers,
     printed: opt.Printed,
 ) -> None:
     """Two predictions, or several GPUs, side by side. Files are those of `predict --json`."""
-    to = printed.destination()
     gpus = gpu or []
     if len(paths) == 2 and not gpus:
         from prunecast.codesign import compare as compare_files
@@ -80,7 +77,7 @@ def compare(
             f"got {len(paths)} files and {len(gpus)} GPUs"
         )
     shown = partial(_show, comparison, details=details)
-    deliver(to, Report(comparison.document(), _rows(comparison), shown))
+    deliver(printed, Report(comparison.document(), _rows(comparison), shown))
 
 
 def _prices(texts: list[str]) -> dict[str, float]:

@@ -1,8 +1,7 @@
 """`prunecast explain`: break down the time of one layer, and list changes that would make it faster."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, deliver
@@ -21,28 +20,20 @@ def explain(
     *,
     gpu: opt.Gpu = "h200-sxm",
     kernel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", show_default="the fastest that runs the pattern", help="Kernel to explain."
-        ),
+        str | None, opt.option("NAME", "Kernel to explain.", default="the fastest that runs the pattern")
     ] = None,
     options: opt.LayerOptions,
     printed: opt.Printed,
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
-    to = printed.destination()
     from prunecast.codesign import explain as explain_layer
 
     with ProgressLines() as progress:
         explanation = explain_layer(
             options.source(weights), gpu=gpu, kernel=kernel, **options.arguments(), progress=progress
         )
-    rows = [
-        {"section": section.title, **fact._asdict()}
-        for section in explanation.sections
-        for fact in section.facts
-    ]
-    deliver(to, Report(explanation.document(), rows, lambda page: _show(explanation, page)))
+    shown = partial(_show, explanation)
+    deliver(printed, Report(explanation.document(), explanation.frame_rows(), shown))
 
 
 def _show(explanation: "Explanation", page: "Page") -> None:

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from prunecast.cli import options as opt
 from prunecast.cli.guard import folder_written
 from prunecast.cli.progress import ProgressLines, tell
@@ -16,16 +14,16 @@ def export(
     gpu: opt.Gpu = "h200-sxm",
     format: Annotated[
         str,
-        typer.Option(
+        opt.option(
+            "TEXT",
+            "aiconfigurator: a systems folder; llmservingsim: a profile bundle.",
             "--format",
-            metavar="TEXT",
-            show_default=False,
-            help="aiconfigurator: a systems folder; llmservingsim: a profile bundle.",
+            default=False,
         ),
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FOLDER", show_default=False, help="Empty or new folder."),
+        opt.option("FOLDER", "Empty or new folder.", "--output", "-o", default=False),
         folder_written("query_versions.yaml", "meta.yaml"),
     ],
     read: opt.Read,

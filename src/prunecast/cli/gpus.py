@@ -3,6 +3,7 @@
 import csv
 import textwrap
 import tomllib
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,14 +29,13 @@ def gpus(
     ] = None,
     *,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="With NAME: costs of the kernels on its architecture instead.")
+        bool, opt.flag("With NAME: costs of the kernels on its architecture instead.", "--kernels")
     ] = False,
     printed: opt.Printed,
 ) -> None:
     """GPUs that are known, or those whose names have NAME in them. With a full name or a spec file: all
     quantities of this GPU, with unit, kind and source.
     """
-    to = printed.destination()
     if kernels and name is None:
         raise BadInput("--kernels needs the NAME of a GPU")
     from prunecast.hardware import gpu_names, load_gpu
@@ -44,17 +44,18 @@ def gpus(
     if name is None or (listed and name not in listed and not kernels):
         specs = sorted(map(load_gpu, listed), key=lambda spec: (spec.compute_capability, spec.name))
         rows = [_summary(spec) for spec in specs]
-        deliver(to, Report(_document(gpus=rows), rows, lambda page: _show_list(rows, page)))
+        deliver(printed, Report(_document(gpus=rows), rows, lambda page: _show_list(rows, page)))
     elif kernels:
         spec = load_gpu(name)
         rows = _costs(spec)
         document = _document(gpu=spec.name, architecture=f"sm_{spec.compute_capability}", costs=rows)
-        deliver(to, Report(document, rows, lambda page: _show_costs(spec, rows, page)))
+        deliver(printed, Report(document, rows, lambda page: _show_costs(spec, rows, page)))
     else:
         spec = load_gpu(name)
         rows = _quantities(spec)
         document = _document(gpu=spec.name, title=spec.title, spec_hash=spec.fingerprint, quantities=rows)
-        deliver(to, Report(document, [_flat(row) for row in rows], lambda page: _show_one(spec, rows, page)))
+        flat = [{**row, "value": _text(row["value"])} for row in rows]
+        deliver(printed, Report(document, flat, partial(_show_one, spec, rows)))
 
 
 def _document(**content: Any) -> dict[str, Any]:
@@ -116,11 +117,6 @@ def _costs(spec: "GpuSpec") -> list[Row]:
         for costs in (load_costs(package, spec.compute_capability) for package in packages)
         for name, cost in costs.entries.items()
     ]
-
-
-def _flat(row: Row) -> Row:
-    """Return a row with its value as text, also for a list of points."""
-    return {**row, "value": _text(row["value"])}
 
 
 def _text(value: Any) -> str:

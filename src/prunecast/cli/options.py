@@ -11,7 +11,6 @@ import typer
 
 from prunecast.cli import completion
 from prunecast.cli.guard import Reads, file_written, gpu_files, weight_files
-from prunecast.cli.output import Destination
 from prunecast.errors import BadInput
 from prunecast.settings import SETTINGS
 
@@ -31,13 +30,33 @@ Weights = Annotated[
 ]
 
 
+def option(metavar: str | None, help: str, *names: str, default: str | bool = True, **more: Any) -> Any:
+    """Return an option of the command line.
+
+    Parameters
+    ----------
+    metavar : placeholder for the value in the help; None for an option without a value
+    names : spellings of the option; none for the name of the parameter
+    default : text for the default value; True for the value itself, False for none
+    more : keyword arguments of `typer.Option`
+    """
+    # Typer itself would print this text in additional brackets
+    words = f"{help}  [default: {default}]" if isinstance(default, str) else help
+    return typer.Option(*names, metavar=metavar, show_default=default is True, help=words, **more)
+
+
+def flag(help: str, *names: str, default: str | bool = True) -> Any:
+    """Return an option without a value, see `option`."""
+    return option(None, help, *names, default=default)
+
+
 def setting(name: str, *flags: str, is_repeated: bool = False, **more: Any) -> Any:
     """Return the command-line option of a setting of `predict`, with the description from
     `prunecast.settings`.
     """
     one = SETTINGS[name]
     what = f"{one.help[:-1]}; can be repeated." if is_repeated else one.help
-    return typer.Option(*flags, metavar=one.metavar, show_default=one.shown or True, help=what, **more)
+    return option(one.metavar, what, *flags, default=one.shown or True, **more)
 
 
 DEFAULTS: dict[str, Any] = {name: one.default or None for name, one in SETTINGS.items()}
@@ -59,14 +78,17 @@ Runtime = Annotated[str | None, setting("runtime")]
 class PrintForm:
     """Options for the printed form of a result."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False
+    as_json: Annotated[bool, flag("Print JSON instead of a table.", "--json")] = False
+    as_csv: Annotated[bool, flag("Print CSV instead of a table.", "--csv")] = False
 
-    def destination(self) -> Destination:
-        """Return the destination of the report; refuse options that contradict each other."""
+    def __post_init__(self) -> None:
         if self.as_json and self.as_csv:
             raise BadInput("--json and --csv exclude each other; -o writes the second form to a file")
-        return Destination("json" if self.as_json else "csv" if self.as_csv else "table")
+
+    @property
+    def path(self) -> Path | None:
+        """File to which the result is also written; None for no file."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +97,14 @@ class Printed(PrintForm):
 
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", show_default=False, help="Also write FILE, .json or .csv."
-        ),
+        option("FILE", "Also write FILE, .json or .csv.", "--output", "-o", default=False),
         file_written(".json", ".csv"),
     ] = None
 
-    def destination(self) -> Destination:
-        """Return the destination of the report, with its file."""
-        return super().destination()._replace(path=None if self.output is None else Path(self.output))
+    @property
+    def path(self) -> Path | None:
+        """File to which the result is also written; None for no file."""
+        return None if self.output is None else Path(self.output)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +113,20 @@ class Read:
 
     transpose: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            show_default="Conv1D of GPT-2, kernels of Flax",
-            help="Tensor stored as (K, M), or re:REGEX; can be repeated.",
+        option(
+            "NAME",
+            "Tensor stored as (K, M), or re:REGEX; can be repeated.",
+            default="Conv1D of GPT-2, kernels of Flax",
         ),
     ] = None
 
     remove: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PART[:SHARE]",
-            show_default="none",
-            help="Part of a transformer to remove: heads:0.25, widths:0.25 (feed-forward), layers:0.25 or"
+        option(
+            "PART[:SHARE]",
+            "Part of a transformer to remove: heads:0.25, widths:0.25 (feed-forward), layers:0.25 or"
             " experts:0.25; /uneven removes more where it costs least; can be repeated.",
+            default="none",
         ),
     ] = None
 
@@ -138,40 +159,29 @@ class LayerOptions(Read):
     ignore: Ignore = DEFAULTS["ignore"]
     input_size: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "HxW",
+            "Input size of convolutions, or NAME=HxW, re:REGEX=HxW; can be repeated, the last one counts.",
             "--input",
-            metavar="HxW",
-            show_default="none: filters count as matrices",
-            help="Input size of convolutions, or NAME=HxW, re:REGEX=HxW; can be repeated, the last one"
-            " counts.",
+            default="none: filters count as matrices",
         ),
     ] = None
     stride: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="S", show_default="1", help="Stride of convolutions, or NAME=S; can be repeated."
-        ),
+        list[str] | None, option("S", "Stride of convolutions, or NAME=S; can be repeated.", default="1")
     ] = None
     padding: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="P", show_default="half the filter", help="Padding, or NAME=P; can be repeated."
-        ),
+        list[str] | None, option("P", "Padding, or NAME=P; can be repeated.", default="half the filter")
     ] = None
     batch: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            show_default="1; 8 with a standard model",
-            help="Images of convolutions, or sequences of a standard model.",
+        option(
+            "N",
+            "Images of convolutions, or sequences of a standard model.",
+            default="1; 8 with a standard model",
         ),
     ] = None
     conv: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help="implicit: B is never written; im2col: it is, first; best: the faster one.",
-        ),
+        str, option("TEXT", "implicit: B is never written; im2col: it is, first; best: the faster one.")
     ] = "best"
     experts_per_token: Annotated[int | None, setting("experts_per_token")] = DEFAULTS["experts_per_token"]
     routing: Annotated[str, setting("routing")] = DEFAULTS["routing"]
@@ -201,8 +211,7 @@ class Layers(LayerOptions):
     """Options for the prediction of all layers: kernels, scope, runtime, L2 state and power limit."""
 
     kernel: Annotated[
-        list[str] | None,
-        setting("kernels", "--kernel", is_repeated=True, autocompletion=completion.kernels),
+        list[str] | None, setting("kernels", "--kernel", is_repeated=True, autocompletion=completion.kernels)
     ] = None
     scope: Scope = DEFAULTS["scope"]
     runtime: Runtime = DEFAULTS["runtime"]

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prunecast.text import printable
 
 if TYPE_CHECKING:
+    from prunecast.cli.options import PrintForm
     from prunecast.cli.tables import Page
 
 FORMULA = ("=", "+", "-", "@")
@@ -15,14 +15,6 @@ FORMULA = ("=", "+", "-", "@")
 
 Document = dict[str, Any]
 Row = dict[str, Any]
-
-
-class Destination(NamedTuple):
-    """Format in which a result is printed, and the file to which it is written, if any."""
-
-    form: str
-    """`table`, `json` or `csv`."""
-    path: Path | None = None
 
 
 class Report(NamedTuple):
@@ -36,18 +28,18 @@ class Report(NamedTuple):
     """Function that prints the result as tables and text."""
 
 
-def deliver(to: Destination, report: Report) -> None:
+def deliver(to: "PrintForm", report: Report) -> None:
     """Write the file atomically, then print. If writing fails, an existing file stays unchanged."""
     if to.path is not None:
         from prunecast.files import write_text_aside
 
         write_text_aside(to.path, _render(to.path.suffix[1:], report))
-    if to.form == "table":
+    if to.as_json or to.as_csv:
+        sys.stdout.write(_render("json" if to.as_json else "csv", report))
+    else:
         from prunecast.cli.tables import Page
 
         report.show(Page())
-    else:
-        sys.stdout.write(_render(to.form, report))
 
 
 def _render(form: str, report: Report) -> str:

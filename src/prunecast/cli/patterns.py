@@ -11,13 +11,12 @@ if TYPE_CHECKING:
 
 def patterns(printed: opt.Printed) -> None:
     """Patterns that weights can be pruned to. Shows an example of each, and the kernels that run it."""
-    to = printed.destination()
     rows = _rows()
     from prunecast.version import tool_version
 
     document = {"schema_version": 1, "version": tool_version(), "patterns": rows}
     flat = [{**row, "kernels": " ".join(row["kernels"])} for row in rows]
-    deliver(to, Report(document, flat, lambda page: _show(rows, page)))
+    deliver(printed, Report(document, flat, lambda page: _show(rows, page)))
 
 
 def _rows() -> list[Row]:

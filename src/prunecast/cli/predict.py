@@ -26,33 +26,30 @@ def predict(
     gpu: opt.Gpu = "h200-sxm",
     options: opt.Layers,
     details: Annotated[
-        bool, typer.Option("--details", help="Of a whole model, print every kernel of every layer.")
+        bool, opt.flag("Of a whole model, print every kernel of every layer.", "--details")
     ] = False,
     crossovers: Annotated[
         bool | None,
-        typer.Option(
-            show_default="unless a whole model is printed without --details",
-            help="Also find the density below which each kernel wins.",
+        opt.flag(
+            "Also find the density below which each kernel wins.",
+            default="unless a whole model is printed without --details",
         ),
     ] = None,
     price: Annotated[
         float | None,
-        typer.Option(
-            metavar="X",
-            show_default="none",
-            help="Price of an hour of one GPU, for the cost of a million tokens of a whole model.",
+        opt.option(
+            "X",
+            "Price of an hour of one GPU, for the cost of a million tokens of a whole model.",
+            default="none",
         ),
     ] = None,
     min_speedup: Annotated[
         float | None,
-        typer.Option(
-            metavar="X", show_default="none", help="Exit with 1 unless the model, or its layers, reach it."
-        ),
+        opt.option("X", "Exit with 1 unless the model, or its layers, reach it.", default="none"),
     ] = None,
     printed: opt.Printed,
 ) -> None:
     """Time of each layer, dense and pruned. A row for every kernel that can run the pattern; needs no GPU."""
-    to = printed.destination()
     if min_speedup is not None and not 0 < min_speedup < float("inf"):
         raise BadInput(f"min-speedup must be above 0, got {min_speedup}")
     from prunecast.codesign import predict as predict_layers
@@ -67,7 +64,7 @@ def predict(
             progress=progress,
         )
     shown = partial(_show_predictions, table, details=details)
-    deliver(to, Report(table.document(), [row.row() for row in table], shown))
+    deliver(printed, Report(table.document(), table.frame_rows(), shown))
     speedup = table.speedup if table.whole is None else table.whole.speedup
     if min_speedup is not None and speedup < min_speedup:
         tell(f"prunecast: speedup {speedup:.3g} is below the {min_speedup:g} asked for", err=True)

@@ -1,16 +1,15 @@
 """`prunecast prune`: prune weights to a sparsity or to a latency budget, and write them with their recipe."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.budget import Budget
 from prunecast.cli.guard import Given, Writes
 from prunecast.cli.model_page import memory_facts, misfit, say_facts
-from prunecast.cli.output import Destination, Report, deliver
+from prunecast.cli.output import Report, deliver
 from prunecast.errors import BadInput
 from prunecast.files import Output
 from prunecast.text import microseconds, percent
@@ -36,42 +35,35 @@ def prune(
     *,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            show_default="with a time none: nothing is written",
-            help="Folder to write.",
+        opt.option(
+            "FOLDER", "Folder to write.", "--output", "-o", default="with a time none: nothing is written"
         ),
         Writes(_folders),
     ] = None,
     pattern: Annotated[
         str,
-        typer.Option(
-            metavar="TEXT",
-            show_default="tile-wise:128; dense with --remove",
-            help="See `prunecast patterns`; not with a latency.",
+        opt.option(
+            "TEXT",
+            "See `prunecast patterns`; not with a latency.",
+            default="tile-wise:128; dense with --remove",
         ),
     ] = "",
     sparsity: opt.Sparsity = None,
     budget: Budget,
     solutions: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="With a time: look for N solutions that differ; more are in FOLDER-2 and so on."
-        ),
+        int, opt.option("N", "With a time: look for N solutions that differ; more are in FOLDER-2 and so on.")
     ] = 1,
     even: Annotated[
         bool | None,
-        typer.Option(
-            "--even/--uneven",
-            show_default="even without --calibrate, where that removes about as much",
-            help="With a time: one pattern family and nearly one share in every layer, which lost less "
+        opt.flag(
+            "With a time: one pattern family and nearly one share in every layer, which lost less "
             "accuracy in our study than shares by importance.",
+            "--even/--uneven",
+            default="even without --calibrate, where that removes about as much",
         ),
     ] = None,
     scope: opt.Scope = "layer",
-    form: opt.PrintForm,
+    printed: opt.PrintForm,
 ) -> None:
     """Write pruned weights and their recipe. FOLDER/weights.safetensors is dense with zeros.
 
@@ -86,13 +78,12 @@ def prune(
     engine. --remove widths (without a share) then lets the search decide how many
     are removed.
     """
-    to = form.destination()
     if budget.latency is not None or budget.speedup is not None:
         if pattern:
             raise BadInput(f"--pattern {pattern} and a time exclude each other: the search chooses patterns")
         if scope != "layer":
             raise BadInput(f"--scope {scope} and a time exclude each other: all layers compete for the time")
-        _prune_to_target(weights, output, budget, sparsity, to, solutions, even=even)
+        _prune_to_target(weights, output, budget, sparsity, printed, solutions, even=even)
         return
     if even is not None:
         raise BadInput("--even needs a latency budget: give --latency or --speedup too")
@@ -117,7 +108,7 @@ def prune(
         ignore=budget.ignore or (),
     )
     rows = [layer.row() for layer in recipe.layers]
-    deliver(to, Report(recipe.document(), rows, lambda page: _show(recipe, page)))
+    deliver(printed, Report(recipe.document(), rows, lambda page: _show(recipe, page)))
 
 
 def _check_not_pruned(weights: str) -> None:
@@ -184,7 +175,7 @@ def _prune_to_target(
     folder: str | None,
     budget: Budget,
     sparsity: float | None,
-    to: Destination,
+    printed: opt.PrintForm,
     solutions: int,
     *,
     even: bool | None,
@@ -205,8 +196,8 @@ def _prune_to_target(
             **budget.arguments(),
             progress=progress,
         )
-    rows = [row for layer in pruned.result.layers for row in layer.rows()]
-    deliver(to, Report(pruned.document(), rows, lambda page: _show_target(pruned, page)))
+    shown = partial(_show_target, pruned)
+    deliver(printed, Report(pruned.document(), pruned.frame_rows(), shown))
 
 
 def _show_target(pruned: "PrunedModel", page: "Page") -> None:

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads, file_written
 from prunecast.cli.progress import ProgressLines, tell
@@ -17,19 +15,17 @@ def report(
     weights: opt.Weights,
     *,
     output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FILE", help="The HTML file."),
-        file_written(".html", ".htm"),
+        str, opt.option("FILE", "The HTML file.", "--output", "-o"), file_written(".html", ".htm")
     ] = "report.html",
     gpu: opt.Gpu = "h200-sxm",
     options: opt.Layers,
     measured: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RECORD",
-            show_default="none",
-            help="Also show measured times beside predicted ones: a record of `prunecast validate`, or"
+        opt.option(
+            "RECORD",
+            "Also show measured times beside predicted ones: a record of `prunecast validate`, or"
             " `bundled`, whose thousands of rows the simulator takes ten minutes for; can be repeated.",
+            default="none",
         ),
         Reads(),
     ] = None,

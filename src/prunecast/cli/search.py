@@ -1,9 +1,8 @@
 """`prunecast search`: search for better patterns than the plain allocation, with the trials in a database."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.budget import Budget
@@ -38,28 +37,21 @@ def search(
     *,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", show_default=False, help="Folder to write the best to."
-        ),
+        opt.option("FOLDER", "Folder to write the best to.", "--output", "-o", default=False),
         Writes(_folder),
     ] = None,
     sparsity: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", show_default=False, help="Least share of weights removed, in all."),
+        float | None, opt.option("SHARE", "Least share of weights removed, in all.", default=False)
     ] = None,
     trials: Annotated[
-        int, typer.Option(metavar="N", help="Trials that the study has in the end, earlier ones included.")
+        int, opt.option("N", "Trials that the study has in the end, earlier ones included.")
     ] = 50,
     storage: Annotated[
-        str,
-        typer.Option(metavar="FILE|URL", help="SQLite file, or postgresql+psycopg://user@host/name."),
-        Writes(_database),
+        str, opt.option("FILE|URL", "SQLite file, or postgresql+psycopg://user@host/name."), Writes(_database)
     ] = "study.sqlite",
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of the order in which patterns are tried.")
-    ] = 0,
+    seed: Annotated[int, opt.option("N", "Seed of the order in which patterns are tried.")] = 0,
     budget: Budget,
-    form: opt.PrintForm,
+    printed: opt.PrintForm,
 ) -> None:
     """Try more patterns than `prune --latency` does. Other tiles, shuffled rows, two patterns in a layer.
 
@@ -69,7 +61,6 @@ def search(
     from prunecast.cli.progress import ProgressLines
     from prunecast.codesign.study import search_model
 
-    to = form.destination()
     targets = budget.targets(sparsity)
     with ProgressLines(time_left=True) as progress:
         found = search_model(
@@ -82,8 +73,7 @@ def search(
             **budget.arguments(),
             progress=progress,
         )
-    rows = [trial.row() for trial in found.trials]
-    deliver(to, Report(found.document(), rows, lambda page: _show(found, page)))
+    deliver(printed, Report(found.document(), found.frame_rows(), partial(_show, found)))
 
 
 def _show(found: "StudyResult", page: "Page") -> None:

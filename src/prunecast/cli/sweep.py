@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads, file_written, folder_written, gpu_files
 from prunecast.cli.output import Report, deliver
@@ -25,80 +23,66 @@ OTHER_FORMS = (".csv", ".tsv", ".json", ".parquet", ".xlsx", ".txt")
 def sweep(
     output: Annotated[
         str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            show_default=False,
-            help="SQLite file of results, which new ones extend.",
-        ),
+        opt.option("FILE", "SQLite file of results, which new ones extend.", "--output", "-o", default=False),
         file_written(companions=JOURNALS),
     ],
-    gpu: Annotated[
-        list[str], typer.Option(metavar="NAME", help="GPU; can be repeated."), Reads(gpu_files)
-    ] = [  # noqa: B006
-        "h200-sxm"
-    ],
+    gpu: Annotated[list[str], opt.option("NAME", "GPU; can be repeated."), Reads(gpu_files)] = ["h200-sxm"],  # noqa: B006
     shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MxKxN", show_default=False, help="A (M, K), N tokens; can be repeated."),
+        list[str] | None, opt.option("MxKxN", "A (M, K), N tokens; can be repeated.", default=False)
     ] = None,
     workload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", show_default=False, help="All shapes of a standard model; repeatable."),
+        list[str] | None, opt.option("NAME", "All shapes of a standard model; repeatable.", default=False)
     ] = None,
     pattern: Annotated[
-        list[str], typer.Option(metavar="TEXT", help="Pattern, see `prunecast patterns`; can be repeated.")
+        list[str], opt.option("TEXT", "Pattern, see `prunecast patterns`; can be repeated.")
     ] = ["tile-wise:128"],  # noqa: B006
-    sparsity: Annotated[
-        list[float], typer.Option(metavar="SHARE", help="Share of weights removed; can be repeated.")
-    ] = [0.5, 0.75, 0.9],  # noqa: B006
+    sparsity: Annotated[list[float], opt.option("SHARE", "Share of weights removed; can be repeated.")] = [  # noqa: B006
+        0.5,
+        0.75,
+        0.9,
+    ],
     as_important_as: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATTERN",
-            show_default=False,
-            help="Compare at equal importance: --sparsity is that of PATTERN, all others get the sparsity at"
+        opt.option(
+            "PATTERN",
+            "Compare at equal importance: --sparsity is that of PATTERN, all others get the sparsity at"
             " which they retain as much.",
+            default=False,
         ),
     ] = None,
     kernel: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            show_default="all that run the pattern; csr where no other does",
-            help="Kernel to predict; can be repeated.",
+        opt.option(
+            "NAME",
+            "Kernel to predict; can be repeated.",
+            default="all that run the pattern; csr where no other does",
         ),
     ] = None,
     engine: opt.Engine = "model",
     state: opt.State = "burst",
     launch: opt.Launch = "graph",
-    dtype: Annotated[str, typer.Option(metavar="TEXT", help="fp16, bf16, fp32 or tf32.")] = "fp16",
+    dtype: Annotated[str, opt.option("TEXT", "fp16, bf16, fp32 or tf32.")] = "fp16",
     executor: Annotated[
         str,
-        typer.Option(
-            metavar="WHERE",
-            help="processes, or dask://host:port of a scheduler that you trust: Dask sends pickles.",
+        opt.option(
+            "WHERE", "processes, or dask://host:port of a scheduler that you trust: Dask sends pickles."
         ),
     ] = "processes",
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", show_default="one per processor", help="Processes.")
-    ] = None,
+    workers: Annotated[int | None, opt.option("N", "Processes.", default="one per processor")] = None,
     parquet: Annotated[
         str | None,
-        typer.Option(metavar="FILE", show_default=False, help="Also write all results there."),
+        opt.option("FILE", "Also write all results there.", default=False),
         file_written(".parquet"),
     ] = None,
     pictures: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", show_default=False, help="Also draw heat maps with crossovers."),
+        opt.option("FOLDER", "Also draw heat maps with crossovers.", default=False),
         folder_written("*.svg"),
     ] = None,
     *,
-    form: opt.PrintForm,
+    printed: opt.PrintForm,
 ) -> None:
     """Predict GPUs x patterns x sparsities x shapes. What FILE already holds is not computed again."""
-    to = form.destination()
     from prunecast.cli.progress import ProgressLines
     from prunecast.codesign.sweep import (
         SweepStore,
@@ -144,7 +128,7 @@ def sweep(
         _show(table, page)
         page.say(_told(cases, summary, output))
 
-    deliver(to, Report(table.document(), table.frame_rows(), shown))
+    deliver(printed, Report(table.document(), table.frame_rows(), shown))
 
 
 def _show(table: "SweepTable", page: "Page") -> None:

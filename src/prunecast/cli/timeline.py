@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from prunecast.cli import options as opt
 from prunecast.cli.guard import file_written
 from prunecast.cli.progress import ProgressLines, tell
@@ -16,16 +14,14 @@ def timeline(
     weights: opt.Weights,
     *,
     gpu: opt.Gpu = "h200-sxm",
-    kernel: Annotated[str, typer.Option(metavar="NAME", help="Kernel to show.")] = "stspmm",
+    kernel: Annotated[str, opt.option("NAME", "Kernel to show.")] = "stspmm",
     options: opt.LayerOptions,
-    sm: Annotated[str, typer.Option(metavar="LIST", help="SMs to show, such as 0-3 or 0,5,7.")] = "0-3",
-    first_waves: Annotated[
-        int, typer.Option(metavar="COUNT", help="Items of each block slot to show; 0 shows all.")
-    ] = 2,
-    max_slices: Annotated[int, typer.Option(metavar="COUNT", help="Refuse a larger trace.")] = 200_000,
+    sm: Annotated[str, opt.option("LIST", "SMs to show, such as 0-3 or 0,5,7.")] = "0-3",
+    first_waves: Annotated[int, opt.option("COUNT", "Items of each block slot to show; 0 shows all.")] = 2,
+    max_slices: Annotated[int, opt.option("COUNT", "Refuse a larger trace.")] = 200_000,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="The trace: .json.gz or .json."),
+        opt.option("FILE", "The trace: .json.gz or .json.", "--output", "-o"),
         file_written(".json.gz", ".json"),
     ] = "trace.json.gz",
 ) -> None:

@@ -4,10 +4,9 @@ With `--model`, measure a whole model in PyTorch and compare it with its predict
 """
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from prunecast.cli import options as opt
 from prunecast.cli.guard import Given, Reads, Writes, file_written, gpu_files, weight_files
@@ -32,88 +31,76 @@ def validate(
     *,
     suite: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Bundled suite to measure, `standard` or a later one, or the path of a TOML file.",
+        opt.option(
+            "NAME", "Bundled suite to measure, `standard` or a later one, or the path of a TOML file."
         ),
         Reads(),
     ] = "standard",
     gpu: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", show_default="h200-sxm, or the records'", help="GPU spec to predict with."
-        ),
+        opt.option("NAME", "GPU spec to predict with.", default="h200-sxm, or the records'"),
         Reads(gpu_files),
     ] = None,
     replay: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            show_default="none",
-            help="Record to predict instead of measuring, or `bundled`; can be repeated.",
+        opt.option(
+            "FILE", "Record to predict instead of measuring, or `bundled`; can be repeated.", default="none"
         ),
         Reads(),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="New file (CSV) for what is measured."),
+        opt.option("FILE", "New file (CSV) for what is measured.", default=False),
         file_written(is_new=True),
     ] = None,
-    part: Annotated[
-        str, typer.Option(metavar="I/N", help="Measure or replay part I of N, in layers.")
-    ] = "1/1",
+    part: Annotated[str, opt.option("I/N", "Measure or replay part I of N, in layers.")] = "1/1",
     resume: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", show_default="none", help="Record whose cases are not measured again."),
+        opt.option("FILE", "Record whose cases are not measured again.", default="none"),
         Reads(),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(metavar="S", help="Start no layer after this many seconds.")
-    ] = 480.0,
-    engine: Annotated[str, typer.Option(metavar="TEXT", help="simulator, model, or both.")] = "both",
+    seconds: Annotated[float, opt.option("S", "Start no layer after this many seconds.")] = 480.0,
+    engine: Annotated[str, opt.option("TEXT", "simulator, model, or both.")] = "both",
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Also write the report (.md)."),
+        opt.option("FILE", "Also write the report (.md).", default=False),
         Writes(_page_and_figures),
     ] = None,
     intervals: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Also write the table of intervals (.toml)."),
+        opt.option("FILE", "Also write the table of intervals (.toml).", default=False),
         file_written(),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            show_default="none",
-            help="Measure a whole model in PyTorch instead, dense and pruned: a standard transformer, or a"
+        opt.option(
+            "NAME",
+            "Measure a whole model in PyTorch instead, dense and pruned: a standard transformer, or a"
             " folder of Hugging Face's. Of a folder that prune --latency wrote: was its promise kept?",
+            default="none",
         ),
         Reads(weight_files),
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            show_default="prefill:2048, or that of the promise",
-            help="With --model: prefill:32x128, decode:16@1024 or batch:8.",
+        opt.option(
+            "TEXT",
+            "With --model: prefill:32x128, decode:16@1024 or batch:8.",
+            default="prefill:2048, or that of the promise",
         ),
     ] = None,
     blocks: Annotated[
-        int | None,
-        typer.Option(metavar="N", show_default="all", help="With --model: blocks of a standard model."),
+        int | None, opt.option("N", "With --model: blocks of a standard model.", default="all")
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            show_default="tile-wise:128, or the recipe of the promise",
-            help="With --model: pattern of every layer.",
+        opt.option(
+            "TEXT",
+            "With --model: pattern of every layer.",
+            default="tile-wise:128, or the recipe of the promise",
         ),
     ] = None,
-    sparsity: Annotated[
-        float, typer.Option(metavar="SHARE", help="With --model: share of weights to remove.")
-    ] = 0.75,
+    sparsity: Annotated[float, opt.option("SHARE", "With --model: share of weights to remove.")] = 0.75,
     printed: opt.Printed,
 ) -> None:
     """Measure a suite and set it beside the predictions. With --replay nothing is measured.
@@ -121,7 +108,6 @@ def validate(
     With --model it is a model that is measured, as torch.compile and prunecast.torch.sparsify run it, and
     --record names a .json file.
     """
-    to = printed.destination()
     engines = _engines(engine)
     if model is not None:
         if replay or report or intervals or resume:
@@ -129,7 +115,7 @@ def validate(
         found = _validated_model(
             model, workload, blocks, pattern, sparsity, gpu=gpu, engine=engines[0], record=record
         )
-        deliver(to, Report(found.document(), found.frame_rows(), lambda page: _show_model(found, page)))
+        deliver(printed, Report(found.document(), found.frame_rows(), partial(_show_model, found)))
         return
     numbers = _part(part)
     if replay and record:
@@ -170,7 +156,7 @@ def validate(
         write_report(validation, report)
     if intervals is not None:
         write_intervals(validation, intervals)
-    deliver(to, Report(validation.document(), validation.frame_rows(), lambda page: _show(validation, page)))
+    deliver(printed, Report(validation.document(), validation.frame_rows(), partial(_show, validation)))
 
 
 def _engines(text: str) -> tuple[str, ...]:
