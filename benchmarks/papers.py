@@ -25,7 +25,7 @@ from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern, retained_importance
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.simulator import simulate
-from prunecast.workload.graph import load_model_graph
+from prunecast.workload.graph import Pass, load_pass
 from prunecast.workload.pruned_maps import sparsity_retaining
 
 HEIGHT = 128
@@ -85,7 +85,7 @@ class Claim(NamedTuple):
 
 def of_model(name: str, *, batch: int, sequence: int = 128, fewest_rows: int = 64) -> tuple[Product, ...]:
     """Products of a standard model that tiles of its rows can prune."""
-    products = load_model_graph(name, batch=batch, sequence=sequence).products.values()
+    products = load_pass(name, Pass(batch, sequence)).products.values()
     return tuple(Product(p.m, p.k, p.n) for p in products if min(p.m, p.k) >= fewest_rows)
 
 

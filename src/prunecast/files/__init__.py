@@ -4,8 +4,8 @@ Before any work, `check_outputs` refuses an output that the same command also re
 first: `guard`.
 """
 
-from prunecast.files.guard import JOURNALS, Output, OutputFile, OutputFolder, check_outputs, identity_of
-from prunecast.files.reading import MIB, check_regular, cut, parse_json, read_bytes, read_text
+from prunecast.files.guard import JOURNALS, Output, OutputFile, OutputFolder, check_outputs
+from prunecast.files.reading import MIB, check_regular, cut, packaged_toml, parse_json, read_bytes, read_text
 from prunecast.files.writing import (
     aside,
     asked_path,
@@ -28,7 +28,7 @@ __all__ = [
     "check_writable",
     "cut",
     "folder_aside",
-    "identity_of",
+    "packaged_toml",
     "parse_json",
     "put_unless_filled",
     "read_bytes",

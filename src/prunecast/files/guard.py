@@ -85,11 +85,10 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> Non
     targets = [target for output in outputs for target in _targets(output)]
     _check_different(targets)
     _check_patterns(outputs, targets)
-    existing = {target.identity: target for target in targets if target.identity is not None}
+    existing: dict[object, _Target] = {each.identity: each for each in targets if each.identity}
     for path in reads if existing else ():
-        identity = identity_of(path)
-        if identity in existing:
-            target = existing[identity]
+        target = existing.get(identity_of(path))
+        if target is not None:
             alias = "" if Path(path) == target.shown else f" as {path}"
             raise BadInput(
                 f"{target.what} would overwrite {target.shown}, which is read{alias}: wanted another path"

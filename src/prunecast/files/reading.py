@@ -1,10 +1,12 @@
-"""Read regular files of a limited size, and JSON whose numbers have a limited length."""
+"""Read regular files of a limited size, JSON whose numbers have a limited length, and own TOML files."""
 
 import json
 import math
 import os
 import stat
+import tomllib
 from collections import Counter
+from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,8 +48,7 @@ def check_regular(path: str | Path, wanted: str) -> None:
     except (OSError, ValueError) as error:
         cause = error.strerror if isinstance(error, OSError) else str(error)
         raise BadInput(f"{path}: wanted {wanted}, cannot read it: {cause}") from None
-    kind = other_than_regular(mode)
-    if kind:
+    if kind := other_than_regular(mode):
         raise BadInput(f"{path}: wanted {wanted}, got {kind}")
 
 
@@ -100,6 +101,11 @@ def parse_json(text: str | bytes) -> Any:
     return json.loads(
         text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_object
     )
+
+
+def packaged_toml(package: str, name: str) -> dict[str, Any]:
+    """Return the content of a TOML file that is stored in a package of this project."""
+    return tomllib.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

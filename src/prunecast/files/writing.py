@@ -49,8 +49,7 @@ def check_writable(path: str | Path, what: str) -> Path:
         if not os.access(final.parent, os.W_OK | os.X_OK):
             raise BadInput(f"{what} must lie in a folder that can be written, got {path}")
         with suppress(FileNotFoundError):
-            kind = other_than_regular(os.stat(final).st_mode)
-            if kind:
+            if kind := other_than_regular(os.stat(final).st_mode):
                 raise BadInput(f"{what} must be a file, got {kind}: {path}")
     except BadInput:
         raise

@@ -27,9 +27,9 @@ from prunecast.workload.graph.config import (
     shape_of_config,
 )
 from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
-from prunecast.workload.graph.removal import Removal, parse_removals, without
+from prunecast.workload.graph.removal import Removal, counts_of, parse_removals, without
 from prunecast.workload.graph.shapes import Transformer, transformers
-from prunecast.workload.removed_parts import RemovedParts, choose_parts, counts_of
+from prunecast.workload.removed_parts import RemovedParts, choose_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +39,14 @@ class Skipped:
     Parameters
     ----------
     layer : name of the tensor, or of another part of the model
-    kernel : name of the kernel, None if the whole tensor was skipped
     reason : why it was skipped, in one line
+    kernel : name of the kernel, None if the whole tensor was skipped
     weights : number of elements of a tensor that may be the weight of a product but is not predicted; else 0
     """
 
     layer: str
-    kernel: str | None
     reason: str
+    kernel: str | None = None
     weights: int = 0
 
     def row(self) -> dict[str, Any]:
@@ -224,7 +224,8 @@ def is_onnx(source: Source) -> bool:
 def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence[str] = ()) -> LoadedLayers:
     """Read the layers that `target` and `ignore` select.
 
-    Without `target`, layers of a model that are customarily not pruned are skipped.
+    Without `target`, layers of a model that are customarily not pruned are skipped, unless no others would be
+    left.
 
     Raises
     ------
@@ -242,19 +243,16 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     has_model = not target and config_of(path or weights) is not None
     stored = stored_arrays(weights)
     loaded = _loaded(layers_among(path or Path("weights"), stored, target, ignore), stored)
-    return _without_ends(loaded) if has_model else loaded
+    pruned = {name: layer for name, layer in loaded.layers.items() if is_pruned(node_of(name) or name)}
+    if not has_model or not pruned:
+        return loaded
+    left = (Skipped(layer=name, reason=NAME_IT) for name in loaded.layers if name not in pruned)
+    return LoadedLayers(pruned, (*loaded.skipped, *left), loaded.stored)
 
 
 def is_pruned(name: str) -> bool:
     """Return whether the product `name` of a standard model is customarily pruned."""
     return name not in KEPT_DENSE and not name.endswith(ENDS_DENSE)
-
-
-def _without_ends(loaded: LoadedLayers) -> LoadedLayers:
-    """Skip the layers that are customarily not pruned, unless no other layers would be left."""
-    layers = {name: layer for name, layer in loaded.layers.items() if is_pruned(node_of(name) or name)}
-    left = (Skipped(layer=name, kernel=None, reason=NAME_IT) for name in loaded.layers if name not in layers)
-    return LoadedLayers(layers, (*loaded.skipped, *left), loaded.stored) if layers else loaded
 
 
 def path_of(weights: Source) -> Path | None:
@@ -366,11 +364,11 @@ def _stored(name: str, given: Any) -> StoredTensor:
 
 def _loaded(found: WeightSet, stored: Mapping[str, StoredTensor]) -> LoadedLayers:
     skipped = [
-        Skipped(layer=name, kernel=None, reason=reason, weights=found.skipped_weights[name])
+        Skipped(layer=name, reason=reason, weights=found.skipped_weights[name])
         for name, reason in found.skipped.items()
     ]
     lookups = [
-        Skipped(layer=name, kernel=None, reason="embedding: rows are looked up, nothing is multiplied")
+        Skipped(layer=name, reason="embedding: rows are looked up, nothing is multiplied")
         for name in found.lookups
     ]
     return LoadedLayers(dict(found.layers), (*skipped, *lookups), stored)

@@ -55,13 +55,10 @@ EXPERTS_PER_TOKEN = 2
 RANDOM = "random weights with heavy tails"
 ONLY_MATRICES = "only the matrices are counted, not attention, norms, embeddings and what is between them"
 IN_A_ROW = "its matrices count, and the memory of all other weights, not activations, caches and states"
-NO_TORCH = Skipped(layer="torch", kernel=None, reason="its launches of the operators of a file are not known")
-IF_ASKED = Skipped(
-    layer="torch", kernel=None, reason="convolutions of a file run as in torch if asked: --runtime torch"
-)
+NO_TORCH = Skipped(layer="torch", reason="its launches of the operators of a file are not known")
+IF_ASKED = Skipped(layer="torch", reason="convolutions of a file run as in torch if asked: --runtime torch")
 SPLIT_ATTENTION = Skipped(
     layer="attention",
-    kernel=None,
     reason="its operators count one by one, by name or folder as one call of a library's kernel",
 )
 UNEVEN = "timed as a product after im2col: dilation, or a stride or padding that differs between sides"
@@ -121,7 +118,7 @@ def load_workload(
 
         known = _in_runtime(drawn, runtime)
         assert known is not None
-        found = replace(known, skipped=(*known.skipped, *_not_counted(source)))
+        found = known.noting(*_not_counted(source))
     elif passes[0].gpus > 1:
         raise BadInput(
             f"tensor-parallel {passes[0].gpus} is of a model by name or by its {CONFIG}, whose weights are "
@@ -134,7 +131,7 @@ def load_workload(
         if not has_filters:
             check_has_form(runtime, source)
         if runtime is None:
-            found = replace(found, skipped=(*found.skipped, IF_ASKED if has_filters else NO_TORCH))
+            found = found.noting(IF_ASKED if has_filters else NO_TORCH)
         if runtime == "torch" and graph is not None:
             graph = rewritten(graph, runtime, by_matrix=True)
             found = replace(found, passes=(found.passes[0]._replace(graph=graph),))
@@ -148,10 +145,10 @@ def load_workload(
             known = _of_unknown(source, loaded, passes)
             if known is None:
                 known = _of_matrices(loaded, passes, settings, experts_per_token or EXPERTS_PER_TOKEN)
-                known = replace(known, skipped=(*known.skipped, *_uncounted(source)))
+                known = known.noting(*_uncounted(source))
         else:
             _check_no_input(source, settings)
-            known = replace(known, skipped=(*known.skipped, *_not_counted(source)))
+            known = known.noting(*_not_counted(source))
         found = known
     if experts_per_token is not None and found.has_graph:
         raise BadInput(
@@ -182,9 +179,9 @@ def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> 
     try:
         return load("torch")
     except NoTorchForm as error:
-        why = Skipped(layer="torch", kernel=None, reason=f"{error}".removesuffix(": --runtime engine"))
+        why = Skipped(layer="torch", reason=f"{error}".removesuffix(": --runtime engine"))
         found = load("engine")
-        return None if found is None else replace(found, skipped=(*found.skipped, why))
+        return None if found is None else found.noting(why)
 
 
 def _check_no_input(source: Source, settings: ConvSettings) -> None:
@@ -240,7 +237,7 @@ def standard_workload(
             dtype=dtype,
             note=RANDOM,
         )
-    left = tuple(Skipped(layer=name, kernel=None, reason=NAME_IT) for name in selected if name not in chosen)
+    left = tuple(Skipped(layer=name, reason=NAME_IT) for name in selected if name not in chosen)
     return workload_in_graphs(layers, graphs, passes, skipped=left, form="standard")
 
 
@@ -279,9 +276,7 @@ def _of_onnx(
     for name, layer in layers.items():
         if layer.filters is not None and products[name].convolution is None:
             layers[name] = replace(layer, note=f"{layer.note}; {UNEVEN}")
-    others = (
-        Skipped(layer=name, kernel=None, reason=reason) for name, reason in why.items() if name not in layers
-    )
+    others = (Skipped(layer=name, reason=reason) for name, reason in why.items() if name not in layers)
     has_attention = any(o.kind == "attention" for o in model.graph)
     skipped = (*loaded.skipped, *others, *((SPLIT_ATTENTION,) if has_attention else ()))
     return workload_in_graphs(layers, [model.graph], passes, skipped=skipped, form="onnx")
@@ -333,7 +328,7 @@ def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) ->
     graphs = [unknown_graph(name_of(source), loaded.stored, run) for run in passes]
     if not any(graphs[0].has_product(name) for name in loaded.layers):
         return None
-    why = Skipped(layer=CONFIG, kernel=None, reason=f"model_type {kind!r:.40} is not known: {IN_A_ROW}")
+    why = Skipped(layer=CONFIG, reason=f"model_type {kind!r:.40} is not known: {IN_A_ROW}")
     skipped = (*loaded.skipped, why, *parts_skipped(loaded.stored))
     return workload_in_graphs(loaded.layers, graphs, passes, skipped=skipped, form="checkpoint")
 
@@ -345,23 +340,20 @@ def _not_counted(source: Source) -> Iterator[Skipped]:
     folder = path.parent if path is not None and path.name == CONFIG else source
     shape = transformers().get(name) if name else checkpoint_shape(folder)
     if shape is not None and shape.not_counted:
-        yield Skipped(layer=name or CONFIG, kernel=None, reason=f"not counted: {shape.not_counted}")
+        yield Skipped(layer=name or CONFIG, reason=f"not counted: {shape.not_counted}")
 
 
 def _uncounted(source: Source) -> Iterator[Skipped]:
     """Yield a note that only matrices are counted, for a module or folder of an unknown model."""
     config = config_of(source)
-    if config is None:
-        if isinstance(source, Module):
-            yield Skipped(
-                layer=type(source).__name__, kernel=None, reason=f"no configuration: {ONLY_MATRICES}"
-            )
-        return
-    kind = config.get("model_type")
-    why = f"model_type {kind!r:.40} is not known"
-    if kind in families():
-        why = f"other sizes than its matrices have, or parts that a {kind} has not"
-    yield Skipped(layer=CONFIG, kernel=None, reason=f"{why}: {ONLY_MATRICES}")
+    if config is None and isinstance(source, Module):
+        yield Skipped(layer=type(source).__name__, reason=f"no configuration: {ONLY_MATRICES}")
+    if config is not None:
+        kind = config.get("model_type")
+        why = f"model_type {kind!r:.40} is not known"
+        if kind in families():
+            why = f"other sizes than its matrices have, or parts that a {kind} has not"
+        yield Skipped(layer=CONFIG, reason=f"{why}: {ONLY_MATRICES}")
 
 
 def workload_in_graphs(
@@ -381,7 +373,7 @@ def workload_in_graphs(
         products = [graph[name] if graph.has_product(name) else None for graph in graphs]
         known = [product for product in products if product is not None]
         if not known:
-            skipped = (*skipped, Skipped(layer=name, kernel=None, reason="no product in the model's graph"))
+            skipped = (*skipped, Skipped(layer=name, reason="no product in the model's graph"))
             continue
         found[name] = _workload_layer(
             replace(layer, experts=None),

@@ -1,5 +1,6 @@
 """`MapMaker`: sparsity maps of layers under patterns (weights -> importance -> mask -> map), cached."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -96,13 +97,9 @@ def sparsity_retaining(pattern: Pattern, importance: ImportanceArray, wanted: fl
         mask = pattern.prune({"": importance}, per_mille / 1000)[""]
         return retained_importance(importance, mask) >= wanted
 
-    if not retains(low):
-        return None
     # Patterns never retain more at a higher sparsity
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if retains(middle) else (low, middle - 1)
-    return low / 1000
+    retained = bisect_left(range(low, high + 1), True, key=lambda per_mille: not retains(per_mille))
+    return (low + retained - 1) / 1000 if retained else None
 
 
 def importance_of(layer: Layer, pattern: Pattern) -> ImportanceArray:

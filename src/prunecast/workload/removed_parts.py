@@ -25,7 +25,7 @@ from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources.roles import expert_names
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
 from prunecast.workload.graph.config import node_of
-from prunecast.workload.graph.removal import Removal, kept_of_layer, key_groups, step_of, without
+from prunecast.workload.graph.removal import Removal, counts_of, kept_of_layer, key_groups, step_of, without
 from prunecast.workload.graph.shapes import LayerSizes, Transformer
 
 FloatArray = npt.NDArray[np.float64]
@@ -89,16 +89,6 @@ def cuts_of(shape: Transformer) -> dict[str, Cut]:
         "gate_up": Cut("widths", 0, (1, 1)),
         "down": Cut("widths", 1, (1,)),
         "router": Cut("experts", 0, (1,)),
-    }
-
-
-def counts_of(shape: Transformer) -> dict[str, int]:
-    """Return part -> number of them in a layer (`heads`: of key heads), or in the model for `layers`."""
-    return {
-        "layers": shape.layers,
-        "heads": key_groups(shape),
-        "widths": shape.feed_forward,
-        "experts": shape.experts,
     }
 
 

@@ -13,16 +13,14 @@ wastes tensor-core work. For dense blocks, the pruner compares predicted times o
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_csr
-from prunecast.patterns import ElementMap, NestedMap, TileMap, parse_pattern
+from prunecast.patterns import NestedMap, TileMap, parse_pattern
 from prunecast.patterns.dense_block_pattern import cheaper_parts
-from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_element import TwoParts, split_parts
 from prunecast.plan.assignment import take_items
@@ -36,22 +34,13 @@ LEAST_SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 """Candidate thresholds: a column of a tile is multiplied densely if this share of its rows is kept."""
 
 
-class TwoPartPlan(NamedTuple):
-    """One or two launches, in order."""
+def plan_in_two(
+    parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int | None = None
+) -> tuple[KernelPlan, ...]:
+    """Return the launches of both parts, in order. A part that keeps nothing has none.
 
-    tiles: KernelPlan | None
-    """None if no tile keeps anything; the remainder then writes C itself."""
-    rest: KernelPlan | None
-    """None if there is no remainder."""
-
-    @property
-    def launches(self) -> tuple[KernelPlan, ...]:
-        """The plans that are not None, at least one."""
-        return tuple(plan for plan in self if plan is not None)
-
-
-def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int | None = None) -> TwoPartPlan:
-    """Return the plans of both parts. The tiles have the config that is fastest in the closed-form model.
+    The tiles have the config that is fastest in the closed-form model. Without tiles, the remainder writes C
+    itself.
 
     Parameters
     ----------
@@ -61,12 +50,11 @@ def plan_in_two(parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int 
     ------
     BadInput : n below 1, or a dtype that the GPU does not compute in; PlanDoesNotFit if no block fits
     """
-    has_tiles, has_rest = parts.tiles.column_index.size > 0, parts.rest.kept_count > 0
-    tiles = None
-    if has_tiles or not has_rest:
-        tiles = fastest_plan("stspmm", parts.tiles, n, dtype, gpu, most=most)
-    rest = plan_csr(parts.rest, n, dtype, gpu) if has_rest else None
-    return TwoPartPlan(tiles, rest if tiles is None or rest is None else _adding(rest))
+    rest = [plan_csr(parts.rest, n, dtype, gpu)] if parts.rest.kept_count > 0 else []
+    if rest and not parts.tiles.column_index.size:
+        return tuple(rest)
+    tiles = fastest_plan("stspmm", parts.tiles, n, dtype, gpu, most=most)
+    return (tiles, *map(_adding, rest))
 
 
 def _adding(plan: KernelPlan) -> KernelPlan:
@@ -95,11 +83,6 @@ def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
     return replace(program, end=tuple(end))
 
 
-class _Choice(NamedTuple):
-    seconds: float
-    launches: tuple[KernelPlan, ...]
-
-
 def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engine) -> tuple[KernelPlan, ...]:
     """Return the launches of the fastest split of the kept weights. Parts that are already split stay
     unchanged.
@@ -115,24 +98,15 @@ def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engi
     BadInput : in the same cases as `plan_in_two`
     """
     if isinstance(kept, TwoParts):
-        return plan_in_two(kept, n, dtype, engine.gpu).launches
+        return plan_in_two(kept, n, dtype, engine.gpu)
     if isinstance(kept, TileMap):
-        nothing = element_map_from_mask(np.zeros((kept.m, kept.k), dtype=np.bool_), kept.pattern)
-        return plan_in_two(TwoParts(kept, nothing), n, dtype, engine.gpu).launches
+        return (fastest_plan("stspmm", kept, n, dtype, engine.gpu),)
     # Single elements can go to either part: compare several thresholds with the closed-form model.
     elements = kept.inner if isinstance(kept, NestedMap) else kept
-    choices = _splits(elements, n, dtype, engine)
-    return min(choices, key=lambda choice: choice.seconds).launches
-
-
-def _splits(elements: ElementMap, n: int, dtype: str, engine: Engine) -> list[_Choice]:
     height = min(parse_pattern(elements.pattern).parameters.get("height", HEIGHT), elements.m)
-    choices = []
-    for share in LEAST_SHARES:
-        parts = split_parts(elements, height=height, least_share=share)
-        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
-        choices.append(_Choice(engine.estimated_seconds(launches), launches))
-    return choices
+    splits = [split_parts(elements, height=height, least_share=share) for share in LEAST_SHARES]
+    plans = [plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED) for parts in splits]
+    return min(plans, key=engine.estimated_seconds)
 
 
 def blocks_in_two(
@@ -141,7 +115,7 @@ def blocks_in_two(
     """Return the dense blocks and the sparse remainder that retain the most importance per predicted time."""
 
     def seconds(parts: TwoParts) -> float:
-        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED).launches
+        launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED)
         return engine.estimated_seconds(launches)
 
     return cheaper_parts(importance, sparsity, seconds, counts=counts)

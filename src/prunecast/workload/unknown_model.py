@@ -54,7 +54,7 @@ def parts_skipped(stored: Mapping[str, StoredTensor]) -> Iterator[Skipped]:
     for module, sizes in alike.items():
         reason = f"not known: counts as the memory of its {sizes[0]:,} weights"
         count = f" ({len(sizes)} alike)" if len(sizes) > 1 else ""
-        yield Skipped(layer=module, kernel=None, reason=reason + count)
+        yield Skipped(layer=module, reason=reason + count)
 
 
 def _matrices(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:

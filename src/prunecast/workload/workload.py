@@ -88,15 +88,24 @@ class Workload:
         labels = ("",) if len(passes) == 1 else tuple(run.label for run in passes)
         return cls(layers=layers, passes=tuple(seen), labels=labels, **rest)
 
+    def noting(self, *notes: Skipped) -> Self:
+        """Return the workload with further notes on what is not predicted."""
+        return replace(self, skipped=(*self.skipped, *notes))
+
+    @property
+    def graphs(self) -> list[ModelGraph]:
+        """The model graphs of the passes that have one."""
+        return [run.graph for run in self.passes if run.graph is not None]
+
     @property
     def has_graph(self) -> bool:
         """True if the operators between the products (attention, norms, ...) of a pass are known."""
-        return any(run.graph is not None for run in self.passes)
+        return bool(self.graphs)
 
     @property
     def runtime(self) -> str:
         """Runtime of the model graphs, `engine` or `torch`; `engine` if no graph is known."""
-        return next((run.graph.runtime for run in self.passes if run.graph is not None), "engine")
+        return self.graphs[0].runtime if self.graphs else "engine"
 
     @property
     def weights(self) -> int:
@@ -106,8 +115,7 @@ class Workload:
     @property
     def model_weights(self) -> int:
         """Number of elements of all matrices of the model, or of the layers if no model graph is known."""
-        around = max((run.graph.weights for run in self.passes if run.graph is not None), default=0)
-        return around or self.weights
+        return max((graph.weights for graph in self.graphs), default=0) or self.weights
 
     def importance(self, name: str) -> ImportanceArray:
         """Read or draw the weights of a layer and return their importance, shape (M, K)."""
@@ -176,14 +184,13 @@ def calibrated(workload: Workload, known: Calibration) -> Workload:
 
 def experts_of(workload: Workload) -> dict[tuple[int, int, int], ExpertPart]:
     """Return (M, K, N) -> part of a fused MoE layer, for the products of experts."""
-    graphs = [run.graph for run in workload.passes if run.graph is not None]
-    products = [product for graph in graphs for product in graph.products.values()]
+    products = [product for graph in workload.graphs for product in graph.products.values()]
     return {(p.m, p.k, p.n): p.experts for p in products if p.experts is not None}
 
 
 def grids_of(workload: Workload) -> dict[tuple[int, int, int], ConvGrid]:
     """Return (M, K, N) -> grid of zero-padded images, for torch convolutions that keep the image size."""
-    graphs = [run.graph for run in workload.passes if run.graph is not None and run.graph.runtime == "torch"]
+    graphs = [graph for graph in workload.graphs if graph.runtime == "torch"]
     products = [product for graph in graphs for product in graph.products.values()]
     return {
         (p.m, p.k, p.n): ConvGrid.of_network(p.convolution)

@@ -18,8 +18,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
 from prunecast.workload import Engine
-from prunecast.workload.graph import Pass
-from prunecast.workload.graph import load_model_graph as load_graph
+from prunecast.workload.graph import Pass, load_pass
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.load import load_workload, standard_workload
 from prunecast.workload.workload import Workload
@@ -138,7 +137,7 @@ def test_the_front_rises_with_time(search: ModelSearch) -> None:
 
 
 def test_a_whole_model_counts_what_cannot_be_pruned() -> None:
-    graph = load_graph("bert-small", batch=16)
+    graph = load_pass("bert-small", Pass(16))
     search = prepared(standard_workload([graph]), families=("atp",))
     result = prune_to_targets(search, Targets(latency_share=0.8))
     assert result.seconds <= 0.8 * result.dense_seconds
@@ -148,7 +147,7 @@ def test_a_whole_model_counts_what_cannot_be_pruned() -> None:
 
 
 def test_random_weights_depend_on_the_seed_alone() -> None:
-    graph = load_graph("bert-small")
+    graph = load_pass("bert-small", Pass(8))
     one, same, other = (standard_workload([graph], seed=seed) for seed in (0, 0, 1))
     name = "layer.1.up"
     assert np.array_equal(one.importance(name), same.importance(name))
@@ -161,7 +160,7 @@ def test_a_target_below_the_floor_says_what_sets_it(search: ModelSearch) -> None
 
 
 def test_the_refusal_of_a_model_lists_operators_and_layers_that_add_up_to_the_floor() -> None:
-    search = prepared(standard_workload([load_graph("bert-small")]), families=("atp",))
+    search = prepared(standard_workload([load_pass("bert-small", Pass(8))]), families=("atp",))
     with pytest.raises(BadInput, match="the floor is") as refused:
         prune_to_targets(search, Targets(latency_share=0.2))
     head, parts = str(refused.value).split(" of dense: ")
@@ -186,7 +185,7 @@ def test_the_refusal_of_many_shapes_names_the_largest_parts() -> None:
 
 def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> None:
     """What the search adds up is the time of the model, whichever layers are sparse."""
-    search = prepared(standard_workload([load_graph("bert-small")]), families=("atp",))
+    search = prepared(standard_workload([load_pass("bert-small", Pass(8))]), families=("atp",))
     dense = [values.seconds[0] for values in search.option_values({})]
     names = list(search.options)
     for every in (1, 2, 3, 5):
@@ -201,7 +200,7 @@ def test_a_dense_layer_saves_the_transposes_that_its_sparse_kernel_needs() -> No
 def test_blocks_of_bert_base_reach_60_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     known = transformers()
     monkeypatch.setitem(known, "bert-base", replace(known["bert-base"], layers=3))
-    layers = standard_workload([load_graph("bert-base")])
+    layers = standard_workload([load_pass("bert-base", Pass(8))])
     assert len(layers.layers) == 3 * 4
     result = prune_to_targets(prepared(layers), Targets(latency_share=0.6))
     assert 0.98 * 0.6 <= result.seconds / result.dense_seconds <= 0.6

@@ -1,6 +1,7 @@
 """Families of models are data: an entry makes checkpoints of a new one known."""
 
 import json
+import tomllib
 from importlib import resources
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from prunecast.workload.graph import Pass, config
 from prunecast.workload.graph.config import graph_of_tensors, shape_of_config
-from prunecast.workload.graph.families import families, read_families
+from prunecast.workload.graph.families import families, families_of
 from prunecast.workload.graph.shapes import Transformer
 
 TEXT = resources.files("prunecast.workload.graph").joinpath("families.toml").read_text(encoding="utf-8")
@@ -22,7 +23,7 @@ tensors."attn.out" = "output"
 
 
 def test_a_family_is_an_entry_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extended = read_families(TEXT + NEW)
+    extended = families_of(tomllib.loads(TEXT + NEW))
     monkeypatch.setattr(config, "families", lambda: extended)
     config._parts.cache_clear()
     path = tmp_path / "config.json"

@@ -12,6 +12,7 @@ from prunecast.workload.graph.config import shape_of_config
 from prunecast.workload.graph.removal import Removal, without
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.memory import pass_memory
+from tests.naive.transformer_weights import layer_weights
 
 NAME = "deepseek-v3"
 V3 = transformers()[NAME]
@@ -42,7 +43,7 @@ def test_the_graph_has_all_weights(workload):
     products = graph_of(workload).products
     layers = sum(p.m * p.k * p.copies for name, p in products.items() if name.startswith("layers"))
     routers = (V3.layers - V3.dense_layers) * V3.experts * V3.hidden
-    assert layers == V3.weights + routers
+    assert layers == layer_weights(V3) + routers
 
 
 @pytest.mark.parametrize(("workload", "tokens"), [("prefill:2048", 2048), ("decode:16@4096", 16 * 4097)])
@@ -56,7 +57,7 @@ def test_a_prompt_and_its_tokens_one_by_one_multiply_as_many_weights():
     """A decode absorbs the expanding product into queries and outputs: the same weights, once each."""
     prompt, token = (graph_of(workload) for workload in ("prefill:1x64", "decode:64@64"))
     of_attention = [
-        {name: p.multiplications for name, p in graph.products.items() if ".experts" not in name}
+        {name: p.m * p.k * p.n * p.runs for name, p in graph.products.items() if ".experts" not in name}
         for graph in (prompt, token)
     ]
     for name in ("layers.query_b", "layers.key_a", "layers.key_b", "layers.output"):

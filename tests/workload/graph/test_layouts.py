@@ -10,8 +10,9 @@ from prunecast.kernels import ConvShape
 from prunecast.workload.graph import (
     ModelGraph,
     Operation,
+    Pass,
     choose_layouts,
-    load_model_graph,
+    load_pass,
     transposed_by_dense,
 )
 from prunecast.workload.graph.model_graph import LAYOUTS
@@ -75,12 +76,12 @@ def test_the_cut_is_the_cheapest_choice(case: tuple[ModelGraph, dict[str, str]])
 
 
 def test_a_dense_model_is_never_transposed() -> None:
-    assert choose_layouts(load_model_graph("bert-small"), {}).transposes == ()
+    assert choose_layouts(load_pass("bert-small", Pass(8)), {}).transposes == ()
 
 
 @pytest.mark.parametrize("part", ["up", "down"])
 def test_sparse_feed_forward_parts_are_transposed_at_their_narrow_ends(part: str) -> None:
-    model = load_model_graph("bert-small", batch=1, sequence=64)
+    model = load_pass("bert-small", Pass(1, 64))
     wanted = {f"layer.0.{p}": "features" for p in ("up", "down")}
     choice = choose_layouts(model, wanted)
     assert choice.reads[f"layer.0.{part}"] == choice.writes[f"layer.0.{part}"] == "features"
@@ -99,7 +100,7 @@ def test_a_dense_linear_product_turns_its_tensors_and_a_dense_convolution_does_n
 def test_what_one_dense_layer_turns_is_what_the_cheapest_layouts_then_leave_out() -> None:
     """Every product of a model in turn, the others sparse; no tensor is counted for two of them."""
     for name in ("bert-small", "gpt2", "llama-2-7b"):
-        model = load_model_graph(name, batch=1, sequence=16)
+        model = load_pass(name, Pass(1, 16))
         layers = [layer for layer in model.products if layer.startswith(("layer.0", "layer.1."))]
         everything = dict.fromkeys(model.products, "features")
         before = choose_layouts(model, everything).transposes

@@ -8,10 +8,11 @@ from safetensors.numpy import save_file
 
 from prunecast.codesign import predict
 from prunecast.errors import BadInput
-from prunecast.workload.graph import load_model_graph
+from prunecast.workload.graph import Pass, load_pass
 from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.layers import is_standard
+from tests.naive.transformer_weights import layer_weights
 
 HUB = {
     "meta-llama/Llama-3.1-8B": "llama-3.1-8b",
@@ -98,13 +99,13 @@ BILLIONS = {
 @pytest.mark.parametrize("name", BILLIONS)
 def test_a_model_has_its_published_parameters(name):
     shape = transformers()[name]
-    found = shape.weights + shape.hidden * (shape.head + shape.embedding_rows)
+    found = layer_weights(shape) + shape.hidden * (shape.head + shape.embedding_rows)
     assert found / 1e9 == pytest.approx(BILLIONS[name], rel=0.01)
 
 
 def test_the_unet_of_sdxl_has_its_published_parameters():
     """D. Podell et al. 2023, table 1: 2.6 billion; by its configuration 2,567 million."""
-    products = load_model_graph("sdxl", batch=1).products.values()
+    products = load_pass("sdxl", Pass(1)).products.values()
     assert sum(each.m * each.k * each.copies for each in products) == pytest.approx(2567e6, rel=0.005)
 
 

@@ -8,7 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.attention.shape import mean_keys
 from prunecast.kernels.libraries.experts.call import ExpertLayer
-from prunecast.workload.graph import Pass, load_model_graph, load_pass, parse_workload
+from prunecast.workload.graph import Pass, load_pass, parse_workload
 from prunecast.workload.graph.experts import active_experts
 from prunecast.workload.graph.runtimes import engine_seconds
 from prunecast.workload.graph.shapes import transformers
@@ -52,13 +52,13 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("name", LAYER_WEIGHTS)
 def test_layers_have_the_published_weights(name: str) -> None:
-    found = load_model_graph(name, batch=1, sequence=1)
+    found = load_pass(name, Pass(1, 1))
     assert (found.weights - found["head"].weights) / 1e9 == pytest.approx(LAYER_WEIGHTS[name], rel=0.02)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_models_have_the_published_weights(name: str) -> None:
-    assert load_model_graph(name, batch=1).weights / 1e9 == pytest.approx(WEIGHTS[name], rel=0.005)
+    assert load_pass(name, Pass(1)).weights / 1e9 == pytest.approx(WEIGHTS[name], rel=0.005)
 
 
 def test_every_shape_has_a_source() -> None:
@@ -103,7 +103,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 def test_a_token_reads_keys_and_values_of_all_before_it() -> None:
-    found = load_model_graph("llama-3-8b", batch=16, sequence=1, cached=4096, all_logits=False)
+    found = load_pass("llama-3-8b", Pass(16, 1, cached=4096, all_logits=False))
     attention = found["layer.0.attention"]
     cached_bytes = 2 * 1024 * 4096 * 16 * 2
     assert attention.elements_cached * 2 == cached_bytes
@@ -131,7 +131,7 @@ def test_padding_is_a_mask_of_encoders_alone(name: str, reads: bool) -> None:
 
 
 def test_attention_within_a_window() -> None:
-    found = load_model_graph("gemma-2-9b", batch=1, sequence=1, cached=8192)
+    found = load_pass("gemma-2-9b", Pass(1, 1, cached=8192))
     near, far = found["layer.0.attention"], found["layer.1.attention"]
     assert (far.elements_cached, near.elements_cached) == (2 * 2048 * 8192, 2 * 2048 * 4096)
 
@@ -147,10 +147,10 @@ def test_mean_keys_is_the_mean_over_tokens(cached: int, tokens: int, window: int
 
 
 def test_a_token_alone_goes_through_its_own_experts() -> None:
-    found = load_model_graph("mixtral-8x7b", batch=1, sequence=1, cached=100)
+    found = load_pass("mixtral-8x7b", Pass(1, 1, cached=100))
     up = found["layers.experts.up"]
     assert (up.copies, up.runs, up.n) == (32 * 8, 32 * 2, 1)
-    many = load_model_graph("mixtral-8x7b", batch=1, sequence=2048)["layers.experts.up"]
+    many = load_pass("mixtral-8x7b", Pass(1, 2048))["layers.experts.up"]
     assert (many.runs, many.n) == (32 * 8, 512)
 
 
@@ -163,7 +163,7 @@ def test_active_experts_grow_with_tokens_up_to_all() -> None:
 
 def test_layers_alike_of_large_models_take_as_long_as_one_after_the_other() -> None:
     """What stands for 80 layers counts 80 times, transposes and attention too."""
-    large = load_model_graph("llama-3-70b", batch=1, sequence=64)
+    large = load_pass("llama-3-70b", Pass(1, 64))
     attention = large["layers.attention"]
     assert attention.copies == 80
     whole = engine_seconds(attention, GPU, launch_s=2e-6)
@@ -171,10 +171,10 @@ def test_layers_alike_of_large_models_take_as_long_as_one_after_the_other() -> N
 
 
 def test_whisper_hears_once_and_then_reads_what_it_heard() -> None:
-    first = load_model_graph("whisper-base", batch=2, sequence=4)
+    first = load_pass("whisper-base", Pass(2, 4))
     assert first["encoder.0.query"].n == 3000
     assert "decoder.0.cross.key" in first.products
-    then = load_model_graph("whisper-base", batch=2, sequence=1, cached=50)
+    then = load_pass("whisper-base", Pass(2, 1, cached=50))
     assert "decoder.0.cross.key" not in then.products
     assert then["decoder.0.cross.attention"].elements_cached == 2 * 512 * 2 * 1500
 
@@ -182,4 +182,4 @@ def test_whisper_hears_once_and_then_reads_what_it_heard() -> None:
 @pytest.mark.parametrize("name", ["resnet50", "bert-base", "vit-base-16", "stable-diffusion-1.5"])
 def test_no_decode_of_what_writes_no_text(name: str) -> None:
     with pytest.raises(BadInput, match="one by one"):
-        load_model_graph(name, batch=1, sequence=1, cached=5)
+        load_pass(name, Pass(1, 1, cached=5))

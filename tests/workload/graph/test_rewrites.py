@@ -81,7 +81,7 @@ def work_of(model: ModelGraph) -> dict[str, object]:
     """What a rewrite conserves: operations of the tensor cores, weights, tensors from outside and to it."""
     tensors = [o.elements_out // o.tensors_out for o in model if not model.readers(o.name)]
     return {
-        "flops": sum(o.flops * o.runs + 2.0 * o.multiplications for o in model),
+        "flops": sum(o.flops * o.runs + 2.0 * o.m * o.k * o.n * o.runs for o in model),
         "weights": sum(o.weights for o in model),
         "inputs": Counter(o.elements_out for o in model if not model.sources(o.name)),
         "outputs": Counter(tensors),

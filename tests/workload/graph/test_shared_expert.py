@@ -6,6 +6,7 @@ from prunecast.codesign import predict
 from prunecast.errors import BadInput
 from prunecast.workload.graph import load_pass, parse_workload
 from prunecast.workload.graph.shapes import transformers
+from tests.naive.transformer_weights import layer_weights
 
 SCOUT = transformers()["llama-4-scout"]
 
@@ -19,13 +20,13 @@ def test_every_token_passes_the_shared_expert():
     assert sum(p.copies for p in shared.values()) == 3 * SCOUT.layers
     layers = sum(p.m * p.k * p.copies for name, p in graph.products.items() if name.startswith("layers"))
     routers = SCOUT.layers * SCOUT.experts * SCOUT.hidden
-    assert layers == SCOUT.weights + routers
+    assert layers == layer_weights(SCOUT) + routers
     assert layers + 2 * SCOUT.head * SCOUT.hidden == pytest.approx(108e9, rel=0.02)  # card: 109 B
 
 
 def test_a_share_of_it_is_on_each_gpu():
     assert SCOUT.share(4).shared_expert == SCOUT.shared_expert // 4
-    assert SCOUT.share(4).weights == pytest.approx(SCOUT.weights / 4)
+    assert layer_weights(SCOUT.share(4)) == pytest.approx(layer_weights(SCOUT) / 4)
 
 
 def test_what_is_not_counted_is_listed():

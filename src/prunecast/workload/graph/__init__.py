@@ -15,7 +15,7 @@ from prunecast.workload.graph.model_time import ModelTime, model_time
 from prunecast.workload.graph.names import WORKLOADS
 from prunecast.workload.graph.runtimes import RUNTIMES
 from prunecast.workload.graph.shapes import Pass, parse_workload
-from prunecast.workload.graph.workloads import load_model_graph, load_pass, transformer_graph
+from prunecast.workload.graph.workloads import load_pass, transformer_graph
 
 __all__ = [
     "KINDS",
@@ -27,7 +27,6 @@ __all__ = [
     "Operation",
     "Pass",
     "choose_layouts",
-    "load_model_graph",
     "load_pass",
     "model_time",
     "parse_workload",

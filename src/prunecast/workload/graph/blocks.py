@@ -3,7 +3,7 @@
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.experts.call import ExpertLayer
 from prunecast.workload.graph.experts import ExpertPart, active_experts
-from prunecast.workload.graph.model_graph import ModelGraph, Operation
+from prunecast.workload.graph.model_graph import ModelGraph, Operation, linear
 from prunecast.workload.graph.shapes import Pass, Transformer
 
 
@@ -26,8 +26,7 @@ class Blocks:
 
     def product(self, name: str, m: int, k: int, after: list[str], *, n: int = 0) -> str:
         """Add the product of A (m, k) with all new tokens of the pass, or with `n` columns."""
-        n = n or self._run.columns
-        return self._add(name, "gemm", after, m=m, k=k, n=n, elements_in=k * n, elements_out=m * n)
+        return self._model.add(linear(name, m, k, n or self._run.columns, copies=self._copies), after)
 
     def attention(self, layer: str, stream: str, window: int = 0) -> str:
         """Add the products for queries, keys and values, attention, and the output product.
@@ -151,20 +150,9 @@ class Blocks:
 
         def expert(name: str, m: int, k: int, after: str, of: ExpertPart) -> str:
             active = active_experts(sizes)
+            counts = {"copies": self._copies * shape.experts, "idle": self._copies * (shape.experts - active)}
             n = -(-run.columns * shape.experts_per_token // active)
-            operation = Operation(
-                name=f"{layer}.experts.{name}",
-                kind="gemm",
-                m=m,
-                k=k,
-                n=n,
-                elements_in=k * n,
-                elements_out=m * n,
-                copies=self._copies * shape.experts,
-                idle=self._copies * (shape.experts - active),
-                experts=of,
-            )
-            return self._model.add(operation, [after])
+            return self._model.add(linear(f"{layer}.experts.{name}", m, k, n, **counts, experts=of), [after])
 
         sent = run.columns * shape.experts_per_token
         hidden, wide = shape.hidden, shape.feed_forward

@@ -5,7 +5,7 @@ The model families in `families.toml` are supported.
 
 import re
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.workload.graph.families import Family, Field, families
 from prunecast.workload.graph.image_nets import PIXELS
-from prunecast.workload.graph.model_graph import ModelGraph, linear
+from prunecast.workload.graph.model_graph import ModelGraph, Operation, linear
 from prunecast.workload.graph.shapes import Pass, Transformer
 from prunecast.workload.graph.workloads import transformer_graph
 
@@ -352,20 +352,13 @@ def _renamed(
 
     The experts of a layer, which are one node of `model`, become one node each.
     """
-    found = ModelGraph(name=model.name, runtime=model.runtime)
-    called: dict[str, list[str]] = {}
-    for operation in model:
-        names = tensors.get(operation.name, [operation.name])
-        idle = operation.idle / operation.copies if len(names) > 1 else operation.idle
-        copies = 1 if len(names) > 1 else operation.copies
-        before = _flat(called[source] for source in model.graph.predecessors(operation.name))
-        for own in names:
-            found.add(replace(operation, name=own, copies=copies, idle=idle), before)
-        called[operation.name] = names
+
+    def named(o: Operation) -> list[Operation]:
+        names = tensors.get(o.name, [o.name])
+        each = o if len(names) == 1 else replace(o, copies=1, idle=o.idle / o.copies)
+        return [replace(each, name=name) for name in names]
+
+    found = model.divided(named)
     for own, (m, k) in others.items():
         found.add(linear(own, m, k, run.columns))
     return found
-
-
-def _flat(lists: Iterable[list[str]]) -> list[str]:
-    return [name for names in lists for name in names]

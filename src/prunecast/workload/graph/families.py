@@ -1,11 +1,11 @@
 """Families of transformers: `families.toml` holds their common facts and the names in their checkpoints."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
+
+from prunecast.files import packaged_toml
 
 
 class Field(NamedTuple):
@@ -41,12 +41,11 @@ class Family:
 @cache
 def families() -> dict[str, Family]:
     """Return the families by `model_type` or by class name."""
-    return read_families(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
+    return families_of(packaged_toml(__package__, "families.toml"))
 
 
-def read_families(text: str) -> dict[str, Family]:
-    """Parse a text in the format of `families.toml`."""
-    rows = tomllib.loads(text)
+def families_of(rows: Mapping[str, Any]) -> dict[str, Family]:
+    """Return the families that a parsed file in the format of `families.toml` describes."""
     return {name: _family(rows, name) for name in rows}
 
 

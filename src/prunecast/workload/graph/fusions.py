@@ -129,9 +129,7 @@ def _joined(model: ModelGraph, parts: Collection[str], joint: str) -> ModelGraph
             name = f"{layer}.{joint}"
             into |= dict.fromkeys(names, name)
             rows = sum(member.m for member in members)
-            operations[name] = replace(
-                linear(name, rows, members[0].k, members[0].n), copies=members[0].copies
-            )
+            operations[name] = linear(name, rows, members[0].k, members[0].n, copies=members[0].copies)
     return model.merged(into, operations)
 
 

@@ -3,13 +3,12 @@
 Their sizes are in `image_nets.toml`; this module holds the structure of each kind of network.
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from prunecast.files import packaged_toml
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.blocks import Blocks
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved, linear
@@ -51,8 +50,7 @@ class UNet:
 @cache
 def image_nets() -> dict[str, dict[str, Any]]:
     """Return the kind and the sizes of each network by name, see `image_nets.toml`."""
-    text = resources.files(__package__).joinpath("image_nets.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return packaged_toml(__package__, "image_nets.toml")
 
 
 def build_image_net(name: str, *, batch: int) -> ModelGraph:

@@ -8,12 +8,9 @@ transposed, and the transposed product gives the transposed result.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
-
-if TYPE_CHECKING:
-    pass
 
 _FEATURES, _TOKENS = ("camp", "features"), ("camp", "tokens")
 _READING = "reading"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.kernels.libraries.attention.shape import Attention
@@ -159,31 +159,37 @@ class Operation:
         """Mean number of copies that a pass runs."""
         return self.copies - self.idle
 
-    @property
-    def multiplications(self) -> float:
-        """Multiply-adds of a product, summed over all copies that run."""
-        return self.m * self.k * self.n * self.runs
 
-
-def linear(name: str, m: int, k: int, n: int, *, members: tuple[Member, ...] = ()) -> Operation:
-    """Return the product C (m, n) = A (m, k) @ B (k, n)."""
-    return Operation(
-        name=name, kind="gemm", m=m, k=k, n=n, elements_in=k * n, elements_out=m * n, members=members
-    )
+def linear(name: str, m: int, k: int, n: int, **others: Any) -> Operation:
+    """Return the product C (m, n) = A (m, k) @ B (k, n); `others` are further fields of the operation."""
+    sizes = {"m": m, "k": k, "n": n, "elements_in": k * n, "elements_out": m * n}
+    return Operation(name=name, kind="gemm", **(sizes | others))
 
 
 def convolved(name: str, filters: int, conv: ConvShape) -> Operation:
     """Return the convolution of a batch of images with `filters` filters."""
-    return Operation(
-        name=name,
-        kind="gemm",
-        m=filters,
-        k=conv.k,
-        n=conv.n,
-        convolution=conv,
-        elements_in=conv.channels * conv.height * conv.width * conv.batch,
-        elements_out=filters * conv.n,
-    )
+    pixels = conv.channels * conv.height * conv.width * conv.batch
+    return linear(name, filters, conv.k, conv.n, convolution=conv, elements_in=pixels)
+
+
+def plain_convolution(
+    images: Sequence[int],
+    filters: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+) -> ConvShape | None:
+    """Return the convolution of `images` (batch, channels, height, width) with `filters` (height, width).
+
+    Return None if `ConvShape` cannot describe it: filters that are not square, dilation, or a stride or
+    padding that differs between the axes or between the two ends of an axis.
+    """
+    is_plain = len({*filters}) == len({*strides}) == len({*paddings}) == 1 and {*dilations} == {1}
+    if not is_plain:
+        return None
+    sizes = dict(zip(("batch", "channels", "height", "width"), images, strict=True))
+    kernel = {"kernel_h": filters[0], "kernel_w": filters[1]}
+    return ConvShape(**sizes, **kernel, stride=strides[0], padding=paddings[0])
 
 
 def _empty() -> "nx.DiGraph[str]":
@@ -256,12 +262,19 @@ class ModelGraph:
         operations = {o.name: change(o) for o in self}
         if all(own is self[name] for name, own in operations.items()):
             return self
+        return self.divided(lambda o: [operations[o.name]])
+
+    def divided(self, parts: Callable[[Operation], Sequence[Operation]]) -> "ModelGraph":
+        """Return the graph with each operation replaced by its `parts`, which may have other names.
+
+        Each part reads what the operation read: all parts of its sources, in their order, since in-place work
+        is on the first.
+        """
         found = ModelGraph(name=self.name, runtime=self.runtime)
-        for name, own in operations.items():
-            found.graph.add_node(name, operation=own)
-            for source in self.graph.predecessors(name):  # keep the order: in-place work is on the first
-                read = operations[source].elements_out // operations[source].tensors_out
-                found.graph.add_edge(source, name, elements=read)
+        names: dict[str, list[str]] = {}
+        for o in self:
+            sources = [name for source in self.graph.predecessors(o.name) for name in names[source]]
+            names[o.name] = [found.add(part, sources) for part in parts(o)]
         return found
 
     def merged(self, into: Mapping[str, str], operations: Mapping[str, Operation]) -> "ModelGraph":

@@ -43,8 +43,6 @@ class ModelTime:
     transposes : tensors whose layout changes
     turning_seconds : writer of a tensor whose layout changes -> seconds of its transpose, which all readers
         share
-    critical_path : the longest path of dependent operations
-    critical_seconds : seconds of the critical path, a lower bound for any number of streams
     kernels_by_kind : kind of fused attention and collectives -> names of the library kernels that are assumed
     below_s, above_s : seconds by which the calls of these kernels may be shorter or longer, according to
         their intervals
@@ -54,8 +52,6 @@ class ModelTime:
     kind_of: dict[str, str]
     transposes: tuple[Transpose, ...]
     turning_seconds: dict[str, float]
-    critical_path: tuple[str, ...]
-    critical_seconds: float
     kernels_by_kind: dict[str, tuple[str, ...]] = field(default_factory=dict)
     below_s: float = 0.0
     above_s: float = 0.0
@@ -135,14 +131,11 @@ def model_time(
     kernels: dict[str, tuple[str, ...]] = {}
     for o, call in calls:
         kernels[o.kind] = tuple(dict.fromkeys((*kernels.get(o.kind, ()), call.kernel)))
-    path = _longest_path(model, seconds)
     return ModelTime(
         seconds_of=seconds,
         kind_of={o.name: o.kind for graph in (launched, model) for o in graph},
         transposes=tuple(changed),
         turning_seconds=turning,
-        critical_path=path,
-        critical_seconds=sum(seconds[name] for name in path),
         kernels_by_kind=kernels,
         below_s=sum(o.runs * (call.seconds - call.seconds_low) for o, call in calls),
         above_s=sum(o.runs * (call.seconds_high - call.seconds) for o, call in calls),
@@ -173,27 +166,15 @@ def fused_seconds(
     }
 
 
-def _longest_path(model: ModelGraph, seconds: Mapping[str, float]) -> tuple[str, ...]:
-    import networkx as nx  # slow to import
-
-    weighted = nx.DiGraph()
-    for source, target in model.graph.edges:
-        weighted.add_edge(source, target, weight=seconds[target])
-    return tuple(nx.dag_longest_path(weighted)) if weighted else tuple(model.graph)
-
-
 def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
-    """Return the mean of the times, weighted by share, with the critical path of the longest pass."""
+    """Return the mean of the times, weighted by share."""
     if len(passes) == 1 and passes[0][0] == 1.0:
         return passes[0][1]
-    longest = max((time for _, time in passes), key=lambda time: time.critical_seconds)
     return ModelTime(
         seconds_of=_summed([(share, time.seconds_of) for share, time in passes]),
         kind_of=dict(chain.from_iterable(time.kind_of.items() for _, time in passes)),
         transposes=tuple(dict.fromkeys(chain.from_iterable(time.transposes for _, time in passes))),
         turning_seconds=_summed([(share, time.turning_seconds) for share, time in passes]),
-        critical_path=longest.critical_path,
-        critical_seconds=sum(share * time.critical_seconds for share, time in passes),
         kernels_by_kind=_merged([time.kernels_by_kind for _, time in passes]),
         below_s=sum(share * time.below_s for share, time in passes),
         above_s=sum(share * time.above_s for share, time in passes),

@@ -5,12 +5,11 @@ Names may be in any case, be identifiers of a model hub (`organisation/model`), 
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 
+from prunecast.files import packaged_toml
 from prunecast.workload.graph.image_nets import image_nets
 from prunecast.workload.graph.shapes import transformers
 
@@ -25,7 +24,7 @@ _HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 @cache
 def _tables() -> Mapping[str, Mapping[str, str]]:
-    return tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "names.toml")
 
 
 def plain_name(text: str) -> str:

@@ -6,12 +6,8 @@ norm.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from prunecast.workload.graph.model_graph import ModelGraph, Operation
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 
 def fuse_pointwise(model: ModelGraph, *, into_products: bool = True) -> ModelGraph:
@@ -23,85 +19,59 @@ def fuse_pointwise(model: ModelGraph, *, into_products: bool = True) -> ModelGra
     """
     import networkx as nx
 
-    graph: nx.DiGraph[str] = model.graph.copy()
-    for name in list(nx.lexicographical_topological_sort(graph)):
-        _join_pointwise(graph, name)
-    for name in list(graph):
-        _join_norm(graph, name)
-    for name in list(graph) if into_products else ():
-        _join_product(graph, name)
-    return _rebuilt(model, graph)
+    fused = ModelGraph(name=model.name, graph=model.graph.copy())
+    for name in list(nx.lexicographical_topological_sort(fused.graph)):
+        _join_pointwise(fused, name)
+    for o in [each for each in fused if each.kind == "normalise"]:
+        _join_norm(fused, o)
+    for o in [each for each in fused if each.kind == "elementwise"] if into_products else ():
+        _join_product(fused, o)
+    return ModelGraph(name=model.name, graph=fused.graph.copy())  # whose edges are in the order of operations
 
 
-def _kind(graph: "nx.DiGraph[str]", name: str) -> str:
-    return _operation(graph, name).kind
-
-
-def _operation(graph: "nx.DiGraph[str]", name: str) -> Operation:
-    operation: Operation = graph.nodes[name]["operation"]
-    return operation
-
-
-def _join_pointwise(graph: "nx.DiGraph[str]", name: str) -> None:
+def _join_pointwise(model: ModelGraph, name: str) -> None:
     """Merge an element-wise operation into one before it that reads all its other inputs."""
-    if _kind(graph, name) != "elementwise":
-        return
-    before = set(graph.predecessors(name))
-    for other in sorted(before):
-        reads = set(graph.predecessors(other))
+    o, before = model[name], {source.name for source in model.sources(name)}
+    for other in [model[each] for each in sorted(before)] if o.kind == "elementwise" else ():
+        reads = {source.name for source in model.sources(other.name)}
         if (
-            _kind(graph, other) == "elementwise"
-            and _operation(graph, other).layout in ("tokens", _operation(graph, name).layout)
-            and before <= reads | {other}
-            and _same_size(graph, name, other)
+            other.kind == "elementwise"
+            and other.layout in ("tokens", o.layout)
+            and before <= reads | {other.name}
+            and o.elements_out == other.elements_out
         ):
-            stays = set(graph.successors(other)) - {name}
-            out = _operation(graph, name).elements_out + (
-                _operation(graph, other).elements_out if stays else 0
-            )
-            _merge(graph, name, into=other, elements_out=out)
+            _merge(model, o, into=replace(other, elements_out=_written(model, o, other)))
             return
 
 
-def _join_norm(graph: "nx.DiGraph[str]", name: str) -> None:
+def _join_norm(model: ModelGraph, o: Operation) -> None:
     """Merge a norm and the sum before it into one kernel.
 
     The kernel also writes the sum if other operations read it.
     """
-    if name not in graph or _kind(graph, name) != "normalise" or graph.in_degree(name) != 1:
-        return
-    (other,) = graph.predecessors(name)
-    if _kind(graph, other) == "elementwise" and _same_size(graph, name, other):
-        stays = set(graph.successors(other)) - {name}
-        out = _operation(graph, name).elements_out + (_operation(graph, other).elements_out if stays else 0)
-        _merge(graph, name, into=other, elements_out=out)
-        graph.nodes[other]["operation"] = replace(_operation(graph, other), kind="normalise")
+    sources = model.sources(o.name)
+    if len(sources) == 1 and sources[0].kind == "elementwise" and sources[0].elements_out == o.elements_out:
+        out = _written(model, o, sources[0])
+        _merge(model, o, into=replace(sources[0], elements_out=out, kind="normalise"))
 
 
-def _join_product(graph: "nx.DiGraph[str]", name: str) -> None:
+def _join_product(model: ModelGraph, o: Operation) -> None:
     """Merge an element-wise operation into a product that is its only input and that it alone reads."""
-    if name not in graph or _kind(graph, name) != "elementwise" or graph.in_degree(name) != 1:
+    sources = model.sources(o.name)
+    if len(sources) != 1 or sources[0].kind != "gemm" or sources[0].elements_out != o.elements_out:
         return
-    (other,) = graph.predecessors(name)
-    if _kind(graph, other) == "gemm" and graph.out_degree(other) == 1 and _same_size(graph, name, other):
-        _merge(graph, name, into=other, elements_out=_operation(graph, other).elements_out)
+    if len(model.readers(sources[0].name)) == 1:
+        _merge(model, o, into=sources[0])
 
 
-def _same_size(graph: "nx.DiGraph[str]", one: str, other: str) -> bool:
-    return _operation(graph, one).elements_out == _operation(graph, other).elements_out
+def _written(model: ModelGraph, o: Operation, other: Operation) -> int:
+    """Return the elements that `other` writes with `o` in its kernel: its own only if others read them."""
+    is_read = len(model.readers(other.name)) > 1
+    return o.elements_out + (other.elements_out if is_read else 0)
 
 
-def _merge(graph: "nx.DiGraph[str]", name: str, *, into: str, elements_out: int) -> None:
-    for reader in list(graph.successors(name)):
-        graph.add_edge(into, reader, elements=_operation(graph, name).elements_out)
-    graph.remove_node(name)
-    graph.nodes[into]["operation"] = replace(_operation(graph, into), elements_out=elements_out)
-
-
-def _rebuilt(model: ModelGraph, graph: "nx.DiGraph[str]") -> ModelGraph:
-    fused = ModelGraph(name=model.name)
-    for operation in model:  # keep their order
-        if operation.name in graph:
-            fused.graph.add_node(operation.name, operation=_operation(graph, operation.name))
-    fused.graph.add_edges_from(graph.edges(data=True))
-    return fused
+def _merge(model: ModelGraph, o: Operation, *, into: Operation) -> None:
+    for reader in model.readers(o.name):
+        model.graph.add_edge(into.name, reader.name, elements=o.elements_out)
+    model.graph.remove_node(o.name)
+    model.graph.nodes[into.name]["operation"] = into

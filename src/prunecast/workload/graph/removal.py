@@ -102,18 +102,14 @@ def key_groups(shape: Transformer) -> int:
     return shape.key_heads or shape.heads
 
 
-def _left(name: str, removal: Removal, count: int, step: int = 1, least: int = 1) -> int:
-    """Return the number of parts to keep, a multiple of `step`.
-
-    Raise BadInput if it is below `least` or not below `count`.
-    """
-    kept = round((1.0 - removal.share) * count / step) * step
-    if not least <= kept < count:
-        raise BadInput(
-            f"{name}: {removal.text} leaves {kept} of {count} {removal.part}, "
-            f"wanted {least} to {count - step}"
-        )
-    return kept
+def counts_of(shape: Transformer) -> dict[str, int]:
+    """Return part -> number of them in a layer (`heads`: of key heads), or in the model for `layers`."""
+    return {
+        "layers": shape.layers,
+        "heads": key_groups(shape),
+        "widths": shape.feed_forward,
+        "experts": shape.experts,
+    }
 
 
 def step_of(part: str, shape: Transformer) -> int:
@@ -127,20 +123,24 @@ def kept_of_layer(name: str, shape: Transformer, removal: Removal) -> int:
 
     Raise BadInput in the same cases as `without`.
     """
-    if removal.part == "layers":
-        if shape.global_every:
-            raise BadInput(f"{name}: its layers alternate between windows: no layers are removed from it")
-        return _left(name, removal, shape.layers)
-    if removal.part == "heads":
-        return _left(name, removal, key_groups(shape))
-    if removal.part == "experts":
-        if not shape.experts:
-            raise BadInput(f"{name} has no experts: wanted a mixture of experts, got {removal.text}")
-        return _left(name, removal, shape.experts, least=shape.experts_per_token)
-    if shape.experts:
+    part, least, step = removal.part, 1, 1
+    if part == "layers" and shape.global_every:
+        raise BadInput(f"{name}: its layers alternate between windows: no layers are removed from it")
+    if part == "experts" and not shape.experts:
+        raise BadInput(f"{name} has no experts: wanted a mixture of experts, got {removal.text}")
+    if part == "experts":
+        least = shape.experts_per_token
+    if part == "widths" and shape.experts:
         raise BadInput(f"{name}: widths are of models without experts: remove experts instead")
-    step = step_of("widths", shape)
-    return _left(name, removal, shape.feed_forward, step, least=step)
+    if part == "widths":
+        least = step = step_of(part, shape)
+    count = counts_of(shape)[part]
+    kept = round((1.0 - removal.share) * count / step) * step
+    if not least <= kept < count:
+        raise BadInput(
+            f"{name}: {removal.text} leaves {kept} of {count} {part}, wanted {least} to {count - step}"
+        )
+    return kept
 
 
 def _reduced(name: str, shape: Transformer, removal: Removal) -> Transformer:

@@ -1,13 +1,12 @@
 """`Transformer`: the sizes of an architecture. `Pass`: one forward pass, written like `prefill:2048`."""
 
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
 
 from prunecast.errors import BadInput
+from prunecast.files import packaged_toml
 from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING
 from prunecast.workload.graph.families import families
 
@@ -94,7 +93,9 @@ def parse_workload(text: str) -> tuple[Pass, ...]:
 
 def _pass(part: str) -> Pass:
     match = _GRAMMAR.fullmatch(part.strip())
-    if match is None or not _takes(match):
+    # A decode has cached tokens and no batch before its count
+    is_decode = match is not None and match["kind"] == "decode"
+    if match is None or (match["cached"] is not None) != is_decode or (is_decode and match["batch"]):
         raise BadInput(f"workload must be like {FORMS}, got {part!r:.80}")
     count, batch, cached = (int(match[name] or 1) for name in ("count", "batch", "cached"))
     if min(count, batch, cached) < 1 or max(count * batch, cached) > MOST:
@@ -104,16 +105,10 @@ def _pass(part: str) -> Pass:
     padded = match["padded"] is not None
     if match["kind"] == "prefill":
         return Pass(batch, count, all_logits=False, share=share, label=label, padded=padded)
-    if match["kind"] == "decode":
+    if is_decode:
         return Pass(count, 1, cached, all_logits=False, share=share, label=label, padded=padded)
     sequences, tokens = (count, SEQUENCE) if match["batch"] is None else (batch, count)
     return Pass(sequences, tokens, share=share, label=label, padded=padded)
-
-
-def _takes(match: re.Match[str]) -> bool:
-    """Return whether a parsed text has exactly the numbers that its kind (such as prefill) needs."""
-    is_decode = match["kind"] == "decode"
-    return (match["batch"] is None or not is_decode) and (match["cached"] is not None) == is_decode
 
 
 class LayerSizes(NamedTuple):
@@ -215,23 +210,6 @@ class Transformer:
         return self.width // self.heads * (self.key_heads or self.heads)
 
     @property
-    def weights(self) -> int:
-        """Elements of all matrices of the layers, without those of an audio encoder."""
-        if self.layer_sizes:
-            return sum(replace(self.layer_shape(layer), layers=1).weights for layer in range(self.layers))
-        attention = self.hidden * (2 * self.width + 2 * self.key_width)
-        if self.key_rank:
-            content = self.width - self.heads * self.rotary_width
-            values = self.heads * self.value_width
-            attention = (self.hidden + self.width) * self.query_rank + self.hidden * (
-                values + self.rotary_width
-            )
-            attention += (self.hidden + content + values) * self.key_rank
-        widths = (self.experts or 1) * self.feed_forward + self.shared_expert
-        every = self.dense_layers * self.dense_feed_forward + (self.layers - self.dense_layers) * widths
-        return self.layers * attention + (3 if self.gated else 2) * self.hidden * every
-
-    @property
     def embedding_rows(self) -> int:
         """Rows of the embedding table if stored in addition to the head; 0 for images and for a tied head."""
         return 0 if self.patch or self.tied_head else self.vocabulary or self.head
@@ -297,8 +275,7 @@ class Transformer:
 @cache
 def transformers() -> dict[str, Transformer]:
     """Return the standard transformers by name."""
-    text = resources.files(__package__).joinpath("transformers.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)
+    rows = packaged_toml(__package__, "transformers.toml")
     facts = {name: families()[row.pop("family")].facts for name, row in rows.items() if "family" in row}
     return {name: Transformer(**{**facts.get(name, {}), **row}) for name, row in rows.items()}
 

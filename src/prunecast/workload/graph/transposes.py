@@ -4,7 +4,7 @@ Transposes are needed since sparse products read feature-major tensors and other
 ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,24 +36,20 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
     writer of X -> sparse products  becomes  writer of X -> transpose -> sparse products
     """
     planes = in_planes(model)
-    found: dict[str, _Transposed] = {}
-    for name in sorted(name for name, product in model.products.items() if product.is_sparse):
-        reader = model[name]
-        maker = next(iter(model.sources(name)), None)
-        if maker is None:  # a matrix outside of the graph, such as a pooler
-            continue
-        if reader.n == 1 or reader.in_fp8:
-            continue
+
+    def needs_none(maker: Operation, reader: Operation) -> bool:
+        if reader.n == 1 or reader.in_fp8 or not reader.is_sparse:
+            return True
         is_of_planes = maker.kind == "relu epilogue" and maker.name in planes
         if maker.kind in (*TRANSPOSES, *EPILOGUES.values()) and not is_of_planes:
-            continue
+            return True
         if maker.name in planes and reader.convolution is not None:
-            continue
-        if maker.attention is not None and maker.attention.writes_columns:
-            continue
-        readers = found[maker.name].readers if maker.name in found else frozenset[str]()
-        found[maker.name] = _Transposed(transpose_for(maker, reader), readers | {name})
-    return _with_transposes(model, found)
+            return True
+        return maker.attention is not None and maker.attention.writes_columns
+
+    return _with_copied_inputs(
+        model, lambda maker, reader: None if needs_none(maker, reader) else transpose_for(maker, reader)
+    )
 
 
 def mark_fp8(model: ModelGraph) -> ModelGraph:
@@ -75,21 +71,15 @@ def quantise_inputs(model: ModelGraph) -> ModelGraph:
     product, attention -> products in fp8  becomes  product, attention -> quantise -> products in fp8
     rms norm -> sparse products in fp8     becomes  quantise -> sparse products in fp8
     """
-    model = model.changed(lambda o: _in_one_kernel(model, o))
-    found: dict[str, _Transposed] = {}
-    for name in sorted(name for name, product in model.products.items() if product.in_fp8):
-        reader = model[name]
-        maker = next(iter(model.sources(name)), None)
-        if maker is None or maker.kind not in ("gemm", "attention", *EPILOGUES.values()):
-            continue
-        readers = found[maker.name].readers if maker.name in found else frozenset[str]()
-        found[maker.name] = _Transposed(quantise_for(maker, reader), readers | {name})
-    return _with_transposes(model, found)
+    makers = ("gemm", "attention", *EPILOGUES.values())
 
+    def in_one_kernel(o: Operation) -> Operation:
+        return quantised_norm(model, o) if all(reader.is_sparse for reader in model.readers(o.name)) else o
 
-def _in_one_kernel(model: ModelGraph, o: Operation) -> Operation:
-    """Return `quantised_norm` if all readers are sparse, else the operation unchanged."""
-    return quantised_norm(model, o) if all(reader.is_sparse for reader in model.readers(o.name)) else o
+    def quantised(maker: Operation, reader: Operation) -> Operation | None:
+        return quantise_for(maker, reader) if reader.in_fp8 and maker.kind in makers else None
+
+    return _with_copied_inputs(model.changed(in_one_kernel), quantised)
 
 
 def quantised_norm(model: ModelGraph, o: Operation) -> Operation:
@@ -143,7 +133,7 @@ def transpose_at_the_cut(model: ModelGraph) -> ModelGraph:
     feature-major -> token-major  becomes  feature-major -> transpose -> token-major
     """
     wanted = {name: "features" for name, product in model.products.items() if product.is_sparse}
-    found: dict[str, _Transposed] = {}
+    copies = []
     for change in choose_layouts(model, wanted).transposes:
         source = model[change.source]
         transpose = Operation(
@@ -154,33 +144,43 @@ def transpose_at_the_cut(model: ModelGraph) -> ModelGraph:
             copies=source.copies,
             idle=source.idle,
         )
-        readers = found[source.name].readers if source.name in found else frozenset[str]()
-        found[source.name] = _Transposed(transpose, readers | {change.target})
-    return _with_transposes(model, found)
+        copies.append(_Copy(change.source, change.target, transpose))
+    return _with_copies(model, copies)
 
 
-class _Transposed(NamedTuple):
-    """The transposed or quantised copy of a tensor, and the names of its readers."""
+class _Copy(NamedTuple):
+    """A transposed or quantised copy of the tensor that `maker` writes, and one of its readers."""
 
+    maker: str
+    reader: str
     operation: Operation
-    readers: frozenset[str]
 
 
-def _with_transposes(model: ModelGraph, transposed: Mapping[str, _Transposed]) -> ModelGraph:
-    """Return the graph with each copy after the operation that writes the tensor; `readers` read the copy."""
-    if not transposed:
+def _with_copied_inputs(
+    model: ModelGraph, copy: Callable[[Operation, Operation], Operation | None]
+) -> ModelGraph:
+    """Return the graph with copies of the first input of products: `copy(writer of X, product)`, if not None.
+
+    Products without an input are matrices outside of the graph, such as a pooler.
+    """
+    copies = []
+    for name in sorted(model.products):
+        for maker in model.sources(name)[:1]:
+            copied = copy(maker, model[name])
+            copies += [] if copied is None else [_Copy(maker.name, name, copied)]
+    return _with_copies(model, copies)
+
+
+def _with_copies(model: ModelGraph, copies: Sequence[_Copy]) -> ModelGraph:
+    """Return the graph with a copy after each operation that has one; the readers of the copies read them."""
+    if not copies:
         return model
+    copy_of = {copy.maker: copy.operation for copy in copies}
+    instead = {(copy.maker, copy.reader): copy.operation.name for copy in copies}
     found = ModelGraph(name=model.name, runtime=model.runtime)
     for o in model:
-        found.add(
-            o,
-            [
-                transposed[source].operation.name
-                if source in transposed and o.name in transposed[source].readers
-                else source
-                for source in model.graph.predecessors(o.name)
-            ],
-        )
-        if o.name in transposed:
-            found.add(transposed[o.name].operation, [o.name])
+        sources = model.graph.predecessors(o.name)
+        found.add(o, [instead.get((source, o.name), source) for source in sources])
+        if o.name in copy_of:
+            found.add(copy_of[o.name], [o.name])
     return found

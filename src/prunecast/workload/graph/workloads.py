@@ -17,10 +17,10 @@ from prunecast.workload.graph.image_nets import PIXELS, build_image_net, image_n
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
 from prunecast.workload.graph.names import WORKLOADS, known_name
 from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
-from prunecast.workload.graph.shapes import SEQUENCE, Pass, Transformer, check_phase, transformers
+from prunecast.workload.graph.shapes import Pass, Transformer, check_phase, transformers
 
 MOST_APART = 2**33
-"""Number of weights above which equal layers are one node of the graph, and are pruned in the same way."""
+"""Weights of the layers above which equal layers are one node of the graph and are pruned alike."""
 FRAMES, HEARD = 3000, 1500
 """Frames of 30 s of audio that Whisper's encoder reads, and the tokens that it makes of them."""
 
@@ -52,8 +52,12 @@ def transformer_graph(
     if runtime == "torch" and (shape.experts or has_decoder_of_sound or shape.window):
         what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
         raise NoTorchForm(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
-    apart = by_matrix or shape.weights <= MOST_APART or bool(shape.layer_sizes)
-    return rewritten(unfused_transformer(name, shape, run, apart=apart), runtime, by_matrix=by_matrix)
+    is_apart = by_matrix or bool(shape.layer_sizes)
+    graph = unfused_transformer(name, shape, run, apart=is_apart)
+    weights = sum(product.weights for product in graph.products.values() if product.name != "head")
+    if not is_apart and weights <= MOST_APART:
+        graph = unfused_transformer(name, shape, run)
+    return rewritten(graph, runtime, by_matrix=by_matrix)
 
 
 def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = True) -> ModelGraph:
@@ -182,38 +186,17 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
     }
 
 
-def load_model_graph(
-    name: str, *, batch: int = 8, sequence: int = SEQUENCE, cached: int = 0, all_logits: bool = True
-) -> ModelGraph:
-    """Return the graph of one forward pass of a standard model.
-
-    Parameters
-    ----------
-    name : one of `WORKLOADS`, in any case, or its identifier on a model hub
-    batch : images, latents or sequences
-    sequence : new tokens of each sequence; ignored for images
-    cached : tokens of each sequence whose keys and values are read from the cache
-    all_logits : the output head multiplies all tokens, else one token of each sequence
-
-    Raises
-    ------
-    BadInput : an unknown name, a number out of range, or cached tokens of a model that generates no text
-    """
-    if batch < 1 or sequence < 1 or cached < 0:
-        raise BadInput(f"batch and sequence must be at least 1, got {batch} and {sequence}")
-    return load_pass(name, Pass(batch, sequence, cached, all_logits))
-
-
 def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     """Return the graph of one forward pass of a standard model.
 
     Parameters
     ----------
+    name : one of `WORKLOADS`, in any case, or its identifier on a model hub
     runtime : one of `RUNTIMES`
 
     Raises
     ------
-    BadInput : in the same cases as `load_model_graph`
+    BadInput : an unknown name, a number out of range, or cached tokens of a model that generates no text
     NoTorchForm : a model whose launches in torch are not known
     """
     name = known_name(name) or check_choice("workload", name, WORKLOADS)

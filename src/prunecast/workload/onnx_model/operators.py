@@ -4,18 +4,16 @@ Shapes are inferred once the free sizes of the inputs have values.
 """
 
 import math
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prunecast.errors import BadInput, check_choice
+from prunecast.files import packaged_toml
 from prunecast.patterns.sources.stored_tensor import shape_text
-from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph import Operation
-from prunecast.workload.graph.model_graph import MOST_TOKENS
+from prunecast.workload.graph.model_graph import MOST_TOKENS, linear, plain_convolution
 
 if TYPE_CHECKING:
     import onnx
@@ -48,8 +46,7 @@ def shapes_of(
     import onnx
 
     _check_constants(path, model)
-    sized = onnx.ModelProto()
-    sized.CopyFrom(_without_values(model))
+    sized = _without_values(model)
     for value in model_inputs(sized):
         _set_sizes(path, value, batch, tokens, (images or {}).get(value.name))
     if images:
@@ -178,15 +175,11 @@ def _sizes(value: "onnx.ValueInfoProto") -> tuple[int, ...] | None:
     return tuple(int(size.dim_value) for size in tensor.shape.dim)
 
 
-if TYPE_CHECKING:
-    import onnx
-
-
 @cache
 def kinds() -> dict[str, str]:
     """Return operator type -> `view`, `copy`, or a kind of `Operation`; the table is in kinds.toml."""
-    text = resources.files("prunecast.workload.onnx_model").joinpath("kinds.toml").read_text(encoding="utf-8")
-    return {name: kind for kind, names in tomllib.loads(text).items() for name in names}
+    table = packaged_toml(__package__, "kinds.toml")
+    return {name: kind for kind, names in table.items() for name in names}
 
 
 def operation_of(name: str, node: "onnx.NodeProto", read: list[str], shapes: Shapes) -> Operation:
@@ -255,9 +248,7 @@ def product_of(
             f"{name}: sizes do not fit together: the weight has {k} inputs for {n} tokens, "
             f"the tensor that it multiplies has the sizes {shape_text(given)}"
         )
-    return Operation(
-        name=name, kind="gemm", m=m, k=k, n=n, elements_in=math.prod(given), elements_out=math.prod(out)
-    )
+    return linear(name, m, k, n)
 
 
 def groups_of(node: "onnx.NodeProto") -> int:
@@ -276,18 +267,15 @@ def _convolution(
         raise BadInput(
             f"{name}: sizes do not fit together: filters of {weight[1]} channels, an input of {given[1]}"
         )
-    m = weight[0]
-    n = _tokens(name, written, m)
-    return Operation(
-        name=name,
-        kind="gemm",
-        m=m,
-        k=math.prod(weight[1:]),
-        n=n,
-        convolution=_conv_shape(node, weight, given, n),
-        elements_in=read,
-        elements_out=written,
-    )
+    m, k, n = weight[0], math.prod(weight[1:]), _tokens(name, written, weight[0])
+    numbers = {attribute.name: list(attribute.ints) for attribute in node.attribute}
+    strides = numbers.get("strides") or [1, 1]
+    dilations = numbers.get("dilations") or [1, 1]
+    pads = _pads(node, weight, given, strides, dilations)
+    conv = plain_convolution(given, weight[2:], strides, pads, dilations)
+    # Of other convolutions N is known only from the sizes of the output
+    is_known = conv is not None and conv.n == n
+    return linear(name, m, k, n, convolution=conv if is_known else None, elements_in=read)
 
 
 def _tokens(name: str, written: int, m: int) -> int:
@@ -296,34 +284,6 @@ def _tokens(name: str, written: int, m: int) -> int:
     if written % m or not 1 <= n <= MOST_TOKENS:
         raise BadInput(f"{name}: wanted 1 to {MOST_TOKENS} tokens, got {written} elements of {m} features")
     return n
-
-
-def _conv_shape(
-    node: "onnx.NodeProto", weight: tuple[int, ...], given: tuple[int, ...], n: int
-) -> ConvShape | None:
-    """Return the convolution of a node.
-
-    Return None if `ConvShape` cannot describe it: filters that are not square, dilation, or a stride or
-    padding that differs between the axes or between the two ends of an axis. The caller then has N only from
-    the sizes of the output.
-    """
-    numbers = {attribute.name: list(attribute.ints) for attribute in node.attribute}
-    strides = numbers.get("strides") or [1, 1]
-    dilations = numbers.get("dilations") or [1, 1]
-    pads = _pads(node, weight, given, strides, dilations)
-    if len(set(strides)) != 1 or len(set(pads)) != 1 or set(dilations) != {1} or weight[2] != weight[3]:
-        return None
-    found = ConvShape(
-        channels=weight[1],
-        height=given[2],
-        width=given[3],
-        kernel_h=weight[2],
-        kernel_w=weight[3],
-        stride=strides[0],
-        padding=pads[0],
-        batch=given[0],
-    )
-    return found if found.n == n else None
 
 
 def _pads(

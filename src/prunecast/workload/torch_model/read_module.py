@@ -5,11 +5,9 @@ compilers run them. The standard networks of `graph.image_nets` have the same fo
 """
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import torch
@@ -17,8 +15,14 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from prunecast.errors import BadInput
-from prunecast.plan.conv_shape import ConvShape
-from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved, linear
+from prunecast.files import packaged_toml
+from prunecast.workload.graph.model_graph import (
+    ModelGraph,
+    Operation,
+    convolved,
+    linear,
+    plain_convolution,
+)
 from prunecast.workload.graph.pointwise import fuse_pointwise
 
 
@@ -117,20 +121,17 @@ def channels_of_inputs(traced: fx.Graph, model: nn.Module) -> dict[str, int]:
 
 def named_by_weights(read: ModuleGraph) -> ModelGraph:
     """Return the graph with products renamed to their weights, such as `conv1.weight`."""
-    found = ModelGraph(name=read.graph.name)
-    new = {}
-    for o in read.graph:
+
+    def named(o: Operation) -> list[Operation]:
         stem, mark, count = o.name.partition("#")
-        new[o.name] = f"{stem}.weight{mark}{count}" if o.kind == "gemm" else o.name
-        sources = [new[source] for source in read.graph.graph.predecessors(o.name)]
-        found.add(replace(o, name=new[o.name]), sources)
-    return found
+        return [replace(o, name=f"{stem}.weight{mark}{count}") if o.kind == "gemm" else o]
+
+    return read.graph.divided(named)
 
 
 @cache
 def _kinds() -> Mapping[str, frozenset[str]]:
-    text = resources.files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
-    return {kind: frozenset(names) for kind, names in tomllib.loads(text).items()}
+    return {kind: frozenset(names) for kind, names in packaged_toml(__package__, "kinds.toml").items()}
 
 
 class _Reader(fx.Interpreter):  # type: ignore[misc]
@@ -212,21 +213,11 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
                 elements_out=value.numel(),
                 layout="tokens",
             )
-        sizes, strides, pads, reaches = _numbers(module)
-        is_plain = len({*strides}) == len({*pads}) == 1 and {*reaches} == {1} and sizes[0] == sizes[1]
-        if not is_plain or getattr(module, "padding_mode", "zeros") != "zeros":
-            k = module.in_channels * math.prod(sizes)
+        sizes = _numbers(module)
+        conv = plain_convolution(x.shape, *sizes)
+        if conv is None or getattr(module, "padding_mode", "zeros") != "zeros":
+            k = module.in_channels * math.prod(sizes[0])
             return linear(name, module.out_channels, k, value.numel() // module.out_channels)
-        conv = ConvShape(
-            channels=module.in_channels,
-            height=x.shape[2],
-            width=x.shape[3],
-            kernel_h=sizes[0],
-            kernel_w=sizes[1],
-            stride=strides[0],
-            padding=pads[0],
-            batch=x.shape[0],
-        )
         return convolved(name, module.out_channels, conv)
 
     def _costs_nothing(self, node: fx.Node, value: Any) -> bool:
