@@ -63,33 +63,25 @@ __all__ = [
     "write_timeline",
 ]
 
-_HOME = {
-    "BadInput": "prunecast.errors",
-    "PATTERNS": "prunecast.patterns",
-    "PassPredictor": "prunecast.codesign.export",
-    "Targets": "prunecast.codesign.search",
-    "compare": "prunecast.codesign",
-    "compare_gpus": "prunecast.codesign",
-    "derive": "prunecast.validation.derive_spec",
-    "estimate": "prunecast.models",
-    "explain": "prunecast.codesign",
-    "export": "prunecast.codesign.export",
-    "fastest_plan": "prunecast.choice",
-    "gpu_names": "prunecast.hardware",
-    "load_gpu": "prunecast.hardware",
-    "parse_pattern": "prunecast.patterns",
-    "predict": "prunecast.codesign",
-    "prune": "prunecast.codesign",
-    "prune_model": "prunecast.codesign.search",
-    "record_suite": "prunecast.validation.validate",
-    "replay": "prunecast.validation.validate",
-    "search_model": "prunecast.codesign.study.search_model",
-    "simulate": "prunecast.simulator",
-    "spec_file": "prunecast.validation.derive_spec",
-    "sweep": "prunecast.codesign.sweep.run_sweep",
-    "write_report": "prunecast.report.page",
-    "write_timeline": "prunecast.codesign.timeline.chrome_trace",
+_NAMES = {
+    "prunecast.choice": ("fastest_plan",),
+    "prunecast.codesign": ("compare", "compare_gpus", "explain", "predict", "prune"),
+    "prunecast.codesign.export": ("PassPredictor", "export"),
+    "prunecast.codesign.search": ("Targets", "prune_model"),
+    "prunecast.codesign.study.search_model": ("search_model",),
+    "prunecast.codesign.sweep.run_sweep": ("sweep",),
+    "prunecast.codesign.timeline.chrome_trace": ("write_timeline",),
+    "prunecast.errors": ("BadInput",),
+    "prunecast.hardware": ("gpu_names", "load_gpu"),
+    "prunecast.models": ("estimate",),
+    "prunecast.patterns": ("PATTERNS", "parse_pattern"),
+    "prunecast.report.page": ("write_report",),
+    "prunecast.simulator": ("simulate",),
+    "prunecast.validation.derive_spec": ("derive", "spec_file"),
+    "prunecast.validation.validate": ("record_suite", "replay"),
 }
+"""Module -> public names that are imported from it."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -6,7 +6,7 @@ from prunecast.codesign.checked_settings import passes_of, settings_of
 from prunecast.codesign.search.prune_model import search_of
 from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.graph import parse_workload
-from prunecast.workload.passes import timed_passes
+from prunecast.workload.timed_passes import timed_passes
 
 STATED = [
     ({}, (8, 512)),

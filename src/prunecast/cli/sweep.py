@@ -159,7 +159,7 @@ def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
     from prunecast.workload.graph import WORKLOADS, Pass
     from prunecast.workload.graph.names import known_name
     from prunecast.workload.load import load_workload
-    from prunecast.workload.passes import BATCH
+    from prunecast.workload.timed_passes import BATCH
 
     names = [known_name(name) or check_choice("workload", name, WORKLOADS) for name in workloads]
     found = {

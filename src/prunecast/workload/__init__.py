@@ -10,9 +10,8 @@ Read first: `load.py` (loads any source), `workload.py` (class `Workload`), `gra
 (the launches of one layer with one kernel).
 """
 
-from prunecast.workload.candidates import Candidate, candidates, kernels_of
+from prunecast.workload.candidates import candidates, kernels_of
 from prunecast.workload.conv_settings import ConvSettings
-from prunecast.workload.engines import ENGINES, Engine
-from prunecast.workload.layers import Skipped
+from prunecast.workload.engines import Engine
 
-__all__ = ["ENGINES", "Candidate", "ConvSettings", "Engine", "Skipped", "candidates", "kernels_of"]
+__all__ = ["ConvSettings", "Engine", "candidates", "kernels_of"]

@@ -27,7 +27,7 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
     # A table of one pass reads the weights row by row, and each only once: cache only the last matrix
     is_large = elements > MOST_REMEMBERED_WEIGHTS and len(workload.passes) == 1
     held = OneAtATime() if is_large else None
-    for place, (run, label) in enumerate(zip(workload.passes, workload.labels, strict=True)):
+    for place, run in enumerate(workload.passes):
         first: dict[tuple[object, ...], str] = {}
         for name, layer in workload.layers.items():
             n = layer.tokens[place]
@@ -36,7 +36,7 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
             conv, fused = layer.convolution, None
             if run.graph is not None:
                 conv, fused = run.graph[name].convolution, run.graph[name].experts
-            row = f"{name} {label}".rstrip()
+            row = f"{name} {run.label}".rstrip()
             if workload.form == "standard":
                 alike = None if fused is None else fused.in_any_layer()
                 row = first.setdefault((layer.shape, n, conv, alike), row)

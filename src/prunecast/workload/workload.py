@@ -61,7 +61,6 @@ class Workload:
     ----------
     layers : layers by name; weights are read, or drawn at random, when they are first used
     passes : the forward passes, each with its model graph or None
-    labels : name of each pass, empty if there is only one
     skipped : tensors and parts of the model that are not predicted, with reasons
     form : `standard` (random weights), `checkpoint` (a Hugging Face folder), `onnx`, `module` (a torch module
         that reads images) or `matrices`
@@ -70,7 +69,6 @@ class Workload:
 
     layers: dict[str, WorkloadLayer]
     passes: tuple[LayerPass, ...]
-    labels: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
     form: str = "matrices"
     calibration: Calibration | None = None
@@ -84,9 +82,11 @@ class Workload:
         **rest: Any,
     ) -> Self:
         """Return a workload from layers, passes and the model graph of each pass (None if unknown)."""
-        seen = [LayerPass(graph, run.share, run.batch) for run, graph in zip(passes, graphs, strict=True)]
-        labels = ("",) if len(passes) == 1 else tuple(run.label for run in passes)
-        return cls(layers=layers, passes=tuple(seen), labels=labels, **rest)
+        seen = (
+            LayerPass(graph, run.share, run.batch, run.label if len(passes) > 1 else "")
+            for run, graph in zip(passes, graphs, strict=True)
+        )
+        return cls(layers=layers, passes=tuple(seen), **rest)
 
     def noting(self, *notes: Skipped) -> Self:
         """Return the workload with further notes on what is not predicted."""

@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.kernels import ConvShape
-from prunecast.workload.graph import (
-    ModelGraph,
-    Operation,
-    Pass,
-    choose_layouts,
-    load_pass,
-    transposed_by_dense,
-)
+from prunecast.workload.graph import ModelGraph, Operation, Pass, load_pass
+from prunecast.workload.graph.layouts import choose_layouts, transposed_by_dense
 from prunecast.workload.graph.model_graph import LAYOUTS
 
 

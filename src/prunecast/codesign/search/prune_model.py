@@ -38,7 +38,7 @@ from prunecast.workload.layers import (
     path_of,
 )
 from prunecast.workload.load import load_workload
-from prunecast.workload.passes import check_batch, timed_passes
+from prunecast.workload.timed_passes import check_batch, timed_passes
 from prunecast.workload.workload import calibrated
 
 if TYPE_CHECKING:

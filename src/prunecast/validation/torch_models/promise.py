@@ -8,7 +8,7 @@ from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
-from prunecast.workload.passes import BATCH
+from prunecast.workload.timed_passes import BATCH
 
 POINTS = 0.03
 """A promise is kept if the measured share of the dense time is at most this much above the promised share.

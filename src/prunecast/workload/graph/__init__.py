@@ -9,8 +9,7 @@ Read first: `model_graph.py` (the records and the graph), `workloads.py` (the mo
 seconds by kind), `model_time.py` (the end-to-end time).
 """
 
-from prunecast.workload.graph.layouts import LayoutChoice, choose_layouts, transposed_by_dense
-from prunecast.workload.graph.model_graph import KINDS, ModelGraph, Operation
+from prunecast.workload.graph.model_graph import ModelGraph, Operation
 from prunecast.workload.graph.model_time import ModelTime, model_time
 from prunecast.workload.graph.names import WORKLOADS
 from prunecast.workload.graph.runtimes import RUNTIMES
@@ -18,18 +17,14 @@ from prunecast.workload.graph.shapes import Pass, parse_workload
 from prunecast.workload.graph.workloads import load_pass, transformer_graph
 
 __all__ = [
-    "KINDS",
     "RUNTIMES",
     "WORKLOADS",
-    "LayoutChoice",
     "ModelGraph",
     "ModelTime",
     "Operation",
     "Pass",
-    "choose_layouts",
     "load_pass",
     "model_time",
     "parse_workload",
     "transformer_graph",
-    "transposed_by_dense",
 ]

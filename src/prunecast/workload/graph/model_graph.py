@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prunecast.errors import BadInput
@@ -299,6 +300,11 @@ class ModelGraph:
             if own not in found.graph and all(source in found.graph for source in reads[own]):
                 found.add(operations.get(own) or self[own], list(reads[own]))
         return found
+
+    def free_name(self, name: str) -> str:
+        """Return the name, with a number appended if an operation has it already."""
+        numbered = (f"{name}#{number}" for number in count(2))
+        return next(each for each in chain([name], numbered) if each not in self.graph)
 
     def has_product(self, name: str) -> bool:
         """Return whether an operation of this name has weights."""

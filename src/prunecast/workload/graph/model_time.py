@@ -204,6 +204,8 @@ class LayerPass(NamedTuple):
     """Share of this pass in the mix."""
     batch: int = 1
     """Sequences or images of the pass."""
+    label: str = ""
+    """Name of the pass; empty if there is only one."""
 
     def runs(self, name: str) -> float:
         """Return how often the pass runs a layer. A node of a graph may represent several equal layers."""

@@ -133,7 +133,7 @@ class _Builder:
     def add_input(self, name: str) -> None:
         if name not in self._constants:
             elements = self._elements(name)
-            operation = Operation(name=self._free(name), kind="input", elements_out=elements)
+            operation = Operation(name=self.model.free_name(name), kind="input", elements_out=elements)
             self._writer[name] = self.model.add(operation)
 
     def add(self, node: "onnx.NodeProto") -> None:
@@ -157,13 +157,15 @@ class _Builder:
     def _operation(self, node: "onnx.NodeProto", read: list[str]) -> Operation:
         use = self._use(node)
         if use is not None:
-            name = self._free(use.name)
+            name = self.model.free_name(use.name)
             weight = self._constants.get(use.constant) or self.shapes.get(use.constant, ())
             operation = product_of(name, node, weight, self.shapes, is_transposed=use.is_transposed)
             if groups_of(node) != 1:
                 self.untimed[name] = f"groups are not timed: a convolution of {groups_of(node)} groups"
         else:
-            operation = operation_of(self._free(node.name or node.output[0]), node, read, self.shapes)
+            operation = operation_of(
+                self.model.free_name(node.name or node.output[0]), node, read, self.shapes
+            )
         if operation.kind == "unknown":
             self.unknown[node.op_type] = self.unknown.get(node.op_type, 0) + 1
         return operation
@@ -176,14 +178,6 @@ class _Builder:
         if node.op_type not in PRODUCTS:
             return None
         return next((self._uses[tensor] for tensor in node.input[:2] if tensor in self._uses), None)
-
-    def _free(self, name: str) -> str:
-        """Return the name, with a number appended if it is already used."""
-        if name not in self.model.graph:
-            return name
-        return next(
-            f"{name}#{i}" for i in range(2, len(self.model) + 3) if f"{name}#{i}" not in self.model.graph
-        )
 
     def _elements(self, tensor: str) -> int:
         return math.prod(self.shapes.get(tensor, (0,)))

@@ -195,10 +195,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         module: Any = self._modules[node.target]
         if not (is_filters(module) or is_matrix(module)):
             return None
-        name = f"{node.target}"
-        while name in self.model.graph:
-            stem, _, count = name.partition("#")
-            name = f"{stem}#{int(count or 1) + 1}"
+        name = self.model.free_name(f"{node.target}")
         x = self._given(node)[0]
         self.module_of[name] = f"{node.target}"
         if is_matrix(module):
@@ -253,7 +250,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         if name in kinds["fused"] and source.op == "call_module" and is_matrix(self._modules[source.target]):
             kind = "activation"
         return Operation(
-            name=node.name if node.name not in self.model.graph else f"{node.name}#",
+            name=self.model.free_name(node.name),
             kind=kind,
             elements_in=sum(each.numel() for each in given),
             elements_out=_elements(value),
