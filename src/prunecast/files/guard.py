@@ -6,7 +6,7 @@ read.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -69,7 +69,7 @@ class _Target(NamedTuple):
     """Device and inode of the existing file; None if there is none."""
 
 
-def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> None:
+def check_outputs(outputs: Collection[Output], reads: Iterable[str | Path]) -> None:
     """Refuse outputs that cannot be written, are the same file twice, or are a file or folder that is read.
 
     Parameters
@@ -81,7 +81,6 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[str | Path]) -> Non
     ------
     BadInput : one line that names the output and, if there is one, the input
     """
-    outputs = list(outputs)
     targets = [target for output in outputs for target in _targets(output)]
     _check_different(targets)
     _check_patterns(outputs, targets)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from prunecast.hardware import GpuSpec
 from prunecast.kernels.libraries.call import LibraryCall
-from prunecast.kernels.libraries.scaled.call import quantise_passes, scaled_costs, scaled_product
+from prunecast.kernels.libraries.scaled.call import scaled_product
 from prunecast.workload.graph.experts import ExpertPart, are_fused, fused_call
 
 
@@ -62,11 +62,3 @@ def _with_seconds(call: LibraryCall, seconds: float, note: str) -> DenseCall:
     share = seconds / call.seconds
     low_s, high_s = share * call.seconds_low, share * call.seconds_high
     return DenseCall(seconds, low_s, high_s, call.bound, call.evidence, note)
-
-
-def quantise_seconds(k: int, n: int, dtype: str, gpu: GpuSpec, scales: str | None) -> float:
-    """Return the seconds of quantising x before a sparse product; 0 if x is not quantised."""
-    if dtype != "fp8" or scales is None:
-        return 0.0
-    numbers = scaled_costs(gpu.compute_capability)
-    return sum(each.seconds(gpu) for each in quantise_passes(k, n, scales, numbers))

@@ -11,6 +11,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
+from prunecast.kernels.libraries.scaled.call import quantise_passes, scaled_costs
 from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.patterns import TileMap
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
@@ -20,7 +21,7 @@ from prunecast.plan.conv import computes_addresses, im2col_bytes
 from prunecast.plan.conv_grid import IMAGES_TOGETHER
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.workload.candidates import Candidate
-from prunecast.workload.dense_calls import DenseCall, dense_call, quantise_seconds
+from prunecast.workload.dense_calls import DenseCall, dense_call
 from prunecast.workload.engines import Engine
 from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.pruned_maps import Guide, MapMaker, sparsity_for
@@ -250,8 +251,12 @@ class LayerLaunches:
 
     def quantise_seconds(self, layer: WorkloadLayer) -> float:
         """Return the seconds of quantising x before a sparse product of a layer; 0 if x is not quantised."""
-        dtype = kernel_dtype(layer, self.dtype)
-        return quantise_seconds(layer.shape[1], layer.n, dtype, self.engine.gpu, self.scales)
+        if self.scales is None or kernel_dtype(layer, self.dtype) != "fp8":
+            return 0.0
+        gpu = self.engine.gpu
+        numbers = scaled_costs(gpu.compute_capability)
+        passes = quantise_passes(layer.shape[1], layer.n, self.scales, numbers)
+        return sum(each.seconds(gpu) for each in passes)
 
     def seconds_at(
         self, alone: MapMaker, layer: WorkloadLayer, candidate: Candidate

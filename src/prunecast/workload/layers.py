@@ -243,8 +243,10 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
     has_model = not target and config_of(path or weights) is not None
     stored = stored_arrays(weights)
     loaded = _loaded(layers_among(path or Path("weights"), stored, target, ignore), stored)
+    if not has_model:
+        return loaded
     pruned = {name: layer for name, layer in loaded.layers.items() if is_pruned(node_of(name) or name)}
-    if not has_model or not pruned:
+    if not pruned:
         return loaded
     left = (Skipped(layer=name, reason=NAME_IT) for name in loaded.layers if name not in pruned)
     return LoadedLayers(pruned, (*loaded.skipped, *left), loaded.stored)
