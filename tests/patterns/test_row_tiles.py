@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.patterns import PATTERNS, parse_pattern
-from prunecast.patterns.row_tiles import RowTilePattern, RowTiles
+from prunecast.patterns.row_tiles import RowTilePattern
+from prunecast.patterns.tiling import RowTiles
 from tests.patterns.matrices import importances
 
 OF_TILES = sorted(name for name, family in PATTERNS.items() if issubclass(family, RowTilePattern))

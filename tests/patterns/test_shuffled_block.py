@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance
 from prunecast.patterns.row_groups import assign_rows, cluster_rows, consecutive, signatures
-from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.shuffled_block import (
     _cycles,
     _highest_or_tied,
@@ -18,6 +17,7 @@ from prunecast.patterns.shuffled_block import (
     prune_in_groups,
     retained_by_groups,
 )
+from prunecast.patterns.tiling import RowTiles
 from prunecast.patterns.vector_wise import VectorWisePattern
 from tests.naive import prune as naive
 from tests.patterns.matrices import importances, sparsities

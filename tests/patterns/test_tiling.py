@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
 from prunecast.patterns import dense_tile_map, element_map_from_mask, row_tile_map, tile_map_from_mask
-from prunecast.patterns.tiling import tile_map_from_rows
+from prunecast.patterns.tiling import RowTiles
 
 
 @given(
@@ -42,7 +42,7 @@ def test_given_rows_form_the_tiles_in_their_order():
 
 def test_rows_of_uneven_tiles():
     mask = np.array([[1, 0], [1, 1], [1, 1]], dtype=bool)
-    tiles = tile_map_from_rows(mask, row_index=np.arange(3), row_start=np.array([0, 1, 3]), pattern="p")
+    tiles = RowTiles.of_members([np.array([0]), np.array([1, 2])]).map_of_mask(mask, "p")
     assert list(tiles.kept_per_tile) == [1, 2]
 
 

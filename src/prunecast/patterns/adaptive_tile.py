@@ -32,11 +32,12 @@ import numpy as np
 from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.row_tiles import RowTiles, missing_elements
+from prunecast.patterns.row_tiles import missing_elements
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tile_sums import TileSums, best_columns, best_counts, count_range
 from prunecast.patterns.tile_wise_2d import surviving_tiles
+from prunecast.patterns.tiling import RowTiles
 
 QUANTUM = 16
 LOW = 97
@@ -129,16 +130,9 @@ def tile_orders(
     if not rule.shuffled:
         return {name: (layer,) for name, layer in plain.items()}
     return {
-        name: (layer, _by_first_row(_shuffled(layer, importances[name], sparsity, rule.height)))
+        name: (layer, _shuffled(layer, importances[name], sparsity, rule.height).by_first_row())
         for name, layer in plain.items()
     }
-
-
-def _by_first_row(layer: RowTiles) -> RowTiles:
-    """Return the tiles sorted by their first row, the order of tiles in the map of a mask."""
-    order = np.argsort(layer.rows[layer.starts], kind="stable")
-    heights, tiles = layer.heights[order], layer.members
-    return RowTiles(np.concatenate([tiles[tile] for tile in order]), np.cumsum(heights) - heights, heights)
 
 
 def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:

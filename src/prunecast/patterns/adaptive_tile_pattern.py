@@ -26,7 +26,7 @@ from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_sums import TileSums, count_range
-from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask, tile_map_of_groups
+from prunecast.patterns.tiling import RowTiles
 
 GRAMMAR = re.compile(
     r"(?P<height>\d{1,9})(?:x(?P<quantum>\d{1,9})(?:x(?P<low>\d{1,3})-(?P<high>\d{1,9}|inf))?)?"
@@ -182,7 +182,7 @@ class AdaptiveTilePattern(GuidedPattern):
             raise BadInput(f"{self.canonical} asks for more than sums over tiles, wanted atp:HEIGHT")
         own = sums.taller(self.height)
         kept = kept_of_sums(own, self.sparsity_to_prune(sparsity), self.rule)
-        return tile_map_from_kept(kept, own.m, height=self.height, pattern=self.canonical)
+        return RowTiles.of(np.arange(own.m), self.height).tile_map(kept, own.m, self.canonical)
 
     def _tiles(self, mask: MaskArray) -> TileMap:
         """Return tiles of neighbouring rows or, if shuffled, of rows with the same kept columns.
@@ -190,10 +190,11 @@ class AdaptiveTilePattern(GuidedPattern):
         With `atp-2d`, rows that keep nothing are in no tile.
         """
         rows = np.flatnonzero(mask.any(axis=1)) if self.rows_first else np.arange(mask.shape[0])
-        if not self.shuffled:
-            return tile_map_from_mask(mask, height=self.height, pattern=self.canonical, rows=rows)
-        tiles = [rows[tile] for tile in tiles_of_alike_rows(mask[rows], self.height, self.canonical)]
-        return tile_map_of_groups(mask, tiles, self.canonical)
+        tiles = RowTiles.of(rows, self.height)
+        if self.shuffled:
+            alike = tiles_of_alike_rows(mask[rows], self.height, self.canonical)
+            tiles = alike._replace(rows=rows[alike.rows])
+        return tiles.map_of_mask(mask, self.canonical)
 
     def _most(self, tiles: TileMap) -> int:
         """Return the maximum number of columns of a tile, with tolerance for the rounding of the pruner.
@@ -201,8 +202,7 @@ class AdaptiveTilePattern(GuidedPattern):
         The pruner may prune up to one step more than the sparsity needs, which lowers the mean. The limit is
         therefore computed from the largest number of elements that may have been requested.
         """
-        elements = int(np.dot(tiles.rows_per_tile.astype(np.int64), tiles.kept_per_tile.astype(np.int64)))
-        wanted = elements + self.height * self.quantum - 1
+        wanted = tiles.kept_count + self.height * self.quantum - 1
         rows = max(int(tiles.row_index.size), 1)
         return count_range(
             min(wanted, rows * tiles.k), rows, tiles.k, quantum=self.quantum, low=self.low, high=self.high

@@ -23,8 +23,8 @@ from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.plain import prune_unstructured
 from prunecast.patterns.row_groups import cluster_signatures
-from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.patterns.tiling import RowTiles
 
 CLUSTERS = 8
 GROWTH = 1.5

@@ -28,14 +28,13 @@ from prunecast.patterns.dense_block import (
     wanted_blocks,
 )
 from prunecast.patterns.element_map import element_map_from_mask, retained_importance, retained_sum
-from prunecast.patterns.guided_tile import ROUNDING, TileLayout, TileSeconds, fastest_confirmed
+from prunecast.patterns.guided_tile import ROUNDING, TileSeconds, fastest_confirmed
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape, parse_sizes
 from prunecast.patterns.row_groups import alike_rows
-from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tiling import tile_map_of_groups
+from prunecast.patterns.tiling import RowTiles
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Fractions of the kept elements in blocks that `cheaper_parts` tries; at 1 there is no remainder."""
@@ -79,25 +78,30 @@ def prune_guided_block(
     fewest_rows : least number of rows of a block
     confirm : second prediction, which can reject layouts, see `fastest_confirmed`; None to skip this check
     """
-
-    def layout(mask: MaskArray, groups: RowTiles) -> TileLayout:
-        kept = [rows for rows in groups.members if mask[rows[0]].any()]
-        tiles = tile_map_of_groups(mask, kept, f"dense-block:{most_clusters}")
-        return TileLayout(seconds(tiles), int(np.count_nonzero(mask)), tiles, lambda: mask)
-
+    pattern = f"dense-block:{most_clusters}"
     counts = cluster_counts(most_clusters)
     grown = [wanted_blocks(scores, sparsity, clusters, fewest_rows) for clusters in counts]
     kept = columns_within(scores, grown[-1], elements_to_prune(sparsity, scores.size))
-    own = grown[-1].tiles.spread(kept, len(scores))
-    if not own.any():
-        return own
-    enough = retained_sum(scores, own) * (1.0 - ROUNDING)
-    others = (layout(mask, blocks.tiles) for blocks in grown for mask in _sufficient(scores, blocks, enough))
-    return fastest_confirmed(layout(own, grown[-1].tiles), others, confirm).mask()
+    own = _used_blocks(grown[-1], kept, len(scores), pattern)
+    if own.kept_count == 0:
+        return own.mask()
+    enough = retained_sum(scores, own.mask()) * (1.0 - ROUNDING)
+    others = (
+        _used_blocks(blocks, kept, len(scores), pattern)
+        for blocks in grown
+        for kept in _sufficient(scores, blocks, enough)
+    )
+    return fastest_confirmed(own, others, seconds, confirm).mask()
+
+
+def _used_blocks(blocks: DenseBlocks, kept: MaskArray, m: int, pattern: str) -> TileMap:
+    """Return the tile map of the blocks that keep a column, from the columns `kept` (blocks, K) of all."""
+    used, members = np.flatnonzero(np.count_nonzero(kept, axis=1)), blocks.tiles.members
+    return RowTiles.of_members(members[block] for block in used).tile_map(kept[used], m, pattern)
 
 
 def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> Iterator[MaskArray]:
-    """Yield masks of the highest-ranked columns of the blocks that retain at least `enough` importance."""
+    """Yield flags (blocks, K) of the highest-ranked columns that retain at least `enough` importance."""
     order = np.argsort(-column_ranks(scores, blocks), axis=None)
     retained = np.cumsum(blocks.tiles.sums(scores).ravel()[order])
     if retained.size == 0 or retained[-1] < enough:
@@ -107,7 +111,7 @@ def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> 
     widths = np.count_nonzero(taken.reshape(blocks.columns.shape), axis=1)[:, None]
     places = np.argsort(np.argsort(-column_ranks(scores, blocks), axis=1), axis=1)
     for step in STEPS:
-        yield blocks.tiles.spread(places < -(-widths // step) * step, len(scores))
+        yield places < -(-widths // step) * step
 
 
 def cheaper_parts(
@@ -145,10 +149,10 @@ def _mixes(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows:
     to_prune = elements_to_prune(sparsity, scores.size)
     for share in SHARES:
         left_over = int((1.0 - share) * (scores.size - to_prune))
-        tiled = blocks.tiles.spread(columns_within(scores, blocks, to_prune + left_over), len(scores))
-        rest = _best_outside(scores, tiled, to_prune if left_over else scores.size)
         pattern = f"dense-block:{clusters}"
-        tiles = tile_map_of_groups(tiled, blocks.tiles.members, pattern)
+        kept = columns_within(scores, blocks, to_prune + left_over)
+        tiles = blocks.tiles.tile_map(kept, len(scores), pattern)
+        rest = _best_outside(scores, tiles.mask(), to_prune if left_over else scores.size)
         yield TwoParts(tiles, element_map_from_mask(rest, pattern))
 
 
@@ -218,9 +222,9 @@ class DenseBlockPattern(GuidedPattern):
         Raises BadInput if there are more than `clusters` such sets.
         """
         check_mask(mask, self.canonical)
-        tiles = sorted((rows for rows in alike_rows(mask) if mask[rows[0]].any()), key=lambda r: int(r[0]))
+        tiles = [rows for rows in alike_rows(mask) if mask[rows[0]].any()]
         if len(tiles) > self.clusters:
             raise BadInput(
                 f"mask is not {self.canonical}: its rows keep {len(tiles)} different sets of columns"
             )
-        return tile_map_of_groups(mask, tiles, self.canonical)
+        return RowTiles.of_members(tiles).by_first_row().map_of_mask(mask, self.canonical)

@@ -175,28 +175,6 @@ def columns_of_tiles(mask: MaskArray, height: int) -> MaskArray:
     return columns
 
 
-def nested_map(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> NestedMap:
-    """Return tiles of `height` consecutive rows that list `columns` (tiles, K), with `mask` inside.
-
-    Raises
-    ------
-    BadInput : a row keeps more than two of four neighbours in the list of its tile
-    """
-    check_mask(mask, pattern)
-    check_two_of_four(mask, columns, height=height, pattern=pattern)
-    m, k = mask.shape
-    tiles = TileMap(
-        m=m,
-        k=k,
-        row_start=np.append(piece_starts(m, height), m),
-        row_index=np.arange(m, dtype=np.int32),
-        column_start=np.append(0, np.cumsum(np.count_nonzero(columns, axis=1))),
-        column_index=kept_columns(columns),
-        pattern=pattern,
-    )
-    return NestedMap(tiles=tiles, inner=element_map_from_mask(mask, pattern))
-
-
 def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> None:
     """Raise BadInput if a row keeps more than two of four neighbours in the list of its tile."""
     for tile, listed in enumerate(columns):

@@ -14,7 +14,6 @@ confirms this (`fastest_confirmed`).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from prunecast.patterns.cut import CountArray
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import LayerSeconds
-from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray, TileMap
 from prunecast.patterns.tile_sums import CountRange, step_edges, step_scores
 from prunecast.patterns.tile_wise import TileWisePattern
-from prunecast.patterns.tiling import tile_map_from_kept, tile_map_from_mask
+from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 TileSeconds = Callable[[TileMap], float]
 """Predicted seconds of a layer that keeps these tiles."""
@@ -44,40 +42,30 @@ MOST_CONFIRMED = 4
 simulation."""
 
 
-class TileLayout(NamedTuple):
-    """Candidate division of a layer into tiles, with its predicted time."""
-
-    seconds: float
-    """Predicted seconds of the layer."""
-    weights: int
-    """Number of kept weights. Of two layouts with the same time, the one with fewer is preferred."""
-    tiles: TileMap
-    """Tiles of the layout."""
-    mask: Callable[[], MaskArray]
-    """Function that returns the mask (M, K) of the layout."""
-
-
 def fastest_confirmed(
-    own: TileLayout, others: Iterable[TileLayout], confirm: TileSeconds | None
-) -> TileLayout:
+    own: TileMap, others: Iterable[TileMap], seconds: TileSeconds, confirm: TileSeconds | None
+) -> TileMap:
     """Return the fastest layout that is, by both predictions, not slower than `own`.
 
-    Only the `MOST_CONFIRMED` fastest layouts by the first prediction are confirmed. If none of them passes,
-    the result is `own`.
+    Of two layouts with the same time, the one that keeps fewer weights is preferred. Only the
+    `MOST_CONFIRMED` fastest layouts by the first prediction are confirmed. If none of them passes, the result
+    is `own`.
 
     Parameters
     ----------
     own : layout without guidance
     others : layouts that retain at least as much importance
+    seconds : function that predicts the seconds of the layer from its tiles
     confirm : function that returns a second prediction of the seconds; None to use only the first prediction
     """
-    faster = (one for one in others if (one.seconds, one.weights) < (own.seconds, own.weights))
-    ranked = sorted(faster, key=lambda layout: (layout.seconds, layout.weights))
+    cost = seconds(own), own.kept_count
+    timed = (((seconds(tiles), tiles.kept_count), tiles) for tiles in others)
+    faster = sorted((one for one in timed if one[0] < cost), key=lambda one: one[0])
+    ranked = [tiles for _, tiles in faster]
     if confirm is None or not ranked:
         return ranked[0] if ranked else own
-    limit = confirm(own.tiles)
-    tried = ranked[:MOST_CONFIRMED]
-    return next((layout for layout in tried if confirm(layout.tiles) <= limit), own)
+    limit = confirm(own)
+    return next((tiles for tiles in ranked[:MOST_CONFIRMED] if confirm(tiles) <= limit), own)
 
 
 def prune_guided(
@@ -105,38 +93,23 @@ def prune_guided(
     tile_wise = TileWisePattern(height=height).masks(importances, sparsity)
     for name, scores in importances.items():
         enough = retained_sum(scores, tile_wise[name]) * (1.0 - ROUNDING)
-        timed = partial(seconds, name)
-        own = _unguided(tile_wise[name], timed, height)
-        others = _candidates(scores, enough, tilings[name], timed, own.tiles, quantum)
-        found[name] = fastest_confirmed(own, others, confirm and partial(confirm, name)).mask()
+        own = tile_map_from_mask(tile_wise[name], height=height, pattern=f"tile-wise:{height}")
+        others = _candidates(scores, enough, tilings[name], own.pattern, quantum)
+        confirm_own = confirm and partial(confirm, name)
+        found[name] = fastest_confirmed(own, others, partial(seconds, name), confirm_own).mask()
     return found
 
 
-def _unguided(mask: MaskArray, seconds: TileSeconds, height: int) -> TileLayout:
-    """Return the layout of tile-wise pruning."""
-    tiles = tile_map_from_mask(mask, height=height, pattern=f"tile-wise:{height}")
-    return TileLayout(seconds(tiles), int(np.count_nonzero(mask)), tiles, lambda: mask)
-
-
 def _candidates(
-    scores: ImportanceArray,
-    enough: float,
-    tilings: tuple[RowTiles, ...],
-    seconds: TileSeconds,
-    own: TileMap,
-    quantum: int,
-) -> Iterator[TileLayout]:
+    scores: ImportanceArray, enough: float, tilings: tuple[RowTiles, ...], pattern: str, quantum: int
+) -> Iterator[TileMap]:
     """Yield layouts of all divisions into tiles that retain at least `enough` importance."""
     for layer in tilings:
         sums = layer.sums(scores)
         order = np.argsort(-sums, axis=1, kind="stable")
         place = np.argsort(order, axis=1, kind="stable")
         for counts in layouts(np.take_along_axis(sums, order, axis=1), layer.heights, enough, quantum):
-            kept = place < counts[:, None]
-            rows = (layer.rows, layer.starts)
-            tiles = tile_map_from_kept(kept, own.m, height=own.m, pattern=own.pattern, rows=rows)
-            mask = partial(layer.spread, kept, own.m)
-            yield TileLayout(seconds(tiles), int(layer.heights @ counts), tiles, mask)
+            yield layer.tile_map(place < counts[:, None], len(scores), pattern)
 
 
 def layouts(

@@ -24,9 +24,9 @@ from prunecast.patterns.cut import (
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
-from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:

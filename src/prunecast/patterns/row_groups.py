@@ -13,8 +13,8 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.row_tiles import RowTiles
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.patterns.tiling import RowTiles
 
 SIGNATURE_DENSITY = 1.5
 """Kept elements of the signatures (the unstructured mask whose rows are clustered) divided by those that the
@@ -146,8 +146,8 @@ def alike_rows(mask: MaskArray) -> list[CountArray]:
     return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
 
 
-def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> list[CountArray]:
-    """Return the rows of each tile: `height` rows with the same kept columns.
+def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> RowTiles:
+    """Return tiles of `height` rows with the same kept columns.
 
     If `height` does not divide M, one tile has the remaining M % `height` rows. Tiles are in the order of
     their first rows. If more than `height` rows keep the same columns, they form several tiles in row order.
@@ -167,4 +167,4 @@ def tiles_of_alike_rows(mask: MaskArray, height: int, pattern: str) -> list[Coun
             )
         left -= over
         tiles += np.split(rows, np.arange(height, rows.size, height))
-    return sorted(tiles, key=lambda rows: int(rows[0]))
+    return RowTiles.of_members(tiles).by_first_row()

@@ -25,9 +25,9 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import CountArray, stated_masks
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.row_groups import cluster_rows, consecutive, tiles_of_alike_rows
-from prunecast.patterns.row_tiles import Masks, RowTiles, Scores
+from prunecast.patterns.row_tiles import Masks, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
-from prunecast.patterns.tiling import tile_map_of_groups
+from prunecast.patterns.tiling import RowTiles
 from prunecast.patterns.vector_wise import (
     VectorWisePattern,
     check_equal_counts,
@@ -115,7 +115,7 @@ class ShuffledBlockPattern(VectorWisePattern):
         """Return tiles of `height` rows that keep the same columns, see `tiles_of_alike_rows`."""
         check_mask(mask, self.canonical)
         tiles = tiles_of_alike_rows(mask, self.height, self.canonical)
-        found = tile_map_of_groups(mask, tiles, self.canonical)
+        found = tiles.map_of_mask(mask, self.canonical)
         check_equal_counts(found)
         return found
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import io
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,103 +21,13 @@ CHECKED_AT_ONCE = 2**22
 """Number of columns of a map that are checked at a time, so that temporary arrays are small. Kind: choice."""
 
 
-class Tiled(Protocol):
-    """Properties of a tile map that the heat map needs; `TileMap` has them."""
-
-    @property
-    def m(self) -> int:
-        """Return the rows of A."""
-
-    @property
-    def k(self) -> int:
-        """Return the columns of A."""
-
-    @property
-    def pattern(self) -> str:
-        """Return the canonical pattern string."""
-
-    @property
-    def column_index(self) -> npt.NDArray[np.int32]:
-        """Return the kept columns, tile after tile."""
-
-    @property
-    def tile_count(self) -> int:
-        """Return the number of tiles."""
-
-    @property
-    def kept_per_tile(self) -> npt.NDArray[np.int32]:
-        """Return the kept columns of each tile, (tiles,) int32."""
-
-    @property
-    def density(self) -> float:
-        """Return the kept elements divided by M * K."""
-
-
-def kept_in_bins(tiles: Tiled) -> npt.NDArray[np.float64]:
-    """Return the fraction of each bin of neighbouring columns that a tile keeps, (tiles, bins) float64.
-
-    If there are more than `MOST_TILES` tiles, neighbouring tiles are combined.
-    """
-    rows, bins = min(tiles.tile_count, MOST_TILES), min(tiles.k, MOST_BINS)
-    tile = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile)
-    edges_k = np.arange(tiles.k) * bins // tiles.k
-    edges_t = np.arange(tiles.tile_count) * rows // tiles.tile_count
-    counts = np.zeros((rows, bins))
-    np.add.at(counts, (edges_t[tile], edges_k[tiles.column_index]), 1.0)
-    size = np.bincount(edges_t, minlength=rows)[:, None] * np.bincount(edges_k, minlength=bins)[None, :]
-    return counts / size
-
-
-def draw_heat(tiles: Tiled, axes: "Axes") -> None:
-    """Draw the fractions of `kept_in_bins` as a heat map: 0 is dark, 1 is bright."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.imshow(
-        kept_in_bins(tiles), aspect="auto", cmap="viridis", vmin=0, vmax=1, interpolation="none",
-        extent=(0, tiles.k, tiles.tile_count - 0.5, -0.5),
-    )  # fmt: skip
-    axes.set(title=tiles.pattern, ylabel="tile", xlabel="column of A")
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-
-
-class Pictured:
-    """Base class that gives a tile map a `plot` method and an HTML view in notebooks."""
-
-    __slots__ = ()
-
-    def plot(self: Tiled, axes: "Axes | None" = None) -> "Axes":
-        """Draw a heat map of the kept fraction of each tile, on `axes` or on a new figure.
-
-        Many tiles are combined with their neighbours.
-        """
-        if axes is None:
-            from prunecast.axes import new_axes
-
-            axes = new_axes(6.0, 2.4)
-        draw_heat(self, axes)
-        axes.figure.colorbar(axes.images[-1], ax=axes, label="share kept")
-        return axes
-
-    def _repr_html_(self: Tiled) -> str:
-        from html import escape
-
-        image = io.BytesIO()
-        cast("Figure", Pictured.plot(self).figure).savefig(image, format="png", dpi=100)
-        text = (
-            f"{escape(self.pattern)}: {self.m}x{self.k}, {self.tile_count} tiles, density {self.density:.3f}"
-        )
-        data = base64.b64encode(image.getvalue()).decode()
-        picture = f'<img alt="{text}" src="data:image/png;base64,{data}">'
-        return f"<figure><figcaption>{text}</figcaption>{picture}</figure>"
-
-
 IntArray = npt.NDArray[np.int32]
 MaskArray = npt.NDArray[np.bool_]
 WeightArray = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TileMap(Pictured):
+class TileMap:
     """Tiles of A (M, K); a tile is a set of rows that share one set of kept columns.
 
     A tile keeps every element of its rows in its columns, including zeros: the map describes the work, not
@@ -172,10 +82,14 @@ class TileMap(Pictured):
         )
 
     @property
+    def kept_count(self) -> int:
+        """Return the number of kept elements."""
+        return int(np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64)))
+
+    @property
     def density(self) -> float:
         """Return the kept elements divided by M * K."""
-        kept = np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64))
-        return float(kept) / (self.m * self.k)
+        return self.kept_count / (self.m * self.k)
 
     def mask(self) -> MaskArray:
         """Return the mask (M, K), True for kept elements."""
@@ -192,6 +106,58 @@ class TileMap(Pictured):
         for column in (self.row_start, self.row_index, self.column_start, self.column_index):
             digest.update(column.tobytes())
         return digest.hexdigest()[:16]
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw a heat map of the kept fraction of each tile, on `axes` or on a new figure.
+
+        Many tiles are combined with their neighbours.
+        """
+        if axes is None:
+            from prunecast.axes import new_axes
+
+            axes = new_axes(6.0, 2.4)
+        draw_heat(self, axes)
+        axes.figure.colorbar(axes.images[-1], ax=axes, label="share kept")
+        return axes
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        image = io.BytesIO()
+        cast("Figure", self.plot().figure).savefig(image, format="png", dpi=100)
+        text = (
+            f"{escape(self.pattern)}: {self.m}x{self.k}, {self.tile_count} tiles, density {self.density:.3f}"
+        )
+        data = base64.b64encode(image.getvalue()).decode()
+        picture = f'<img alt="{text}" src="data:image/png;base64,{data}">'
+        return f"<figure><figcaption>{text}</figcaption>{picture}</figure>"
+
+
+def kept_in_bins(tiles: "TileMap") -> npt.NDArray[np.float64]:
+    """Return the fraction of each bin of neighbouring columns that a tile keeps, (tiles, bins) float64.
+
+    If there are more than `MOST_TILES` tiles, neighbouring tiles are combined.
+    """
+    rows, bins = min(tiles.tile_count, MOST_TILES), min(tiles.k, MOST_BINS)
+    tile = np.repeat(np.arange(tiles.tile_count), tiles.kept_per_tile)
+    edges_k = np.arange(tiles.k) * bins // tiles.k
+    edges_t = np.arange(tiles.tile_count) * rows // tiles.tile_count
+    counts = np.zeros((rows, bins))
+    np.add.at(counts, (edges_t[tile], edges_k[tiles.column_index]), 1.0)
+    size = np.bincount(edges_t, minlength=rows)[:, None] * np.bincount(edges_k, minlength=bins)[None, :]
+    return counts / size
+
+
+def draw_heat(tiles: "TileMap", axes: "Axes") -> None:
+    """Draw the fractions of `kept_in_bins` as a heat map: 0 is dark, 1 is bright."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.imshow(
+        kept_in_bins(tiles), aspect="auto", cmap="viridis", vmin=0, vmax=1, interpolation="none",
+        extent=(0, tiles.k, tiles.tile_count - 0.5, -0.5),
+    )  # fmt: skip
+    axes.set(title=tiles.pattern, ylabel="tile", xlabel="column of A")
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 class OfTiles:

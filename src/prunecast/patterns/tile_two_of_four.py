@@ -20,11 +20,12 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile import AdaptiveRule, nearly_equal
 from prunecast.patterns.cut import CountArray, piece_starts, stated_masks
-from prunecast.patterns.element_map import NestedMap, nested_map
+from prunecast.patterns.element_map import NestedMap
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
-from prunecast.patterns.row_tiles import Masks, RowTiles, Scores
+from prunecast.patterns.row_tiles import Masks, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tile_wise import TileWisePattern
+from prunecast.patterns.tiling import RowTiles, nested_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.plain import prune_unstructured
-from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores, highest_of_all
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, Scores, highest_of_all
+from prunecast.patterns.tiling import RowTiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ import numpy as np
 
 from prunecast.patterns.cut import elements_to_prune, keep_highest
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.row_tiles import RowTiles, Scores
+from prunecast.patterns.row_tiles import Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tile_wise import TileWisePattern
-from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 ROWS_AT_ONCE = 64
 """Rows whose squares are in memory at the same time."""

@@ -14,12 +14,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.element_map import NestedMap, columns_of_tiles, nested_map
+from prunecast.patterns.element_map import NestedMap, columns_of_tiles
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows, kept_in_tail, kept_in_windows
 from prunecast.patterns.pattern import Kept, MatrixShape, check_sparsity, parse_sizes
-from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
+from prunecast.patterns.tiling import RowTiles, nested_map
 
 COLUMNS = 4
 """Number of columns that a group of rows keeps of each window; each row then keeps 2 of these 4."""

@@ -16,9 +16,9 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows
-from prunecast.patterns.row_tiles import Masks, RowTilePattern, RowTiles, Scores
+from prunecast.patterns.row_tiles import Masks, RowTilePattern, Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap
-from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 
 def columns_to_keep(k: int, sparsity: float) -> int:

@@ -14,8 +14,9 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
-from prunecast.patterns.element_map import NestedMap, nested_map
-from prunecast.patterns.tile_map import MaskArray, frozen_int32
+from prunecast.patterns.element_map import NestedMap
+from prunecast.patterns.tile_map import MaskArray
+from prunecast.patterns.tiling import RowTiles, nested_map
 from prunecast.validation.case import Case, parse_distribution
 from prunecast.validation.records import Measurement
 
@@ -80,7 +81,7 @@ def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> Ker
 
 
 Counts = npt.NDArray[np.int64]
-TILE_FAMILIES = ("tile-wise", "vector-wise", "shuffled-block", "block", "tvw", "dense-block")
+TILE_FAMILIES = ("tile-wise", "vector-wise", "shuffled-block", "block", "dense-block")
 SHUFFLED = ("shuffled-block", "dense-block")
 
 
@@ -96,14 +97,11 @@ def map_of(case: Case) -> PrunedMap | None:
         return None
     rng = np.random.default_rng([case.m, case.k, round(1000 * case.sparsity), case.seed])
     sizes = pattern.parameters
-    if pattern.family == "dense-block":
-        return _tiles(case, -(-case.m // sizes["clusters"]), 1, rng)
-    if pattern.family == "block":
-        return _tiles(case, sizes["height"], sizes["width"], rng)
     if pattern.family == "tvw":
         return _nested(case, sizes["height"], rng)
     if pattern.family in TILE_FAMILIES:
-        return _tiles(case, sizes["height"], 1, rng)
+        height = sizes.get("height") or -(-case.m // sizes["clusters"])
+        return _tiles(case, height, sizes.get("width", 1), rng)
     if pattern.family == "unstructured":
         return _elements(case, rng)
     if case.distribution != "equal":
@@ -158,32 +156,22 @@ def _scaled(weight: npt.NDArray[np.float64], total: int, most: int) -> Counts:
     return counts
 
 
-def _starts(m: int, height: int) -> Counts:
-    return np.minimum(np.arange(-(-m // height) + 1) * height, m).astype(np.int64)
-
-
 def _tiles(case: Case, height: int, width: int, rng: np.random.Generator) -> TileMap:
     """Return a map of tiles of `height` rows that keep random blocks of `width` columns."""
-    starts = _starts(case.m, height)
-    blocks = -(-case.k // width)
-    counts = kept_counts(case, starts.size - 1, blocks, 1.0 - case.sparsity, rng)
-    columns = [_columns(np.sort(rng.permutation(blocks)[:count]), width, case.k) for count in counts]
-    shuffled = parse_pattern(case.pattern).family in SHUFFLED
-    rows = rng.permutation(case.m) if shuffled else np.arange(case.m)
-    return TileMap(
-        m=case.m,
-        k=case.k,
-        row_start=frozen_int32(starts),
-        row_index=frozen_int32(rows),
-        column_start=np.concatenate(([0], np.cumsum([c.size for c in columns]))),
-        column_index=np.concatenate(columns),
-        pattern=parse_pattern(case.pattern).canonical,
-    )
+    pattern = parse_pattern(case.pattern)
+    tiles, blocks = RowTiles.of(np.arange(case.m), height), -(-case.k // width)
+    counts = kept_counts(case, tiles.starts.size, blocks, 1.0 - case.sparsity, rng)
+    kept = np.array([_drawn(count, blocks, rng) for count in counts]).repeat(width, axis=1)[:, : case.k]
+    if pattern.family in SHUFFLED:
+        tiles = tiles._replace(rows=rng.permutation(case.m))
+    return tiles.tile_map(kept, case.m, pattern.canonical)
 
 
-def _columns(blocks: Counts, width: int, k: int) -> Counts:
-    columns = (blocks[:, None] * width + np.arange(width)).ravel()
-    return columns[columns < k]
+def _drawn(count: int, of: int, rng: np.random.Generator) -> MaskArray:
+    """Return (of,) flags of `count` random places."""
+    flags = np.zeros(of, np.bool_)
+    flags[rng.permutation(of)[:count]] = True
+    return flags
 
 
 def _elements(case: Case, rng: np.random.Generator) -> ElementMap:
@@ -199,16 +187,13 @@ def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
     """
     if case.sparsity < 0.5:
         raise BadInput(f"{case.name}: {case.pattern} keeps 2 of 4 at most, got sparsity {case.sparsity}")
-    starts = _starts(case.m, height)
-    groups = case.k // 4
-    counts = kept_counts(case, starts.size - 1, groups, 2.0 * (1.0 - case.sparsity), rng)
-    columns = np.zeros((starts.size - 1, case.k), np.bool_)
+    tiles, groups = RowTiles.of(np.arange(case.m), height), case.k // 4
+    counts = kept_counts(case, tiles.starts.size, groups, 2.0 * (1.0 - case.sparsity), rng)
+    columns = np.zeros((tiles.starts.size, case.k), np.bool_)
     mask = np.zeros((case.m, case.k), np.bool_)
-    for tile, count in enumerate(counts):
-        listed = _columns(np.sort(rng.permutation(groups)[:count]), 4, case.k)
-        columns[tile, listed] = True
-        rows = slice(starts[tile], starts[tile + 1])
-        mask[rows, listed] = _two_of_four(int(starts[tile + 1] - starts[tile]), listed.size, rng)
+    for tile, (rows, count) in enumerate(zip(tiles.members, counts, strict=True)):
+        columns[tile, : 4 * groups] = _drawn(count, groups, rng).repeat(4)
+        mask[np.ix_(rows, np.flatnonzero(columns[tile]))] = _two_of_four(rows.size, 4 * int(count), rng)
     return nested_map(mask, columns, height=height, pattern=parse_pattern(case.pattern).canonical)
 
 
