@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.validation.records import RunWriter
 from prunecast.validation.report import write_report
-from prunecast.validation.report.figures import grouped
+from prunecast.validation.report.groupings import grouped
 from prunecast.validation.report.sections import (
     Bound,
     board_spreads,
@@ -25,9 +25,9 @@ def test_groups_are_in_order_and_keep_errors_apart():
         judged_row(20, 22, sparsity=0.9),
     ]
     found = grouped(rows, "sparsity", "simulator")
-    assert [group.label for group in found] == ["30 to 60 %", "80 to 95 %"]
-    assert [group.summary.cases for group in found] == [1, 2]
-    assert found[1].summary.bias == pytest.approx(0.1)
+    assert list(found) == ["30 to 60 %", "80 to 95 %"]
+    assert [summary.cases for summary in found.values()] == [1, 2]
+    assert found["80 to 95 %"].bias == pytest.approx(0.1)
 
 
 def test_regret_is_what_the_wrong_choice_costs():
@@ -138,10 +138,10 @@ def test_suites_are_told_apart_where_there_are_several(tmp_path):
             writer.add(row.measured)
         writer.close()
     found = suite_errors(rows, records, "simulator")
-    assert [(of.suite, of.kernel, of.summary.cases) for of in found] == [
+    assert [(*key, summary.cases) for key, summary in found.items()] == [
         ("first", "stspmm", 1),
         ("second", "dense", 1),
         ("second", "stspmm", 1),
     ]
-    assert [of.summary.bias for of in found] == pytest.approx([0.1, -0.1, 0.0])
-    assert suite_errors(rows[:1], records[:1], "simulator") == []
+    assert [summary.bias for summary in found.values()] == pytest.approx([0.1, -0.1, 0.0])
+    assert suite_errors(rows[:1], records[:1], "simulator") == {}

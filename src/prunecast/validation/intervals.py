@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, OutputFile, check_outputs, read_text, write_text_aside
-from prunecast.validation.judged import Judged
+from prunecast.validation.judged import Judged, family_and_state, groups_of
 from prunecast.validation.validate import Validation
 
 LARGEST_TABLE = 16 * MIB
@@ -73,8 +73,8 @@ class Coverage(NamedTuple):
 def coverages(validation: Validation) -> list[Coverage]:
     """Return one row for every kernel, state and engine with at least eight fitting cases."""
     found = []
-    for kernel, state in sorted({(row.family, row.case.state) for row in validation.rows}):
-        rows = [r for r in validation.rows if r.counts and (r.family, r.case.state) == (kernel, state)]
+    counted = (row for row in validation.rows if row.counts)
+    for (kernel, state), rows in groups_of(counted, family_and_state).items():
         fit = [row for row in rows if row.case.use == "fit"]
         if len(fit) < FEWEST_CASES:
             continue

@@ -15,6 +15,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
 from prunecast.models import estimate
 from prunecast.simulator import simulate
+from prunecast.text import Cells, percent
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 from prunecast.validation.records import Measurement
@@ -46,6 +47,17 @@ class ErrorSummary:
     worst: float
     worst_case: str
     spearman: float | None
+
+    def cells(self) -> Cells:
+        """Return the numbers as texts of a table, by heading."""
+        return {
+            "cases": str(self.cases),
+            "MAPE": f"{percent(self.mape)} %",
+            "p90": f"{percent(self.p90)} %",
+            "bias": f"{100 * self.bias:+.1f} %",
+            "worst": f"{100 * self.worst:+.0f} %",
+            "Spearman": "-" if self.spearman is None else f"{self.spearman:.3f}",
+        }
 
 
 def log_error(predicted: npt.ArrayLike, measured: npt.ArrayLike) -> FloatArray:
@@ -200,6 +212,19 @@ def _judged(
     return Judged(measured=row, predicted=predicted, imbalance=imbalance, same_plan=same)
 
 
+def groups_of(rows: Iterable[Judged], key: Callable[[Judged], Any]) -> dict[Any, list[Judged]]:
+    """Return the rows of each group by its key, which `key` computes from a row; keys ascend."""
+    found: dict[Any, list[Judged]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return dict(sorted(found.items()))
+
+
+def family_and_state(row: Judged) -> tuple[str, str]:
+    """Return the kernel and the state of a row, by which tables of errors are grouped."""
+    return row.family, row.case.state
+
+
 def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:
     """Return the errors of one engine on the valid rows (`Judged.counts`); None if there are none."""
     rows = [row for row in judged if row.counts]
@@ -210,3 +235,11 @@ def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:
         [float(row.measured.seconds or 0.0) for row in rows],
         [f"{row.case.name} {row.measured.kernel}" for row in rows],
     )
+
+
+def errors_of_groups(
+    rows: Iterable[Judged], key: Callable[[Judged], Any], engine: str
+) -> dict[Any, ErrorSummary]:
+    """Return the errors of one engine for each group of `groups_of` that has valid rows."""
+    found = {name: summarise(own, engine) for name, own in groups_of(rows, key).items()}
+    return {name: summary for name, summary in found.items() if summary}

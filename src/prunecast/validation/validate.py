@@ -16,10 +16,10 @@ from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.text import Cells, percent, table_text
+from prunecast.text import Cells, table_text
 from prunecast.validation.builds import build_of
 from prunecast.validation.derive_spec import is_of_device
-from prunecast.validation.judged import ErrorSummary, Judged, judge_rows, summarise
+from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, family_and_state, judge_rows
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
 from prunecast.workload.engines import ENGINES, Progress, silent
@@ -50,15 +50,13 @@ class Validation(Result):
 
     def families(self, use: str = "judge") -> dict[tuple[str, str, str], ErrorSummary]:
         """Return (kernel, state, engine) -> errors, of the cases with this use (`fit` or `judge`)."""
-        found = {}
-        keys = sorted({(row.family, row.case.state) for row in self.rows})
-        for family, state in keys:
-            own = [r for r in self.rows if (r.family, r.case.state, r.case.use) == (family, state, use)]
-            for engine in self.engines:
-                summary = summarise(own, engine)
-                if summary:
-                    found[family, state, engine] = summary
-        return found
+        own = [row for row in self.rows if row.case.use == use]
+        found = {
+            (*key, engine): summary
+            for engine in self.engines
+            for key, summary in errors_of_groups(own, family_and_state, engine).items()
+        }
+        return dict(sorted(found.items(), key=lambda item: item[0][:2]))
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return one flat row for each measurement and engine."""
@@ -85,11 +83,7 @@ class Validation(Result):
         return [
             {
                 **{"kernel": kernel, "state": state, "engine": engine, "use": use},
-                "cases": str(found.cases),
-                "MAPE": f"{percent(found.mape)} %",
-                "p90": f"{percent(found.p90)} %",
-                "bias": f"{100 * found.bias:+.1f} %",
-                "Spearman": "-" if found.spearman is None else f"{found.spearman:.3f}",
+                **{name: text for name, text in found.cells().items() if name != "worst"},
             }
             for use in ("judge", "fit")
             for (kernel, state, engine), found in self.families(use).items()
@@ -251,18 +245,16 @@ def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequ
     return len({(case.name, kernel, case.state) for case in chosen.cases for kernel in case.kernels} - known)
 
 
+_PRODUCT = ("m", "k", "n", "dtype", "pattern", "sparsity", "distribution")
+"""Fields of a case in a row of the JSON document."""
+
+
 def _row_document(row: Judged, engine: str) -> dict[str, Any]:
     measured, case = row.measured, row.case
     predicted = row.predicted.get(engine)
     return {
         "case": case.name,
-        "m": case.m,
-        "k": case.k,
-        "n": case.n,
-        "dtype": case.dtype,
-        "pattern": case.pattern,
-        "sparsity": case.sparsity,
-        "distribution": case.distribution,
+        **{name: getattr(case, name) for name in _PRODUCT},
         "kernel": measured.kernel,
         "engine": engine,
         "state": case.state,

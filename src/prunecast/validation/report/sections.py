@@ -14,20 +14,14 @@ from typing import NamedTuple
 
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM
-from prunecast.validation.judged import ErrorSummary, Judged, summarise
+from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, family_and_state, groups_of
 from prunecast.validation.records import read_runs
 
 
-class SuiteErrors(NamedTuple):
-    """Errors of one kernel on the cases of one suite."""
-
-    suite: str
-    kernel: str
-    summary: ErrorSummary
-
-
-def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) -> list[SuiteErrors]:
-    """Return the errors by suite and kernel, sorted; an empty list if all records are of one suite.
+def suite_errors(
+    rows: Sequence[Judged], records: Sequence[str], engine: str
+) -> dict[tuple[str, str], ErrorSummary]:
+    """Return (suite, kernel) -> errors, sorted; empty if all records are of one suite.
 
     Parameters
     ----------
@@ -38,14 +32,8 @@ def suite_errors(rows: Sequence[Judged], records: Sequence[str], engine: str) ->
     runs = [run for record in records for run in read_runs(record)]
     suite_of = {row.case.name: run.header.suite for run in runs for row in run.rows}
     if len(set(suite_of.values())) < 2:
-        return []
-    found = []
-    for suite, kernel in sorted({(suite_of[row.case.name], row.family) for row in rows}):
-        own = [row for row in rows if (suite_of[row.case.name], row.family) == (suite, kernel)]
-        summary = summarise(own, engine)
-        if summary is not None:
-            found.append(SuiteErrors(suite, kernel, summary))
-    return found
+        return {}
+    return errors_of_groups(rows, lambda row: (suite_of[row.case.name], row.family), engine)
 
 
 def cause_of(row: Judged, engine: str) -> str:
@@ -89,18 +77,14 @@ class _BoardSpread(NamedTuple):
 
 def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
     """Return the spread between runs for every kernel and state with rows that several runs measured."""
-    groups: dict[tuple[str, str], list[Judged]] = {}
-    for row in rows:
-        if row.measured.board_spread is not None:
-            groups.setdefault((row.family, row.case.state), []).append(row)
-    return [_spread(kernel, state, own) for (kernel, state), own in sorted(groups.items())]
-
-
-def _spread(kernel: str, state: str, rows: list[Judged]) -> _BoardSpread:
-    spreads = sorted(row.measured.board_spread or 0.0 for row in rows)
-    runs = sum(len(row.measured.board_seconds) for row in rows) / len(rows)
-    nine_of_ten = spreads[math.ceil(0.9 * len(rows)) - 1]
-    return _BoardSpread(kernel, state, len(rows), runs, median(spreads), nine_of_ten)
+    several = (row for row in rows if row.measured.board_spread is not None)
+    found = []
+    for (kernel, state), own in groups_of(several, family_and_state).items():
+        spreads = sorted(row.measured.board_spread or 0.0 for row in own)
+        runs = sum(len(row.measured.board_seconds) for row in own) / len(own)
+        nine_of_ten = spreads[math.ceil(0.9 * len(own)) - 1]
+        found.append(_BoardSpread(kernel, state, len(own), runs, median(spreads), nine_of_ten))
+    return found
 
 
 class _Decision(NamedTuple):
@@ -117,26 +101,30 @@ def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
     """Return the choices between kernels and tile heights, and dense, for each product, sparsity and
     distribution.
     """
-    groups: dict[tuple[object, ...], list[Judged]] = {}
-    dense: dict[tuple[str, str], Judged] = {}
-    for row in rows:
-        if not row.counts:
-            continue
-        if not KERNELS[row.family].prunes:
-            dense[row.case.layer, row.case.state] = row
-        elif row.case.pattern.startswith(("tile-wise", "block", "shuffled-block")):
-            case = row.case
-            family = case.pattern.split(":")[0]
-            groups.setdefault(
-                (case.layer, case.state, family, case.sparsity, case.distribution, case.seed), []
-            ).append(row)
+    counted = [row for row in rows if row.counts]
+    dense = {_layer(row): row for row in counted if not KERNELS[row.family].prunes}
+    tiled = (
+        row
+        for row in counted
+        if KERNELS[row.family].prunes
+        and row.case.pattern.startswith(("tile-wise", "block", "shuffled-block"))
+    )
     found = []
-    for key, own in groups.items():
-        library = dense.get((str(key[0]), str(key[1])))
-        alternatives = own + ([library] if library is not None else [])
+    for key, own in groups_of(tiled, _product).items():
+        alternatives = own + ([dense[key[:2]]] if key[:2] in dense else [])
         if len(alternatives) > 1:
             found.append(_choice(key, alternatives, engine))
     return found
+
+
+def _layer(row: Judged) -> tuple[str, str]:
+    return row.case.layer, row.case.state
+
+
+def _product(row: Judged) -> tuple[object, ...]:
+    """Return what rows of one decision have in common: the layer, and its pruning but for tile heights."""
+    case = row.case
+    return *_layer(row), case.pattern.split(":")[0], case.sparsity, case.distribution, case.seed
 
 
 def _choice(key: tuple[object, ...], rows: list[Judged], engine: str) -> _Decision:
@@ -192,16 +180,15 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
     dense, or both are slower, at all measured densities.
     """
     equal_tiles = (STSPMM, STSPMM.natural_pattern, "equal")
-    curves: dict[tuple[str, str], dict[float, Judged]] = {}
-    dense: dict[tuple[str, str], Judged] = {}
+    curves: dict[str, dict[float, Judged]] = {}
+    dense: dict[str, Judged] = {}
     for row in rows:
         if not row.counts or row.case.state != "burst":
             continue
-        layer = (row.case.layer, row.case.state)
         if not KERNELS[row.family].prunes:
-            dense[layer] = row
+            dense[row.case.layer] = row
         elif (KERNELS[row.family], row.case.pattern, row.case.distribution) == equal_tiles:
-            curves.setdefault(layer, {})[1.0 - row.case.sparsity] = row
+            curves.setdefault(row.case.layer, {})[1.0 - row.case.sparsity] = row
     found = []
     for layer, curve in curves.items():
         if layer not in dense or len(curve) < 2:
@@ -214,7 +201,7 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
             {d: row.predicted[engine].seconds / library.predicted[engine].seconds for d, row in curve.items()}
         )
         if 0 in (measured.side, predicted.side) or measured.side != predicted.side:
-            found.append(Crossing(layer[0], measured, predicted))
+            found.append(Crossing(layer, measured, predicted))
     return found
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from prunecast.files import Output, OutputFile, OutputFolder, aside, check_outputs, folder_aside
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
-from prunecast.text import table_markdown
+from prunecast.text import percent, table_markdown
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import ErrorSummary, Judged
 from prunecast.validation.records import Run, read_runs
-from prunecast.validation.report.figures import GROUPINGS, grouped, write_scatter
+from prunecast.validation.report.groupings import GROUPINGS, grouped
 from prunecast.validation.report.sections import (
     Crossing,
     board_spreads,
@@ -19,6 +19,7 @@ from prunecast.validation.report.sections import (
     crossings,
     suite_errors,
 )
+from prunecast.validation.scatter import draw_scatter
 from prunecast.validation.validate import Validation
 
 OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_tokens is None)
@@ -103,7 +104,7 @@ def _suite_line(suite: str, runs: Sequence[Run]) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{percent(value)} %"
 
 
 _ERROR_HEAD = ("cases", "MAPE", "p90", "bias", "worst", "Spearman")
@@ -111,15 +112,14 @@ _FEW = ("cases", "MAPE", "bias")
 
 
 def _errors(summary: ErrorSummary, columns: Sequence[str] = _ERROR_HEAD) -> list[str]:
-    cells = {
-        "cases": str(summary.cases),
-        "MAPE": _percent(summary.mape),
-        "p90": _percent(summary.p90),
-        "bias": f"{100 * summary.bias:+.1f} %",
-        "worst": f"{100 * summary.worst:+.0f} %",
-        "Spearman": "-" if summary.spearman is None else f"{summary.spearman:.3f}",
-    }
+    cells = summary.cells()
     return [cells[column] for column in columns]
+
+
+def _section(title: str, text: str, head: Sequence[str], rows: Sequence[Sequence[str]], *after: str) -> str:
+    """Return a section: a heading, a text and a table with its lines after it; nothing without rows."""
+    parts = [f"## {title}", text, table_markdown(head, rows), "\n".join(after)]
+    return "\n\n".join(part for part in parts if part) if rows else ""
 
 
 def _families(validation: Validation) -> str:
@@ -133,14 +133,11 @@ def _families(validation: Validation) -> str:
 def _suites(validation: Validation) -> str:
     own = [row for row in _judging(validation) if row.case.state == "burst"]
     rows = [
-        [found.suite, found.kernel, engine, *_errors(found.summary, _FEW)]
+        [*key, engine, *_errors(summary, _FEW)]
         for engine in validation.engines
-        for found in suite_errors(own, validation.records, engine)
+        for key, summary in suite_errors(own, validation.records, engine).items()
     ]
-    if not rows:
-        return ""
-    head = ("suite", "kernel", "engine", *_FEW)
-    return f"## By suite\n\n*Judge* cases in bursts.\n\n{table_markdown(head, rows)}"
+    return _section("By suite", "*Judge* cases in bursts.", ("suite", "kernel", "engine", *_FEW), rows)
 
 
 def _intervals(validation: Validation) -> str:
@@ -156,14 +153,12 @@ def _intervals(validation: Validation) -> str:
         ]
         for row in coverages(validation)
     ]
-    if not rows:
-        return ""
-    head = ("kernel", "state", "engine", "measured over predicted", "fit cases", "judge cases", "inside")
-    return (
-        "## Intervals\n\nBounds from the *fit* cases that 90 % of the cases of a new layer on a new GPU"
+    text = (
+        "Bounds from the *fit* cases that 90 % of the cases of a new layer on a new GPU"
         " should keep, and how many *judge* cases did, each on every GPU that ran it."
-        f"\n\n{table_markdown(head, rows)}"
     )
+    head = ("kernel", "state", "engine", "measured over predicted", "fit cases", "judge cases", "inside")
+    return _section("Intervals", text, head, rows)
 
 
 def _boards(validation: Validation) -> str:
@@ -171,22 +166,24 @@ def _boards(validation: Validation) -> str:
         [row.kernel, row.state, str(row.rows), f"{row.runs:.1f}", _percent(row.middle), _percent(row.p90)]
         for row in board_spreads(validation.rows)
     ]
-    if not rows:
-        return ""
-    head = ("kernel", "state", "rows", "runs", "median", "p90")
-    return (
-        "## GPUs of one model\n\nA plan that several runs measured with the same sources of its kernel, or"
+    text = (
+        "A plan that several runs measured with the same sources of its kernel, or"
         " version of its library, counts with the geometric mean of its times. Slowest run over the fastest,"
-        f" less 1, of such rows:\n\n{table_markdown(head, rows)}"
+        " less 1, of such rows:"
     )
+    return _section("GPUs of one model", text, ("kernel", "state", "rows", "runs", "median", "p90"), rows)
 
 
 def _figures(validation: Validation, folder: Path) -> str:
+    from prunecast.axes import write_figure  # matplotlib is slow to import
+
     links = []
     for family in sorted({row.family for row in validation.rows}):
         own = [row for row in validation.rows if row.family == family and row.case.state == "burst"]
         file = folder / f"{family.replace(':', '-')}.png"
-        if write_scatter(own, f"{family}, burst", validation.engines, file):
+        scatter = draw_scatter(own, f"{family}, burst", validation.engines)
+        if scatter is not None:
+            write_figure(scatter.axes[0], file)
             links.append(f"![{family}]({folder.name}/{file.name})")
     return "## Scatter\n\n" + " ".join(links) if links else ""
 
@@ -200,16 +197,16 @@ def _judging(validation: Validation, families: Sequence[str] | None = None) -> l
 
 
 def _grouping(validation: Validation, name: str) -> str:
-    blocks = []
-    for families, title in ((OWN, "own tile kernels"), (DENSE, "dense")):
-        if families == DENSE and not name.startswith(("measured", "tokens")):
-            continue
-        rows = []
-        for engine in validation.engines:
-            for group in grouped(_judging(validation, families), name, engine):
-                rows.append([title, engine, group.label, *_errors(group.summary, _FEW)])
-        blocks += rows
-    return f"## By {name}\n\n{table_markdown(('', 'engine', name, *_FEW), blocks)}" if blocks else ""
+    kinds = [(OWN, "own tile kernels")]
+    if name.startswith(("measured", "tokens")):
+        kinds.append((DENSE, "dense"))
+    rows = [
+        [title, engine, label, *_errors(summary, _FEW)]
+        for families, title in kinds
+        for engine in validation.engines
+        for label, summary in grouped(_judging(validation, families), name, engine).items()
+    ]
+    return _section(f"By {name}", "", ("", "engine", name, *_FEW), rows)
 
 
 def _worst(validation: Validation) -> str:
@@ -228,7 +225,7 @@ def _worst(validation: Validation) -> str:
         for row in rows[:WORST]
     ]
     head = ("case", "kernel", "state", "measured us", "error", "where it lies")
-    return f"## The worst ten ({engine})\n\n{table_markdown(head, cells)}"
+    return _section(f"The worst ten ({engine})", "", head, cells)
 
 
 def _crossings(validation: Validation) -> str:
@@ -241,15 +238,13 @@ def _crossings(validation: Validation) -> str:
         ]
         if found:
             means.append(_distance_line(engine, found))
-    if not rows:
-        return ""
-    head = ("layer", "engine", "measured", "predicted", "points")
-    return (
-        "## Crossover densities\n\nDensity below which STSpMM on equal tiles of 128 rows beats dense, by"
+    text = (
+        "Density below which STSpMM on equal tiles of 128 rows beats dense, by"
         " straight lines between measured densities (all cases, fit and judge). Points marked (1) are the"
         " least that a layer is off: one of both curves does not meet dense where it was measured."
-        f"\n\n{table_markdown(head, rows)}\n\n" + "\n".join(means)
     )
+    head = ("layer", "engine", "measured", "predicted", "points")
+    return _section("Crossover densities", text, head, rows, *means)
 
 
 def _distance_line(engine: str, found: Sequence[Crossing]) -> str:
@@ -279,13 +274,12 @@ def _choices(validation: Validation) -> str:
             f"Worst with the {engine}: {bad.what}: took {bad.chosen}, {bad.fastest} was faster,"
             f" {_percent(bad.regret)}."
         )
-    if not rows:
-        return ""
-    head = ("engine", "decisions", "right", "mean regret")
-    return (
-        "## Choosing by prediction\n\nAmong kernels and tile heights measured on the same product at the same"
-        f" sparsity and skew, dense included.\n\n{table_markdown(head, rows)}\n\n" + "\n".join(worst)
+    text = (
+        "Among kernels and tile heights measured on the same product at the same"
+        " sparsity and skew, dense included."
     )
+    head = ("engine", "decisions", "right", "mean regret")
+    return _section("Choosing by prediction", text, head, rows, *worst)
 
 
 def _left_out(validation: Validation) -> str:
@@ -297,4 +291,4 @@ def _left_out(validation: Validation) -> str:
         mark = mark if row.measured.seconds is None or "wrong" in mark else f"not counted: {mark}"
         reasons[mark] = reasons.get(mark, 0) + 1
     rows = sorted(([reason, str(count)] for reason, count in reasons.items()), key=lambda r: -int(r[1]))
-    return f"## Left out\n\n{table_markdown(('why', 'rows'), rows)}" if rows else ""
+    return _section("Left out", "", ("why", "rows"), rows)
