@@ -6,7 +6,8 @@ from hypothesis.extra import numpy as hnp
 
 from prunecast.errors import BadInput
 from prunecast.patterns import imbalance, parse_pattern, retained_importance
-from prunecast.patterns.adaptive_tile import UNBOUNDED, AdaptiveRule, prune_adaptive_tile
+from prunecast.patterns.adaptive_tile import UNBOUNDED
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTile2DPattern, AdaptiveTilePattern
 from prunecast.patterns.tile_sums import CountRange, best_counts, count_range
 from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tile_wise_2d import TileWise2DPattern
@@ -30,16 +31,16 @@ EQUAL_STEPS[[0, 2, 5, 5, 8, 8, 8], [0, 2, 1, 2, 0, 1, 2]] = [3, 6, 3, 6, 1, 3, 5
 @example(matrix=EQUAL_STEPS, sparsity=0.11, height=3, quantum=3, interval=(0, UNBOUNDED))
 def test_same_as_taking_away_the_worst_step_again_and_again(matrix, sparsity, height, quantum, interval):
     low, high = interval
-    rule = AdaptiveRule(height=height, quantum=quantum, low=low, high=high)
-    mask = prune_adaptive_tile({"w": matrix}, sparsity, rule)["w"]
+    rule = AdaptiveTilePattern(height=height, quantum=quantum, low=low, high=high, flexible=False)
+    mask = rule.masks({"w": matrix}, sparsity)["w"]
     wanted = naive.adaptive_tile(matrix.tolist(), sparsity, height, quantum, low, high)
     np.testing.assert_array_equal(mask, wanted)
 
 
 @given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
 def test_without_an_interval_and_a_quantum_it_is_tile_wise(group, sparsity, height):
-    rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, score="rms")
-    masks = prune_adaptive_tile(group, sparsity, rule)
+    rule = AdaptiveTilePattern(height=height, quantum=1, low=0, high=UNBOUNDED, score="rms", flexible=False)
+    masks = rule.masks(group, sparsity)
     wanted = TileWisePattern(height=height).masks(group, sparsity)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
@@ -47,8 +48,8 @@ def test_without_an_interval_and_a_quantum_it_is_tile_wise(group, sparsity, heig
 
 @given(group=groups(min_rows=4), sparsity=sparsities, height=st.integers(1, 4))
 def test_with_rows_first_it_is_tile_wise_2d(group, sparsity, height):
-    rule = AdaptiveRule(height=height, quantum=1, low=0, high=UNBOUNDED, rows_first=True, score="rms")
-    masks = prune_adaptive_tile(group, sparsity, rule)
+    rule = AdaptiveTile2DPattern(height=height, quantum=1, low=0, high=UNBOUNDED, flexible=False, score="rms")
+    masks = rule.masks(group, sparsity)
     wanted = TileWise2DPattern(height=height).masks(group, sparsity)
     for name in group:
         np.testing.assert_array_equal(masks[name], wanted[name])
@@ -160,8 +161,8 @@ def test_equal_bounds_balance_to_one_quantum(matrix, sparsity, quantum):
 @given(matrix=importances(min_rows=3, most=12), sparsity=sparsities, interval=intervals)
 def test_at_least_the_sparsity_and_less_than_a_step_more(matrix, sparsity, interval):
     low, high = interval
-    rule = AdaptiveRule(height=3, quantum=2, low=low, high=high)
-    mask = prune_adaptive_tile({"w": matrix}, sparsity, rule)["w"]
+    rule = AdaptiveTilePattern(height=3, quantum=2, low=low, high=high, flexible=False)
+    mask = rule.masks({"w": matrix}, sparsity)["w"]
     excess = mask.size - np.count_nonzero(mask) - naive.target(sparsity, mask.size)
     assert 0 <= excess < 3 * 2
 

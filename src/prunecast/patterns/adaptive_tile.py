@@ -25,17 +25,19 @@ elements each layer keeps.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from prunecast.patterns.cut import CountArray, elements_to_prune, keep_highest
+from prunecast.patterns.cut import CountArray, keep_highest
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.pattern import GuidedPattern
 from prunecast.patterns.row_tiles import missing_elements
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.tile_sums import TileSums, best_columns, best_counts, count_range
+from prunecast.patterns.tile_sums import best_columns, best_counts, count_range
 from prunecast.patterns.tile_wise_2d import surviving_tiles
 from prunecast.patterns.tiling import RowTiles
 
@@ -53,8 +55,12 @@ UNBOUNDED = 10**9
 ColumnScore = Literal["mean", "rms"]
 
 
-class AdaptiveRule(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveRule(GuidedPattern):
     """Parameters of adaptive tile pruning: constraints on the tiles of a layer, and options of the search."""
+
+    rows_first: ClassVar[bool] = False
+    """True to prune whole rows first, as in TW-2D; tiles then have `height` surviving rows."""
 
     height: int
     """Rows of a tile; the last tile of a layer may have fewer."""
@@ -64,13 +70,11 @@ class AdaptiveRule(NamedTuple):
     """Lower bound of kept columns in percent of the layer's mean count, at most 100."""
     high: int = HIGH
     """Upper bound of kept columns in percent of the layer's mean count, at least 100."""
-    rows_first: bool = False
-    """True to prune whole rows first, as in TW-2D; tiles then have `height` surviving rows."""
     shuffled: bool = False
     """True if a tile may consist of any rows with similar kept columns, not only of neighbours."""
     score: ColumnScore = "mean"
     """Ranking of columns in a tile: by the mean or the root mean square of their importance."""
-    flexible: bool = False
+    flexible: bool = True
     """True to widen the interval if `low` to `high` % would retain too little importance (`ENOUGH`)."""
 
 
@@ -89,7 +93,7 @@ def prune_adaptive_tile(
     rule : constraints on the tiles
     """
     found = []
-    for own in (rule, rule._replace(shuffled=False)) if rule.shuffled else (rule,):
+    for own in (rule, replace(rule, shuffled=False)) if rule.shuffled else (rule,):
         tiles = _tiles(importances, sparsity, own)
         kept = nearly_equal(importances, tiles, sparsity, own)
         found.append({name: tiles[name].spread(kept[name], len(x)) for name, x in importances.items()})
@@ -119,30 +123,20 @@ def nearly_equal(
     score = RowTiles.root_mean_squares if rule.score == "rms" else RowTiles.sums
     scored = {name: score(own, importances[name]) for name, own in tiles.items()}
     shares = _shares(scored, tiles, missing_elements(importances, tiles, sparsity), rule)
-    return {name: _even_out(scored[name], tiles[name].heights, shares[name], rule) for name in importances}
+    return {name: even_out(scored[name], tiles[name].heights, shares[name], rule) for name in importances}
 
 
 def tile_orders(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, tuple[RowTiles, ...]]:
     """Return the divisions of each layer into tiles: neighbouring rows and, if shuffled, similar rows."""
-    plain = _tiles(importances, sparsity, rule._replace(shuffled=False))
+    plain = _tiles(importances, sparsity, replace(rule, shuffled=False))
     if not rule.shuffled:
         return {name: (layer,) for name, layer in plain.items()}
     return {
         name: (layer, _shuffled(layer, importances[name], sparsity, rule.height).by_first_row())
         for name, layer in plain.items()
     }
-
-
-def kept_of_sums(sums: TileSums, sparsity: float, rule: AdaptiveRule) -> MaskArray:
-    """Return (tiles, K) flags of the columns that `prune_adaptive_tile` keeps, from column sums of tiles.
-
-    It is valid for one layer, tiles of neighbouring rows, and the score `mean`. The tiles of `sums` must have
-    the height of the rule.
-    """
-    to_prune = elements_to_prune(sparsity, sums.m * sums.k)
-    return _even_out(sums.sums, sums.heights, to_prune, rule)
 
 
 def _tiles(
@@ -177,7 +171,7 @@ def _shares(
     return {name: int((~kept[name] * elements[name]).sum()) for name in scored}
 
 
-def _even_out(scores: ImportanceArray, heights: CountArray, to_prune: int, rule: AdaptiveRule) -> MaskArray:
+def even_out(scores: ImportanceArray, heights: CountArray, to_prune: int, rule: AdaptiveRule) -> MaskArray:
     """Return (tiles, K) flags of the columns that the tiles of one layer keep."""
     rows, k = int(heights.sum()), scores.shape[1]
     if rows == 0:
@@ -210,7 +204,7 @@ def _flexible(
     def retained(counts: CountArray) -> float:
         return float(before[np.arange(counts.size), counts - 1].sum(where=counts > 0))
 
-    counts, free = counts_of(rule), counts_of(rule._replace(low=0, high=UNBOUNDED))
+    counts, free = counts_of(rule), counts_of(replace(rule, low=0, high=UNBOUNDED))
     enough = ENOUGH * retained(free)
     if retained(counts) >= enough:
         return counts
@@ -219,6 +213,6 @@ def _flexible(
     low, high = 100, math.ceil(100 * free.max() / mean)
     while low < high:
         middle = (low + high) // 2
-        found = counts_of(rule._replace(low=0, high=middle))
+        found = counts_of(replace(rule, low=0, high=middle))
         low, high = (low, middle) if retained(found) >= enough else (middle + 1, high)
-    return counts_of(rule._replace(low=0, high=high))
+    return counts_of(replace(rule, low=0, high=high))

@@ -14,14 +14,14 @@ from prunecast.patterns.adaptive_tile import (
     QUANTUM,
     UNBOUNDED,
     AdaptiveRule,
-    ColumnScore,
-    kept_of_sums,
+    even_out,
     prune_adaptive_tile,
     tile_orders,
 )
+from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.guided_tile import prune_guided
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape
+from prunecast.patterns.pattern import Kept, MatrixShape
 from prunecast.patterns.row_groups import tiles_of_alike_rows
 from prunecast.patterns.shuffled_block import SEED
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -35,7 +35,7 @@ GRAMMAR = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveTilePattern(GuidedPattern):
+class AdaptiveTilePattern(AdaptiveRule):
     """Tiles of `height` rows that keep nearly equal numbers of columns, in multiples of `quantum`.
 
     The pattern string is `atp:HEIGHT`, `atp:HEIGHTxQUANTUM` or `atp:HEIGHTxQUANTUMxLOW-HIGH`. LOW-HIGH is the
@@ -52,16 +52,6 @@ class AdaptiveTilePattern(GuidedPattern):
         " see HEIGHTxQUANTUMxLOW-HIGH:shuffled:guided"
     )
     keeps: ClassVar[Kept] = "tiles"
-    rows_first: ClassVar[bool] = False
-
-    height: int
-    quantum: int = QUANTUM
-    low: int = LOW
-    high: int = HIGH
-    shuffled: bool = False
-    score: ColumnScore = "mean"
-    flexible: bool = True
-    """True if the pattern string has no interval; see `AdaptiveRule.flexible`."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
@@ -116,20 +106,15 @@ class AdaptiveTilePattern(GuidedPattern):
         """Return the seed of the order of row exchanges between tiles; None without `:shuffled`."""
         return SEED if self.shuffled else None
 
-    @property
-    def rule(self) -> AdaptiveRule:
-        """Return the parameters of `prune_adaptive_tile`."""
-        return AdaptiveRule(*(getattr(self, name) for name in AdaptiveRule._fields))
-
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Prune with `prune_adaptive_tile`, or with `prune_guided` if guided.
 
         Raises BadInput if guided and no times are given.
         """
         if not self.guided:
-            return prune_adaptive_tile(importances, sparsity, self.rule)
+            return prune_adaptive_tile(importances, sparsity, self)
         seconds = self.told_times()
-        orders = tile_orders(importances, sparsity, self.rule)
+        orders = tile_orders(importances, sparsity, self)
         sizes = {"height": self.height, "quantum": self.quantum}
         return prune_guided(importances, sparsity, orders, seconds, confirm=self.confirm, **sizes)
 
@@ -181,7 +166,8 @@ class AdaptiveTilePattern(GuidedPattern):
         if not self.needs_only_sums:
             raise BadInput(f"{self.canonical} asks for more than sums over tiles, wanted atp:HEIGHT")
         own = sums.taller(self.height)
-        kept = kept_of_sums(own, self.sparsity_to_prune(sparsity), self.rule)
+        to_prune = elements_to_prune(self.sparsity_to_prune(sparsity), own.m * own.k)
+        kept = even_out(own.sums, own.heights, to_prune, self)
         return RowTiles.of(np.arange(own.m), self.height).tile_map(kept, own.m, self.canonical)
 
     def _tiles(self, mask: MaskArray) -> TileMap:

@@ -40,21 +40,28 @@ def elements_to_prune(sparsity: float, total: int) -> int:
     return nearest if abs(wanted - nearest) <= 1e-12 * total else math.ceil(wanted)
 
 
+def elements_of_all(importances: Mapping[str, ImportanceArray], sparsity: float) -> int:
+    """Return `elements_to_prune` of a group of layers."""
+    return elements_to_prune(sparsity, sum(scores.size for scores in importances.values()))
+
+
 def keep_highest(
-    scores: Mapping[str, ImportanceArray], elements: Mapping[str, CountArray], target: int
+    scores: Mapping[str, ImportanceArray], elements: Mapping[str, CountArray] | None, target: int
 ) -> dict[str, MaskArray]:
     """Return flags of the pieces that remain after pruning the lowest ones until `target` elements are gone.
 
     Parameters
     ----------
     scores : layer -> score of each piece, any shape, finite
-    elements : layer -> elements in each piece, int64, of a shape that broadcasts to that of the scores
+    elements : layer -> elements in each piece, int64, of a shape that broadcasts to that of the scores; None
+        for one element in each
     target : elements to prune, at most all of them
 
     Returns
     -------
     layer -> bool flags in the shape of the scores, True for pieces that are kept
     """
+    elements = elements or {layer: np.ones(1, dtype=np.int64) for layer in scores}
     flat = _joined([score.ravel() for score in scores.values()])
     sizes = np.concatenate([count.ravel() for count in elements.values()])
     if target <= 0:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.dense_block import (
     CLUSTERS,
     FEWEST_ROWS,
@@ -30,9 +30,9 @@ from prunecast.patterns.dense_block import (
 from prunecast.patterns.element_map import element_map_from_mask, retained_importance, retained_sum
 from prunecast.patterns.guided_tile import ROUNDING, TileSeconds, fastest_confirmed
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape, parse_sizes
+from prunecast.patterns.pattern import GuidedPattern, Kept, MatrixShape
 from prunecast.patterns.row_groups import alike_rows
-from prunecast.patterns.tile_element import TwoParts
+from prunecast.patterns.tile_element import TwoParts, highest_outside
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
 from prunecast.patterns.tiling import RowTiles
 
@@ -152,18 +152,9 @@ def _mixes(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows:
         pattern = f"dense-block:{clusters}"
         kept = columns_within(scores, blocks, to_prune + left_over)
         tiles = blocks.tiles.tile_map(kept, len(scores), pattern)
-        rest = _best_outside(scores, tiles.mask(), to_prune if left_over else scores.size)
+        pruned_outside = to_prune if left_over else scores.size
+        rest = highest_outside({"": scores}, {"": tiles.mask()}, pruned_outside)[""]
         yield TwoParts(tiles, element_map_from_mask(rest, pattern))
-
-
-def _best_outside(scores: ImportanceArray, taken: MaskArray, to_prune: int) -> MaskArray:
-    """Return the mask of the highest elements outside of `taken`, after pruning the `to_prune` lowest."""
-    free = scores[~taken]
-    mask = np.zeros(scores.shape, dtype=np.bool_)
-    if free.size:
-        one_each = {"": np.ones(1, dtype=np.int64)}
-        mask[~taken] = keep_highest({"": free}, one_each, min(to_prune, free.size))[""]
-    return mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +171,6 @@ class DenseBlockPattern(GuidedPattern):
     keeps: ClassVar[Kept] = "tiles"
 
     clusters: int = CLUSTERS
-
-    @classmethod
-    def from_argument(cls, argument: str) -> Self:
-        """Return the pattern for an argument like `8`, `8:guided`, `guided` or an empty string."""
-        plain = argument.removesuffix("guided").removesuffix(":")
-        clusters = parse_sizes(plain, ("clusters",), cls.example)[0] if plain else CLUSTERS
-        return cls(clusters=clusters, guided=argument.endswith("guided"))
 
     @property
     def canonical(self) -> str:

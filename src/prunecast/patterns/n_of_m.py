@@ -11,7 +11,7 @@ does a shorter last segment where the width does not divide K; of equal scores t
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import elements_to_prune
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity, parse_sizes
+from prunecast.patterns.pattern import MatrixShape, Pattern, check_sparsity
 from prunecast.patterns.tile_map import MaskArray, check_mask
 
 SMALL_WINDOW = 16
@@ -119,13 +119,9 @@ class NOfMPattern(Pattern):
     n: int
     m: int
 
-    @classmethod
-    def from_argument(cls, argument: str) -> Self:
-        """Return the pattern for an argument like `2:4`. Raises BadInput if n exceeds m."""
-        n, m = parse_sizes(argument, ("n", "m"), cls.example)
-        if n > m:
-            raise BadInput(f"pattern N:M keeps N of M: wanted N <= M, got {n}:{m}")
-        return cls(n=n, m=m)
+    def __post_init__(self) -> None:
+        if self.n > self.m:
+            raise BadInput(f"pattern N:M keeps N of M: wanted N <= M, got {self.canonical}")
 
     @property
     def canonical(self) -> str:

@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy.typing as npt
 
@@ -41,9 +41,10 @@ class MatrixShape(NamedTuple):
 class Pattern(ABC):
     """A rule that defines which masks are allowed. Each family is a subclass in its own file.
 
-    The fields of a subclass are its sizes, in the order of the pattern string, which may omit fields with a
-    default. A subclass defines `map` and either `mask`, if it prunes each layer independently, or `masks`, if
-    it ranks the weights of several layers together. It overrides other methods where the family differs.
+    The integer fields of a subclass are its sizes, in the order of the pattern string, which may omit sizes
+    with a default. A bool field that is True is the last word of the string, as in `tvw:128:even`. A subclass
+    defines `map` and either `mask`, if it prunes each layer independently, or `masks`, if it ranks the weights
+    of several layers together. It overrides other methods where the family differs.
     """
 
     family: ClassVar[str]
@@ -52,6 +53,8 @@ class Pattern(ABC):
     """A pattern string of the family, for help texts and errors."""
     meaning: ClassVar[str]
     """Description of the kept weights in one line, for help texts."""
+    separator: ClassVar[str] = "x"
+    """Text between the sizes in the pattern string."""
     keeps: ClassVar[Kept] = "elements"
     """Kind of map that `map` returns; each kernel runs one kind."""
     ranks: ClassVar[bool] = True
@@ -101,10 +104,15 @@ class Pattern(ABC):
 
         Raises BadInput if the sizes are invalid.
         """
-        known = fields(cls) if "x" in argument else [each for each in fields(cls) if each.default is MISSING]
-        names = [field.name for field in known]
-        sizes = parse_sizes(argument, names, cls.example)
-        return cls(**dict(zip(names, sizes, strict=True)))
+        before, _, last = argument.rpartition(":")
+        is_flag = any(field.name == last for field in fields(cls) if field.type is bool)
+        text = before if is_flag else argument
+        sizes = [field for field in fields(cls) if field.type is int]
+        required = sum(field.default is MISSING for field in sizes)
+        given = len(re.split("[x:]", text)) if text else 0
+        names = [field.name for field in sizes[: max(required, given)]]
+        values: dict[str, Any] = dict(zip(names, parse_sizes(text, names, cls.example), strict=True))
+        return cls(**values, **{last: True} if is_flag else {})
 
     @property
     def name(self) -> str:
@@ -121,8 +129,9 @@ class Pattern(ABC):
     def canonical(self) -> str:
         """Return the unique string of this pattern, which `parse_pattern` accepts."""
         default = {field.name: field.default for field in fields(self)}
-        sizes = "x".join(str(size) for name, size in self.parameters.items() if size != default[name])
-        return f"{self.family}:{sizes}" if sizes else self.family
+        sizes = [str(size) for name, size in self.parameters.items() if size != default[name]]
+        flags = [name for name in default if getattr(self, name) is True]
+        return ":".join(filter(None, (self.family, self.separator.join(sizes), *flags)))
 
     @property
     def smallest(self) -> MatrixShape:

@@ -16,7 +16,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.cut import (
     broadcast_sizes,
     column_sums,
-    elements_to_prune,
+    elements_of_all,
     keep_highest,
     piece_sizes,
     piece_starts,
@@ -31,9 +31,7 @@ from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
     """Return masks (M, K) that prune the lowest elements of all layers of the group together."""
-    total = sum(scores.size for scores in importances.values())
-    one_each = {name: np.ones((1, 1), dtype=np.int64) for name in importances}
-    return keep_highest(importances, one_each, elements_to_prune(sparsity, total))
+    return keep_highest(importances, None, elements_of_all(importances, sparsity))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +161,7 @@ class BlockSparsePattern(RowTilePattern):
             elements[name] = np.outer(broadcast_sizes(tiles[name].heights), broadcast_sizes(widths[name]))
             means = column_sums(tiles[name].sums(scores, power=2), self.width) / elements[name]
             scored[name] = np.sqrt(means, out=means)
-        total = sum(scores.size for scores in importances.values())
-        kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
+        kept = keep_highest(scored, elements, elements_of_all(importances, sparsity))
         return {name: kept[name].repeat(widths[name], axis=1) for name in kept}
 
     def map(self, mask: MaskArray) -> TileMap:

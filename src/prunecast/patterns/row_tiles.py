@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_of_all, keep_highest
 from prunecast.patterns.element_map import ElementMap, NestedMap
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Kept, Pattern
@@ -32,11 +32,10 @@ def missing_elements(
 
     Elements of rows that are in no tile count as pruned already. The result may be negative.
     """
-    total = sum(scores.size for scores in importances.values())
     dead = sum(
         (len(scores) - tiles[name].rows.size) * scores.shape[1] for name, scores in importances.items()
     )
-    return int(elements_to_prune(sparsity, total) - dead)
+    return int(elements_of_all(importances, sparsity) - dead)
 
 
 def highest_of_all(

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_to_prune, keep_highest, piece_sizes, piece_starts
+from prunecast.patterns.cut import elements_of_all, keep_highest, piece_sizes, piece_starts
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
@@ -72,18 +72,17 @@ def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoPart
     )
 
 
-def _bring_back(
-    importances: Mapping[str, ImportanceArray], tiled: Mapping[str, MaskArray], sparsity: float
+def highest_outside(
+    importances: Mapping[str, ImportanceArray], taken: Mapping[str, MaskArray], to_prune: int
 ) -> dict[str, MaskArray]:
-    """Return the masks `tiled` plus the most important other elements, as many as the sparsity allows."""
-    total = sum(scores.size for scores in importances.values())
-    lost = {name: scores[~tiled[name]] for name, scores in importances.items()}
-    one_each = {name: np.ones(1, dtype=np.int64) for name in importances}
-    back = keep_highest(lost, one_each, elements_to_prune(sparsity, total))
-    masks = {name: mask.copy() for name, mask in tiled.items()}
-    for name, mask in masks.items():
-        mask[~mask] = back[name]
-    return masks
+    """Return masks of the elements outside of the masks `taken`, after pruning the `to_prune` lowest."""
+    outside = {name: scores[~taken[name]] for name, scores in importances.items()}
+    count = sum(scores.size for scores in outside.values())
+    kept = keep_highest(outside, None, min(to_prune, count))
+    found = {name: np.zeros_like(mask) for name, mask in taken.items()}
+    for name, mask in found.items():
+        mask[~taken[name]] = kept[name]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,8 @@ class TileElementPattern(Pattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Prune tiles at the sparsity plus `percent`, then restore the most important pruned elements."""
         tiled = TileWisePattern(height=self.height).masks(importances, sparsity + self.percent / 100)
-        return _bring_back(importances, tiled, sparsity)
+        rest = highest_outside(importances, tiled, elements_of_all(importances, sparsity))
+        return {name: tiled[name] | rest[name] for name in tiled}
 
     def map(self, mask: MaskArray) -> ElementMap:
         """Return all kept elements in compressed rows. Any mask is valid, because its tiles may be empty."""

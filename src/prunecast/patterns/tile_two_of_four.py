@@ -13,15 +13,16 @@ so that every row keeps at most two of every four. All lists with this property 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.adaptive_tile import AdaptiveRule, nearly_equal
+from prunecast.patterns.adaptive_tile import nearly_equal
+from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.cut import CountArray, piece_starts, stated_masks
 from prunecast.patterns.element_map import NestedMap
-from prunecast.patterns.pattern import Kept, MatrixShape, Pattern, parse_sizes
+from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.row_tiles import Masks, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tile_wise import TileWisePattern
@@ -42,17 +43,6 @@ class TileTwoOfFourPattern(TileWisePattern):
     by_blocks: ClassVar[bool] = False
 
     even: bool = False
-
-    @classmethod
-    def from_argument(cls, argument: str) -> Self:
-        """Return the pattern for an argument like `128` or `128:even`."""
-        plain = argument.removesuffix(":even")
-        return cls(height=parse_sizes(plain, ("height",), cls.example)[0], even=plain != argument)
-
-    @property
-    def canonical(self) -> str:
-        """Return the pattern string; it ends in `even` if tiles are balanced."""
-        return f"{self.family}:{self.height}" + ":even" * self.even
 
     @property
     def smallest(self) -> MatrixShape:
@@ -81,7 +71,7 @@ class TileTwoOfFourPattern(TileWisePattern):
         """Cut columns at a sparsity of 1 - 2 (1 - sparsity), since 2:4 then prunes half of the rest."""
         of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
         if self.even:
-            return nearly_equal(importances, tiles, of_tiles, AdaptiveRule(height=self.height, flexible=True))
+            return nearly_equal(importances, tiles, of_tiles, AdaptiveTilePattern(height=self.height))
         return TileWisePattern.cut(self, importances, tiles, of_tiles)
 
     def map(self, mask: MaskArray) -> NestedMap:

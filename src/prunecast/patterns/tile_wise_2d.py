@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_of_all, keep_highest
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.row_tiles import Scores
 from prunecast.patterns.tile_map import MaskArray, TileMap, check_mask
@@ -28,8 +28,7 @@ def surviving_tiles(
     """Return the tiles of each layer after pruning the fraction `sparsity` of the rows of all layers."""
     scored = {name: _row_scores(scores) for name, scores in importances.items()}
     elements = {name: np.array([scores.shape[1]], dtype=np.int64) for name, scores in importances.items()}
-    total = sum(scores.size for scores in importances.values())
-    kept = keep_highest(scored, elements, elements_to_prune(sparsity, total))
+    kept = keep_highest(scored, elements, elements_of_all(importances, sparsity))
     return {name: RowTiles.of(np.flatnonzero(own), height) for name, own in kept.items()}
 
 

@@ -9,7 +9,7 @@ up.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.element_map import NestedMap, columns_of_tiles
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows, kept_in_tail, kept_in_windows
-from prunecast.patterns.pattern import Kept, MatrixShape, check_sparsity, parse_sizes
+from prunecast.patterns.pattern import Kept, MatrixShape, check_sparsity
 from prunecast.patterns.row_tiles import Masks, RowTilePattern, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
 from prunecast.patterns.tiling import RowTiles, nested_map
@@ -40,22 +40,14 @@ class VectorNOfMPattern(RowTilePattern):
     example: ClassVar[str] = "vnm:64:2:8"
     meaning: ClassVar[str] = "V:2:M: V rows share 4 of every M columns, and each of them keeps 2 of the 4"
     keeps: ClassVar[Kept] = "elements in tiles"
+    separator: ClassVar[str] = ":"
 
     n: int
     m: int
 
-    @classmethod
-    def from_argument(cls, argument: str) -> Self:
-        """Return the pattern for an argument like `64:2:8`. Raises BadInput unless n = 2 and m >= 4."""
-        height, n, m = parse_sizes(argument, ("height", "n", "m"), cls.example)
-        if n != 2 or m < COLUMNS:
-            raise BadInput(f"pattern V:N:M: wanted N = 2 and M from {COLUMNS}, got {n}:{m}")
-        return cls(height=height, n=n, m=m)
-
-    @property
-    def canonical(self) -> str:
-        """Return the pattern string, like `vnm:64:2:8`."""
-        return f"{self.family}:{self.height}:{self.n}:{self.m}"
+    def __post_init__(self) -> None:
+        if self.n != 2 or self.m < COLUMNS:
+            raise BadInput(f"pattern V:N:M: wanted N = 2 and M from {COLUMNS}, got {self.n}:{self.m}")
 
     @property
     def smallest(self) -> MatrixShape:
