@@ -3,7 +3,7 @@
 A message is one line with the file, the quantity, and the wanted and actual values.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,23 +13,7 @@ from prunecast.hardware.spec import KINDS, GpuSpec, QuantitySource, quantity_uni
 
 KEYS = ("value", "unit", "kind", "source")
 
-MAY_BE_ZERO = frozenset(
-    {
-        "shared_reserved_bytes_per_block",
-        "tensor_fp16_fma_per_clk_per_sm",
-        "tensor_bf16_fma_per_clk_per_sm",
-        "tensor_tf32_fma_per_clk_per_sm",
-        "tensor_fp8_fma_per_clk_per_sm",
-        "tensor_int8_fma_per_clk_per_sm",
-        "sparse_tensor_factor",
-        "link_bytes_per_s",
-        "clock_activity_per_l2_byte_per_clk",
-        "clock_activity_per_dram_byte_per_clk",
-        "l2_line_cycles",
-        "l2_second_line_share",
-        "l2_split_sector_fetched_share",
-    }
-)
+MAY_BE_ZERO = frozenset(f.name for f in fields(GpuSpec) if f.metadata.get("may_be_zero"))
 """Quantities that may be 0, which means that the GPU lacks the feature; all others are positive."""
 
 NOT_ABOVE = (
@@ -77,16 +61,30 @@ def read_quantity(entry: object, quantity: str, where: str) -> CheckedQuantity:
     BadInput : a key is missing, unknown or invalid, or the value is not a finite number in its allowed range
     """
     at = f"{where}: {quantity}"
+    table, unit = check_table(entry, KEYS, at), quantity_units()[quantity]
+    if table["unit"] != unit:
+        raise BadInput(f"{at}: unit must be {unit!r}, got {short_text(table['unit'])}")
+    check_kind(table["kind"], KINDS, at)
+    check_text(table["source"], "source must name a document or a measurement", at)
+    source = QuantitySource(unit=unit, kind=table["kind"], source=table["source"])
+    return CheckedQuantity(_read_value(table["value"], quantity, at), source)
+
+
+def check_table(
+    entry: object, keys: tuple[str, ...], at: str, may_have: Container[str] = ()
+) -> dict[str, Any]:
+    """Return `entry`, a table of a file that has all `keys`, and others only if they are in `may_have`.
+
+    Raises BadInput for anything else. The message begins with `at`, the position in the file.
+    """
     if not isinstance(entry, dict):
-        raise BadInput(f"{at}: wanted a table with {', '.join(KEYS)}, got {short_text(entry)}")
-    for key in KEYS:
+        raise BadInput(f"{at}: wanted a table with {', '.join(keys)}, got {short_text(entry)}")
+    for key in (*keys, *entry):
         if key not in entry:
             raise BadInput(f"{at}: {key} is missing")
-    for key in entry:
-        if key not in KEYS:
-            raise BadInput(f"{at}: unknown key {key!r}, wanted {', '.join(KEYS)}")
-    provenance = _read_provenance(entry, quantity, at)
-    return CheckedQuantity(_read_value(entry["value"], quantity, at), provenance)
+        if key not in keys and key not in may_have:
+            raise BadInput(f"{at}: unknown key {key!r}, wanted {', '.join(keys)}")
+    return entry
 
 
 def check_together(values: Mapping[str, Any], where: str) -> None:
@@ -115,15 +113,6 @@ def check_ranges(values: Mapping[str, Any], known: Mapping[str, tuple[float, flo
                 )
 
 
-def _read_provenance(entry: Mapping[str, Any], quantity: str, at: str) -> QuantitySource:
-    unit = quantity_units()[quantity]
-    if entry["unit"] != unit:
-        raise BadInput(f"{at}: unit must be {unit!r}, got {short_text(entry['unit'])}")
-    check_kind(entry["kind"], KINDS, at)
-    check_text(entry["source"], "source must name a document or a measurement", at)
-    return QuantitySource(unit=unit, kind=entry["kind"], source=entry["source"])
-
-
 def check_kind(kind: object, kinds: tuple[str, ...], at: str) -> None:
     """Raise BadInput unless `kind` is one of `kinds`; the message begins with `at`, a place in the file."""
     if kind not in kinds:
@@ -143,21 +132,17 @@ def check_text(text: object, wanted: str, at: str) -> None:
 
 
 def _read_value(value: object, quantity: str, at: str) -> int | float | tuple[float, ...]:
-    wanted = _TYPES[quantity]
+    wanted, zero = _TYPES[quantity], quantity in MAY_BE_ZERO
     if wanted is int:
-        number = _read_number(value, quantity, at)
+        number = check_number(value, at, zero=zero)
         if number != int(number):
             raise BadInput(f"{at}: value must be a whole number, got {short_text(value)}")
         return int(number)
     if wanted is float:
-        return float(_read_number(value, quantity, at))
+        return float(check_number(value, at, zero=zero))
     if not isinstance(value, list) or len(value) < 2:
         raise BadInput(f"{at}: value must be a list of two or more numbers, got {short_text(value)}")
-    return tuple(float(_read_number(point, quantity, at)) for point in value)
-
-
-def _read_number(value: object, quantity: str, at: str) -> int | float:
-    return check_number(value, at, zero=quantity in MAY_BE_ZERO)
+    return tuple(float(check_number(point, at, zero=zero)) for point in value)
 
 
 def check_number(value: object, at: str, *, zero: bool) -> int | float:

@@ -5,7 +5,6 @@ its file lacks an entry, the entry of the nearest architecture that has one is u
 """
 
 import datetime
-import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -16,8 +15,8 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
 from prunecast.errors import BadInput, short_text
-from prunecast.hardware.check import check_kind, check_number, check_text
-from prunecast.hardware.spec import KINDS
+from prunecast.hardware.check import check_kind, check_number, check_table, check_text
+from prunecast.hardware.spec import KINDS, fingerprint_of
 
 COST_KINDS = (*KINDS, "as-compiled")
 """Kinds of numbers in cost files; `as-compiled` numbers are counted in the machine code of the kernel."""
@@ -147,7 +146,7 @@ def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Cos
         architecture=f"sm_{compute_capability}",
         entries=MappingProxyType(dict(sorted(entries.items()))),
         inherited=MappingProxyType(inherited),
-        fingerprint=_fingerprint(entries),
+        fingerprint=fingerprint_of({name: entries[name].value for name in sorted(entries)}),
     )
 
 
@@ -170,24 +169,18 @@ def _read(file: Traversable, kernel: str) -> dict[str, Cost]:
 
 
 def _cost(entry: object, at: str) -> Cost:
-    if not isinstance(entry, dict):
-        raise BadInput(f"{at}: wanted a table with {', '.join(KEYS)}, got {short_text(entry)}")
-    missing = next((key for key in KEYS if key not in entry), None)
-    if missing is not None:
-        raise BadInput(f"{at}: {missing} is missing")
-    unknown = next((key for key in entry if key not in (*KEYS, *MAY_LACK)), None)
-    if unknown is not None:
-        raise BadInput(f"{at}: unknown key {unknown!r}, wanted {', '.join(KEYS)}")
-    if entry["unit"] not in COST_UNITS:
-        raise BadInput(f"{at}: unit must be one of {', '.join(COST_UNITS)}, got {short_text(entry['unit'])}")
-    check_kind(entry["kind"], COST_KINDS, at)
-    for key in ("source", "meaning", *(key for key in MAY_LACK if key in entry)):
-        check_text(entry[key], f"{key} must be a text", at)
-    _check_date(entry["date"], at)
-    number, unit = check_number(entry["value"], at, zero=True), entry["unit"]
+    table = check_table(entry, KEYS, at, MAY_LACK)
+    unit = table["unit"]
+    if unit not in COST_UNITS:
+        raise BadInput(f"{at}: unit must be one of {', '.join(COST_UNITS)}, got {short_text(unit)}")
+    check_kind(table["kind"], COST_KINDS, at)
+    for key in ("source", "meaning", *(key for key in MAY_LACK if key in table)):
+        check_text(table[key], f"{key} must be a text", at)
+    _check_date(table["date"], at)
+    number = check_number(table["value"], at, zero=True)
     if unit in WHOLE_UNITS and number != int(number):
-        raise BadInput(f"{at}: value must be a whole number of {unit}s, got {short_text(entry['value'])}")
-    return Cost(**entry)
+        raise BadInput(f"{at}: value must be a whole number of {unit}s, got {short_text(table['value'])}")
+    return Cost(**table)
 
 
 def _check_date(date: object, at: str) -> None:
@@ -195,8 +188,3 @@ def _check_date(date: object, at: str) -> None:
         datetime.date.fromisoformat(date if isinstance(date, str) else "")
     except ValueError:
         raise BadInput(f"{at}: date must be a text like '2026-11-22', got {short_text(date)}") from None
-
-
-def _fingerprint(entries: Mapping[str, Cost]) -> str:
-    text = "\n".join(f"{name} {entries[name].value!r}" for name in sorted(entries))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

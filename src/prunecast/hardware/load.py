@@ -7,7 +7,6 @@ are scaled with the datasheet quantities listed there.
 """
 
 import difflib
-import hashlib
 import os
 import re
 import tomllib
@@ -23,7 +22,7 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, read_bytes
 from prunecast.hardware.check import LARGEST, check_ranges, check_together, read_quantity
-from prunecast.hardware.spec import GpuSpec, optional_quantities, quantity_units
+from prunecast.hardware.spec import GpuSpec, fingerprint_of, optional_quantities, quantity_units
 from prunecast.plugins import load_installed
 
 OWN = (
@@ -83,21 +82,18 @@ def _carried(
         own, its = (_number(table, measure.removeprefix("1 / ")) for table in (document, relative))
         factor *= its / own if measure.startswith("1 / ") else own / its
         grows_with = f", in proportion to {' and '.join(IN_PROPORTION[name])}"
-    value = entry["value"]
-    if grows_with:
-        value = (
-            [_scaled(point, factor) for point in value] if isinstance(value, list) else _scaled(value, factor)
-        )
-    return {
-        **entry,
-        "value": value,
-        "kind": "guess",
-        "source": f"Carried over from {relative['name']}{grows_with}",
-    }
+    value = _scaled(entry["value"], factor) if grows_with else entry["value"]
+    source = f"Carried over from {relative['name']}{grows_with}"
+    return {**entry, "value": value, "kind": "guess", "source": source}
 
 
-def _scaled(value: float, factor: float) -> float:
-    """Return `factor` * `value`, as an integer if `value` is one, else rounded to six significant digits."""
+def _scaled(value: Any, factor: float) -> Any:
+    """Return `factor` * `value`, as an integer if `value` is one, else rounded to six significant digits.
+
+    The points of a list are scaled one by one.
+    """
+    if isinstance(value, list):
+        return [_scaled(point, factor) for point in value]
     return round(factor * value) if isinstance(value, int) else float(f"{factor * value:.6g}")
 
 
@@ -132,9 +128,7 @@ def load_gpu(name_or_path: str) -> GpuSpec:
     BadInput : unknown name, unreadable file, or a quantity that is missing, unknown, without unit, kind or
         source, of the wrong unit, or implausible. The message names file, quantity and cause.
     """
-    file = _find(name_or_path)
-    where = name_or_path if _is_path(name_or_path) else file.name
-    return parse_spec(_read(file, where), where)
+    return parse_spec(*_content(name_or_path))
 
 
 def parse_spec(content: bytes, where: str) -> GpuSpec:
@@ -154,7 +148,7 @@ def parse_spec(content: bytes, where: str) -> GpuSpec:
         title=document["title"],
         compute_capability=capability,
         provenance=MappingProxyType({name: quantity.provenance for name, quantity in quantities.items()}),
-        fingerprint=_fingerprint({"compute_capability": capability} | values),
+        fingerprint=fingerprint_of({"compute_capability": capability} | values),
         **values,
     )
 
@@ -164,12 +158,18 @@ def spec_text(name_or_path: str) -> str:
 
     Raises BadInput if the name is unknown, or the file cannot be read or is not UTF-8.
     """
-    file = _find(name_or_path)
-    where = name_or_path if _is_path(name_or_path) else file.name
+    content, where = _content(name_or_path)
     try:
-        return _read(file, where).decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: wanted a GPU file in TOML, but: {error}") from None
+
+
+def _content(name_or_path: str) -> tuple[bytes, str]:
+    """Return the content of the file of a GPU, and the name of the file in messages."""
+    file = _find(name_or_path)
+    where = name_or_path if _is_path(name_or_path) else file.name
+    return _read(file, where), where
 
 
 def _gpu_files(folder: Traversable) -> dict[str, Traversable]:
@@ -299,8 +299,3 @@ def _ranges() -> dict[str, tuple[float, float]]:
             points = [*(value if isinstance(value, list) else [value]), *found.get(quantity, ())]
             found[quantity] = (min(points), max(points))
     return found
-
-
-def _fingerprint(values: Mapping[str, Any]) -> str:
-    text = "\n".join(f"{name} {value!r}" for name, value in values.items())
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,5 +1,6 @@
 """`GpuSpec`: the quantities of one GPU model, with the unit of each in its name."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -30,8 +31,9 @@ class QuantitySource:
     source: str
 
 
-def _quantity(unit: str, *, optional: bool = False) -> Any:
-    return field(metadata={"unit": unit, "optional": optional})
+def _quantity(unit: str, *, optional: bool = False, may_be_zero: bool = False) -> Any:
+    """Return the field of a quantity; one that a file may omit is then 0."""
+    return field(metadata={"unit": unit, "optional": optional, "may_be_zero": may_be_zero or optional})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,14 +68,14 @@ class GpuSpec:
     register_allocation_per_warp: int = _quantity("count")
     shared_bytes_per_sm: int = _quantity("byte")
     shared_bytes_per_block: int = _quantity("byte")
-    shared_reserved_bytes_per_block: int = _quantity("byte")
+    shared_reserved_bytes_per_block: int = _quantity("byte", may_be_zero=True)
     shared_allocation_bytes: int = _quantity("byte")
 
     # Arithmetic; FMA counts one multiply and one add, tensor rates are with fp32 accumulation
-    tensor_fp16_fma_per_clk_per_sm: int = _quantity("FMA/clk")
-    tensor_bf16_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    tensor_fp16_fma_per_clk_per_sm: int = _quantity("FMA/clk", may_be_zero=True)
+    tensor_bf16_fma_per_clk_per_sm: int = _quantity("FMA/clk", may_be_zero=True)
     """0 where there are no bf16 tensor instructions."""
-    tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
+    tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk", may_be_zero=True)
     """0 where there are no tf32 tensor instructions."""
     tensor_fp8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
     """FMAs of e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
@@ -82,7 +84,7 @@ class GpuSpec:
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     mma_sync_share: float = _quantity("ratio")
     """Fraction of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""
-    sparse_tensor_factor: float = _quantity("ratio")
+    sparse_tensor_factor: float = _quantity("ratio", may_be_zero=True)
     """Rate of 2:4 sparse tensor instructions over dense ones; 0 where there are none."""
     tensor_latency_cycles: int = _quantity("cycle")
     """Cycles from the end of an instruction's time in the tensor pipe until its result can be read."""
@@ -116,7 +118,7 @@ class GpuSpec:
     its slot.
     """
     l2_latency_cycles: int = _quantity("cycle")
-    l2_line_cycles: int = _quantity("cycle")
+    l2_line_cycles: int = _quantity("cycle", may_be_zero=True)
     """Cycles that a slice of L2 is busy per request for one line while other blocks or clusters request the
     same line.
     """
@@ -128,7 +130,7 @@ class GpuSpec:
     """Extra cycles until 512 rows of each size of `l2_same_row_bytes` arrive, per block that reads them in
     step: L2 serializes requests for one line.
     """
-    l2_second_line_share: float = _quantity("ratio")
+    l2_second_line_share: float = _quantity("ratio", may_be_zero=True)
     """Extra time of a misaligned 128-byte piece that spans two lines, as a fraction of a line's time in L2
     and of a piece's time in the gather port.
     """
@@ -138,7 +140,7 @@ class GpuSpec:
     """
     l2_split_sector_store_factor: float = _quantity("ratio")
     """Factor on the L2 time of a row of C that begins inside a sector, since L2 merges partial sectors."""
-    l2_split_sector_fetched_share: float = _quantity("ratio")
+    l2_split_sector_fetched_share: float = _quantity("ratio", may_be_zero=True)
     """Fraction of the bytes of a row of C that begins inside a sector which L2 fetches from DRAM, at least 64
     bytes at a time, to complete partially written sectors.
     """
@@ -188,9 +190,9 @@ class GpuSpec:
     clock_activity: tuple[float, ...] = _quantity("ratio")
     clock_burst_hz: tuple[float, ...] = _quantity("Hz")
     clock_sustained_hz: tuple[float, ...] = _quantity("Hz")
-    clock_activity_per_l2_byte_per_clk: float = _quantity("clk/byte")
+    clock_activity_per_l2_byte_per_clk: float = _quantity("clk/byte", may_be_zero=True)
     """Activity that moving one byte per clk and SM from L2 adds to the tensor duty."""
-    clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte")
+    clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte", may_be_zero=True)
     """Activity that moving one byte per clk from DRAM, shared evenly by the SMs, adds to the tensor duty."""
     clock_bf16_duty: float = _quantity("ratio")
     """Activity of bf16 tensor work over that of the same work in fp16."""
@@ -219,6 +221,12 @@ class GpuSpec:
     def has_async_copy(self) -> bool:
         """True if asynchronous copies (`cp.async`) exist, on compute capability 8.0 and later."""
         return self.compute_capability >= 80
+
+
+def fingerprint_of(values: Mapping[str, Any]) -> str:
+    """Return the first 16 hex digits of the SHA-256 of names and values."""
+    text = "\n".join(f"{name} {value!r}" for name, value in values.items())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def quantity_units() -> dict[str, str]:

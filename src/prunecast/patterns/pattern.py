@@ -43,8 +43,8 @@ class Pattern(ABC):
 
     The integer fields of a subclass are its sizes, in the order of the pattern string, which may omit sizes
     with a default. A bool field that is True is the last word of the string, as in `tvw:128:even`. A subclass
-    defines `map` and either `mask`, if it prunes each layer independently, or `masks`, if it ranks the weights
-    of several layers together. It overrides other methods where the family differs.
+    defines `map` and either `mask`, if it prunes each layer independently, or `masks`, if it ranks the
+    weights of several layers together. It overrides other methods where the family differs.
     """
 
     family: ClassVar[str]

@@ -220,7 +220,10 @@ def _header(text: str, where: str) -> RunHeader:
         raise BadInput(f"{where}: the header lacks {error}") from None
     except (ValueError, RecursionError):
         raise BadInput(f"{where}: the header is no JSON object") from None
-    _check_types(header, where)
+    for name, kind in get_type_hints(RunHeader).items():
+        value = getattr(header, name)
+        if not isinstance(value, get_origin(kind) or kind):
+            raise BadInput(f"{where}: {name} of a line must be {kind}, got {value!r:.80}")
     return header
 
 
@@ -243,18 +246,18 @@ def _row(cells: dict[str, str], where: str) -> Measurement:
     case = {name: _value(_CASE_TYPES[name], name, cells[name], where) for name in CASE_COLUMNS}
     made = Case(**case, kernels=(cells["kernel"],))
     made = replace(made, name=made.name or made.usual_name)
-    _check_types(made, where)
     rest = {name: _value(_ROW_TYPES[name], name, cells[name], where) for name in ROW_COLUMNS}
-    row = Measurement(case=check_case(made, where), **rest)
-    _check_types(row, where)
-    return row
+    return Measurement(case=check_case(made, where), **rest)
 
 
 _CASE_TYPES, _ROW_TYPES = get_type_hints(Case), get_type_hints(Measurement)
 
 
 def _value(wanted: Any, name: str, text: str, where: str) -> Any:
-    """Return the text of a cell as a value of the type of its field."""
+    """Return the text of a cell as a value of the type of its field.
+
+    Raises BadInput for infinite or huge numbers, and for times of 0 or less.
+    """
     kinds = get_args(wanted) or (wanted,)
     if get_origin(wanted) is tuple:
         return tuple(text.split(MARK_BORDER)) if text else ()
@@ -263,23 +266,9 @@ def _value(wanted: Any, name: str, text: str, where: str) -> Any:
     if str in kinds:
         return text
     try:
-        return int(text) if int in kinds else float(text)
+        number = int(text) if int in kinds else float(text)
     except ValueError:
         raise BadInput(f"{where}: {name} must be a number, got {text!r:.80}") from None
-
-
-def _check_types(record: RunHeader | Case | Measurement, where: str) -> None:
-    """Raise BadInput for values of another type than their field's, infinite numbers and
-    times of 0 or less.
-    """
-    for name, wanted in get_type_hints(type(record)).items():
-        value = getattr(record, name)
-        kinds = tuple(get_origin(kind) or kind for kind in get_args(wanted) or (wanted,))
-        kinds = (get_origin(wanted),) if get_origin(wanted) in (tuple, dict) else kinds
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (isinstance(value, kinds) or (number and float in kinds)) or isinstance(value, bool):
-            raise BadInput(f"{where}: {name} of a line must be {wanted}, got {value!r:.80}")
-        if (number and not abs(value) < LARGEST) or (
-            name.endswith(("seconds", "_s")) and number and value <= 0
-        ):
-            raise BadInput(f"{where}: {name} of a line must be a sensible number, got {value!r:.80}")
+    if not abs(number) < LARGEST or (name.endswith(("seconds", "_s")) and number <= 0):
+        raise BadInput(f"{where}: {name} of a line must be a sensible number, got {number!r:.80}")
+    return number

@@ -14,7 +14,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -192,14 +192,12 @@ def _case(values: dict[str, Any], where: str) -> Case:
     if unknown:
         what = "no measured" if unknown[0] in KERNELS else "unknown"
         raise BadInput(f"{where}: {what} kernel {unknown[0]!r}; known: {', '.join(MEASURED)}")
-    kept = f"{values['dtype']} {values['pattern']} {values['sparsity']:g} {values['distribution']}"
-    what = f"{kept} #{values['seed']}"
-    name = values.get("name") or f"{values['m']}x{values['k']}x{values['n']} {what}"
-    use = values.get("use") or use_by_rule(values["m"], values["k"], values["n"], what)
     if complaint := _complaint(values["pattern"]):
         raise BadInput(f"{where}: {complaint}")
     clean = {**values, "sparsity": float(values["sparsity"]), "kernels": tuple(values["kernels"])}
-    return check_case(Case(**{**clean, "name": name, "use": use}), where)
+    case = Case(**{"name": "", "use": "", **clean})
+    use = case.use or use_by_rule(case.m, case.k, case.n, case.usual_name.partition(" ")[2])
+    return check_case(replace(case, name=case.name or case.usual_name, use=use), where)
 
 
 @cache

@@ -18,6 +18,7 @@ _REASONS = {
 HOT_REASONS = ("hardware slowdown", "thermal, software", "thermal, hardware", "power brake")
 """Throttle reasons that make a measurement useless. The power cap is expected in the state `sustained`."""
 _GPU_TEMPERATURE = 0
+_MEMORY_CLOCK = 2
 _BUSY_SHARE = 5
 
 
@@ -41,7 +42,7 @@ class Driver:
     def facts(self) -> DriverFacts:
         """Return power (W), temperature (degrees Celsius) and throttle reasons at this moment."""
         power = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
-        celsius = self._temperature()
+        celsius = self._number("nvmlDeviceGetTemperature", ctypes.c_uint, _GPU_TEMPERATURE)
         bits = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
         return DriverFacts(None if power is None else power * 1e-3, celsius, _reasons(bits))
 
@@ -56,7 +57,7 @@ class Driver:
             "driver": self._text("nvmlSystemGetDriverVersion", device=False),
             "name": self._text("nvmlDeviceGetName"),
             "power_limit_w": None if limit is None else limit * 1e-3,
-            "memory_clock_mhz": self._clock(2),
+            "memory_clock_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _MEMORY_CLOCK),
         }
 
     def check_idle(self) -> None:
@@ -64,45 +65,24 @@ class Driver:
         others = [pid for pid in self._processes() if pid != os.getpid()]
         if others:
             raise BadInput(f"the GPU must be idle to be measured, process {others[0]} computes on it")
-        share = self._utilisation()
-        if share is not None and share > _BUSY_SHARE:
-            raise BadInput(f"the GPU must be idle to be measured, it was busy {share} % of the last second")
+        shares = self._filled("nvmlDeviceGetUtilizationRates", (ctypes.c_uint * 2)())
+        if shares is not None and shares[0] > _BUSY_SHARE:
+            raise BadInput(
+                f"the GPU must be idle to be measured, it was busy {shares[0]} % of the last second"
+            )
 
-    def _number(self, name: str, kind: Any) -> float | None:
-        if self._library is None:
-            return None
-        value = kind()
-        status = getattr(self._library, name)(self._device, ctypes.byref(value))
-        return float(value.value) if status == 0 else None
-
-    def _temperature(self) -> float | None:
-        if self._library is None:
-            return None
-        value = ctypes.c_uint()
-        status = self._library.nvmlDeviceGetTemperature(self._device, _GPU_TEMPERATURE, ctypes.byref(value))
-        return float(value.value) if status == 0 else None
-
-    def _clock(self, which: int) -> float | None:
-        if self._library is None:
-            return None
-        value = ctypes.c_uint()
-        status = self._library.nvmlDeviceGetClockInfo(self._device, which, ctypes.byref(value))
-        return float(value.value) if status == 0 else None
+    def _number(self, name: str, kind: Any, *before: int) -> float | None:
+        """Return a number that NVML writes as a `kind` after the arguments `before`; None if it has none."""
+        value = self._filled(name, kind(), *before)
+        return None if value is None else float(value.value)
 
     def _text(self, name: str, *, device: bool = True) -> str:
+        text = ctypes.create_string_buffer(96)
         if self._library is None:
             return "unknown"
-        text = ctypes.create_string_buffer(96)
         first = (self._device,) if device else ()
         status = getattr(self._library, name)(*first, text, ctypes.c_uint(96))
         return text.value.decode() if status == 0 else "unknown"
-
-    def _utilisation(self) -> int | None:
-        if self._library is None:
-            return None
-        shares = (ctypes.c_uint * 2)()
-        status = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(shares))
-        return int(shares[0]) if status == 0 else None
 
     def _processes(self) -> list[int]:
         if self._library is None:
@@ -112,6 +92,13 @@ class Driver:
         if ask is None or ask(self._device, ctypes.byref(count), entries) != 0:
             return []
         return [entries[i].pid for i in range(count.value)]
+
+    def _filled(self, name: str, result: Any, *before: int) -> Any:
+        """Return `result` with what NVML writes into it after the arguments `before`; None on failure."""
+        if self._library is None:
+            return None
+        status = getattr(self._library, name)(self._device, *before, ctypes.byref(result))
+        return result if status == 0 else None
 
 
 class _Process(ctypes.Structure):
