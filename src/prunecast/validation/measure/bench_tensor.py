@@ -13,7 +13,16 @@ import numpy as np
 
 from prunecast.validation.measure.driver import Driver
 from prunecast.validation.measure.sources import WIDTHS
-from prunecast.validation.measure.timing import MIB, Raw, bench_function, launch_seconds, sm_count
+from prunecast.validation.measure.timer import Contestant, Timer
+from prunecast.validation.measure.timing import (
+    MIB,
+    CupyStream,
+    Raw,
+    bench_function,
+    launch_seconds,
+    sm_count,
+    sustain,
+)
 
 
 def tensor() -> Raw:
@@ -79,47 +88,34 @@ def power() -> Raw:
         args = (pool, np.uint64(mib * MIB // 16), np.uint32(8192 // mib), sink)
         return lambda: read((2 * sms,), (1024,), args)
 
+    def mhz() -> float:
+        """Return the median SM clock of the last product."""
+        rows = clocks.get().reshape(-1, 2)
+        return float(np.median(1e3 * rows[:, 0] / np.maximum(rows[:, 1], 1)))
+
     for duty in (0.25, 0.5, 0.75, 1.0):
         launch = multiply(duty)
         time.sleep(0.05)
         launch()
         cp.cuda.Device().synchronize()
-        rows = clocks.get().reshape(-1, 2)
-        found[f"duty_{duty}_burst_mhz"] = float(np.median(1e3 * rows[:, 0] / np.maximum(rows[:, 1], 1)))
+        found[f"duty_{duty}_burst_mhz"] = mhz()
         found[f"duty_{duty}_watts"] = _watts(launch, driver)
-        rows = clocks.get().reshape(-1, 2)
-        found[f"duty_{duty}_sustained_mhz"] = float(np.median(1e3 * rows[:, 0] / np.maximum(rows[:, 1], 1)))
+        found[f"duty_{duty}_sustained_mhz"] = mhz()
     for mib in (16, 512):
         launch = stream_in(mib)
         found[f"read_{mib}_mib_watts"] = _watts(launch, driver)
         found[f"read_{mib}_mib_bytes_per_s"] = 8192 * MIB / launch_seconds(launch)
     time.sleep(0.5)
-    facts = driver.facts()
-    found["idle_watts"] = facts.power_w
+    found["idle_watts"] = driver.facts().power_w
     return found
 
 
-def _watts(launch: Callable[[], object], driver: Driver, for_s: float = 0.7) -> float | None:
-    """Return the mean power in W while `launch` is repeated for `for_s` seconds; None without an energy
-    counter.
-
-    The power is taken between two updates of the counter, which is updated about ten times per second.
-    """
-    ticks: list[tuple[float, float]] = []
-    began, last = time.perf_counter(), None
-    while time.perf_counter() - began < for_s:
-        launch()
-        cp.cuda.Device().synchronize()
-        energy = driver.energy_mj()
-        if energy is None:
-            return None
-        if energy != last:
-            ticks.append((time.perf_counter(), energy))
-            last = energy
-    late = [tick for tick in ticks if tick[0] - began > 0.25]
-    if len(late) < 2:
-        return None
-    return (late[-1][1] - late[0][1]) * 1e-3 / (late[-1][0] - late[0][0])
+def _watts(launch: Callable[[], object], driver: Driver) -> float | None:
+    """Return the mean power in W of repeated launches, as `sustain` measures it."""
+    stream = cp.cuda.get_current_stream()
+    # Not held: a stream that waits for the host draws less power
+    repeated = Contestant("", launch, held=False)
+    return sustain(stream, repeated, Timer(stream=CupyStream(stream)), driver.energy_mj)[1]
 
 
 def waiting() -> Raw:

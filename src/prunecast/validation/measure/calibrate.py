@@ -86,31 +86,28 @@ def bandwidth() -> Raw:
     pool = cp.random.RandomState(1).randint(0, (1 << 31) - 1, 1 << 28, dtype=np.int32).view(cp.uint32)
     sink = cp.zeros(4, cp.uint32)
     read = bench_function("bandwidth.cu", "read_all", DEPTH=8)
+
+    def rate(
+        kernel: Any, mib: int, repeats: int, blocks: int = 2 * sms, threads: int = 1024, launches: int = 5
+    ) -> float:
+        """Return the bytes per second of a kernel that passes `repeats` times over `mib` MiB."""
+        args = (pool, np.uint64(mib * MIB // 16), np.uint32(repeats), sink)
+        return mib * MIB * repeats / launch_seconds(partial(kernel, (blocks,), (threads,), args), launches)
+
     for mib in FOOTPRINTS_MIB:
-        vectors, repeats = np.uint64(mib * MIB // 16), max(4096 // mib, 4)
-        args = (pool, vectors, np.uint32(repeats), sink)
-        seconds = launch_seconds(partial(read, (2 * sms,), (1024,), args))
-        found[f"read_{mib}_mib"] = mib * MIB * repeats / seconds
+        found[f"read_{mib}_mib"] = rate(read, mib, max(4096 // mib, 4))
     for depth in DEPTHS:
         kernel = bench_function("bandwidth.cu", "read_all", DEPTH=depth)
         for warps in (4, 8, 16, 32, 64):
-            args = (pool, np.uint64(512 * MIB // 16), np.uint32(1), sink)
-            shape = ((sms,), (32 * warps,)) if warps <= 32 else ((2 * sms,), (1024,))
-            seconds = launch_seconds(partial(kernel, *shape, args), 3)
-            found[f"dram_read_{warps * 32 * 16 * depth}_bytes_in_flight_per_sm_depth_{depth}"] = (
-                512 * MIB / seconds
-            )
+            blocks, threads = (sms, 32 * warps) if warps <= 32 else (2 * sms, 1024)
+            key = f"dram_read_{warps * 32 * 16 * depth}_bytes_in_flight_per_sm_depth_{depth}"
+            found[key] = rate(kernel, 512, 1, blocks, threads, launches=3)
     for name, factor in (("write_all", 1), ("copy_all", 2)):
         kernel = bench_function("bandwidth.cu", name, DEPTH=8)
         for mib in (16, 64, 256, 512):
-            args = (pool, np.uint64(mib * MIB // 16), np.uint32(max(256 // mib, 1)), sink)
-            seconds = launch_seconds(partial(kernel, (2 * sms,), (1024,), args))
-            found[f"{name}_{mib}_mib"] = factor * mib * MIB * max(256 // mib, 1) / seconds
+            found[f"{name}_{mib}_mib"] = factor * rate(kernel, mib, max(256 // mib, 1))
     for blocks in (1, 8, 33, 66, 132):
-        out_bytes = 2 * MIB
-        args = (pool, np.uint64(out_bytes // 16), np.uint32(64), sink)
-        seconds = launch_seconds(partial(read, (blocks,), (1024,), args))
-        found[f"l2_read_{blocks}_sms_2_mib"] = out_bytes * 64 / seconds
+        found[f"l2_read_{blocks}_sms_2_mib"] = rate(read, 2, 64, blocks)
     steps, out = 1024, cp.zeros(2 * sms, cp.uint64)
     shared = bench_function("bandwidth.cu", "read_shared", DEPTH=8)
     shared((sms,), (1024,), (np.uint32(steps), out), shared_mem=16 * 1024)
