@@ -3,14 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.adaptive_tile import (
-    HIGH,
-    LOW,
     QUANTUM,
     UNBOUNDED,
     AdaptiveRule,
@@ -57,33 +55,28 @@ class AdaptiveTilePattern(AdaptiveRule):
     def from_argument(cls, argument: str) -> Self:
         """Return the pattern for an argument like `128`, `128x16`, `128x16x90-110` or `128:shuffled`."""
         match = GRAMMAR.fullmatch(argument)
-        sizes = [int(part) for part in match.groups()[:2] if part] if match else [0]
-        if match is None or min(sizes) < 1:
+        given = {name: text for name, text in match.groupdict().items() if text} if match else {}
+        values: dict[str, Any] = {
+            name: UNBOUNDED if given[name] == "inf" else min(int(given[name]), UNBOUNDED)
+            for name in ("height", "quantum", "low", "high")
+            if name in given
+        }
+        if match is None or min(values["height"], values.get("quantum", 1)) < 1:
             raise BadInput(
                 f"pattern like {cls.example} or {cls.example}x16x97-103:shuffled: wanted height and quantum "
                 f"from 1 and an interval in percent, got {argument!r}"
             )
-        low, high = LOW, HIGH
-        if match["low"]:
-            low, high = int(match["low"]), UNBOUNDED if match["high"] == "inf" else int(match["high"])
-        if not low <= 100 <= high:
+        values |= {name: name in given for name in ("shuffled", "guided")}
+        made = cls(**values, score="rms" if "rms" in given else "mean", flexible="low" not in given)
+        if not made.low <= 100 <= made.high:
             raise BadInput(
                 f"pattern {cls.family}: wanted an interval around 100 %, got {match['low']}-{match['high']}"
             )
-        if match["guided"] and (match["low"] or match["rms"] or cls.rows_first):
+        if made.guided and (not made.flexible or made.score == "rms" or cls.rows_first):
             raise BadInput(
                 f"guided counts follow time alone: wanted atp:HEIGHTxQUANTUM:guided, got {argument!r}"
             )
-        return cls(
-            height=sizes[0],
-            quantum=sizes[1] if len(sizes) > 1 else QUANTUM,
-            low=low,
-            high=min(high, UNBOUNDED),
-            shuffled=bool(match["shuffled"]),
-            score="rms" if match["rms"] else "mean",
-            flexible=match["low"] is None,
-            guided=bool(match["guided"]),
-        )
+        return made
 
     @property
     def canonical(self) -> str:

@@ -6,8 +6,8 @@ compared with the geometric mean of their times. The times of the boards are kep
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,25 +69,22 @@ class Validation(Result):
             "spec_hash": self.gpu.fingerprint,
             "records": list(self.records),
             "rows": self.frame_rows(),
-            "families": [
-                {"kernel": kernel, "state": state, "engine": engine, "use": use}
-                | {name: getattr(summary, name) for name in _SUMMARY}
-                for use in ("judge", "fit")
-                for (kernel, state, engine), summary in self.families(use).items()
-            ],
+            "families": [{**names, **asdict(summary)} for names, summary in self._errors()],
         }
         return headed(content)
 
     def cells(self) -> list[Cells]:
         """Return the rows of the printed table, as texts: errors by kernel, state, engine and use."""
         return [
-            {
-                **{"kernel": kernel, "state": state, "engine": engine, "use": use},
-                **{name: text for name, text in found.cells().items() if name != "worst"},
-            }
-            for use in ("judge", "fit")
-            for (kernel, state, engine), found in self.families(use).items()
+            {**names, **{name: text for name, text in summary.cells().items() if name != "worst"}}
+            for names, summary in self._errors()
         ]
+
+    def _errors(self) -> Iterator[tuple[dict[str, str], ErrorSummary]]:
+        """Yield kernel, state, engine and use of the rows of a table of errors, and the errors."""
+        for use in ("judge", "fit"):
+            for (kernel, state, engine), summary in self.families(use).items():
+                yield {"kernel": kernel, "state": state, "engine": engine, "use": use}, summary
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -121,9 +118,6 @@ class Validation(Result):
 
     def __str__(self) -> str:
         return table_text(self.cells(), words=WORDS)
-
-
-_SUMMARY = ("cases", "mape", "p90", "bias", "worst", "worst_case", "spearman")
 
 
 def bundled_records(gpu: str | None = None) -> list[str]:
