@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import piece_starts
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import (
     IntArray,
@@ -167,12 +166,6 @@ class NestedMap(OfTiles):
         return hashlib.sha256(f"{self.tiles.fingerprint()} {self.inner.fingerprint()}".encode()).hexdigest()[
             :16
         ]
-
-
-def columns_of_tiles(mask: MaskArray, height: int) -> MaskArray:
-    """Return (tiles, K) flags of the columns that at least one row of a tile of `height` rows keeps."""
-    columns: MaskArray = np.logical_or.reduceat(mask, piece_starts(mask.shape[0], height), axis=0)
-    return columns
 
 
 def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> None:

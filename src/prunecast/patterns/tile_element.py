@@ -18,13 +18,13 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.cut import elements_of_all, keep_highest, piece_sizes, piece_starts
+from prunecast.patterns.cut import elements_of_all, keep_highest
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.pattern import Pattern
 from prunecast.patterns.tile_map import MaskArray, OfTiles, TileMap
 from prunecast.patterns.tile_wise import TileWisePattern
-from prunecast.patterns.tiling import tile_map_from_mask
+from prunecast.patterns.tiling import RowTiles
 
 PERCENT = 5
 """Default of the restored elements, in percent of all elements of the layers."""
@@ -62,13 +62,12 @@ def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoPart
     if not 0.0 <= least_share <= 1.0:
         raise BadInput(f"two parts: wanted a share of 0 to 1, got {least_share}")
     mask = kept.mask()
-    sizes = piece_sizes(kept.m, height)
-    keeping = np.add.reduceat(mask, piece_starts(kept.m, height), axis=0, dtype=np.int64)
-    whole = (keeping > 0) & (keeping >= least_share * sizes[:, None])
-    tiled: MaskArray = np.repeat(whole, sizes, axis=0)
+    tiles = RowTiles.of(np.arange(kept.m), height)
+    keeping = tiles.sums(mask)
+    whole = (keeping > 0) & (keeping >= least_share * tiles.heights[:, None])
     return TwoParts(
-        tiles=tile_map_from_mask(tiled, height=height, pattern=kept.pattern),
-        rest=element_map_from_mask(mask & ~tiled, kept.pattern),
+        tiles=tiles.tile_map(whole, kept.m, kept.pattern),
+        rest=element_map_from_mask(mask & ~tiles.spread(whole, kept.m), kept.pattern),
     )
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.patterns.element_map import NestedMap, columns_of_tiles
+from prunecast.patterns.element_map import NestedMap
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.n_of_m import keep_in_windows, kept_in_tail, kept_in_windows
 from prunecast.patterns.pattern import Kept, MatrixShape, check_sparsity
@@ -76,7 +76,7 @@ class VectorNOfMPattern(RowTilePattern):
         Raises BadInput if they keep more than 4.
         """
         check_mask(mask, self.canonical)
-        used = columns_of_tiles(mask, self.height)
+        used = RowTiles.of(np.arange(len(mask)), self.height).sums(mask) > 0
         columns = _keep_columns(used.astype(np.float32), self.m)
         if (more := used & ~columns).any():
             tile, column = (int(index[0]) for index in np.nonzero(more))

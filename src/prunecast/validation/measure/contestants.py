@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.kernels import KernelPlan, compile
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.tile_rows import columns_of_any
@@ -155,7 +155,7 @@ def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
     """Return the runner of cuSPARSE. B and C rotate over all sets, the values of the CSR matrix over at most
     24.
     """
-    elements = kept if isinstance(kept, ElementMap) else _elements(kept)
+    elements = kept if isinstance(kept, ElementMap) else element_map_from_mask(kept.mask(), kept.pattern)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     values = rounded(cp.asarray(inputs.weights[row, elements.column_index]), inputs.dtype)
     sets = inputs.sets((DTYPE_BYTES[inputs.dtype] + INDEX_BYTES) * elements.kept_count)
@@ -171,14 +171,6 @@ def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
         return c
 
     return Runner(launch, sets, "default")
-
-
-def _elements(kept: PrunedMap) -> ElementMap:
-    if isinstance(kept, TileMap):
-        return element_map_from_mask(kept.mask(), kept.pattern)
-    if isinstance(kept, ElementMap):
-        return kept
-    return kept.inner
 
 
 def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
