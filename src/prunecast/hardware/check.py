@@ -12,6 +12,7 @@ from prunecast.errors import BadInput, short_text
 from prunecast.hardware.spec import KINDS, GpuSpec, QuantitySource, quantity_units
 
 KEYS = ("value", "unit", "kind", "source")
+UNITS = quantity_units()
 
 MAY_BE_ZERO = frozenset(f.name for f in fields(GpuSpec) if f.metadata.get("may_be_zero"))
 """Quantities that may be 0, which means that the GPU lacks the feature; all others are positive."""
@@ -61,21 +62,21 @@ def read_quantity(entry: object, quantity: str, where: str) -> CheckedQuantity:
     BadInput : a key is missing, unknown or invalid, or the value is not a finite number in its allowed range
     """
     at = f"{where}: {quantity}"
-    table, unit = check_table(entry, KEYS, at), quantity_units()[quantity]
+    table, unit = check_table(entry, KEYS, KINDS, at), UNITS[quantity]
     if table["unit"] != unit:
         raise BadInput(f"{at}: unit must be {unit!r}, got {short_text(table['unit'])}")
-    check_kind(table["kind"], KINDS, at)
     check_text(table["source"], "source must name a document or a measurement", at)
     source = QuantitySource(unit=unit, kind=table["kind"], source=table["source"])
     return CheckedQuantity(_read_value(table["value"], quantity, at), source)
 
 
 def check_table(
-    entry: object, keys: tuple[str, ...], at: str, may_have: Container[str] = ()
+    entry: object, keys: tuple[str, ...], kinds: tuple[str, ...], at: str, may_have: Container[str] = ()
 ) -> dict[str, Any]:
     """Return `entry`, a table of a file that has all `keys`, and others only if they are in `may_have`.
 
-    Raises BadInput for anything else. The message begins with `at`, the position in the file.
+    Its `kind` is one of `kinds`. Raises BadInput for anything else; the message begins with `at`, the
+    position in the file.
     """
     if not isinstance(entry, dict):
         raise BadInput(f"{at}: wanted a table with {', '.join(keys)}, got {short_text(entry)}")
@@ -84,6 +85,8 @@ def check_table(
             raise BadInput(f"{at}: {key} is missing")
         if key not in keys and key not in may_have:
             raise BadInput(f"{at}: unknown key {key!r}, wanted {', '.join(keys)}")
+    if entry["kind"] not in kinds:
+        raise BadInput(f"{at}: kind must be one of {', '.join(kinds)}, got {short_text(entry['kind'])}")
     return entry
 
 
@@ -104,19 +107,13 @@ def check_ranges(values: Mapping[str, Any], known: Mapping[str, tuple[float, flo
     where : name of the file, with which the message begins
     """
     for quantity, (least, most) in known.items():
-        factor = FAR_COUNT if quantity_units()[quantity] == "count" else FAR
+        factor = FAR_COUNT if UNITS[quantity] == "count" else FAR
         value = values[quantity]
         for point in value if isinstance(value, tuple) else (value,):
             if point and not least / factor <= point <= most * factor:
                 raise BadInput(
                     f"{where}: {quantity}: {point:g} is far from what GPUs have, {least:g} to {most:g}"
                 )
-
-
-def check_kind(kind: object, kinds: tuple[str, ...], at: str) -> None:
-    """Raise BadInput unless `kind` is one of `kinds`; the message begins with `at`, a place in the file."""
-    if kind not in kinds:
-        raise BadInput(f"{at}: kind must be one of {', '.join(kinds)}, got {short_text(kind)}")
 
 
 def check_text(text: object, wanted: str, at: str) -> None:
@@ -192,4 +189,4 @@ def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {clocks[0]:g} exceeds max_clock_hz, {values['max_clock_hz']:g}"
 
 
-_TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in quantity_units()}
+_TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in UNITS}

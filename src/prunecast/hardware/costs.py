@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
 from prunecast.errors import BadInput, short_text
-from prunecast.hardware.check import check_kind, check_number, check_table, check_text
+from prunecast.hardware.check import check_number, check_table, check_text
 from prunecast.hardware.spec import KINDS, fingerprint_of
 
 COST_KINDS = (*KINDS, "as-compiled")
@@ -169,11 +169,10 @@ def _read(file: Traversable, kernel: str) -> dict[str, Cost]:
 
 
 def _cost(entry: object, at: str) -> Cost:
-    table = check_table(entry, KEYS, at, MAY_LACK)
+    table = check_table(entry, KEYS, COST_KINDS, at, MAY_LACK)
     unit = table["unit"]
     if unit not in COST_UNITS:
         raise BadInput(f"{at}: unit must be one of {', '.join(COST_UNITS)}, got {short_text(unit)}")
-    check_kind(table["kind"], COST_KINDS, at)
     for key in ("source", "meaning", *(key for key in MAY_LACK if key in table)):
         check_text(table[key], f"{key} must be a text", at)
     _check_date(table["date"], at)

@@ -35,12 +35,8 @@ class TileWisePattern(RowTilePattern):
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
         """Remove the columns of tiles with the lowest root mean square in the whole group of layers."""
-        scored = self.scored(importances, tiles, sparsity)
+        scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         return highest_of_all(importances, tiles, scored, sparsity)
-
-    def scored(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Scores:
-        """Return layer -> score of each column of each tile, (tiles, K); the lowest are pruned."""
-        return {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
 
 
 PERCENT = 5
@@ -92,11 +88,11 @@ class AprioriPattern(TileWisePattern):
         if self.percent > 50:
             raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
-    def scored(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Scores:
-        """Return the ranks of segments; unstructured pruning decides the first and last `percent`."""
-        scored = TileWisePattern.scored(self, importances, tiles, sparsity)
+    def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
+        """Cut as `tile-wise`, except for the first and last `percent` of segments by unstructured pruning."""
+        scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         shares = {
             name: tiles[name].sums(mask) / tiles[name].heights[:, None]
             for name, mask in prune_unstructured(importances, sparsity).items()
         }
-        return _decided(scored, shares, self.percent)
+        return highest_of_all(importances, tiles, _decided(scored, shares, self.percent), sparsity)
