@@ -3,22 +3,24 @@
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.kernels.tile.cuda.work_image import OWNER, PART, _WorkImage
+from prunecast.kernels.device.tile_stages import Packed
+from prunecast.kernels.tile.cuda.work_image import OWNER, PART
 from prunecast.plan.kernel_plan import KernelPlan
 from tests.kernels.cuda.packed import PackedStages
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def run_images(plan: KernelPlan, packed: PackedStages, work: _WorkImage, b: FloatArray) -> FloatArray:
+def run_images(plan: KernelPlan, packed: PackedStages, work: Packed, b: FloatArray) -> FloatArray:
     """C (M, N); elements that no item writes stay NaN. Weights are the bits of fp16."""
     c = np.full((plan.m, plan.n), np.nan)
-    partials = np.full((max(work.slots, 1), *plan.shape[:2]), np.nan)
-    arrived = np.zeros(max(work.groups, 1), np.int64)
-    order = np.argsort(work.splits[:, 3] == OWNER, kind="stable")  # owners wait for the rest
+    items, splits = work.arrays["items"], work.arrays["splits"]
+    partials = np.full((np.count_nonzero(splits[:, 3] == PART), *plan.shape[:2]), np.nan)
+    arrived = np.zeros(np.count_nonzero(splits[:, 3] == OWNER), np.int64)
+    order = np.argsort(splits[:, 3] == OWNER, kind="stable")  # owners wait for the rest
     for i in order:
-        sums = _multiply(packed, work.items[i], b, plan.shape.block_n)
-        slot, parts, group, action = work.splits[i]
+        sums = _multiply(packed, items[i], b, plan.shape.block_n)
+        slot, parts, group, action = splits[i]
         if action == PART:
             partials[slot] = sums
             arrived[group] += 1
@@ -26,7 +28,7 @@ def run_images(plan: KernelPlan, packed: PackedStages, work: _WorkImage, b: Floa
         if action == OWNER:
             assert arrived[group] == parts
             sums = sums + partials[slot : slot + parts].sum(axis=0)
-        _store(c, sums, packed.rows[work.items[i, 2]], int(work.items[i, 3]))
+        _store(c, sums, packed.rows[items[i, 2]], int(items[i, 3]))
     return c
 
 

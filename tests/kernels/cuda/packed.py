@@ -8,6 +8,7 @@ import numpy.typing as npt
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packing import packed_weights, to_bits
+from prunecast.kernels.device.tile_stages import Packed
 
 
 class PackedStages(NamedTuple):
@@ -33,3 +34,17 @@ def packed_stages(
     image = packed_weights(bits, plan.tiles, stages, operator.slab(plan), plan.inner)
     columns = operator.records(plan).arrays["columns"]
     return PackedStages(image, columns, stages.rows, stages.stage_start)
+
+
+def host_arrays(
+    packed: Packed, weights: npt.NDArray[np.generic], bias: npt.NDArray[np.float32] | None
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Arrays of a launch on the host by field of the argument; nothing is in the workspace yet."""
+    empty = {"f4": np.nan, "u4": 0}
+    return {
+        "weights": weights,
+        **packed.arrays,
+        **{name: np.full(size, empty[dtype], dtype) for name, (size, dtype) in packed.workspace.items()},
+        "bias": np.zeros(1, np.float32) if bias is None else bias,
+        "clock": np.zeros(4, np.uint64),
+    }

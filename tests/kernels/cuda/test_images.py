@@ -8,7 +8,6 @@ from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.packing import to_bits
 from prunecast.kernels.device.tile_stages import _stage_starts, uncovered_rows
 from prunecast.kernels.tile.cuda.operator import TileOperator
-from prunecast.kernels.tile.cuda.work_image import work_image
 from tests.kernels.cuda.emulator import run_images
 from tests.kernels.cuda.packed import packed_stages
 from tests.kernels.cuda.plans import plan_of, ragged_map
@@ -19,7 +18,7 @@ def check(plan: KernelPlan) -> None:
     a = rng.standard_normal((plan.m, plan.k)).astype(np.float16)
     b = rng.standard_normal((plan.k, plan.n))
     packed = packed_stages(TileOperator, plan, a)
-    c = run_images(plan, packed, work_image(plan), b)
+    c = run_images(plan, packed, TileOperator.records(plan), b)
     alone = uncovered_rows(plan.tiles)
     assert np.isnan(c[alone]).all()
     c[alone] = 0

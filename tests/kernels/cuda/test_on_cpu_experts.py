@@ -25,7 +25,6 @@ from prunecast.kernels.device.transpose.transpose import (
 )
 from prunecast.kernels.small_n.cuda.records import SmallOperator
 from prunecast.kernels.tile.cuda.operator import TileOperator
-from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.plan.expert_items import most_ranges
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
 from tests.kernels.cuda.plans import plan_of, ragged_map
@@ -117,15 +116,15 @@ def test_lists_are_those_of_the_plan(loads, cubins):
     plan = grouped_plan("stspmm", expert_maps(5, 192, 320), LOADS[0])
     wanted = grouped_plan("stspmm", expert_maps(5, 192, 320), loads)
     lists, arrays = listed(TileOperator, plan, loads, cubins)
-    image = work_image(wanted)
+    items_of_plan, start = TileOperator.records(wanted).arrays["items"], wanted.work.block_start
     assert wanted.shape == plan.shape
     items = arrays["items"].reshape(lists.lists, lists.room, 4)
     in_turn = np.concatenate(
         [items[i % lists.lists, i // lists.lists][None] for i in range(arrays["splits"][0])]
     )
-    of_plan = np.empty_like(image.items)
+    of_plan = np.empty_like(items_of_plan)
     for block in range(wanted.blocks):
-        own = image.items[image.start[block] : image.start[block + 1]]
+        own = items_of_plan[start[block] : start[block + 1]]
         of_plan[block :: wanted.blocks] = own
     assert np.array_equal(in_turn[:, [0, 2, 3]], of_plan[:, [0, 2, 3]])
     assert np.array_equal(in_turn[:, 1] & 0x7FFFFFF, of_plan[:, 1] & 0x7FFFFFF)

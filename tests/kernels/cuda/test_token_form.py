@@ -10,7 +10,6 @@ from prunecast.kernels import KernelPlan, run_reference
 from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.operator import TileOperator, _check_form
-from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.plan.assignment import assign_hardware, assign_stream_k
@@ -40,7 +39,7 @@ def test_the_images_mean_what_the_plan_means(cluster: int, n: int, clusters: int
     a = rng.standard_normal((p.m, p.k)).astype(np.float16)
     b = rng.standard_normal((p.k, p.n))
     packed = packed_stages(TileOperator, p, a)
-    c = run_images(p, packed, work_image(p), b)
+    c = run_images(p, packed, TileOperator.records(p), b)
     alone = uncovered_rows(p.tiles)
     assert np.isnan(c[alone]).all()
     c[alone] = 0

@@ -100,11 +100,12 @@ def tile_stages(tiles: TileMap, block_m: int, step: int, *, has_null: bool = Tru
     return TileStages(columns, rows, start)
 
 
-def row_lists(rows: IntArray, block_m: int) -> IntArray:
-    """Divide row indices of C into lists of `block_m` rows, (lists, block_m) int32, padded with -1."""
-    lists = np.full((-(-rows.size // block_m), block_m), -1, np.int32)
-    lists.reshape(-1)[: rows.size] = rows
-    return lists
+def row_lists(tiles: TileMap, stages: TileStages) -> IntArray:
+    """Return the rows of the tiles, then those in no tile, (lists, block_m) int32, each padded with -1."""
+    block_m, alone = stages.rows.shape[1], uncovered_rows(tiles)
+    lists = np.full((-(-alone.size // block_m), block_m), -1, np.int32)
+    lists.reshape(-1)[: alone.size] = alone
+    return np.concatenate((stages.rows, lists))
 
 
 def _fill(room: IntArray, first: npt.NDArray[np.int64], counts: npt.NDArray[Any], values: IntArray) -> None:
@@ -143,26 +144,52 @@ class ItemColumns(NamedTuple):
     """Number of slices that the owner waits for."""
     group: Longs
     """Index of the split tile; 0 for whole items."""
-    slots: int
-    """Number of partial tiles of C in the workspace."""
-    groups: int
-    """Number of split tiles of C."""
+
+    def workspace(self, sums: int, counters: int, *, least_sums: int) -> dict[str, tuple[int, str]]:
+        """Return the sizes and dtypes of the partial sums and counters, in the form of `Packed.workspace`.
+
+        Parameters
+        ----------
+        sums, counters : partial sums of a slice, and counters of a split tile
+        least_sums : partial sums if no tile is split
+        """
+        slots, groups = (int(np.count_nonzero(of)) for of in (self.is_part & ~self.is_owner, self.is_owner))
+        return {
+            "partials": (max(slots * sums, least_sums), "f4"),
+            "counters": (max(groups, 1) * counters, "u4"),
+        }
+
+    def with_other_rows(self, plan: KernelPlan) -> "ItemColumns":
+        """Return the items, followed by items without columns for the rows in no tile.
+
+        `row_lists` contains these rows, as tiles that follow those of the plan.
+        """
+        lists = -(-uncovered_rows(plan.tiles).size // plan.shape.block_m)
+        tokens = np.arange(0, plan.n, plan.shape.block_n)
+        none = np.zeros(lists * tokens.size, np.int64)
+        columns = self._asdict().items()
+        longer = ItemColumns(**{name: np.append(c, none.astype(c.dtype)) for name, c in columns})
+        longer.tile[self.tile.size :] = plan.tiles.tile_count + np.repeat(np.arange(lists), tokens.size)
+        longer.token[self.tile.size :] = np.tile(tokens, lists)
+        return longer
 
 
-def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
+def item_columns(plan: KernelPlan, step: int) -> ItemColumns:
     """Return the properties of the work items of `plan`, in units of stages of `step` columns.
-
-    Parameters
-    ----------
-    kernel : name of the kernel in error messages
 
     Raises
     ------
     BadInput : a split-K slice begins or ends inside a stage, an item does not process the `block_n` tokens of
         a block (or all that remain), or the owner of a split tile is not its first slice
     """
-    _check(plan, step, kernel)
     work = plan.work
+    whole_end = work.k_stop == plan.tiles.kept_per_tile[work.tile]
+    if np.any(work.k_start % step) or np.any((work.k_stop % step != 0) & ~whole_end):
+        raise BadInput(f"{plan.kernel}: parts of a split tile must begin at multiples of {step} columns")
+    if np.any(work.token_stop != np.minimum(work.token_start + plan.shape.block_n, plan.n)):
+        raise BadInput(f"{plan.kernel}: items must take {plan.shape.block_n} tokens, or all that are left")
+    if np.any((work.owner == 1) & (work.part != 0)):
+        raise BadInput(f"{plan.kernel}: part 0 of a split tile must own it")
     columns = work.k_stop.astype(np.int64) - work.k_start
     is_part, is_owner = work.parts > 1, work.owner == 1
     group = np.where(is_part, work.group, 0).astype(np.int64)
@@ -180,17 +207,9 @@ def item_columns(plan: KernelPlan, step: int, kernel: str) -> ItemColumns:
         slot=np.where(is_part, slot, 0),
         waits=np.where(is_part, work.parts - 1, 0),
         group=group,
-        slots=int(np.count_nonzero(work.owner == 0)),
-        groups=int(work.group.max(initial=-1)) + 1,
     )
 
 
-def _check(plan: KernelPlan, step: int, kernel: str) -> None:
-    work = plan.work
-    whole_end = work.k_stop == plan.tiles.kept_per_tile[work.tile]
-    if np.any(work.k_start % step) or np.any((work.k_stop % step != 0) & ~whole_end):
-        raise BadInput(f"{plan.kernel}: parts of a split tile must begin at multiples of {step} columns")
-    if np.any(work.token_stop != np.minimum(work.token_start + plan.shape.block_n, plan.n)):
-        raise BadInput(f"{plan.kernel}: items must take {plan.shape.block_n} tokens, or all that are left")
-    if np.any((work.owner == 1) & (work.part != 0)):
-        raise BadInput(f"{plan.kernel}: part 0 of a split tile must own it")
+def int_records(*columns: npt.NDArray[Any]) -> IntArray:
+    """Return records of int32, (items, columns), in the memory layout that kernels read."""
+    return np.ascontiguousarray(np.stack(columns, axis=1), np.int32)

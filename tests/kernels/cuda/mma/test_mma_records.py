@@ -16,7 +16,6 @@ from prunecast.kernels.tile.cuda.mma.records import (
     OWNER,
     PART,
     PLACE_SHIFT,
-    _mma_records,
 )
 from tests.kernels.cuda.mma.mma_plans import KEPT, plan_of, ragged_map
 from tests.kernels.cuda.packed import packed_stages
@@ -59,14 +58,14 @@ def test_every_kept_weight_lies_where_its_lane_reads_it(form: tuple[int, int]) -
 def test_steps_are_those_of_the_work_list(blocks: int) -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=blocks)
     packed = MmaOperator.stages(plan)
-    records = _mma_records(plan, packed)
+    records = MmaOperator.records(plan)
     work = plan.work
     seen = 0
     for block in range(plan.blocks):
-        at = records.start[block]
+        at = records.arrays["start"][block]
         for i in range(work.block_start[block], work.block_start[block + 1]):
             count = max(-(-(work.k_stop[i] - work.k_start[i]) // 32), 1)
-            own = records.steps[at : at + count]
+            own = records.arrays["steps"][at : at + count]
             empty = work.k_stop[i] == work.k_start[i]
             first = packed.null_stage if empty else packed.stage_start[work.tile[i]] + work.k_start[i] // 32
             assert own[:, 0].tolist() == list(range(first, first + count))
@@ -77,7 +76,7 @@ def test_steps_are_those_of_the_work_list(blocks: int) -> None:
             _check_split(plan, records, i, int(own[-1, 3]))
             at += count
             seen += 1
-        assert at == records.start[block + 1]
+        assert at == records.arrays["start"][block + 1]
     assert seen == plan.item_count
 
 
@@ -86,10 +85,14 @@ def _check_split(plan, records, i: int, what: int) -> None:
     wanted = 0 if work.parts[i] == 1 else OWNER if work.owner[i] else PART
     assert what & (OWNER | PART) == wanted
     if wanted:
-        slot, others, group, _ = records.splits[what >> PLACE_SHIFT]
+        slot, others, group, _ = records.arrays["splits"][what >> PLACE_SHIFT]
         assert (others, group) == (work.parts[i] - 1, work.group[i])
         parts = np.flatnonzero(work.group == work.group[i])
-        slots = {int(work.part[j]): records.splits[_place(work, j)][0] for j in parts if not work.owner[j]}
+        slots = {
+            int(work.part[j]): records.arrays["splits"][_place(work, j)][0]
+            for j in parts
+            if not work.owner[j]
+        }
         first = min(slots.values())
         assert slots == {part: first + part - 1 for part in slots}
         assert slot == (first if work.owner[i] else slots[int(work.part[i])])
@@ -102,23 +105,20 @@ def _place(work, i: int) -> int:
 def test_blocks_behind_the_plans_write_rows_in_no_tile() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7)
     packed = MmaOperator.stages(plan)
-    records = _mma_records(plan, packed)
-    extra = records.steps[records.start[plan.blocks] :]
+    records = MmaOperator.records(plan)
+    extra = records.arrays["steps"][records.arrays["start"][plan.blocks] :]
     assert records.blocks == plan.blocks + 2  # five rows, twice 128 tokens
     assert extra[:, 0].tolist() == [packed.null_stage] * 2
     assert extra[:, 1].tolist() == [0, 128]
     alone = set(range(plan.m)) - set(plan.tiles.row_index.tolist())
-    assert set(records.rows[extra[0, 2]].tolist()) == alone | {-1}
+    assert set(records.arrays["rows"][extra[0, 2]].tolist()) == alone | {-1}
 
 
 def test_plans_that_the_kernel_cannot_walk_are_refused() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128))
     short = plan.work._replace(token_stop=np.minimum(plan.work.token_stop, plan.work.token_start + 64))
     with pytest.raises(BadInput, match="must take 128 tokens"):
-        _mma_records(
-            replace(plan, work=short),
-            MmaOperator.stages(plan),
-        )
+        MmaOperator.records(replace(plan, work=short))
 
 
 def test_weights_of_another_shape_and_tall_tiles_are_refused() -> None:

@@ -13,7 +13,6 @@ from prunecast.kernels.device.packing import packed_weights
 from prunecast.kernels.device.tile_stages import tile_stages
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
 from prunecast.kernels.tile.cuda.mma.pack import rows_at_once, sparse_fragment_slab
-from prunecast.kernels.tile.cuda.mma.records import _mma_records
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import BlockShape
@@ -116,13 +115,12 @@ def test_a_word_has_16_columns_of_two_rows() -> None:
 def test_items_begin_at_steps_of_the_plan() -> None:
     plan = plan_of(ragged_map(64), 200, (64, 128), blocks=7, sparse=True)
     assert plan.shape.block_k == 64
-    stages = MmaOperator.stages(plan)
-    records = _mma_records(plan, stages)
+    start = MmaOperator.records(plan).arrays["start"]
     steps = np.maximum(-(-(plan.work.k_stop - plan.work.k_start) // 64), 1)
-    assert records.start[plan.blocks] == steps.sum()
+    assert start[plan.blocks] == steps.sum()
     within = plan.work._replace(k_start=plan.work.k_start + 32 * (plan.work.k_start > 0))
     with pytest.raises(BadInput, match="multiples of 64 columns"):
-        _mma_records(replace(plan, work=within), stages)
+        MmaOperator.records(replace(plan, work=within))
 
 
 def test_elements_that_are_not_two_of_four_are_refused() -> None:

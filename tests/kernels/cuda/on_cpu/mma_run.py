@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.cuda.ffma.operator import FfmaOperator
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator, has_async_copies
-from prunecast.kernels.tile.cuda.mma.records import WARPS, _mma_records
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands
-from tests.kernels.cuda.packed import packed_stages
+from tests.kernels.cuda.packed import host_arrays, packed_stages
 
 __all__ = ["run_mma"]
 
@@ -42,23 +39,10 @@ def run_mma(
         operator: type[MmaOperator] = FfmaOperator
     else:
         operator = MmaOperator
-    form, packed = operator.compile_inputs(plan, **choices), packed_stages(operator, plan, operands.a)
+    form, packed = operator.compile_inputs(plan, **choices), operator.records(plan)
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, arch=arch, changes=changes)
-    records = _mma_records(plan, operator.stages(plan))
-    sums = plan.shape.block_m * plan.shape.block_n
-    arrays = {
-        "weights": packed.weights,
-        "columns": packed.columns,
-        "steps": records.steps,
-        "splits": records.splits,
-        "start": records.start,
-        "rows": records.rows,
-        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
-        "partials": np.full(max(records.slots * sums, 4), np.nan, np.float32),
-        "counters": np.zeros(max(records.groups, 1) * WARPS, np.uint32),
-        "clock": np.zeros(4, np.uint64),
-    }
-    args = records.arguments(plan)
+    arrays = host_arrays(packed, packed_stages(operator, plan, operands.a).weights, operands.bias)
+    args = packed.args.copy()
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
@@ -67,7 +51,7 @@ def run_mma(
         args["second"] = operands.second.address - operands.b.address
     resources = plan.resources
     grid = Grid(
-        records.blocks,
+        packed.blocks,
         resources.threads,
         resources.shared_bytes,
         landing=landing,

@@ -3,16 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.cuda.records import (
-    SmallOperator,
-    small_records,
-)
+from prunecast.kernels.small_n.cuda.records import SmallOperator
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
-from tests.kernels.cuda.packed import packed_stages
+from tests.kernels.cuda.packed import host_arrays, packed_stages
 
 __all__ = ["run_small"]
 
@@ -44,18 +39,9 @@ def run_small(
     if gated is not None:
         defines["GLU"] = 1
     kernel = build_on_cpu(form.source, form.entry, defines, folder, changes=changes)
-    packed = packed_stages(SmallOperator, plan, operands.a)
-    records = small_records(plan, SmallOperator.stages(plan))
-    args = records.arguments(plan)
-    arrays = {
-        "weights": packed.weights,
-        "columns": packed.columns,
-        "ranges": records.ranges,
-        "places": records.places,
-        "rows": records.rows,
-        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
-        "clock": np.zeros(4, np.uint64),
-    }
+    packed = SmallOperator.records(plan)
+    arrays = host_arrays(packed, packed_stages(SmallOperator, plan, operands.a).weights, operands.bias)
+    args = packed.args.copy()
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     shift = operands.b.address % 4 // 2  # elements before B in its first word
@@ -66,7 +52,7 @@ def run_small(
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
     resources = plan.resources
     grid = Grid(
-        records.blocks,
+        packed.blocks,
         resources.threads,
         resources.shared_bytes,
         resident=2,

@@ -3,17 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.tile.cuda.work_image import COUNTERS_PER_GROUP, work_image
-from prunecast.kernels.two_of_four.cuda.operator import (
-    SPARSE_ARGS,
-    SparseOperator,
-)
+from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
-from tests.kernels.cuda.packed import packed_stages
+from tests.kernels.cuda.packed import host_arrays, packed_stages
 
 __all__ = ["run_sparse"]
 
@@ -44,34 +38,20 @@ def run_sparse(
     kernel = build_on_cpu(
         form.source, form.entry, form.defines, folder, includes=form.includes, changes=changes
     )
-    assert plan.inner is not None
-    packed = packed_stages(SparseOperator, plan, operands.a)
-    work = work_image(plan)
-    arrays = {
-        "weights": packed.weights,
-        "columns": packed.columns,
-        "items": work.items,
-        "splits": work.splits,
-        "partials": np.full(max(work.slots, 1) * plan.shape.block_m * plan.shape.block_n, np.nan, np.float32),
-        "counters": np.zeros(max(work.groups, 1) * COUNTERS_PER_GROUP, np.uint32),
-        "rows": packed.rows,
-        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
-        "clock": np.zeros(4, np.uint64),
-    }
-    args = np.zeros(1, SPARSE_ARGS)
+    packed = SparseOperator.records(plan)
+    arrays = host_arrays(packed, packed_stages(SparseOperator, plan, operands.a).weights, operands.bias)
+    args = packed.args.copy()
     for name, array in arrays.items():
         args[name] = array.ctypes.data
     args["b"], args["b_row_bytes"] = operands.b.address, operands.b.row_bytes
     c = token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
-    args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
-    work.into(args)
     resources = plan.resources
     grid = Grid(
         plan.blocks,
         resources.threads,
         resources.shared_bytes,
-        resident=plan.blocks if work.groups else 2,
+        resident=plan.blocks if plan.work.parts.max(initial=1) > 1 else 2,
         landing=landing,
         seed=seed,
     )

@@ -8,7 +8,6 @@ import numpy as np
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.device.build import SOURCES as DEVICE
 from prunecast.kernels.device.compile_inputs import ACTIVATIONS
-from prunecast.kernels.device.conv_input import write_grid
 from prunecast.kernels.device.packing import packed_weights
 from prunecast.kernels.device.tile_stages import uncovered_rows
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
@@ -17,14 +16,11 @@ from prunecast.kernels.tile.cuda.operator import (
     box_of,
     token_box_of,
 )
-from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, work_image
 from tests.kernels.cuda.on_cpu.on_cpu import Grid, build_on_cpu, run_on_cpu
 from tests.kernels.cuda.on_cpu.operands import Operands, Rows
-from tests.kernels.cuda.packed import packed_stages
+from tests.kernels.cuda.packed import host_arrays, packed_stages
 
 __all__ = ["run_fill", "run_tiles"]
-
-_COUNTERS_PER_GROUP = 16
 
 
 def run_tiles(
@@ -61,21 +57,9 @@ def run_tiles(
         plan, activation=activation, bias=operands.bias is not None, changes=defines
     )
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
-    packed = packed_stages(TileOperator, plan, operands.a)
-    work = work_image(plan)
-    sums = plan.shape.block_m * plan.shape.block_n
-    arrays = {
-        "weights": packed.weights,
-        "columns": packed.columns,
-        "items": work.items,
-        "splits": work.splits,
-        "rows": packed.rows,
-        "bias": np.zeros(1, np.float32) if operands.bias is None else operands.bias,
-        "partials": np.full(max(work.slots, 1) * sums, np.nan, np.float32),
-        "counters": np.zeros(max(work.groups, 1) * _COUNTERS_PER_GROUP, np.uint32),
-        "clock": np.zeros(4, np.uint64),
-    }
-    args = np.zeros(1, TILE_ARGS)
+    packed = TileOperator.records(plan)
+    arrays = host_arrays(packed, packed_stages(TileOperator, plan, operands.a).weights, operands.bias)
+    args = packed.args.copy()
     arrays = {name: _at_128(array) for name, array in arrays.items()}
     for name, array in arrays.items():
         args[name] = array.ctypes.data
@@ -84,9 +68,6 @@ def run_tiles(
         args["second"] = operands.second.address - operands.b.address
     c = gated or token_major or operands.c
     args["c"], args["c_row_bytes"], args["c_tokens"] = c.address, c.row_bytes, c.matrix.shape[0]
-    args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, packed.null_stage
-    work.into(args)
-    write_grid(plan, args)
     grid = _grid_of(plan, landing, seed, backwards=backwards)
     run_on_cpu(
         kernel,
@@ -128,14 +109,10 @@ def run_fp8(
     )
     kernel = build_on_cpu(form.source, form.entry, form.defines, folder, changes=changes)
     stages = Fp8TileOperator.stages(plan)
-    packed, work = Fp8TileOperator.records(plan), work_image(plan)
+    packed = Fp8TileOperator.records(plan)
+    weights = packed_weights(bits, plan.tiles, stages, Fp8TileOperator.slab(plan))
     arrays = {
-        "weights": packed_weights(bits, plan.tiles, stages, Fp8TileOperator.slab(plan)),
-        **{name: packed.arrays[name] for name in ("columns", "items", "splits", "rows")},
-        "bias": np.zeros(1, np.float32) if bias is None else bias,
-        "partials": np.full(packed.workspace["partials"][0], np.nan, np.float32),
-        "counters": np.zeros(packed.workspace["counters"][0], np.uint32),
-        "clock": np.zeros(4, np.uint64),
+        **host_arrays(packed, weights, bias),
         "row_scales": row_scales,
         "token_scales": token_scales,
         "b": x,
@@ -146,7 +123,6 @@ def run_fp8(
         args[name] = array.ctypes.data
     args["b_row_bytes"], args["c"], args["c_row_bytes"] = plan.k, c.address, c.row_bytes
     args["c_tokens"] = c.matrix.shape[0]
-    work.into(args)
     args["b_map"][0, :6] = [arrays["b"].ctypes.data, plan.k, plan.n, plan.k, 32, plan.shape.block_n]
     box = token_box_of(plan)
     facts = [

@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import wgmma_configs
-from prunecast.kernels.tile.cuda.work_image import _WorkImage
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import ElementMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
@@ -57,12 +57,12 @@ def plan_of(
 
 
 def run_images(
-    plan: KernelPlan, packed: PackedStages, work: _WorkImage, b: npt.NDArray[np.float64]
+    plan: KernelPlan, packed: PackedStages, work: Packed, b: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """C (M, N) item by item, as the kernel walks them; elements that no item writes stay NaN."""
     c = np.full((plan.m, plan.n), np.nan)
     block_m, block_n = plan.shape[:2]
-    for first, word, tile, token in work.items.tolist():
+    for first, word, tile, token in work.arrays["items"].tolist():
         real = word & 0xFFFFFF
         sums = np.zeros((block_m, block_n))
         for step in range(max(real, 2)):

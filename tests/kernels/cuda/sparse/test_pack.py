@@ -9,7 +9,6 @@ from prunecast.errors import BadInput
 from prunecast.kernels import run_reference
 from prunecast.kernels.device.packing import PackingMap, Slab, gather
 from prunecast.kernels.device.tile_stages import TileStages, uncovered_rows
-from prunecast.kernels.tile.cuda.work_image import work_image
 from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 from prunecast.patterns.element_map import element_map_from_mask
 from tests.kernels.cuda.packed import packed_stages
@@ -24,7 +23,7 @@ def test_images_multiply_as_the_plan(form: tuple[int, int], blocks: int) -> None
     a = rng.standard_normal((plan.m, plan.k)).astype(np.float16)
     b = rng.standard_normal((plan.k, plan.n))
     packed = packed_stages(SparseOperator, plan, a)
-    c = run_images(plan, packed, work_image(plan), b)
+    c = run_images(plan, packed, SparseOperator.records(plan), b)
     alone = uncovered_rows(plan.tiles)
     assert np.isnan(c[alone]).all()
     c[alone] = 0

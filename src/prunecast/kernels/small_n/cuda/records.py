@@ -6,10 +6,9 @@ kept columns each), its rows and its first token.
 
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
@@ -18,13 +17,12 @@ from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
     Packed,
     TileStages,
+    int_records,
     item_columns,
     row_lists,
     tile_stages,
-    uncovered_rows,
 )
 from prunecast.kernels.small_n.configs import row_unit
-from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
@@ -64,53 +62,6 @@ SMALL_ARGS = np.dtype(
     + [("first", "i4", (MOST_RANGES_IN_ARGS, 2))]
 )
 """Layout of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
-
-
-class _SmallRecords(NamedTuple):
-    """One entry per block. The blocks of the plan come first, then blocks for rows in no tile, which have no
-    k16s.
-    """
-
-    ranges: IntArray
-    """(blocks, 2): first k16, number of k16s."""
-    places: IntArray
-    """(blocks, 2): index into `rows`, first token."""
-    rows: IntArray
-    """(row lists, block_m): rows of C, -1 for none."""
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the launch."""
-        return int(self.ranges.shape[0])
-
-    def arguments(self, plan: KernelPlan) -> npt.NDArray[np.void]:
-        """Return one `SMALL_ARGS` record, complete except for addresses and row strides."""
-        args = np.zeros(1, SMALL_ARGS)
-        args["tokens"] = plan.n
-        if self.blocks <= MOST_RANGES_IN_ARGS:
-            args["blocks_in_args"] = 1
-            args["first"][0, : self.blocks] = self.ranges
-        return args
-
-
-def small_records(plan: KernelPlan, stages: TileStages) -> _SmallRecords:
-    """Return the records of the blocks of a plan. Raise BadInput in the same cases as `item_columns`."""
-    items = item_columns(plan, GROUP, "the small-n kernel")
-    lists = row_lists(uncovered_rows(plan.tiles), plan.shape.block_m)
-    tokens = np.arange(0, plan.n, plan.shape.block_n, dtype=np.int32)
-    number = np.repeat(plan.tiles.tile_count + np.arange(lists.shape[0]), tokens.size)
-    extra = np.stack((number, np.tile(tokens, lists.shape[0])), axis=1)
-    ranges = np.stack((items.first, items.steps), axis=1)
-    places = np.stack((items.tile, items.token), axis=1)
-    return _SmallRecords(
-        ranges=_int32(np.concatenate((ranges, np.zeros_like(extra)))),
-        places=_int32(np.concatenate((places, extra))),
-        rows=_int32(np.concatenate((stages.rows, lists))),
-    )
-
-
-def _int32(array: npt.NDArray[np.integer]) -> IntArray:
-    return np.ascontiguousarray(array, np.int32)
 
 
 class SmallOperator(Operator):
@@ -167,20 +118,28 @@ class SmallOperator(Operator):
 
     @classmethod
     def records(cls, plan: KernelPlan) -> Packed:
-        """Return the device arrays and launch argument of a plan, without weights, bias and B. Raise BadInput
-        in the same cases as `item_columns`.
+        """Return the device arrays and launch argument of a plan, without weights, bias and B.
+
+        The blocks of the plan come first, then blocks for rows in no tile, which have no k16s. Array `ranges`
+        (blocks, 2): first k16, number of k16s. Array `places` (blocks, 2): index into `rows`, first token.
+        Raises BadInput in the same cases as `item_columns`.
         """
-        stages = cls.stages(plan)
-        records = small_records(plan, stages)
+        stages, args = cls.stages(plan), np.zeros(1, SMALL_ARGS)
+        items = item_columns(plan, GROUP).with_other_rows(plan)
+        ranges, blocks = int_records(items.first, items.steps), items.tile.size
+        args["tokens"] = plan.n
+        if blocks <= MOST_RANGES_IN_ARGS:
+            args["blocks_in_args"] = 1
+            args["first"][0, :blocks] = ranges
         return Packed(
             arrays={
                 "columns": stages.columns.astype(np.uint16),  # -1 becomes NO_COLUMN
-                "ranges": records.ranges,
-                "places": records.places,
-                "rows": records.rows,
+                "ranges": ranges,
+                "places": int_records(items.tile, items.token),
+                "rows": row_lists(plan.tiles, stages),
             },
-            args=records.arguments(plan),
-            blocks=records.blocks,
+            args=args,
+            blocks=blocks,
         )
 
     @classmethod

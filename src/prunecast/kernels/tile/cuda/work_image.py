@@ -1,10 +1,10 @@
 """Encode a plan of the wgmma tile kernel: layout of the weights, work records, launch argument.
 
-Each work item has two records of four int32, in `_WorkImage.items` and `_WorkImage.splits`.
+Each work item has two records of four int32, in the arrays `items` and `splits`, see `list_records`.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +12,10 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.conv_input import PLANE_FIELDS, rows_of_b, write_grid
 from prunecast.kernels.device.packing import Slab
-from prunecast.kernels.device.tile_stages import (
-    ItemColumns,
-    Packed,
-    TileStages,
-    item_columns,
-    uncovered_rows,
-)
+from prunecast.kernels.device.tile_stages import Packed, TileStages, int_records, item_columns, uncovered_rows
 from prunecast.kernels.tile.config import RUN
 from prunecast.patterns.tile_map import IntArray
-from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
 
 MOST_BLOCKS_IN_ARGS = 160
 """Maximum number of blocks whose first item and list bounds fit into the launch arguments. Kind: CUDA source,
@@ -34,81 +28,6 @@ FEWEST_STEPS = 2
 WHOLE, PART, OWNER = 0, 1, 2
 """Role of an item: a tile that is not split, one k-slice of a split tile, or the slice that adds the partial
 sums of the others and writes C. Kind: CUDA source, `tile_args.cuh`."""
-
-
-class _WorkImage(NamedTuple):
-    """Records of all items, in the order of the plan; the fields are those of `tile_args.cuh`."""
-
-    items: IntArray
-    """(items, 4): first stage; k-steps in bits 0 to 23, groups of `GROUP_BYTES` in the last k-step from bit
-    24 on and owner flag in bit 27; tile; first token."""
-    splits: IntArray
-    """(items, 4): workspace slot, number of slices to wait for, reduction group, role."""
-    start: IntArray
-    """(blocks + 1,): first item of each block; empty if block b runs item b."""
-    slots: int
-    """Number of partial tiles of C in the workspace."""
-    groups: int
-    """Number of split tiles of C."""
-
-    def workspace(self, shape: BlockShape, counters_per_group: int) -> dict[str, tuple[int, str]]:
-        """Return the sizes and dtypes of the partial sums and counters of split tiles, in the form of
-        `Packed.workspace`.
-        """
-        tile_floats = shape.block_m * shape.block_n
-        return {
-            "partials": (max(self.slots, 1) * tile_floats, "f4"),
-            "counters": (max(self.groups, 1) * counters_per_group, "u4"),
-        }
-
-    def into(self, args: npt.NDArray[np.void]) -> None:
-        """Write the list bounds and the first item of each block into the launch argument `args`, for plans
-        with per-block lists.
-        """
-        if not self.start.size:
-            return
-        args["blocks_in_args"] = self.start.size - 1
-        args["start"][0, : self.start.size] = self.start
-        has_items = np.flatnonzero(np.diff(self.start))
-        args["first"][0, has_items] = self.items[self.start[has_items]]
-
-
-def work_image(plan: KernelPlan) -> _WorkImage:
-    """Return the records of `plan`.
-
-    Raises
-    ------
-    BadInput : in the same cases as `item_columns`, or there are more persistent blocks than fit into the
-        launch arguments
-    """
-    if plan.schedule is Schedule.STATIC and plan.blocks > MOST_BLOCKS_IN_ARGS:
-        raise BadInput(f"{plan.kernel}: at most {MOST_BLOCKS_IN_ARGS} persistent blocks, got {plan.blocks}")
-    items = item_columns(plan, plan.shape.block_k, "the tile kernel")
-    in_plan = plan.schedule is Schedule.STATIC
-    return _WorkImage(
-        items=_items(items, plan.shape.block_k, GROUP_BYTES // DTYPE_BYTES[plan.dtype]),
-        splits=_splits(items),
-        start=plan.work.block_start if in_plan else np.zeros(0, np.int32),
-        slots=items.slots,
-        groups=items.groups,
-    )
-
-
-def _items(items: ItemColumns, block_k: int, group: int) -> IntArray:
-    # Items padded to `FEWEST_STEPS` end in the null stage, of which one group of columns is enough
-    last = items.columns - (items.steps - 1) * block_k
-    groups_of_last = np.where(items.steps >= FEWEST_STEPS, -(-last // group), 1)
-    what = items.steps | groups_of_last << 24 | items.is_owner.astype(np.int64) << 27
-    return _int32(items.first, what, items.tile, items.token)
-
-
-def _splits(items: ItemColumns) -> IntArray:
-    action = np.where(items.is_part, np.where(items.is_owner, OWNER, PART), WHOLE)
-    return _int32(items.slot, items.waits, items.group, action)
-
-
-def _int32(*columns: npt.NDArray[np.int64]) -> IntArray:
-    return np.ascontiguousarray(np.stack(columns, axis=1).astype(np.int32))
 
 
 _LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
@@ -183,25 +102,43 @@ has one counter per warp and group of rows. Kind: CUDA source, `tile_sums.cuh`, 
 def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages) -> Packed:
     """Return the device arrays and launch argument of a plan for a kernel that processes lists of items.
 
+    Array `items` (items, 4): first stage; k-steps in bits 0 to 23, groups of `GROUP_BYTES` in the last k-step
+    from bit 24 on and owner flag in bit 27; tile; first token. Array `splits` (items, 4): workspace slot,
+    number of slices to wait for, reduction group, role.
+
     Parameters
     ----------
     record : dtype of the argument struct, made by `list_record`
 
     Raises
     ------
-    BadInput : in the same cases as `work_image`
+    BadInput : in the same cases as `item_columns`, or there are more persistent blocks than fit into the
+        launch arguments
     """
-    work, is_fp8 = work_image(plan), plan.dtype == "fp8"
+    if plan.schedule is Schedule.STATIC and plan.blocks > MOST_BLOCKS_IN_ARGS:
+        raise BadInput(f"{plan.kernel}: at most {MOST_BLOCKS_IN_ARGS} persistent blocks, got {plan.blocks}")
+    items = item_columns(plan, plan.shape.block_k)
+    # Items padded to `FEWEST_STEPS` end in the null stage, of which one group of columns is enough
+    last = items.columns - (items.steps - 1) * plan.shape.block_k
+    group = GROUP_BYTES // DTYPE_BYTES[plan.dtype]
+    groups_of_last = np.where(items.steps >= FEWEST_STEPS, -(-last // group), 1)
+    steps = items.steps | groups_of_last << 24 | items.is_owner.astype(np.int64) << 27
+    own = int_records(items.first, steps, items.tile, items.token)
+    role = np.where(items.is_part, np.where(items.is_owner, OWNER, PART), WHOLE)
+    columns = (
+        rows_of_b(plan, stages.columns_by_thread(GATHER_ROWS)) if plan.dtype != "fp8" else runs_of(stages)
+    )
+    sums = plan.shape.block_m * plan.shape.block_n
     return Packed(
         arrays={
-            "columns": runs_of(stages) if is_fp8 else rows_of_b(plan, stages.columns_by_thread(GATHER_ROWS)),
-            "items": work.items,
-            "splits": work.splits,
+            "columns": columns,
+            "items": own,
+            "splits": int_records(items.slot, items.waits, items.group, role),
             "rows": stages.rows,
         },
-        args=_list_args(plan, record, stages, work),
+        args=_list_args(plan, record, stages, own),
         blocks=plan.blocks if plan.item_count else 0,
-        workspace=work.workspace(plan.shape, COUNTERS_PER_GROUP),
+        workspace=items.workspace(sums, COUNTERS_PER_GROUP, least_sums=sums),
         unwritten=uncovered_rows(plan.tiles),
     )
 
@@ -215,13 +152,17 @@ def runs_of(stages: TileStages) -> IntArray:
 
 
 def _list_args(
-    plan: KernelPlan, dtype: np.dtype[np.void], stages: TileStages, work: _WorkImage
+    plan: KernelPlan, dtype: np.dtype[np.void], stages: TileStages, items: IntArray
 ) -> npt.NDArray[np.void]:
     """Return the argument struct of a kernel for lists of items, complete except for addresses and row
-    strides.
+    strides. Of plans with per-block lists it has the list bounds and the first item of each block.
     """
-    args = np.zeros(1, dtype)
+    args, start = np.zeros(1, dtype), plan.work.block_start
     args["tokens"], args["null_stage"] = -(-plan.n // 8) * 8, stages.null_stage
-    work.into(args)
+    if plan.schedule is Schedule.STATIC:
+        args["blocks_in_args"] = plan.blocks
+        args["start"][0, : start.size] = start
+        has_items = np.flatnonzero(np.diff(start))
+        args["first"][0, has_items] = items[start[has_items]]
     write_grid(plan, args)
     return args
