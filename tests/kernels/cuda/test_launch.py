@@ -13,7 +13,7 @@ from prunecast.kernels.device.launch import LaunchError, Place, PreparedLaunch
 from prunecast.kernels.device.pass_launch import BoundLaunch, PassLaunch
 from prunecast.kernels.device.transpose.transpose import Rows, transpose_launch
 from prunecast.kernels.tile.cuda import operator as tile_operator
-from prunecast.kernels.tile.cuda.operator import Box, BoxMaps, _encode_boxes
+from prunecast.kernels.tile.cuda.operator import Box, encode_boxes, tensor_maps
 from tests.kernels.cuda.fake_driver import NO_CONTEXT, install
 
 
@@ -75,25 +75,28 @@ def test_rows_without_weights_are_launched_with_what_the_kernel_reads(monkeypatc
 
 def test_maps_are_encoded_once_for_each_place(monkeypatch):
     driver = install(monkeypatch)
-    maps = BoxMaps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
-    addresses = [maps.address(place) for place in (B, C, B, C, B._replace(row_bytes=C.row_bytes))]
+    map_of = tensor_maps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
+    places = (B, C, B, C, B._replace(row_bytes=C.row_bytes))
+    addresses = [map_of(*place).address for place in places]
     assert addresses[:2] == addresses[2:4]
     assert len(set(addresses)) == driver.maps == 3
     assert all(address % 64 == 0 for address in addresses)
     for place in (B, C):
-        wanted = _encode_boxes(place.pointer, rows=96, tokens=128, row_bytes=place.row_bytes, box=Box(16, 64))
-        assert maps._kept[place].map.tobytes() == wanted.tobytes()
-        assert maps._kept[place].address == maps._kept[place].map.ctypes.data
+        wanted = encode_boxes(*place, rows=96, tokens=128, box=Box(16, 64))
+        assert map_of(*place).map.tobytes() == wanted.map.tobytes()
+        assert map_of(*place).address == map_of(*place).map.ctypes.data
 
 
 def test_maps_of_many_places_make_room(monkeypatch):
     driver = install(monkeypatch)
     monkeypatch.setattr(tile_operator, "MOST_MAPS", 2)
-    maps = BoxMaps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
+    map_of = tensor_maps(rows=96, tokens=128, box=Box(rows=16, tokens=64))
     for pointer in (256, 512, 768, 768, 256):
-        maps.address(Place(pointer, 256))
+        map_of(pointer, 256)
     assert driver.maps == 4
-    assert [place.pointer for place in maps._kept] == [768, 256]
+    for pointer in (768, 256):
+        map_of(pointer, 256)
+    assert driver.maps == 4  # both are there
 
 
 def test_a_transpose_reads_its_arguments_at_every_launch(monkeypatch):

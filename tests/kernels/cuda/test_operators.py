@@ -15,7 +15,7 @@ from prunecast.kernels.device.operator import Call
 from prunecast.kernels.small_n.cuda.records import SMALL_ARGS, SmallOperator
 from prunecast.kernels.tile.cuda.mma import operator as mma_operator
 from prunecast.kernels.tile.cuda.mma.operator import MmaOperator
-from prunecast.kernels.tile.cuda.operator import TileOperator, _encode_boxes, box_of
+from prunecast.kernels.tile.cuda.operator import TileOperator, box_of, encode_boxes
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS
 from tests.kernels.cuda.fake_driver import install
 from tests.kernels.cuda.mma import mma_plans
@@ -66,8 +66,8 @@ def test_a_tile_operator_enqueues_the_product_and_rows_in_no_tile(monkeypatch, o
         wanted["clock"], wanted["b"], wanted["c"] = 4242, b, c
         for name in ("weights", "bias", "b_row_bytes", "c_row_bytes", "tokens"):
             wanted[name] = getattr(call, name)
-        map_of_c = _encode_boxes(c, rows=plan.m, tokens=200, row_bytes=call.c_row_bytes, box=box_of(plan))
-        assert product.arguments == (wanted.tobytes(), map_of_c.tobytes())
+        map_of_c = encode_boxes(c, call.c_row_bytes, rows=plan.m, tokens=200, box=box_of(plan))
+        assert product.arguments == (wanted.tobytes(), map_of_c.map.tobytes())
         assert (product.function, product.grid[0], product.stream) == (TILES, plan.blocks, 5)
         assert (product.block[0], product.overlaps) == (plan.resources.threads, True)
         assert product.shared_bytes == plan.resources.shared_bytes

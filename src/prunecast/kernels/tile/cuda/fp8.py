@@ -5,15 +5,16 @@ B is (tokens, K), C is (tokens, M) in fp16 or bf16. The kernel multiplies C by a
 scale per token of B. Tiles keep columns in runs of `RUN`; each run of B is loaded as one TMA box.
 """
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions
 from prunecast.kernels.device.operator import Call
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed, uncovered_rows
 from prunecast.kernels.tile.config import RUN, compiled_config
-from prunecast.kernels.tile.cuda.operator import SOURCES, TOKEN_SOURCE, Box, BoxMaps, TileOperator
+from prunecast.kernels.tile.cuda.operator import Box, TensorMap, TileOperator, tensor_maps, tile_inputs
 from prunecast.kernels.tile.cuda.work_image import FP8_ARGS, FP8_STAGE_COLUMNS, list_records, stage_slab
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tile_rows import keeps_runs
@@ -47,18 +48,7 @@ class Fp8TileOperator(TileOperator):
         Raise BadInput if this kernel cannot run the plan.
         """
         _check(plan)
-        own = {
-            "BLOCK_M": plan.shape.block_m,
-            "BLOCK_N": plan.shape.block_n,
-            "STAGES": plan.resources.stages,
-            "CLUSTER": plan.cluster,
-            "FP8": 1,
-            "TOKEN_MAJOR": 1,
-        }
-        defines = {**own, **plan_defines(plan, **options)}
-        return CompileInputs(
-            SOURCES / TOKEN_SOURCE, "tile_sm90", defines, plan.resources.registers_per_thread
-        )
+        return tile_inputs(plan, {"FP8": 1, "TOKEN_MAJOR": 1}, options)
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
@@ -77,7 +67,7 @@ class Fp8TileOperator(TileOperator):
         super().__init__(plan, packed, changes=changes, **options)
         self._token_scales = self._args.dtype.fields["token_scales"][1] // 8  # type: ignore[index]
         self._b_map = self._args["b_map"][0].view("u1")
-        self._b_maps: dict[int, BoxMaps] = {}
+        self._b_maps: dict[int, Callable[[int, int], TensorMap]] = {}
 
     def write(self, call: Call) -> None:
         """Write the addresses and sizes of a call into the kernel's parameter struct, and select the tensor
@@ -87,7 +77,7 @@ class Fp8TileOperator(TileOperator):
         tokens = call.c_tokens
         if tokens not in self._b_maps:
             box = Box(rows=self.plan.shape.block_n, tokens=RUN)
-            self._b_maps[tokens] = BoxMaps(rows=tokens, tokens=self.plan.k, box=box, dtype="fp8")
+            self._b_maps[tokens] = tensor_maps(rows=tokens, tokens=self.plan.k, box=box, dtype="fp8")
         self._map_of_b, self._b_row_bytes = self._b_maps[tokens], call.b_row_bytes
 
     def place(self, b: int, c: int) -> None:
@@ -95,7 +85,7 @@ class Fp8TileOperator(TileOperator):
         the tensor map of C.
         """
         super().place(b, c)
-        self._b_map[:] = self._map_of_b.at((b, self._b_row_bytes)).map
+        self._b_map[:] = self._map_of_b(b, self._b_row_bytes).map
 
     def place_second(self, second: int, b: int) -> None:
         """Write the address `second` of the fp32 scales of the tokens, shape (tokens,), into the kernel's

@@ -8,6 +8,8 @@ C is stored with TMA through tensor maps, which the driver encodes.
 """
 
 import ctypes
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -16,7 +18,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
-from prunecast.kernels.device.launch import LaunchError, Place, answer_of, driver
+from prunecast.kernels.device.launch import LaunchError, answer_of, driver
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
@@ -45,22 +47,27 @@ class Box(NamedTuple):
     tokens: int
 
 
-def _encode_boxes(
-    pointer: int, *, rows: int, tokens: int, row_bytes: int, box: Box, dtype: str | None = None
-) -> npt.NDArray[np.uint8]:
+class TensorMap(NamedTuple):
+    """Tensor map of a matrix, as the driver encodes it."""
+
+    address: int
+    """Host address of the map, 64-byte aligned."""
+    map: npt.NDArray[np.uint8]
+    """(128,) uint8."""
+
+
+def encode_boxes(
+    pointer: int, row_bytes: int, *, rows: int, tokens: int, box: Box, dtype: str | None = None
+) -> TensorMap:
     """Return the tensor map of a row-major matrix of 16-bit or fp8 elements, with the given box.
 
     Parameters
     ----------
     pointer : device address, 16-byte aligned
-    rows, tokens : size of the matrix; tokens are contiguous
     row_bytes : row stride, a multiple of 16
+    rows, tokens : size of the matrix; tokens are contiguous
     box : its rows have 32, 64 or 128 bytes; the swizzle has the same width
     dtype : dtype of values that are added to the matrix, or `fp8`; None if 16-bit values are stored
-
-    Returns
-    -------
-    (128,) uint8, 64-byte aligned
 
     Raises
     ------
@@ -89,50 +96,18 @@ def _encode_boxes(
         raise LaunchError(
             f"cuTensorMapEncodeTiled answers {status} for {rows} x {tokens}, rows {row_bytes} bytes apart"
         )
-    return found
+    return TensorMap(found.ctypes.data, found)
 
 
-class _Kept(NamedTuple):
-    address: int
-    """Host address of the tensor map."""
-    map: npt.NDArray[np.uint8]
+def tensor_maps(
+    *, rows: int, tokens: int, box: Box, dtype: str | None = None
+) -> Callable[[int, int], TensorMap]:
+    """Return the function of pointer and row stride that encodes the maps of matrices of one shape.
 
-
-class BoxMaps:
-    """Cache of tensor maps for matrices of one shape. Allocators reuse a few addresses, so each map is
-    encoded once and found again.
+    Allocators reuse a few addresses, so each of the last `MOST_MAPS` maps is encoded once.
     """
-
-    def __init__(self, *, rows: int, tokens: int, box: Box, dtype: str | None = None) -> None:
-        self._rows, self._tokens, self._box, self._dtype = rows, tokens, box, dtype
-        self._kept: dict[tuple[int, int], _Kept] = {}
-
-    def address(self, place: tuple[int, int]) -> int:
-        """Return the host address of the tensor map for the matrix at a `Place`. It is valid until the map is
-        evicted from the cache.
-        """
-        return self.at(place).address
-
-    def at(self, place: tuple[int, int]) -> _Kept:
-        """Return the tensor map for the matrix at a `Place` (device pointer, bytes of a row), encoded if it
-        is not cached.
-        """
-        found = self._kept.get(place)
-        return self._encoded(Place(*place)) if found is None else found
-
-    def _encoded(self, place: Place) -> _Kept:
-        if len(self._kept) >= MOST_MAPS:
-            del self._kept[next(iter(self._kept))]
-        new = _encode_boxes(
-            place.pointer,
-            rows=self._rows,
-            tokens=self._tokens,
-            row_bytes=place.row_bytes,
-            box=self._box,
-            dtype=self._dtype,
-        )
-        self._kept[place] = _Kept(new.ctypes.data, new)
-        return self._kept[place]
+    encode = partial(encode_boxes, rows=rows, tokens=tokens, box=box, dtype=dtype)
+    return lru_cache(MOST_MAPS)(encode)
 
 
 SOURCES = Path(__file__).parent
@@ -185,6 +160,21 @@ def _check_cluster(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: clusters have 1 or 2 blocks, the plan's have {plan.cluster}")
 
 
+def tile_inputs(plan: KernelPlan, form: Mapping[str, int], options: CompileOptions) -> CompileInputs:
+    """Return the inputs of the compiler for a plan, with the further preprocessor names `form`."""
+    is_token_form = _is_token_form(plan)
+    own = {
+        "BLOCK_M": plan.shape.block_m,
+        "BLOCK_N": plan.shape.block_n,
+        "STAGES": plan.resources.stages,
+        **({"CLUSTER": plan.cluster} if is_token_form else {}),
+        **form,
+    }
+    source = SOURCES / (TOKEN_SOURCE if is_token_form else "tile_sm90.cu")
+    registers = plan.resources.registers_per_thread
+    return CompileInputs(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
+
+
 class TileOperator(Operator):
     """Compiled plan of the wgmma tile kernel on one device."""
 
@@ -197,16 +187,7 @@ class TileOperator(Operator):
         Raise BadInput if this kernel cannot run the plan.
         """
         _check_form(plan)
-        is_token_form = _is_token_form(plan)
-        own = {
-            "BLOCK_M": plan.shape.block_m,
-            "BLOCK_N": plan.shape.block_n,
-            "STAGES": plan.resources.stages,
-            **({"CLUSTER": plan.cluster} if is_token_form else {}),
-        }
-        source = SOURCES / (TOKEN_SOURCE if is_token_form else "tile_sm90.cu")
-        registers = plan.resources.registers_per_thread
-        return CompileInputs(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
+        return tile_inputs(plan, {}, options)
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
@@ -226,7 +207,7 @@ class TileOperator(Operator):
         self._is_gated, self._adds = bool(self.changes.get("GLU")), self.changes.get("RESIDUAL")
         self._is_token_major = bool(self.changes.get("TOKEN_MAJOR"))
         self._box = token_box_of(plan) if self._is_token_major else box_of(plan, gated=self._is_gated)
-        self._maps: dict[tuple[int, int], BoxMaps] = {}
+        self._maps: dict[tuple[int, int], Callable[[int, int], TensorMap]] = {}
 
     def write(self, call: Call) -> None:
         """Write the addresses and sizes of a call into the kernel's parameter struct, and select the tensor
@@ -238,11 +219,13 @@ class TileOperator(Operator):
         found = self._maps.get(sizes)
         if found is None:
             dtype = self.output if self._adds else None
-            found = self._maps[sizes] = BoxMaps(rows=sizes[0], tokens=sizes[1], box=self._box, dtype=dtype)
-        self._map_of, self._c_row_bytes = found.address, call.c_row_bytes
+            found = self._maps[sizes] = tensor_maps(
+                rows=sizes[0], tokens=sizes[1], box=self._box, dtype=dtype
+            )
+        self._map_of, self._c_row_bytes = found, call.c_row_bytes
 
     def place(self, b: int, c: int) -> None:
         """Write the addresses of B and C into the kernel's parameter struct, and set the tensor map of C."""
         words = self._words
         words[self._b], words[self._c] = b, c
-        self._launch.point(1, self._map_of((c, self._c_row_bytes)))
+        self._launch.point(1, self._map_of(c, self._c_row_bytes).address)
