@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.kernel import _matrix_layout
+from prunecast.kernels.balanced.kernel import matrix_layout
 from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, vector_layout
 from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
@@ -67,7 +67,7 @@ def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(
     for them; the port's 178 are counted apart. Stamps: the first ones come 875 to 1,300 cycles later with 128
     blocks than with few, 620 with 64, 120 with 40. A step has 610 before it asks, the first one 40.
     """
-    layout = _matrix_layout(balanced_map(2048, 2048, 16), 32)
+    layout = matrix_layout(balanced_map(2048, 2048, 16), 32)
     sharers = Sharers(blocks)
     (worker,) = matrix_programs(layout, 16, n, "fp16", H200, sharers=sharers)
     assert layout.window == 32
@@ -79,7 +79,7 @@ def test_blocks_that_read_the_same_rows_at_once_wait_for_each_other(
 
 def test_blocks_of_later_waves_do_not_ask_at_the_same_time() -> None:
     """9216 x 3072 x 4 at 94 %, 576 blocks, takes 2,500 cycles a step, and 2048 x 2048 x 16 3,700."""
-    layout = _matrix_layout(balanced_map(2048, 2048, 16), 32)
+    layout = matrix_layout(balanced_map(2048, 2048, 16), 32)
     one, many = (
         matrix_programs(layout, 16, 16, "fp16", H200, sharers=Sharers(128, waves))[0].fill[0].late
         for waves in (1, 2)
@@ -126,7 +126,7 @@ def test_windows_of_a_split_lie_together(windows: int, splits: int, share: float
 @pytest.mark.parametrize(("waves", "late"), [(1, 0), (2, 400), (4, 600)])
 def test_blocks_of_later_waves_look_for_their_records_first(waves: int, late: int) -> None:
     """Those of the first wave do so while the launch before ends."""
-    layout = _matrix_layout(balanced_map(2048, 2048, 16), 32)
+    layout = matrix_layout(balanced_map(2048, 2048, 16), 32)
     (worker,) = matrix_programs(layout, 16, 16, "fp16", H200, sharers=Sharers(128, waves))
     assert next(i.late for i in worker.fill if i.op is Op.COPY_A) == late
 

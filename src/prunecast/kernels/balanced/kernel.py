@@ -94,7 +94,7 @@ def plan_balanced(
     _check(elements, n, dtype, gpu)
     if n == 1:
         return _vector_plan(elements, dtype, gpu, config)
-    layout, splits = _matrix_layout(elements, config.window), config.splits
+    layout, splits = matrix_layout(elements, config.window), config.splits
     records = STAGES * WARPS * int(layout.words.max(initial=1)) * 16
     shared = ring_bytes(layout.window, splits, dtype) + records
     resources = BlockResources(32 * WARPS, MATRIX_REGISTERS, shared, STAGES)
@@ -147,7 +147,7 @@ def _balanced_times(
     )
 
 
-def _matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
+def matrix_layout(elements: ElementMap, window: int) -> BalancedLayout:
     """Return the layout of a matrix for more than one token. It depends only on the matrix and the window."""
     return balanced_layout(elements, window, choose_rest(elements, window))
 
@@ -219,8 +219,8 @@ def _balanced_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     programs, registers = _without_set_up(plan.programs), 0
     if plan.pdl:
         layout = vector_layout(plan.inner)
-        index_bytes = 1 if layout.places < 256 else 2
-        registers = vector_registers(plan.shape.block_m // WARPS, layout.segment, index_bytes, plan.dtype)
+        rows = plan.shape.block_m // WARPS
+        registers = vector_registers(rows, layout.segment, layout.index_bytes, plan.dtype)
     return LaunchTraits(
         co_resident=True,
         registers_per_thread=registers,

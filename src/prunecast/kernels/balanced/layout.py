@@ -116,6 +116,11 @@ class VectorLayout(NamedTuple):
     chunks: int
     """Number of chunks, groups of four elements, of a lane in every row, padding included."""
 
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of an index, a position in the lane's bank of shared memory."""
+        return 1 if self.places < 256 else 2
+
     def step_columns(self, k: int) -> int:
         """Return the number of columns of a k-step, a power of two from 16 to 128.
 

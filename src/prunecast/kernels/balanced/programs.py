@@ -175,34 +175,6 @@ LOOPED_SPLITS = 16
 are read. Kind: CUDA source, `matrix.cu`."""
 
 
-class _Work(NamedTuple):
-    """Work of a warp for 64 tokens in a step, without its copies and the start of the step."""
-
-    port: float
-    """Cycles of the shared-memory port."""
-    issue: float
-    """Issue cycles of its sub-partition."""
-
-
-class _Products(NamedTuple):
-    """Work of a warp for its products."""
-
-    dense: _Work
-    """Work per dense column, for all 16 rows of a group."""
-    rest: _Work
-    """Work per four elements of the rest, one per quarter of the warp."""
-
-
-def _products(dtype: str, costs: Costs) -> _Products:
-    """Return the work per product. fp32 is bound by shared-memory reads, fp16 and bf16 by issue slots and
-    conversions.
-    """
-    if dtype == "fp32":
-        dense = _Work(costs["fp32_dense_port"], costs["fp32_dense_issue"])
-        return _Products(dense, _Work(costs["fp32_rest_port"], costs["fp32_rest_issue"]))
-    return _Products(_Work(0.0, costs["half_dense_issue"]), _Work(0.0, costs["half_rest_issue"]))
-
-
 def matrix_programs(
     layout: BalancedLayout,
     splits: int,
@@ -223,9 +195,8 @@ def matrix_programs(
     sharers : blocks that read the same rows of B
     """
     costs = _balanced_costs(gpu)
-    products = _products(dtype, costs)
-    row, fills_port = _TokenRow(n, DTYPE_BYTES[dtype]), products.dense.port > 0.0
-    copies = _step_copies(layout, splits, row, gpu, sharers, fills_port=fills_port)
+    row = _TokenRow(n, DTYPE_BYTES[dtype])
+    copies = _step_copies(layout, splits, row, gpu, sharers, fills_port=dtype == "fp32")
     rows, top = copies.rows, costs.whole("step_wait") + 4 * STEP_ISSUE
     # The address of a record is loaded first; the first wave of blocks does so during the preceding launch
     found = gpu.dram_latency_cycles * (sharers.waves - 1) // sharers.waves
@@ -242,7 +213,7 @@ def matrix_programs(
         # The kernel has no barrier here, but its warps advance equally: all issue copies before they multiply
         Instruction(Op.SYNC),
         *copies.zeros,
-        *_piece(layout, splits, products, gpu) * PIECES,
+        *_piece(layout, splits, dtype, gpu) * PIECES,
         Instruction(Op.ISSUE, uneven),
     )
     worker = WarpProgram(
@@ -261,15 +232,18 @@ def matrix_programs(
     return (worker,)
 
 
-def _piece(layout: BalancedLayout, splits: int, products: _Products, gpu: GpuSpec) -> Code:
+def _piece(layout: BalancedLayout, splits: int, dtype: str, gpu: GpuSpec) -> Code:
     """Return the reads and products of one of the `PIECES` parts of a step.
 
-    If the shared-memory port is not the bottleneck, only the latency of the first read is charged.
+    fp32 is bound by shared-memory reads, fp16 and bf16 by issue slots and conversions. If the shared-memory
+    port is not the bottleneck, only the latency of the first read is charged.
     """
     dense, rest = layout.dense_columns(splits).mean, 4 * layout.rest
-    busy = layout.busy_splits(splits)
-    port = (products.dense.port * dense + products.rest.port * rest) * READ_BYTES * busy.share
-    issue = (products.dense.issue * dense + products.rest.issue * rest) * busy.crowded
+    costs, busy, port = _balanced_costs(gpu), layout.busy_splits(splits), 0.0
+    if dtype == "fp32":
+        port = (costs["fp32_dense_port"] * dense + costs["fp32_rest_port"] * rest) * READ_BYTES * busy.share
+    kind = "fp32" if dtype == "fp32" else "half"
+    issue = (costs[f"{kind}_dense_issue"] * dense + costs[f"{kind}_rest_issue"] * rest) * busy.crowded
     reads = Instruction(Op.SHARED, max(round(port / PIECES), 1))
     if port == 0.0:
         reads = Instruction(Op.ISSUE, gpu.shared_latency_cycles)

@@ -123,7 +123,7 @@ def vector_programs(
     rows : rows of a warp, 1 to 4
     blocks : number of blocks of the launch, which all read the same B at once
     """
-    element, index = DTYPE_BYTES[dtype], 1 if layout.places < 256 else 2
+    element, index = DTYPE_BYTES[dtype], layout.index_bytes
     steps = max(-(-k // layout.step_columns(k)), 1)
     chunk = 32 * 4 * rows * (element + index)
     # Chunks of a round that are prefetched: `AHEAD` of `kernels/balanced/cuda/vector.cu`

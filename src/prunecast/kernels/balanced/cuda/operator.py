@@ -5,20 +5,18 @@ windows.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.balanced.kernel import TOKENS, ring_bytes
+from prunecast.kernels.balanced.kernel import TOKENS, matrix_layout, ring_bytes
 from prunecast.kernels.balanced.layout import (
-    GROUP_ROWS,
     LANES,
     WARPS,
     BalancedLayout,
     VectorLayout,
-    balanced_layout,
     choose_rest,
     vector_layout,
 )
@@ -35,49 +33,10 @@ _HALF = {"fp32": 0, "fp16": 1, "bf16": 2}
 """Dtype -> value of the macro `HALF`. Kind: CUDA source, `element.cuh`."""
 
 
-class _BalancedForm(NamedTuple):
-    """Properties of the compiled form of the kernel that are not in the plan."""
-
-    source: str
-    entry: str
-    """Name of the `__global__` function in the source."""
-    window: int = 0
-    splits: int = 0
-    rest: int = 0
-    vector: VectorLayout | None = None
-
-
-def _form_of(plan: KernelPlan) -> _BalancedForm:
-    """Return the form of the kernel for a balanced plan. It depends only on the plan."""
-    if plan.inner is None:
-        raise BadInput("the balanced kernel needs a plan with elements")
-    if plan.n == 1:
-        return _BalancedForm("vector.cu", "balanced_vector", vector=vector_layout(plan.inner))
-    splits = GROUP_ROWS * WARPS // plan.shape.block_m
-    window = plan.shape.block_k // splits
-    rest = choose_rest(plan.inner, window)
-    return _BalancedForm("matrix.cu", "balanced_matrix", window=window, splits=splits, rest=rest)
-
-
-def _own_defines(plan: KernelPlan, form: _BalancedForm) -> dict[str, int]:
-    """Return the preprocessor names of a form, without those of the epilogue."""
-    half = {"HALF": _HALF[plan.dtype]}
-    if form.vector is not None:
-        index_bytes = 1 if form.vector.places < 256 else 2
-        return {
-            "ROWS": plan.shape.block_m // WARPS,
-            "SEGMENT": form.vector.segment,
-            "INDEX_BYTES": index_bytes,
-            **half,
-        }
-    return {
-        "WINDOW": form.window,
-        "SPLITS": form.splits,
-        "REST_PAIRS": form.rest // 2,
-        "PLAN_THREADS": plan.resources.threads,
-        "PLAN_SHARED_BYTES": ring_bytes(form.window, form.splits, plan.dtype),
-        **half,
-    }
+def _elements_of(plan: KernelPlan) -> ElementMap:
+    if plan.kernel != "balanced" or plan.inner is None:
+        raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
+    return plan.inner
 
 
 MATRIX_ARGS = np.dtype(
@@ -115,7 +74,7 @@ def vector_arrays(
     counts = np.bincount(slot, minlength=elements.m * LANES)
     in_slot = np.arange(slot.size) - (np.cumsum(counts) - counts)[slot]
     shape = (-(-elements.m // rows), layout.chunks, rows, LANES, 4)
-    indices = np.full(shape, layout.places, np.uint8 if layout.places < 256 else np.uint16)
+    indices = np.full(shape, layout.places, f"u{layout.index_bytes}")
     rows_of, columns_of = np.full(shape, elements.m), np.full(shape, elements.k)
     at = (row // rows, in_slot // 4, row % rows, lane, in_slot % 4)
     indices[at], rows_of[at], columns_of[at] = place, row, column
@@ -176,13 +135,27 @@ class BalancedOperator(Operator):
         """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
         Raise BadInput if this kernel cannot run the plan.
         """
-        if plan.kernel != "balanced":
-            raise BadInput(f"the balanced kernel runs balanced plans, got {plan.kernel}")
-        form = _form_of(plan)
+        elements, shape, config = _elements_of(plan), plan.shape, plan.config
         ends = end_defines(options.get("activation", "none"), bias=options.get("bias", False))
-        defines = {**_own_defines(plan, form), **ends, **(options.get("changes") or {})}
-        registers = plan.resources.registers_per_thread
-        return CompileInputs(SOURCES / form.source, form.entry, defines, registers, fewer=True, any_arch=True)
+        defines = {"HALF": _HALF[plan.dtype], **ends}
+        if plan.n == 1:
+            name, vector = "vector", vector_layout(elements)
+            defines |= {"ROWS": shape.block_m // WARPS, "SEGMENT": vector.segment}
+            defines |= {"INDEX_BYTES": vector.index_bytes}
+        else:
+            name = "matrix"
+            defines |= {"WINDOW": config.window, "SPLITS": config.splits}
+            defines |= {"REST_PAIRS": choose_rest(elements, config.window) // 2}
+            defines |= {"PLAN_THREADS": plan.resources.threads}
+            defines |= {"PLAN_SHARED_BYTES": ring_bytes(config.window, config.splits, plan.dtype)}
+        return CompileInputs(
+            SOURCES / f"{name}.cu",
+            f"balanced_{name}",
+            {**defines, **(options.get("changes") or {})},
+            plan.resources.registers_per_thread,
+            fewer=True,
+            any_arch=True,
+        )
 
     @staticmethod
     def pack(plan: KernelPlan, weights: Floats) -> Packed:
@@ -193,21 +166,19 @@ class BalancedOperator(Operator):
         ------
         BadInput : the plan has no elements
         """
-        if plan.inner is None:
-            raise BadInput("the balanced kernel needs a plan with elements")
-        form = _form_of(plan)
-        args = np.zeros(1, MATRIX_ARGS if form.vector is None else VECTOR_ARGS)
+        elements, config = _elements_of(plan), plan.config
+        args = np.zeros(1, VECTOR_ARGS if plan.n == 1 else MATRIX_ARGS)
         args["m"], args["k"] = plan.m, plan.k
-        if form.vector is not None:
-            args["chunks"], args["places"] = form.vector.chunks, form.vector.places
-            rows = plan.shape.block_m // WARPS
-            arrays = vector_arrays(plan.inner, form.vector, rows, weights, plan.dtype)
+        if plan.n == 1:
+            vector = vector_layout(elements)
+            args["chunks"], args["places"] = vector.chunks, vector.places
+            arrays = vector_arrays(elements, vector, plan.shape.block_m // WARPS, weights, plan.dtype)
             return Packed(arrays, args, plan.item_count)
-        layout = balanced_layout(plan.inner, form.window, form.rest)
-        arrays = matrix_arrays(plan.inner, layout, weights, plan.dtype)
+        layout = matrix_layout(elements, config.window)
+        arrays = matrix_arrays(elements, layout, weights, plan.dtype)
         windows = arrays["windows"].shape[1]
         args["tokens"] = OperandSpec(plan.m, plan.k, plan.n, plan.dtype, 0).padded_n
-        args["window_count"], args["split_windows"] = windows, -(-windows // form.splits)
+        args["window_count"], args["split_windows"] = windows, -(-windows // config.splits)
         args["slot_words"] = int(layout.words.max())
         return Packed(arrays, args, plan.item_count)
 
