@@ -24,7 +24,7 @@ from prunecast.kernels.libraries.attention.seconds import (
 )
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.attention.work import CallWork, tiles_of, work_of
-from prunecast.kernels.libraries.surrogate import table
+from prunecast.kernels.libraries.library_tables import table
 
 H100 = load_gpu("h100-sxm")
 KERNELS = sorted(

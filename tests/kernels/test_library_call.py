@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from prunecast.kernels.libraries.call import LibraryCall, call_error
-from prunecast.kernels.libraries.surrogate import table
+from prunecast.kernels.libraries.library_tables import table
 
 
 def test_parts_add_up_to_the_time():

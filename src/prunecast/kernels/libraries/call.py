@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.surrogate import table
+from prunecast.kernels.libraries.library_tables import table
 
 OTHER_GPUS = "other"
 NOTHING_MEASURED = ("any", "any", OTHER_GPUS)

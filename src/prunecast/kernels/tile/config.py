@@ -256,7 +256,7 @@ def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]
         if dtype == "fp8" and form[:2] != TOKEN_FORM:
             continue
         shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
-        part = _part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
+        part = warpgroup_part(shape, DTYPE_BYTES[dtype], sparse=tensor.startswith("sparse-"))
         resources = _resources(gpu, shape, dtype, tensor)
         if part is None or resources.stages < 2:
             continue
@@ -267,26 +267,38 @@ def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]
             shape=shape,
             part_m=part.rows,
             part_n=part.tokens,
-            # m64nNk16, m64nNk8 for TF32; the sparse forms do as many kept FMA (PTX ISA, wgmma)
-            fma_per_instruction=64 * part.use.instruction_rows * 32 // DTYPE_BYTES[dtype],
+            fma_per_instruction=part.fma,
             resources=resources,
         )
 
 
-class _Part(NamedTuple):
+class WarpPart(NamedTuple):
+    """Part of a tile of C that a warp or warpgroup computes, and FMA of one of its tensor instructions."""
+
     rows: int
     tokens: int
-    use: _WgmmaUse
+    fma: int
 
 
-def _part(shape: BlockShape, element_bytes: int, *, sparse: bool) -> _Part | None:
+def warpgroup_part(
+    shape: BlockShape, element_bytes: int, *, sparse: bool = False, is_whole: bool = False
+) -> WarpPart | None:
     """Return the part of C of one of two consumer warpgroups: half of the rows or half of the tokens,
     whichever reads fewer bytes of shared memory. Return None if no wgmma instruction fits either half.
+
+    If it `is_whole`, the warpgroup computes the whole tile.
     """
-    halves = ((shape.block_m // 2, shape.block_n), (shape.block_m, shape.block_n // 2))
-    uses = [(m, n, wgmma_use(m, n, element_bytes, sparse=sparse)) for m, n in halves]
-    parts = [_Part(m, n, use) for m, n, use in uses if use is not None]
-    return min(parts, key=lambda part: part.use.operand_bytes, default=None)
+    block_m, block_n, _ = shape
+    halves = ((block_m // 2, block_n), (block_m, block_n // 2))
+    sides = [(m, n) for m, n in ((shape[:2],) if is_whole else halves) if m % 8 == n % 8 == 0]
+    uses = [(m, n, wgmma_use(m, n, element_bytes, sparse=sparse)) for m, n in sides]
+    # m64nNk16, m64nNk8 for TF32; the sparse forms do as many kept FMA (PTX ISA, wgmma)
+    parts = [
+        (use.operand_bytes, WarpPart(m, n, 64 * use.instruction_rows * 32 // element_bytes))
+        for m, n, use in uses
+        if use is not None
+    ]
+    return min(parts, key=lambda part: part[0])[1] if parts else None
 
 
 def _resources(gpu: GpuSpec, shape: BlockShape, dtype: str, tensor: str) -> BlockResources:

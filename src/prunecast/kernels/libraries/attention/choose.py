@@ -4,7 +4,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.attention.work import tiles_of
-from prunecast.kernels.libraries.surrogate import rows_for
+from prunecast.kernels.libraries.library_tables import rows_for
 
 MATH = "math"
 """Torch's unfused path, which supports every shape."""

@@ -26,7 +26,7 @@ import numpy as np
 
 from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.libraries.attention.work import ELEMENT_BYTES, CallWork, nearest_rows
+from prunecast.kernels.libraries.attention.work import ELEMENT_BYTES, CallWork, rows_of
 
 EXPONENTIALS_PER_CLK_PER_SM = 16
 """Kind: datasheet, CUDA C++ Programming Guide, throughput of arithmetic instructions, 7.5 to 12.0."""
@@ -68,9 +68,9 @@ class Parts(NamedTuple):
 def costs_of(kernel: str, phase: str, compute_capability: int) -> Costs:
     """Return the fitted numbers of a kernel for a phase: column name -> value.
 
-    They are from the row of `tables/attention_costs.csv` that `work.nearest_rows` selects.
+    They are from the row of `tables/attention_costs.csv` that `work.rows_of` selects.
     """
-    (row,) = nearest_rows("attention_costs", kernel, phase, compute_capability)
+    (row,) = rows_of("attention_costs", kernel, phase, compute_capability)
     numbers = {name: float(row[name]) for name in COSTS}
     return MappingProxyType({**numbers, "is_mma": float(row["instruction"] == "mma")})
 

@@ -15,7 +15,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.attention.shape import Attention
-from prunecast.kernels.libraries.surrogate import Row, numbers, table
+from prunecast.kernels.libraries.library_tables import Row, nearest_rows, table
 
 ELEMENT_BYTES, SUM_BYTES = 2, 4
 """Bytes of queries, keys, values and outputs, and of partial sums. Kind: definition, half and fp32."""
@@ -84,7 +84,7 @@ def tiles_of(kernel: str, shape: Attention, gpu: GpuSpec) -> Tiles:
     BadInput : the kernel does not support the head width
     """
     sm, phase, width = gpu.compute_capability, shape.phase, shape.head_width
-    rows = nearest_rows("attention_tiles", kernel, phase, sm)
+    rows = rows_of("attention_tiles", kernel, phase, sm)
     windowed = "yes" if shape.window else "no"
     for row in rows:
         if width <= int(row["width_to"]) and row["window"] in ("any", windowed):
@@ -97,18 +97,13 @@ def tiles_of(kernel: str, shape: Attention, gpu: GpuSpec) -> Tiles:
 
 
 @lru_cache(maxsize=256)
-def nearest_rows(name: str, kernel: str, phase: str, sm: int) -> tuple[Row, ...]:
-    """Return the rows of `tables/NAME.csv` for a kernel and phase, in file order.
+def rows_of(name: str, kernel: str, phase: str, sm: int) -> tuple[Row, ...]:
+    """Return the rows of `tables/NAME.csv` for a kernel and phase, of the nearest compute capability to `sm`.
 
-    These are the rows that list the compute capability `sm`, otherwise those of the nearest lower one, or of
-    the lowest one if none is lower. The result is empty if no row has this kernel and phase.
+    The result is empty if no row has this kernel and phase.
     """
-    own = [row for row in table(name) if row["kernel"] == kernel and phase in row["phases"].split()]
-    listed = {each for row in own for each in numbers(row["sm"])}
-    if not listed:
-        return ()
-    nearest = max((each for each in listed if each <= sm), default=min(listed))
-    return tuple(row for row in own if nearest in numbers(row["sm"]))
+    own = (row for row in table(name) if row["kernel"] == kernel and phase in row["phases"].split())
+    return nearest_rows(own, sm)
 
 
 def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:

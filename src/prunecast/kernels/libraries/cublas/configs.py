@@ -16,8 +16,8 @@ from typing import NamedTuple
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.cublas.launches import cublas_costs
-from prunecast.kernels.libraries.surrogate import Row, numbers, rows_for, table
-from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
+from prunecast.kernels.libraries.library_tables import Row, numbers, rows_for, table
+from prunecast.kernels.tile.config import TileConfig, WarpPart, warpgroup_part
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, BlockShape
 from prunecast.plan.tensor_rate import fma_per_clk
 
@@ -144,36 +144,21 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
     )
 
 
-class _WarpTile(NamedTuple):
-    """Part of a tile that one warp or warpgroup computes, and the FMAs of one of its tensor instructions."""
-
-    rows: int
-    tokens: int
-    fma: int
-
-
-def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> _WarpTile | None:
+def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> WarpPart | None:
     if family["path"] != "wgmma":
         # The table is for elements of 2 bytes; an instruction on CUDA cores performs one FMA per lane
         fma = int(family["instruction_fma"])
         fma = fma if family["path"] == "cuda cores" else fma * 2 // element
-        return _WarpTile(int(row["part_m"]), int(row["part_n"]), fma)
+        return WarpPart(int(row["part_m"]), int(row["part_n"]), fma)
     if int(family["pair"]) > 1:
-        return _WarpTile(block_m // 2, block_n, block_m * block_n * 32 // element)
-    # Two warpgroups divide the rows or the tokens, whichever reads less; if no instruction fits these halves,
-    # one warpgroup computes the whole tile
-    halves = ((block_m // CONSUMER_WARPGROUPS, block_n), (block_m, block_n // CONSUMER_WARPGROUPS))
-    for parts in (halves, ((block_m, block_n),)):
-        uses = [(wgmma_use(m, n, element, sparse=False), m, n) for m, n in parts if m % 8 == n % 8 == 0]
-        found = [(use.operand_bytes, m, n, use.instruction_rows) for use, m, n in uses if use is not None]
-        if found:
-            _, part_m, part_n, rows = min(found)
-            return _WarpTile(part_m, part_n, 64 * rows * 32 // element)
-    return None
+        return WarpPart(block_m // 2, block_n, block_m * block_n * 32 // element)
+    # If no instruction fits halves of the tile, one warpgroup computes the whole tile
+    tile = BlockShape(block_m, block_n, 0)
+    return warpgroup_part(tile, element) or warpgroup_part(tile, element, is_whole=True)
 
 
 def _resources(
-    family: Row, row: Row, tile: tuple[int, int, int], part: _WarpTile | None, gpu: GpuSpec, dtype: str
+    family: Row, row: Row, tile: tuple[int, int, int], part: WarpPart | None, gpu: GpuSpec, dtype: str
 ) -> BlockResources | None:
     """Return the resources of a CTA with as many stages as fit, at most the maximum in the row.
 

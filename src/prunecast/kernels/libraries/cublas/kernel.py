@@ -6,12 +6,12 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import LaunchTraits
+from prunecast.kernels.kernel import Kernel, LaunchTraits
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, aligned_bytes
 from prunecast.kernels.libraries.cublas.launches import cublas_costs, reduction_seconds
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
 from prunecast.kernels.libraries.cublas.rank import Ranked, rank
-from prunecast.kernels.libraries.surrogate import Surrogate, numbers, table
+from prunecast.kernels.libraries.library_tables import numbers, table
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.patterns.tiling import dense_tile_map
@@ -120,21 +120,18 @@ def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
     return gpu.graph_launch_s if gpu.has_wgmma and tiles > most else 0.0
 
 
-CUBLAS = Surrogate(
-    library="cuBLAS",
-    package=__package__,
-    families="cublas_families",
-    configs=_dense_configs,
-    plan=plan_dense,
-    traits=_dense_traits,
-)
-DENSE = CUBLAS.kernel(
-    "dense",
-    "all weights, pruned or not, by the vendor's library: what the others are compared with",
+DENSE = Kernel(
+    name="dense",
+    meaning="all weights, pruned or not, by the vendor's library: what the others are compared with",
     takes=None,
     natural_pattern="dense",
     families=("dense",),
     in_torch=True,
+    library=True,
+    costs=__package__,
+    plan=plan_dense,
+    configs=_dense_configs,
+    traits=_dense_traits,
 )
 
 

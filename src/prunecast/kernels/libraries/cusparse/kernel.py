@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prunecast.hardware.costs import Costs
 from prunecast.hardware.occupancy import BlockResources, occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import LaunchTraits
+from prunecast.kernels.kernel import Kernel, LaunchTraits
 from prunecast.kernels.libraries.cusparse.programs import (
     CSR_WARPS,
     chain_cycles,
@@ -26,7 +26,7 @@ from prunecast.kernels.libraries.cusparse.programs import (
     one_token_programs,
     width,
 )
-from prunecast.kernels.libraries.surrogate import Surrogate, rows_for
+from prunecast.kernels.libraries.library_tables import rows_for
 from prunecast.kernels.tile.tile_plan import check_tokens
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import row_tile_map
@@ -139,20 +139,17 @@ def _csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     return LaunchTraits(other_launches_s=cusparse_costs(gpu.compute_capability)[name] + written_s)
 
 
-CUSPARSE = Surrogate(
-    library="cuSPARSE",
-    package=__package__,
-    families="cusparse_families",
-    configs=_csr_configs,
-    plan=plan_csr,
-    traits=_csr_traits,
-)
-CSR = CUSPARSE.kernel(
-    "csr",
-    "any weight may be removed; each kept one is stored with its column",
+CSR = Kernel(
+    name="csr",
+    meaning="any weight may be removed; each kept one is stored with its column",
     takes=ElementMap,
     natural_pattern="unstructured",
     keeps=("tiles", "elements", "elements in tiles"),
+    library=True,
+    costs=__package__,
+    plan=plan_csr,
+    configs=_csr_configs,
+    traits=_csr_traits,
 )
 
 

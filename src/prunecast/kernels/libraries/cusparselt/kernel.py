@@ -6,18 +6,18 @@ pipeline stages as fit. Users let the library search for its fastest algorithm, 
 one that the closed form predicts to be fastest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import ItemTimes, LaunchTraits
+from prunecast.kernels.kernel import ItemTimes, Kernel, LaunchTraits
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
-from prunecast.kernels.libraries.surrogate import Row, Surrogate, rows_for
-from prunecast.kernels.tile.config import WGMMA_ROWS, TileConfig, weight_bytes, wgmma_use
+from prunecast.kernels.libraries.library_tables import Row, rows_for
+from prunecast.kernels.tile.config import TileConfig, warpgroup_part, weight_bytes
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.patterns.element_map import ElementMap
@@ -112,21 +112,19 @@ def _family(gpu: GpuSpec) -> Row:
     return rows_for("cusparselt_families", gpu.compute_capability)[0]
 
 
-CUSPARSELT_LIBRARY = Surrogate(
-    library="cuSPARSELt",
-    package="prunecast.kernels.libraries.cublas",
-    families="cusparselt_families",
-    configs=_cusparselt_configs,
-    plan=_plan_cusparselt,
-    traits=_traits,
-)
-CUSPARSELT = CUSPARSELT_LIBRARY.kernel(
-    "cusparselt",
-    "two of every four weights are kept, by the vendor's library for sparse tensor cores; always 50 %",
+CUSPARSELT = Kernel(
+    name="cusparselt",
+    meaning="two of every four weights are kept, by the vendor's library for sparse tensor cores; "
+    "always 50 %",
     takes=ElementMap,
     natural_pattern="2:4",
     families=("2:4",),
+    library=True,
+    costs="prunecast.kernels.libraries.cublas",
+    plan=_plan_cusparselt,
+    configs=_cusparselt_configs,
     times=_times,
+    traits=_traits,
 )
 
 
@@ -149,40 +147,21 @@ def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
 
 def _sparse(kernel: LibraryKernel, gpu: GpuSpec) -> LibraryKernel | None:
     """Return the kernel with 2:4 weights, with k-steps twice as long if they fit; None if there is none."""
-    for config in _longer_and_same(kernel.config):
-        fitted = _with_stages(config, kernel.config, gpu)
+    dense = kernel.config
+    rows, tokens = dense.part_m, dense.part_n
+    if dense.tensor_path == "wgmma" and dense.pair == 1:
+        # A warpgroup computes a multiple of 64 weight rows, the rows of one instruction
+        part = warpgroup_part(dense.shape, dense.element_bytes, sparse=True)
+        if part is None:
+            return None
+        rows, tokens = part.rows, part.tokens
+    config = replace(dense, tensor=f"sparse-{dense.tensor}", part_m=rows, part_n=tokens)
+    for factor in (2, 1):
+        shape = dense.shape._replace(block_k=factor * dense.shape.block_k)
+        fitted = _with_stages(replace(config, shape=shape), dense, gpu)
         if fitted is not None:
             return kernel._replace(config=fitted)
     return None
-
-
-def _longer_and_same(dense: TileConfig) -> Iterator[TileConfig]:
-    part_m, part_n = _parts(dense)
-    if not part_m:
-        return
-    for factor in (2, 1):
-        yield replace(
-            dense,
-            tensor=f"sparse-{dense.tensor}",
-            shape=dense.shape._replace(block_k=factor * dense.shape.block_k),
-            part_m=part_m,
-            part_n=part_n,
-        )
-
-
-def _parts(dense: TileConfig) -> tuple[int, int]:
-    """Return the rows and tokens of the tile that one warp or warpgroup computes; (0, 0) if there are none.
-
-    A warpgroup computes a multiple of 64 weight rows, the rows of one instruction.
-    """
-    if dense.tensor_path != "wgmma" or dense.pair > 1:
-        return dense.part_m, dense.part_n
-    block_m, block_n, _ = dense.shape
-    for part in ((block_m // 2, block_n), (block_m, block_n // 2)):
-        whole = part[0] % WGMMA_ROWS == 0 and part[1] % 8 == 0
-        if whole and wgmma_use(*part, dense.element_bytes, sparse=True):
-            return part
-    return 0, 0
 
 
 def _with_stages(config: TileConfig, dense: TileConfig, gpu: GpuSpec) -> TileConfig | None:

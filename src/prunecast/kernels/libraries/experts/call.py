@@ -21,7 +21,7 @@ from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.experts.routing import DEFAULT_ROUTING, Loads, expert_loads
-from prunecast.kernels.libraries.surrogate import table
+from prunecast.kernels.libraries.library_tables import table
 from prunecast.kernels.libraries.tiled import (
     Tile,
     TiledTime,

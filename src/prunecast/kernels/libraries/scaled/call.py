@@ -22,7 +22,7 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.call import LibraryCall
-from prunecast.kernels.libraries.surrogate import rows_for
+from prunecast.kernels.libraries.library_tables import rows_for
 from prunecast.kernels.libraries.tiled import Tile, TiledWork, operand_reads, rates_of, tiled_time
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
