@@ -22,21 +22,35 @@ def copies(size: int) -> int:
     return max(-(-size // WARP_BYTES), 1)
 
 
-def fix_up(config: TileConfig) -> Code:
+def fix_up(sums: int, *, reads_flag: bool = False) -> Code:
     """Return the instructions of the partial-sum exchange: slices write their fp32 sums, and the owner adds
     the sums of the other slices in ascending order of `WorkList.part`.
 
     Partial sums have the layout of the registers, so that their loads and stores are coalesced 16-byte
     accesses.
+
+    Parameters
+    ----------
+    sums : number of sums of a warp
+    reads_flag : the owner always reads the flag that counts the arrived slices, even if all have arrived
     """
-    size = config.shape.block_m * config.shape.block_n * 4 // config.consumer_warps
-    return (
-        Instruction(Op.STORE_PARTIAL, size, copies(size), when=When.PARTIAL, whole=True),
-        Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, size, copies(size), when=When.OWNER, whole=True),
+    flag = (
+        Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
         Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=_sums_per_lane(config), when=When.OWNER),
     )
+    return (
+        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
+        Instruction(Op.WAIT_PARTS, when=When.OWNER),
+        *(flag if reads_flag else ()),
+        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
+        Instruction(Op.WAIT_LOAD, when=When.OWNER),
+        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
+    )
+
+
+def sums_of_warp(config: TileConfig) -> int:
+    """Return the number of sums of C that a consumer warp computes for an item."""
+    return config.shape.block_m * config.shape.block_n // config.consumer_warps
 
 
 def write_c(config: TileConfig) -> Code:
@@ -45,8 +59,8 @@ def write_c(config: TileConfig) -> Code:
     In a wgmma kernel, each warp transposes its own rows and bulk stores copy them from shared memory to C. In
     the other kernels the warps synchronize and store C themselves.
     """
-    size = config.shape.block_m * config.shape.block_n * config.output_bytes // config.consumer_warps
-    pairs = -(-_sums_per_lane(config) // 2)
+    sums = sums_of_warp(config)
+    size, pairs = sums * config.output_bytes, -(-(sums // 32) // 2)
     convert = Instruction(Op.ISSUE, issue=pairs + 20, when=When.FINAL)
     if config.tensor_path == "wgmma":
         turn = Instruction(Op.SHARED, 2 * size, max(pairs // 4, 1), when=When.FINAL)
@@ -58,10 +72,6 @@ def write_c(config: TileConfig) -> Code:
         Instruction(Op.SHARED, size, copies(size), when=When.FINAL),
         Instruction(Op.STORE_C, size, copies(size), when=When.FINAL),
     )
-
-
-def _sums_per_lane(config: TileConfig) -> int:
-    return config.shape.block_m * config.shape.block_n // (32 * config.consumer_warps)
 
 
 FLAG_BYTES = 4
@@ -83,17 +93,13 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
     ----------
     scattered : most rows of the tiles are not contiguous in C, so that TMA cannot store them
     """
-    sums = config.shape.block_m * config.shape.block_n // config.consumer_warps
+    sums = sums_of_warp(config)
     # Per sum in fp8: two multiplications by scales, half a shuffle (four sums in two rows need two scales)
     scales: Code = ()
     if config.dtype == "fp8":
         scales = (Instruction(Op.ISSUE, issue=sums // 32 * 5 // 2, when=When.FINAL),)
     return (
-        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
-        Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
+        *fix_up(sums),
         Instruction(Op.ISSUE, issue=max(sums // 64, 1) + 20, when=When.FINAL),
         *scales,
         *_leave(config, sums * config.output_bytes, scattered),
@@ -137,28 +143,11 @@ def sparse_end_of_item(config: TileConfig) -> Code:
     the other forms, the delay is modelled by the load of the next item, which queues after the gathers.
     """
     groups = 2 if config.shape.block_m == SPARSE_TALL else 1
-    leave = _sparse_end(config, groups)
+    sums = sums_of_warp(config) // groups
+    leave = (*fix_up(sums, reads_flag=True), *_store_c(sums, config.output_bytes))
     if groups == 2:
         leave = tuple(i._replace(queued=i.op is Op.STORE_C) for i in leave)
     return (*leave * (groups - 1), *_posted(leave))
-
-
-def _sparse_end(config: TileConfig, groups: int) -> Code:
-    """Return the epilogue of a group of rows. It writes partial sums, or adds those of the other slices and
-    stores C.
-    """
-    sums = config.shape.block_m * config.shape.block_n // (groups * config.consumer_warps)
-    return (
-        Instruction(Op.STORE_PARTIAL, 4 * sums, copies(4 * sums), when=When.PARTIAL, whole=True),
-        Instruction(Op.WAIT_PARTS, when=When.OWNER),
-        # The flag is always read, even if all slices have arrived
-        Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.LOAD_PARTIALS, 4 * sums, copies(4 * sums), when=When.OWNER, whole=True),
-        Instruction(Op.WAIT_LOAD, when=When.OWNER),
-        Instruction(Op.ISSUE, issue=sums // 32, when=When.OWNER),
-        *_store_c(sums, config.output_bytes),
-    )
 
 
 def _posted(code: Code) -> Code:

@@ -67,46 +67,36 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
         leader=True,
         multicast=multicast,
     )
-    overhead = _copy_overhead(config)
-    if config.dtype == "fp8":
-        index_bytes = 16 * INDEX_BYTES // RUN
-        # One thread requests a box of the tokens for each run of columns
-        step: tuple[Instruction, ...] = (
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=STAGES_AHEAD),
-            Instruction(Op.ISSUE, issue=20, leader=True),
-            Instruction(Op.WAIT_EMPTY),
-            copy_a,
-            Instruction(
-                Op.GATHER_B,
-                row_bytes,
-                1,
-                per_k16=True,
-                operand_bytes=overhead.bytes,
-                charges=overhead.charges,
-            ),
-        )
-    else:
-        index_bytes = 16 * INDEX_BYTES // PRODUCER_WARPS
-        gathers = copies(16 * row_bytes // PRODUCER_WARPS)
-        indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
-        step = (
-            Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
-            # Each lane computes four row addresses per step of 64 columns, and an offset for every copy
-            Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
-            Instruction(Op.WAIT_EMPTY),
-            copy_a,
-            Instruction(
-                Op.GATHER_B,
-                row_bytes,
-                gathers,
-                per_k16=True,
-                operand_bytes=overhead.bytes,
-                charges=overhead.charges,
-            ),
-            Instruction(Op.ISSUE, issue=0, per_k16=True, charges=_waits(config)),
-            Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
-            *_edge(config),
-        )
+    overhead, is_fp8 = _copy_overhead(config), config.dtype == "fp8"
+    index_bytes = 16 * INDEX_BYTES // (RUN if is_fp8 else PRODUCER_WARPS)
+    gathers = 1 if is_fp8 else copies(16 * row_bytes // PRODUCER_WARPS)
+    indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
+    # Each lane computes four row addresses per step of 64 columns, and an offset for every copy. In fp8 one
+    # thread requests a box of the tokens for each run of columns
+    boxes, rows = (
+        Instruction(Op.ISSUE, issue=20, leader=True),
+        Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
+    )
+    waits = (
+        Instruction(Op.ISSUE, issue=0, per_k16=True, charges=_waits(config)),
+        Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
+        *_edge(config),
+    )
+    step = (
+        Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
+        boxes if is_fp8 else rows,
+        Instruction(Op.WAIT_EMPTY),
+        copy_a,
+        Instruction(
+            Op.GATHER_B,
+            row_bytes,
+            gathers,
+            per_k16=True,
+            operand_bytes=overhead.bytes,
+            charges=overhead.charges,
+        ),
+        *(() if is_fp8 else waits),
+    )
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
@@ -252,37 +242,50 @@ def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
 
 
 def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
+    # Operands of 2:4 instructions occupy the shared-memory port for less time than their bytes suggest
+    of_sparse = Charge("sparse_operand_share", config.operand_bytes_per_warp_per_k16, "operand_bytes")
+    leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)
+    return wgmma_consumer(
+        config,
+        begin=(*item, Instruction(Op.ISSUE, issue=30), Instruction(Op.LOAD_INDEX, ROWS_BYTES, 5)),
+        # With the store of the previous item's C
+        loop_issue=6 if config.is_sparse else 12,
+        operands=(of_sparse,) if config.is_sparse else (),
+        end=(Instruction(Op.WAIT_LOAD, when=When.FINAL), *leave),
+    )
+
+
+def wgmma_consumer(
+    config: TileConfig, *, begin: Code, end: Code, loop_issue: int = 6, operands: tuple[Charge, ...] = ()
+) -> WarpProgram:
     """Return the program of the consumer warps. They keep the multiplication of one k-step in flight and
     release the stage of the step before it.
+
+    Parameters
+    ----------
+    begin, end : beginning of an item, and its end after the last multiplication
+    loop_issue : instructions per k-step: proxy and wgmma fences, commit, loop
+    operands : bytes of operands, if they are not those of the config
     """
-    leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)
-    operands = config.operand_bytes_per_warp_per_k16
-    # Operands of 2:4 instructions occupy the shared-memory port for less time than their bytes suggest
-    sparse_operands = (Charge("sparse_operand_share", operands, "operand_bytes"),)
+    multiply = Instruction(
+        Op.MMA,
+        config.fma_per_warp_per_k16,
+        config.instructions_per_k16,
+        per_k16=True,
+        operand_bytes=0 if operands else config.operand_bytes_per_warp_per_k16,
+        charges=operands,
+    )
     return WarpProgram(
         role="consumer",
         warps=config.consumer_warps,
         start=(Instruction(Op.ISSUE, issue=20),),
-        begin=(*item, Instruction(Op.ISSUE, issue=30), Instruction(Op.LOAD_INDEX, ROWS_BYTES, 5)),
+        begin=begin,
         step=(
             Instruction(Op.WAIT_FULL),
-            # Proxy and wgmma fences, commit, loop; and the store of the previous item's C
-            Instruction(Op.ISSUE, issue=6 if config.is_sparse else 12),
-            Instruction(
-                Op.MMA,
-                config.fma_per_warp_per_k16,
-                config.instructions_per_k16,
-                per_k16=True,
-                operand_bytes=0 if config.is_sparse else operands,
-                charges=sparse_operands if config.is_sparse else (),
-            ),
+            Instruction(Op.ISSUE, issue=loop_issue),
+            multiply,
             Instruction(Op.WAIT_MMA, 1),
             Instruction(Op.RELEASE, 1),
         ),
-        end=(
-            Instruction(Op.WAIT_MMA, 0),
-            Instruction(Op.RELEASE, 0),
-            Instruction(Op.WAIT_LOAD, when=When.FINAL),
-            *leave,
-        ),
+        end=(Instruction(Op.WAIT_MMA, 0), Instruction(Op.RELEASE, 0), *end),
     )

@@ -9,15 +9,17 @@ from functools import lru_cache
 
 from prunecast.errors import BadInput
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.programs.epilogue import copies, fix_up, write_c
-from prunecast.kernels.tile.programs.gather import gather_programs
+from prunecast.kernels.tile.programs.epilogue import copies, fix_up, sums_of_warp, write_c
+from prunecast.kernels.tile.programs.gather import (
+    INDEX_BYTES,
+    PRODUCER_WARPS,
+    gather_programs,
+    wgmma_consumer,
+)
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram
 
 B_ACCESSES = ("gather", "dense_tile")
 """Values of `KernelPlan.b_access`: rows of B by index, or contiguous slabs of B."""
-PRODUCER_WARPS = 4
-"""Warps of the producer warpgroup, one thread of which issues the copies. Kind: choice, as in CUTLASS's
-warp-specialised kernels."""
 
 
 @lru_cache(maxsize=256)
@@ -54,7 +56,9 @@ def warp_programs(
                 config, multicast=multicast, item_in_memory=item_in_memory, scattered=scattered
             )
         # B is loaded in TMA boxes, which `multicast` blocks share
-        return (_boxer(config, multicast), _consumer(config))
+        leave = (*fix_up(sums_of_warp(config)), *write_c(config))
+        consumer = wgmma_consumer(config, begin=(Instruction(Op.ISSUE, issue=10),), end=leave)
+        return (_boxer(config, multicast), consumer)
     if config.tensor_path == "mma":
         return _mma_programs(config, b_access)
     return _register_programs(config, b_access)
@@ -79,40 +83,6 @@ def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
     )
 
 
-def _consumer(config: TileConfig) -> WarpProgram:
-    """Return the program of the consumer warps. They keep the multiplication of one k-step in flight and
-    release the stage of the step before it.
-    """
-    multiply = Instruction(
-        Op.MMA,
-        config.fma_per_warp_per_k16,
-        config.instructions_per_k16,
-        per_k16=True,
-        operand_bytes=config.operand_bytes_per_warp_per_k16,
-    )
-    return WarpProgram(
-        role="consumer",
-        warps=config.consumer_warps,
-        start=(Instruction(Op.ISSUE, issue=20),),
-        begin=(Instruction(Op.ISSUE, issue=10),),
-        step=(
-            Instruction(Op.WAIT_FULL),
-            Instruction(Op.ISSUE, issue=6),  # proxy and wgmma fences, commit, loop
-            multiply,
-            Instruction(Op.WAIT_MMA, 1),
-            Instruction(Op.RELEASE, 1),
-        ),
-        end=(
-            Instruction(Op.WAIT_MMA, 0),
-            Instruction(Op.RELEASE, 0),
-            *fix_up(config),
-            *write_c(config),
-        ),
-    )
-
-
-INDEX_BYTES = 4
-"""Bytes of a column's index. Kind: CUDA source, `mma_args.cuh`."""
 MANY_SUMS = 64
 """Number of accumulators per lane from which on the fp32 kernel reads the operands of one column at a time.
 Kind: CUDA source, `ffma_shape.cuh`."""
@@ -130,10 +100,10 @@ def _mma_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
         Instruction(Op.SYNC),
         *_next_indices(config, b_access, ahead=stages),
         *((walk,) if b_access == "gather" else ()),
-        *_async_copies(config, ahead=stages - 1),
+        *_copies(config, ahead=stages - 1),
         *_multiply(config),
     )
-    return (_worker(config, b_access, fill=_async_copies(config, ahead=0), step=step),)
+    return (_worker(config, b_access, fill=_copies(config, ahead=0), step=step),)
 
 
 def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
@@ -156,19 +126,16 @@ def walk_of_step(config: TileConfig) -> tuple[Charge, ...]:
 def _register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, ...]:
     """Return the program whose copies go through registers: loads before the products of a step, stores to
     shared memory after them.
-
-    Rows of B are loaded before weights. If they queued after the weights of all blocks, the blocks, which
-    share rows of B, would run in lockstep.
     """
     step = (
         Instruction(Op.SYNC),
-        *_loads(config, ahead=1),
+        *_copies(config, ahead=1, in_registers=True),
         *_next_indices(config, b_access, ahead=2),
         *_multiply(config),
         Instruction(Op.WAIT_LOAD),
         _store(config, ahead=1),
     )
-    fill = (*_loads(config, ahead=0), Instruction(Op.WAIT_LOAD), _store(config, ahead=0))
+    fill = (*_copies(config, ahead=0, in_registers=True), Instruction(Op.WAIT_LOAD), _store(config, ahead=0))
     return (_worker(config, b_access, fill=fill, step=step),)
 
 
@@ -184,7 +151,7 @@ def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> War
         end=(
             Instruction(Op.WAIT_MMA, 0),
             Instruction(Op.SYNC),
-            *fix_up(config),
+            *fix_up(sums_of_warp(config)),
             *write_c(config),
             Instruction(Op.SYNC),
         ),
@@ -208,26 +175,21 @@ def _next_indices(config: TileConfig, b_access: str, *, ahead: int) -> Code:
     return (Instruction(Op.LOAD_INDEX, 16 * INDEX_BYTES // config.consumer_warps, per_k16=True, ahead=ahead),)
 
 
-def _async_copies(config: TileConfig, *, ahead: int) -> Code:
-    weights = _weights_per_warp(config)
-    row_bytes = config.shape.block_n * config.element_bytes
-    rows = _row_copies(config)
-    return (
-        Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
-        Instruction(Op.COPY_A, weights, copies(weights), per_k16=True, ahead=ahead),
-        Instruction(Op.GATHER_B, row_bytes, rows, per_k16=True, ahead=ahead),
-    )
+def _copies(config: TileConfig, *, ahead: int, in_registers: bool = False) -> Code:
+    """Return the copies of the weights and rows of B of a k-step, into shared memory or into registers.
 
-
-def _loads(config: TileConfig, *, ahead: int) -> Code:
-    weights = _weights_per_warp(config)
+    Rows of B are loaded into registers before weights. If they queued after the weights of all blocks, the
+    blocks, which share rows of B, would run in lockstep.
+    """
+    weights, rows = _weights_per_warp(config), _row_copies(config)
     row_bytes = config.shape.block_n * config.element_bytes
-    rows = _row_copies(config)
-    return (
-        Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead),
-        Instruction(Op.LOAD_B, row_bytes, rows, per_k16=True, ahead=ahead),
-        Instruction(Op.LOAD_A, weights, copies(weights), per_k16=True, ahead=ahead),
+    of_a, of_b = (Op.LOAD_A, Op.LOAD_B) if in_registers else (Op.COPY_A, Op.GATHER_B)
+    found = (
+        Instruction(of_a, weights, copies(weights), per_k16=True, ahead=ahead),
+        Instruction(of_b, row_bytes, rows, per_k16=True, ahead=ahead),
     )
+    addresses = Instruction(Op.ISSUE, issue=2 + rows, per_k16=True, ahead=ahead)
+    return (addresses, *(reversed(found) if in_registers else found))
 
 
 def _store(config: TileConfig, *, ahead: int) -> Instruction:
