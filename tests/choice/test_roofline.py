@@ -109,6 +109,7 @@ def test_more_columns_of_all_tiles_never_rank_a_config_lower(kept, more, n, plac
             configs[place % len(configs) :][:1],
             tiles_keeping([most + d] * len(kept), height=128, k=640),
             n,
+            "fp16",
             gpu,
             persistent=False,
         )[0]

@@ -69,7 +69,7 @@ def test_lists_and_the_ranking_of_configs_see_the_same_item(kept):
     gpu, tiles = load_gpu("h200-sxm"), tiles_keeping([kept] * 32, height=128, k=4096)
     for config in tile_configs(gpu, "fp16", 128):
         cut = cut_rows(tiles, config.shape.block_m)
-        alone = item_times([config], tiles, 2048, gpu, persistent=True)[0].alone
+        alone = item_times([config], tiles, 2048, "fp16", gpu, persistent=True)[0].alone
         cost = item_cost(config, cut, 2048, gpu)
         cycles = item_cycles(items_of(cut, config, 2048, gpu), config.shape.block_k, cost)
         assert cycles.tolist() == [pytest.approx(float(alone[0]), abs=0.5)] * cycles.size

@@ -48,9 +48,9 @@ _CORE_REGISTERS = {32 * 64: 128, 32 * 32: 128, 16 * 32: 80}
 sm_90."""
 _PAIRED_REGISTERS = {**_CORE_REGISTERS, 32 * 64: 160}
 """`_CORE_REGISTERS` for packed fp32x2 FMA, which use register pairs. Kind: as-compiled, sm_100 and sm_120."""
-_CORE_STAGES = {True: (4, 3), False: (2,)}
-"""True if the GPU has cp.async, else False -> numbers of stages of the fp32 kernel. Kind: choice, what the
-compile tests build."""
+_REGISTER_STEPS = ((STEP_ROW_BYTES, 2),)
+"""`STEPS` without cp.async: registers hold the data of the next k-step. Kind: CUDA source,
+`mma_shape.cuh`."""
 
 
 def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
@@ -103,93 +103,52 @@ def _fitting(gpu: GpuSpec, dtype: str, tensor: str, height: int) -> tuple[TileCo
     if dtype != "fp8" or tensor != "wgmma":
         check_own_dtype(dtype)
     fma_per_clk(gpu, dtype, tensor)  # raises BadInput if the GPU cannot run it
-    found = [v for v in _all(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0]
+    configs = wgmma_configs if tensor.endswith("wgmma") else mma_configs
+    found = [v for v in configs(gpu, dtype, tensor) if occupancy(v.resources, gpu).blocks_per_sm > 0]
     heights = [v.shape.block_m for v in found]
     tallest = min((h for h in heights if h >= height), default=max(heights, default=0))
     return tuple(v for v in found if v.shape.block_m <= tallest)
 
 
-def _all(gpu: GpuSpec, dtype: str, tensor: str) -> list[TileConfig]:
-    if tensor.endswith("wgmma"):
-        return list(wgmma_configs(gpu, dtype, tensor))
-    if tensor == "none":
-        return list(_core_configs(gpu))
-    if gpu.has_async_copy:
-        return list(mma_configs(gpu, dtype, tensor))
-    return list(_register_configs(gpu, dtype, tensor))
-
-
 def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """Yield the configs for sm_80 and later. Each has the pair of k-step and number of stages with the
-    highest occupancy.
+    """Yield the configs of kernels whose warps copy and multiply, on tensor cores or, if `tensor` is `none`,
+    on CUDA cores. Each has the pair of k-step and number of stages with the highest occupancy.
     """
-    steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS
+    steps = SPARSE_STEPS if tensor.startswith("sparse-") else STEPS if gpu.has_async_copy else _REGISTER_STEPS
     for form in TILE_FORMS[tensor]:
-        choices = [_mma_config(form, dtype, tensor, row, stages) for row, stages in steps]
+        if not gpu.has_async_copy and form.block_m * form.block_n > 128 * 128:
+            continue  # larger tiles leave no registers for copies
+        choices = [_mma_config(form, gpu, dtype, tensor, row, stages) for row, stages in steps]
         yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
 
 
-def _register_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
-    """Yield the configs for sm_70 and sm_75, with two stages. Registers hold the data of the next k-step."""
-    # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
-    fma = 1024 if gpu.compute_capability >= 75 else 256
-    # Larger tiles leave no registers for copies
-    for form in (form for form in TILE_FORMS[tensor] if form.block_m * form.block_n <= 128 * 128):
-        shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES[dtype])
-        stage = _stage_bytes(shape, dtype, tensor)
-        registers = _registers(form, staged=stage // THREADS // 4)
-        resources = BlockResources(THREADS, registers, 2 * stage, 2)
-        yield _config("registers", form, shape, dtype, tensor, fma, resources)
-
-
-def _core_configs(gpu: GpuSpec) -> Iterator[TileConfig]:
-    """Yield the fp32 configs on CUDA cores (one FMA per lane and instruction). Each has the number of stages
-    with the highest occupancy.
-    """
-    for form in TILE_FORMS["none"]:
-        registers = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
-        of_part = registers[form.part_m * form.part_n]
-        choices = [_core_config(form, of_part, stages) for stages in _CORE_STAGES[gpu.has_async_copy]]
-        yield max(choices, key=lambda v: occupancy(v.resources, gpu).blocks_per_sm)
-
-
-def _core_config(form: TileForm, registers: int, stages: int) -> TileConfig:
-    shape = BlockShape(form.block_m, form.block_n, STEP_ROW_BYTES // DTYPE_BYTES["fp32"])
-    is_async = stages > _CORE_STAGES[False][0]
-    shared = stages * (form.block_m + form.block_n) * STEP_ROW_BYTES + is_async * BESIDE_BYTES
-    resources = BlockResources(THREADS, registers, shared, stages)
-    return _config("mma" if is_async else "registers", form, shape, "fp32", "none", 32, resources)
-
-
-def _mma_config(form: TileForm, dtype: str, tensor: str, step_row_bytes: int, stages: int) -> TileConfig:
-    shape = BlockShape(form.block_m, form.block_n, step_row_bytes // DTYPE_BYTES[dtype])
+def _mma_config(
+    form: TileForm, gpu: GpuSpec, dtype: str, tensor: str, step_row_bytes: int, stages: int
+) -> TileConfig:
+    element = DTYPE_BYTES[dtype]
+    shape = BlockShape(form.block_m, form.block_n, step_row_bytes // element)
+    weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
+    stage = -(-weights // LINE_BYTES) * LINE_BYTES + shape.block_n * shape.block_k * element
+    # m16n8k16, and m16n8k8 for TF32; the sparse forms do as many kept FMA (PTX ISA, mma and mma.sp)
+    registers, fma = _registers(form, staged=0), 16 * 8 * 32 // element
     # In addition to the stages: 4-byte column indices of four steps, and 16 records of 16 bytes
     beside = max(4 * 4 * shape.block_k + 16 * 16, BESIDE_BYTES)
-    shared = beside + stages * _stage_bytes(shape, dtype, tensor)
-    resources = BlockResources(THREADS, _registers(form, staged=0), shared, stages)
-    # m16n8k16, and m16n8k8 for TF32; the sparse forms do as many kept FMA (PTX ISA, mma and mma.sp)
-    fma = 16 * 8 * 32 // DTYPE_BYTES[dtype]
-    return _config("mma", form, shape, dtype, tensor, fma, resources)
-
-
-def _config(
-    tensor_path: str,
-    form: TileForm,
-    shape: BlockShape,
-    dtype: str,
-    tensor: str,
-    fma_per_instruction: int,
-    resources: BlockResources,
-) -> TileConfig:
+    if not gpu.has_async_copy:
+        # Turing: m16n8k8. Volta: m8n8k4 is four instructions of 256 FMA (Jia et al., arXiv 1804.06826)
+        fma = 1024 if gpu.compute_capability >= 75 else 256
+        registers, beside = _registers(form, staged=stage // THREADS // 4), 0
+    if tensor == "none":  # one FMA per lane and instruction
+        known = _CORE_REGISTERS if gpu.compute_capability < 100 else _PAIRED_REGISTERS
+        registers, fma = known[form.part_m * form.part_n], 32
     return TileConfig(
-        tensor_path=tensor_path,
+        tensor_path="mma" if gpu.has_async_copy else "registers",
         tensor=tensor,
         dtype=dtype,
         shape=shape,
         part_m=form.part_m,
         part_n=form.part_n,
-        fma_per_instruction=fma_per_instruction,
-        resources=resources,
+        fma_per_instruction=fma,
+        resources=BlockResources(THREADS, registers, beside + stages * stage, stages),
         two_sets=form.two_sets,
     )
 
@@ -204,9 +163,3 @@ def _registers(form: TileForm, *, staged: int) -> int:
     sums = form.part_m * form.part_n // 32
     fragments = form.part_m // 4 + form.part_n // 4
     return -(-(sums + fragments + staged + 40) // 8) * 8
-
-
-def _stage_bytes(shape: BlockShape, dtype: str, tensor: str) -> int:
-    element = DTYPE_BYTES[dtype]
-    weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))
-    return -(-weights // LINE_BYTES) * LINE_BYTES + shape.block_n * shape.block_k * element

@@ -1,29 +1,14 @@
 """`Kernel` records of the three tile kernels. They launch the same CUDA kernels with different planners."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.kernels.tile.configs import tile_map_configs
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.stspmm import other_splits, plan_stspmm
 from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
 from prunecast.patterns.tile_map import TileMap
-
-
-def _times(
-    configs: Sequence[TileConfig], tiles: TileMap, n: int, dtype: str, gpu: GpuSpec
-) -> list[ItemTimes]:
-    return item_times(configs, tiles, n, gpu, persistent=False)
-
-
-def _stspmm_times(
-    configs: Sequence[TileConfig], tiles: TileMap, n: int, dtype: str, gpu: GpuSpec
-) -> list[ItemTimes]:
-    return item_times(configs, tiles, n, gpu, persistent=True, splits=True)
-
 
 _COMMON: dict[str, Any] = {
     "takes": TileMap,
@@ -48,7 +33,7 @@ TILE_WISE = Kernel(
     keeps=("tiles",),
     not_families=("dense", "block"),
     plan=plan_tile_wise,
-    times=_times,
+    times=partial(item_times, persistent=False),
     **_COMMON,
 )
 
@@ -62,7 +47,7 @@ STSPMM = Kernel(
     splits=True,
     plan=plan_stspmm,
     other_plans=other_splits,
-    times=_stspmm_times,
+    times=partial(item_times, persistent=True, splits=True),
     **_COMMON,
 )
 
@@ -72,6 +57,6 @@ BLOCK_SPARSE = Kernel(
     natural_pattern="block:64x64",
     families=("block",),
     plan=plan_block_sparse,
-    times=_times,
+    times=partial(item_times, persistent=False),
     **_COMMON,
 )

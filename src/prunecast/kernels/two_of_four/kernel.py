@@ -111,7 +111,7 @@ def _sparse_tensor_times(
     tiles.
     """
     own = all(config.tensor_path == "wgmma" for config in configs)
-    return item_times(configs, _tiles_of(elements, tiles), n, gpu, persistent=own, splits=own)
+    return item_times(configs, _tiles_of(elements, tiles), n, dtype, gpu, persistent=own, splits=own)
 
 
 TWO_OF_FOUR = Kernel(

@@ -5,7 +5,7 @@ import numpy as np
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.kernels.tile.configs import _core_configs, _register_configs, mma_configs
+from prunecast.kernels.tile.configs import mma_configs
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
 from prunecast.patterns import TileMap
 from prunecast.plan.assignment import Assigned, assign_hardware, assign_stream_k
@@ -40,10 +40,7 @@ def ragged_map(block_m: int, k: int = 701, seed: int = 0) -> TileMap:
 def variants_of(gpu: str, dtype: str = "fp16", tensor: str = "mma") -> list[TileConfig]:
     """All forms of a GPU, those that do not fit it too."""
     spec = load_gpu(gpu)
-    if dtype == "fp32":
-        return list(_core_configs(spec))
-    kinds = mma_configs if spec.has_async_copy else _register_configs
-    return list(kinds(spec, dtype, tensor))
+    return list(mma_configs(spec, dtype, "none" if dtype == "fp32" else tensor))
 
 
 def plan_of(

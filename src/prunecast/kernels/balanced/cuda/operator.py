@@ -24,7 +24,7 @@ from prunecast.kernels.device.arrays import OperandSpec
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, end_defines
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import PackingMap, gather, to_bits
-from prunecast.kernels.device.tile_stages import Packed
+from prunecast.kernels.device.tile_stages import Packed, argument_record
 from prunecast.patterns.element_map import ElementMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
@@ -39,17 +39,13 @@ def _elements_of(plan: KernelPlan) -> ElementMap:
     return plan.inner
 
 
-MATRIX_ARGS = np.dtype(
-    [(name, "u8") for name in ("records", "windows", "b", "c", "bias", "clock")]
-    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
-    + [(name, "i4") for name in ("m", "k", "tokens", "window_count", "split_windows", "slot_words")]
+MATRIX_ARGS = argument_record(
+    "records windows b c bias clock",
+    "b_row_bytes c_row_bytes",
+    "m k tokens window_count split_windows slot_words",
 )
 """Layout of `MatrixArgs` in matrix.cu."""
-VECTOR_ARGS = np.dtype(
-    [(name, "u8") for name in ("values", "indices", "b", "c", "bias", "clock")]
-    + [(name, "i8") for name in ("b_step", "c_step")]
-    + [(name, "i4") for name in ("m", "k", "chunks", "places")]
-)
+VECTOR_ARGS = argument_record("values indices b c bias clock", "b_step c_step", "m k chunks places")
 """Layout of `VectorArgs` in vector.cu."""
 Floats = npt.NDArray[np.floating[Any]]
 

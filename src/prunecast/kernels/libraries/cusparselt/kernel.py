@@ -100,7 +100,7 @@ def _times(
     tiles = dense_tile_map(elements.m, elements.k, elements.m)
     configs = [kernel.config for kernel in kernels]
     persistent = all(config.tensor_path == "wgmma" for config in configs)
-    return item_times(configs, tiles, n, gpu, persistent=persistent)
+    return item_times(configs, tiles, n, dtype, gpu, persistent=persistent)
 
 
 def _traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:

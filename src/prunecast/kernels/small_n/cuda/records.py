@@ -17,6 +17,7 @@ from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
     Packed,
     TileStages,
+    argument_record,
     int_records,
     item_columns,
     row_lists,
@@ -55,11 +56,11 @@ MOST_RANGES_IN_ARGS = 440
 """Maximum number of blocks whose ranges of k16s fit into the launch arguments. Kind: CUDA source,
 `small_args.cuh`."""
 
-SMALL_ARGS = np.dtype(
-    [(name, "u8") for name in ("weights", "columns", "ranges", "places", "rows", "bias", "b", "c", "clock")]
-    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes", "b_end")]
-    + [(name, "i4") for name in ("b_shift", "tokens", "blocks_in_args", "c_tokens")]
-    + [("first", "i4", (MOST_RANGES_IN_ARGS, 2))]
+SMALL_ARGS = argument_record(
+    "weights columns ranges places rows bias b c clock",
+    "b_row_bytes c_row_bytes b_end",
+    "b_shift tokens blocks_in_args c_tokens",
+    ("first", "i4", (MOST_RANGES_IN_ARGS, 2)),
 )
 """Layout of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
 

@@ -4,7 +4,6 @@ Each work item has two records of four int32, in the arrays `items` and `splits`
 """
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,14 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.conv_input import PLANE_FIELDS, rows_of_b, write_grid
 from prunecast.kernels.device.packing import Slab
-from prunecast.kernels.device.tile_stages import Packed, TileStages, int_records, item_columns, uncovered_rows
+from prunecast.kernels.device.tile_stages import (
+    Packed,
+    TileStages,
+    argument_record,
+    int_records,
+    item_columns,
+    uncovered_rows,
+)
 from prunecast.kernels.tile.config import RUN
 from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan, Schedule
@@ -30,30 +36,17 @@ WHOLE, PART, OWNER = 0, 1, 2
 sums of the others and writes C. Kind: CUDA source, `tile_args.cuh`."""
 
 
-_LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
+STRIDES = "b_row_bytes c_row_bytes"
+LISTS = [("first", "i4", (MOST_BLOCKS_IN_ARGS, 4)), ("start", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
 """Fields of the argument of a kernel for lists of items. Kind: definition, `TileArgs` of tile_args.cuh."""
 
 
-def list_record(pointers: str, numbers: str, *behind: Any) -> np.dtype[np.void]:
-    """Return the dtype of the argument struct of a kernel that processes lists of items.
-
-    Its fields are the pointers, the row strides of B and C, the 4-byte numbers, the lists, and the fields
-    `behind` after the lists.
-
-    Parameters
-    ----------
-    pointers, numbers : field names, separated by spaces
-    behind : NumPy field descriptions
-    """
-    words = [(name, "u8") for name in pointers.split()]
-    rows = [("b_row_bytes", "i8"), ("c_row_bytes", "i8")]
-    return np.dtype([*words, *rows, *((name, "i4") for name in numbers.split()), *_LISTS, *behind])
-
-
 _BORDER_FIELDS = (*PLANE_FIELDS, ("reserved", "u8"))
-TILE_ARGS = list_record(
+TILE_ARGS = argument_record(
     "weights columns items splits rows b c bias partials counters clock",
+    STRIDES,
     "tokens null_stage blocks_in_args c_tokens line_chunks pixel_chunks",
+    *LISTS,
     *_BORDER_FIELDS,
 )
 """Layout of `TileArgs`; `first` is 16-byte aligned in C++, and the fields after the lists are read only
@@ -108,7 +101,7 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
 
     Parameters
     ----------
-    record : dtype of the argument struct, made by `list_record`
+    record : dtype of the argument struct, which contains `LISTS`
 
     Raises
     ------

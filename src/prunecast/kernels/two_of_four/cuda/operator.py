@@ -15,16 +15,18 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packing import Slab
-from prunecast.kernels.device.tile_stages import Packed
+from prunecast.kernels.device.tile_stages import Packed, argument_record
 from prunecast.kernels.tile.config import compiled_config
 from prunecast.kernels.tile.cuda.operator import SOURCES
-from prunecast.kernels.tile.cuda.work_image import CHUNK, STAGE_COLUMNS, list_record, list_records
+from prunecast.kernels.tile.cuda.work_image import CHUNK, LISTS, STAGE_COLUMNS, STRIDES, list_records
 from prunecast.plan.kernel_plan import KernelPlan
 
 _SPLIT_POINTERS = ("splits", "partials", "counters", "unused")
-SPARSE_ARGS = list_record(
+SPARSE_ARGS = argument_record(
     "weights columns items rows b c bias clock",
+    STRIDES,
     "tokens null_stage blocks_in_args c_tokens",
+    *LISTS,
     *((name, "u8", (1,)) for name in _SPLIT_POINTERS),
 )
 """Layout of `SparseArgs`; the fields after the lists are read only if tiles are split. Kind: CUDA source,

@@ -12,6 +12,7 @@ from prunecast.kernels.device.tile_stages import (
     ItemColumns,
     Packed,
     TileStages,
+    argument_record,
     int_records,
     item_columns,
     row_lists,
@@ -30,13 +31,14 @@ FIRST_STEP, LAST_STEP, PART, OWNER, PLACE_SHIFT = 1, 2, 4, 8, 4
 """Bits of the flags of a step record; from bit `PLACE_SHIFT` on they contain an index into `splits`. Enum
 `What`. Kind: CUDA source, `mma_args.cuh`."""
 
-_POINTERS = ("weights", "columns", "steps", "splits", "start", "rows", "bias", "partials", "counters")
-MMA_ARGS = np.dtype(
-    [(name, "u8") for name in (*_POINTERS, "b", "c", "clock")]
-    + [(name, "i8") for name in ("b_row_bytes", "c_row_bytes")]
-    + [(name, "i4") for name in ("tokens", "blocks_in_args")]
-    + [("first", "i4", (MOST_BLOCKS_IN_ARGS + 4,))]
-    + [("line_chunks", "i4"), ("pixel_chunks", "i4"), *PLANE_FIELDS]
+MMA_ARGS = argument_record(
+    "weights columns steps splits start rows bias partials counters b c clock",
+    "b_row_bytes c_row_bytes",
+    "tokens blocks_in_args",
+    ("first", "i4", (MOST_BLOCKS_IN_ARGS + 4,)),
+    ("line_chunks", "i4"),
+    ("pixel_chunks", "i4"),
+    *PLANE_FIELDS,
 )
 """Layout of `MmaArgs`; only convolutions read the fields after `first`. Kind: CUDA
 source, `mma_args.cuh`."""
