@@ -12,7 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import (
+    COPIES,
+    DATA,
+    LOADS,
+    ON_STEP,
+    ROWS_OF_B,
+    TENSOR_OPS,
+    WHOLE_LINES,
+    Code,
+    Instruction,
+    Op,
+    WarpProgram,
+    When,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -115,7 +128,15 @@ class Table(NamedTuple):
     """Number of warps of a block that share its tensor work."""
 
 
-_ACTS_ON_STEP = frozenset(range(Op.COPY_A, Op.LOAD_INDEX + 1)) | {Op.WAIT_EMPTY, Op.WAIT_FULL, Op.RELEASE}
+_CLIPS = {
+    Quantity.B: Clip.TOKENS,
+    Quantity.C: Clip.AREA,
+    Quantity.PARTIALS_OUT: Clip.AREA,
+    Quantity.PARTIALS_IN: Clip.AREA_OF_PARTS,
+}
+"""Data -> clip of its bytes, where this is not `Clip.FULL`."""
+_WHOLE_CLIPS = {**_CLIPS, Quantity.PARTIALS_OUT: Clip.FULL, Quantity.PARTIALS_IN: Clip.PARTS}
+"""`_CLIPS` of sums in the layout of registers, `Instruction.whole`."""
 
 
 @lru_cache(maxsize=64)
@@ -130,7 +151,7 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
                 warps = 1 if instruction.leader else program.warps
                 for term, quantity, coefficient in _contributions(section, instruction, warps):
                     sums.setdefault(term, np.zeros(len(Quantity)))[quantity] += coefficient
-        tensor_fma.append(sum(i.amount for i in program.step if i.op in (Op.MMA, Op.MMA_SYNC)))
+        tensor_fma.append(sum(i.amount for i in program.step if i.op in TENSOR_OPS))
     busiest = max(tensor_fma, default=0)
     spread = sum(fma * program.warps for fma, program in zip(tensor_fma, programs, strict=True))
     weights = np.array(list(sums.values())) if sums else np.zeros((0, len(Quantity)))
@@ -155,7 +176,7 @@ class _Contribution(NamedTuple):
 def _contributions(section: ProgramSection, instruction: Instruction, warps: int) -> list[_Contribution]:
     """Return the contributions of one instruction, executed by `warps` warps, to each quantity."""
     op, amount = instruction.op, float(instruction.amount)
-    on_step = op in _ACTS_ON_STEP or instruction.per_k16
+    on_step = op in ON_STEP or instruction.per_k16
     shift = -instruction.amount if op is Op.RELEASE else instruction.ahead if on_step else 0
     unit = Unit.K16 if instruction.per_k16 else Unit.ONCE
 
@@ -164,37 +185,26 @@ def _contributions(section: ProgramSection, instruction: Instruction, warps: int
             term = _Term(section, on_step, shift, unit, clip, instruction.when)
             found.append(_Contribution(term, quantity, value))
 
-    def move(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:
-        add(quantity, value, unit, clip)
-        if op not in (Op.STORE_C, Op.STORE_PARTIAL):
-            add(Quantity.PORT, value, unit, clip)
-        lines = instruction.line_cost / WHOLE_LINES if op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B) else 1.0
-        add(Quantity.L2, lines * value / instruction.multicast, unit, clip)
-        if op in (Op.COPY_A, Op.COPY_B, Op.GATHER_B):
-            add(Quantity.SHARED, value, unit, clip)
-            add(Quantity.SHARED, float(warps * instruction.operand_bytes))
-
     found: list[_Contribution] = []
     # Every instruction takes at least one issue slot.
     add(Quantity.ISSUE, warps * max(instruction.issue, 1), unit if instruction.issue else Unit.ONCE)
     if op is Op.FMA:
         add(Quantity.FP32, warps * max(instruction.issue, 1))
-    elif op in (Op.MMA, Op.MMA_SYNC):
+    elif op in TENSOR_OPS:
         add(Quantity.FMA, warps * amount)
         add(Quantity.SHARED, float(warps * instruction.operand_bytes))
     elif op is Op.SHARED:
         add(Quantity.SHARED, warps * amount)
-    elif op in (Op.COPY_A, Op.LOAD_A):
-        move(Quantity.A, warps * amount)
-    elif op in (Op.COPY_B, Op.GATHER_B, Op.LOAD_B):
-        move(Quantity.B, amount, Unit.COLUMNS, Clip.TOKENS)
-    elif op is Op.LOAD_INDEX:
-        move(Quantity.INDEX, warps * amount)
-    elif op is Op.STORE_C:
-        move(Quantity.C, warps * amount, Unit.ONCE, Clip.AREA)
-    elif op is Op.STORE_PARTIAL:
-        move(Quantity.PARTIALS_OUT, warps * amount, Unit.ONCE, Clip.FULL if instruction.whole else Clip.AREA)
-    elif op is Op.LOAD_PARTIALS:
-        clip = Clip.PARTS if instruction.whole else Clip.AREA_OF_PARTS
-        move(Quantity.PARTIALS_IN, warps * amount, Unit.ONCE, clip)
+    elif op in DATA:
+        quantity, by_column = Quantity[DATA[op]], op in ROWS_OF_B
+        clip = (_WHOLE_CLIPS if instruction.whole else _CLIPS).get(quantity, Clip.FULL)
+        per, moved = (Unit.COLUMNS, amount) if by_column else (unit, warps * amount)
+        add(quantity, moved, per, clip)
+        if op in COPIES or op in LOADS:
+            add(Quantity.PORT, moved, per, clip)
+        lines = instruction.line_cost / WHOLE_LINES if by_column else 1.0
+        add(Quantity.L2, lines * moved / instruction.multicast, per, clip)
+        if op in COPIES:
+            add(Quantity.SHARED, moved, per, clip)
+            add(Quantity.SHARED, float(warps * instruction.operand_bytes))
     return found
