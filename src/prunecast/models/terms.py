@@ -17,10 +17,7 @@ from prunecast.plan.program import (
     DATA,
     LOADS,
     ON_STEP,
-    ROWS_OF_B,
-    TENSOR_OPS,
     WHOLE_LINES,
-    Code,
     Instruction,
     Op,
     WarpProgram,
@@ -146,12 +143,10 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
     tensor_fma: list[int] = []
     for program in programs:
         for section in ProgramSection:
-            code: Code = getattr(program, section.name.lower())
-            for instruction in code:
+            for instruction in getattr(program, section.name.lower()):
                 warps = 1 if instruction.leader else program.warps
-                for term, quantity, coefficient in _contributions(section, instruction, warps):
-                    sums.setdefault(term, np.zeros(len(Quantity)))[quantity] += coefficient
-        tensor_fma.append(sum(i.amount for i in program.step if i.op in TENSOR_OPS))
+                _add_terms(sums, section, instruction, warps)
+        tensor_fma.append(sum(i.amount for i in program.step if i.op in (Op.MMA, Op.MMA_SYNC)))
     busiest = max(tensor_fma, default=0)
     spread = sum(fma * program.warps for fma, program in zip(tensor_fma, programs, strict=True))
     weights = np.array(list(sums.values())) if sums else np.zeros((0, len(Quantity)))
@@ -167,14 +162,10 @@ def _table(terms: tuple[_Term, ...], weights: FloatArray, tensor_warps: float) -
     return Table(terms, places, weights, of_steps, of_edges, of_block, tensor_warps)
 
 
-class _Contribution(NamedTuple):
-    term: _Term
-    quantity: Quantity
-    coefficient: float
-
-
-def _contributions(section: ProgramSection, instruction: Instruction, warps: int) -> list[_Contribution]:
-    """Return the contributions of one instruction, executed by `warps` warps, to each quantity."""
+def _add_terms(
+    sums: dict[_Term, FloatArray], section: ProgramSection, instruction: Instruction, warps: int
+) -> None:
+    """Add the contributions of one instruction, executed by `warps` warps, to each quantity of its terms."""
     op, amount = instruction.op, float(instruction.amount)
     on_step = op in ON_STEP or instruction.per_k16
     shift = -instruction.amount if op is Op.RELEASE else instruction.ahead if on_step else 0
@@ -183,20 +174,19 @@ def _contributions(section: ProgramSection, instruction: Instruction, warps: int
     def add(quantity: Quantity, value: float, unit: Unit = unit, clip: Clip = Clip.FULL) -> None:
         if value:
             term = _Term(section, on_step, shift, unit, clip, instruction.when)
-            found.append(_Contribution(term, quantity, value))
+            sums.setdefault(term, np.zeros(len(Quantity)))[quantity] += value
 
-    found: list[_Contribution] = []
     # Every instruction takes at least one issue slot.
     add(Quantity.ISSUE, warps * max(instruction.issue, 1), unit if instruction.issue else Unit.ONCE)
     if op is Op.FMA:
         add(Quantity.FP32, warps * max(instruction.issue, 1))
-    elif op in TENSOR_OPS:
+    elif op in (Op.MMA, Op.MMA_SYNC):
         add(Quantity.FMA, warps * amount)
         add(Quantity.SHARED, float(warps * instruction.operand_bytes))
     elif op is Op.SHARED:
         add(Quantity.SHARED, warps * amount)
     elif op in DATA:
-        quantity, by_column = Quantity[DATA[op]], op in ROWS_OF_B
+        quantity, by_column = Quantity[DATA[op]], DATA[op] == "B"
         clip = (_WHOLE_CLIPS if instruction.whole else _CLIPS).get(quantity, Clip.FULL)
         per, moved = (Unit.COLUMNS, amount) if by_column else (unit, warps * amount)
         add(quantity, moved, per, clip)
@@ -207,4 +197,3 @@ def _contributions(section: ProgramSection, instruction: Instruction, warps: int
         if op in COPIES:
             add(Quantity.SHARED, moved, per, clip)
             add(Quantity.SHARED, float(warps * instruction.operand_bytes))
-    return found

@@ -11,7 +11,7 @@ height_out, width_out, batch), so that N = height_out * width_out * batch, and t
 is a whole number of pixels. The output of a layer has the layout that the next layer reads.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,7 @@ class ConvShape:
         return self.kernel_h == self.kernel_w == 2 * self.padding + 1
 
     def __post_init__(self) -> None:
-        sizes = (
-            self.channels,
-            self.height,
-            self.width,
-            self.kernel_h,
-            self.kernel_w,
-            self.stride,
-            self.batch,
-        )
+        sizes = [size for name, size in asdict(self).items() if name != "padding"]
         if min(sizes) < 1 or self.padding < 0:
             raise BadInput(
                 f"convolution: wanted sizes from 1 and a padding from 0, got an input of {self.height}x"

@@ -14,10 +14,10 @@ after it (`kernels/device/arrays.py`).
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prunecast.hardware.spec import LINE_BYTES, SECTOR_BYTES, GpuSpec
-from prunecast.plan.program import WHOLE_LINES, Code, Instruction, Op, WarpProgram
+from prunecast.plan.program import WHOLE_LINES, Code, Op, WarpProgram
 
 WAY_OF_COPIES = "rows of whole lines, in words"
 """Label of the copy method in records. Until 2026-11-22 03:15 copied rows were multiples of 16 bytes and were
@@ -87,11 +87,21 @@ def with_row_starts(
     programs: tuple[WarpProgram, ...], row_bytes: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
     """Return the programs with the L2 and port costs of rows of B and C whose stride is `row_bytes`."""
-    costs = _row_costs(two_line_share(row_bytes), in_sector_share(row_bytes), gpu)
-    return tuple(
-        replace(program, step=_with_costs(program.step, costs), end=_with_costs(program.end, costs))
-        for program in programs
-    )
+    # Fractions of 128-byte chunks that straddle two L2 lines, and of rows that begin inside a sector
+    lines, sectors = two_line_share(row_bytes), in_sector_share(row_bytes)
+    one_more, apart = gpu.l2_second_line_share, gpu.l2_split_sector_read_factor - 1.0
+    read = _of_whole(1.0 + (lines - sectors) * one_more + sectors * apart)
+    stored = _of_whole(1.0 + sectors * (gpu.l2_split_sector_store_factor - 1.0))
+    fetched = _of_whole(sectors * gpu.l2_split_sector_fetched_share)
+    changes: dict[Op, dict[str, Any]] = {
+        Op.GATHER_B: {"line_cost": read, "piece_cost": read},
+        Op.STORE_C: {"line_cost": stored, "fetched": fetched},
+    }
+
+    def changed(code: Code) -> Code:
+        return tuple(i._replace(**changes.get(i.op, {})) for i in code)
+
+    return tuple(replace(p, step=changed(p.step), end=changed(p.end)) for p in programs)
 
 
 def gather_line_cost(programs: tuple[WarpProgram, ...]) -> float:
@@ -116,39 +126,6 @@ def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:
             if instruction.op is Op.STORE_C:
                 return StoreCost(instruction.line_cost / WHOLE_LINES, instruction.fetched / WHOLE_LINES)
     return StoreCost(1.0, 0.0)
-
-
-class _RowCosts(NamedTuple):
-    """Costs of misaligned rows, in units of 1 / `WHOLE_LINES`."""
-
-    read: int
-    stored: int
-    fetched: int
-
-
-def _row_costs(lines: float, sectors: float, gpu: GpuSpec) -> _RowCosts:
-    """Return the costs of misaligned rows.
-
-    Parameters
-    ----------
-    lines : fraction of 128-byte chunks that straddle two L2 lines
-    sectors : fraction of rows that do not begin at a sector boundary
-    """
-    one_more, apart = gpu.l2_second_line_share, gpu.l2_split_sector_read_factor - 1.0
-    return _RowCosts(
-        read=_of_whole(1.0 + (lines - sectors) * one_more + sectors * apart),
-        stored=_of_whole(1.0 + sectors * (gpu.l2_split_sector_store_factor - 1.0)),
-        fetched=_of_whole(sectors * gpu.l2_split_sector_fetched_share),
-    )
-
-
-def _with_costs(code: Code, costs: _RowCosts) -> Code:
-    def changed(i: Instruction) -> Instruction:
-        if i.op is Op.GATHER_B:
-            return i._replace(line_cost=costs.read, piece_cost=costs.read)
-        return i._replace(line_cost=costs.stored, fetched=costs.fetched) if i.op is Op.STORE_C else i
-
-    return tuple(map(changed, code))
 
 
 def _of_whole(share: float) -> int:

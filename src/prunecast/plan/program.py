@@ -84,14 +84,11 @@ class Op(IntEnum):
 
 COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
 LOADS = (Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.LOAD_PARTIALS)
-ROWS_OF_B = (Op.COPY_B, Op.GATHER_B, Op.LOAD_B)
-"""Instructions whose `amount` is bytes per column, of all warps of the role."""
-TENSOR_OPS = (Op.MMA, Op.MMA_SYNC)
 ON_STEP = (*COPIES, Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.WAIT_EMPTY, Op.WAIT_FULL, Op.RELEASE)
 """Instructions that act on a k-step and are skipped if it does not exist."""
 DATA = {
     **dict.fromkeys((Op.COPY_A, Op.LOAD_A), "A"),
-    **dict.fromkeys(ROWS_OF_B, "B"),
+    **dict.fromkeys((Op.COPY_B, Op.GATHER_B, Op.LOAD_B), "B"),
     Op.LOAD_INDEX: "INDEX",
     Op.STORE_C: "C",
     Op.STORE_PARTIAL: "PARTIALS_OUT",
@@ -216,7 +213,7 @@ class WarpProgram:
     @property
     def multiplies(self) -> bool:
         """True if the warps multiply in `step`."""
-        return any(i.op in (*TENSOR_OPS, Op.FMA) for i in self.step)
+        return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
         """Return a recipe that recomputes the hash at unpickling: string hashes differ between processes."""

@@ -11,7 +11,7 @@ from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.plan.kernel_plan import BlockShape, Schedule
-from prunecast.plan.program import COPIES, TENSOR_OPS, Code, Instruction, Op, WarpProgram
+from prunecast.plan.program import COPIES, Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk, tensor_latency_cycles
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import Machine, Program, Work
@@ -203,7 +203,7 @@ def _pipe_ticks(instruction: Instruction, dtype: str, tensor: str, gpu: GpuSpec)
 
     It is 0 for all other instructions.
     """
-    if instruction.op in TENSOR_OPS:
+    if instruction.op in (Op.MMA, Op.MMA_SYNC):
         fma_per_clk = tensor_fma_per_clk(gpu, dtype, tensor) / gpu.sub_partitions_per_sm
         return math.ceil(instruction.amount * engine.TICKS / fma_per_clk)
     if instruction.op is Op.FMA:
