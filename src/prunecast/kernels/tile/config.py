@@ -280,6 +280,7 @@ class WarpPart(NamedTuple):
     fma: int
 
 
+@lru_cache(maxsize=256)
 def warpgroup_part(
     shape: BlockShape, element_bytes: int, *, sparse: bool = False, is_whole: bool = False
 ) -> WarpPart | None:

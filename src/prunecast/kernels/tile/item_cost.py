@@ -43,6 +43,11 @@ class _ConfigCosts(NamedTuple):
     """Maximum number of resident blocks per SM."""
     gathers: bool
     """True if producer warps gather rows of B, and other warps multiply."""
+    weight_bytes: int
+    """Bytes of weights that a block copies per 16 columns."""
+    element_bytes: int
+    output_bytes: int
+    """`element_bytes` are the bytes of an element of B, `output_bytes` those of an element of C."""
     port_bytes: int
     """Bytes per 16 columns that are charged to the shared-memory port in addition to the copied bytes:
     operands of tensor instructions and the overhead of copies."""
@@ -82,6 +87,9 @@ def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
     common = _ConfigCosts(
         slots=occupancy(config.resources, gpu).blocks_per_sm,
         gathers=gathers,
+        weight_bytes=config.weight_bytes_per_k16,
+        element_bytes=config.element_bytes,
+        output_bytes=config.output_bytes,
         port_bytes=passing,
         tensor=tensor,
         overhead=costs["item_cycles"],
@@ -135,12 +143,12 @@ def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSp
     k16, tiles = shape.block_k / 16, max(kept.size, 1)
     items = tiles * ranges
     tokens = -(-n // ranges) if own.gathers else min(shape.block_n, n)
-    copied = config.weight_bytes_per_k16 + tokens * 16 * config.element_bytes
+    copied = own.weight_bytes + tokens * 16 * own.element_bytes
     passing = (own.port_bytes + copied) * k16 / gpu.shared_bytes_per_clk_per_sm
     port = copied * k16 / gpu.l2_port_bytes_per_clk_per_sm
     # Time to store the C of a mean item while all SMs that have an item store, too
     l2_share = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(items, gpu.sm_count)
-    c_bytes = float(rows) * n * config.output_bytes / items
+    c_bytes = float(rows) * n * own.output_bytes / items
     store = own.store_share * (c_bytes / min(gpu.store_bytes_per_clk_per_sm, l2_share))
     cost = ItemCost(
         step=max(own.tensor, passing) * own.slots,
@@ -154,7 +162,7 @@ def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSp
         return cost._replace(step=step, fetch=own.chain, fetch_overhead=cost.overhead if own.chain else 0.0)
     # The maximum of the gather port, latency over the stages in flight, and issue
     fewest, stages = shape.block_k + 16, config.resources.stages
-    gathered = tokens * shape.block_k * config.element_bytes / gpu.gather_bytes_per_clk_per_sm
+    gathered = tokens * shape.block_k * own.element_bytes / gpu.gather_bytes_per_clk_per_sm
     steps = float((-(-np.maximum(kept, fewest) // shape.block_k)).sum()) / tiles
     refilled = max(1.0 - stages / max(steps * max(items / gpu.sm_count, 1.0), 1.0), 0.0)
     issues = own.issues + refilled * own.refill_issues
@@ -191,7 +199,7 @@ def item_times(
     kept = {height: kept_per_piece(tiles, height) for height in {config.shape.block_m for config in configs}}
     found = []
     for config in configs:
-        pieces, block_k = kept[config.shape.block_m], config.shape.block_k
+        own, pieces, block_k = _config_costs(config, gpu), kept[config.shape.block_m], config.shape.block_k
         cost = _item_cost(config, pieces, tiles.row_index.size, n, gpu)
         columns = np.maximum(pieces, cost.fewest_columns).astype(np.float64)
         k16, ranges = np.ceil(columns / 16), -(-n // config.shape.block_n)
@@ -200,14 +208,14 @@ def item_times(
         first_stage = cost.start + gpu.gather_latency_cycles + gpu.barrier_latency_cycles
         once, each = (first_stage, 0.0) if persistent else (0.0, first_stage)
         longest, all_k16 = -(-int(pieces.max(initial=0)) // block_k), float(k16.sum())
-        weight_bytes = all_k16 * config.weight_bytes_per_k16
+        weight_bytes = all_k16 * own.weight_bytes
         times = ItemTimes(
             alone=np.maximum(pipe + cost.overhead, fetch) + each,
             pipe=pipe,
             ranges=ranges,
             slots=cost.slots,
             weight_bytes=weight_bytes,
-            read_bytes=weight_bytes * ranges + all_k16 * 16 * n * config.element_bytes,
+            read_bytes=weight_bytes * ranges + all_k16 * 16 * n * own.element_bytes,
             once=once,
             prologue=cost.start if persistent else 0.0,
             fix_up=cost.fix_up if splits and longest >= 2 * FEWEST_STEPS_PER_PART else None,
