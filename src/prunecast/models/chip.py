@@ -10,6 +10,7 @@ from prunecast.launch.overlap import (
     free_sms,
     head_start_cycles,
     prologue_cycles,
+    prologue_is_hidden,
     prologue_under_preceding_cycles,
     straggler_credit_cycles,
     straggler_credit_scale,
@@ -107,11 +108,12 @@ def chip_ends(
     quiet_end : (units,) cycles at the end of each unit in which it reads nothing
     item_cycles : returns the SM time of each item, (items,) cycles; called only if there are several waves
     """
-    # No data arrive before the first block has started and its first read has returned from DRAM
-    quiet = (
-        0.0 if case.context.co_resident else float(case.gpu.block_start_cycles + case.gpu.dram_latency_cycles)
-    )
-    context, sm_finish = case.context, placement.sm_finish
+    # No data arrive before the first block has started, unless it did so during the preceding launch, and its
+    # first read has returned from DRAM
+    gpu, context = case.gpu, case.context
+    starts = 0 if prologue_is_hidden(context) else gpu.block_start_cycles
+    quiet = 0.0 if context.co_resident else float(starts + gpu.dram_latency_cycles)
+    sm_finish = placement.sm_finish
     fetched = placement.fetched(sm_finish, quiet_end)
     prologue = prologue_under_preceding_cycles(context)
     head_start = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue))
@@ -123,7 +125,7 @@ def chip_ends(
         fetching=_sm_ends(fetched, quiet),
         working=_sm_ends(sm_finish, quiet),
         between=_between_cycles(case, quiet_end),
-        behind=placement.cycles - float(fetched.max()) - head_start,
+        behind=placement.cycles - float(fetched.max()),
         head_start=float(head_start),
         extra_latency=float(straggler_cycles(sm_finish, straggler_of(context))),
         earlier_share=case.earlier_share,

@@ -264,7 +264,7 @@ class ChipEnds(NamedTuple):
     between: float
     """Cycles per launch in which an SM reads nothing between the end of a block and the begin of the next."""
     behind: float
-    """Cycles from the last read to the last store of the launch, minus `head_start`."""
+    """Cycles from the last read to the last store of the launch."""
     head_start: float
     """Cycles per launch that repeated launches save: blocks of the next launch run their prologues on SMs
     that have finished, and if some SMs end early, fewer blocks can be the straggler."""
@@ -372,6 +372,8 @@ def chip_cycles(chip, clock_hz, queue_order):
     all_requests = clock_hz * max(chip.l2_requests_s + chip.l2_stores_s, chip.l2_merging_s)
     working = max(stretched(chip.working, clock_hz * data_s), chip.working.quiet + all_requests)
     working = max(working - chip.head_start, busiest, all_requests)
+    # Blocks that start early read B only after the preceding launch has ended, so DRAM gains nothing
+    last_fetch = max(last_fetch - chip.head_start, fetching.quiet + reads + writes)
     last_step = last_fetch + chip.behind + clock_hz * chip.first_weights_s
     return max(last_step, working, 1.0) + chip.extra_latency
 
