@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.configs import SmallConfig, _block_width
+from prunecast.kernels.small_n.configs import SmallConfig, _block_widths
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
@@ -134,7 +134,7 @@ def test_the_form_with_tokens_as_rows_in_clusters(shuffled: bool, bias: bool, cu
 @pytest.mark.parametrize(("dtype", "block_m"), [("fp16", 64), ("bf16", 16)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_few_tokens(n: int, dtype: str, block_m: int, bias: bool, cubins: Path) -> None:
-    config = SmallConfig(block_m, _block_width(n), 4)
+    config = SmallConfig(block_m, _block_widths(n)[0], 4)
     plan = _plan_small_n(gated_map(block_m, shuffled=True), n, dtype, load_gpu("h200-sxm"), config=config)
     check(plan, cubins, bias=bias)
 

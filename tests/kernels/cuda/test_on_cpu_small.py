@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.configs import SmallConfig, _block_width
+from prunecast.kernels.small_n.configs import SmallConfig, _block_widths, small_configs
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.patterns import TileMap
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
@@ -41,7 +41,7 @@ def ragged_map(height: int, k: int = KEPT[-1]) -> TileMap:
 
 
 def plan_of(n: int, dtype: str, block_m: int, *, height: int = 0, depth: int = 4) -> KernelPlan:
-    form = SmallConfig(block_m, _block_width(n), depth)
+    form = SmallConfig(block_m, _block_widths(n)[0], depth)
     return _plan_small_n(ragged_map(height or block_m), n, dtype, GPU, config=form)
 
 
@@ -51,6 +51,18 @@ def test_every_tile_is_right(n: int, dtype: str, block_m: int, cubins: Path) -> 
     plan = plan_of(n, dtype, block_m)
     operands = make_operands(plan, seed=n)
     run_small(plan, operands, cubins, landing="at-once" if n == 16 else "oldest")
+    check_c(plan, operands)
+    check_around(operands.c, n)
+
+
+@pytest.mark.parametrize("n", [2, 6, 8])
+def test_blocks_of_twice_as_many_tokens(n: int, cubins: Path) -> None:
+    widths = sorted({config.block_n for config in small_configs(n)})
+    assert widths == [8, 16]
+    config = SmallConfig(32, widths[-1], 4)
+    plan = _plan_small_n(ragged_map(32), n, "fp16", GPU, config=config)
+    operands = make_operands(plan, seed=n)
+    run_small(plan, operands, cubins)
     check_c(plan, operands)
     check_around(operands.c, n)
 

@@ -7,7 +7,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.small_n.configs import SmallConfig, _block_width
+from prunecast.kernels.small_n.configs import SmallConfig, _block_widths
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
@@ -159,7 +159,7 @@ def test_two_of_four_adds_to_a_residual_behind_its_activation(cubins: Path) -> N
 @pytest.mark.parametrize(("n", "tokens"), [(1, 1), (8, 3), (16, 16), (64, 57)])
 @pytest.mark.parametrize(("dtype", "block_m"), [("fp16", 64), ("bf16", 16)])
 def test_few_tokens(n: int, tokens: int, dtype: str, block_m: int, cubins: Path) -> None:
-    config = SmallConfig(block_m, _block_width(n), 4)
+    config = SmallConfig(block_m, _block_widths(n)[0], 4)
     plan = _plan_small_n(ragged_map(block_m), n, dtype, load_gpu("h200-sxm"), config=config)
     check(plan, cubins, tokens=tokens, bias=True)
 

@@ -7,7 +7,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.device.build import KernelBuildError
-from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, _block_width, small_configs
+from prunecast.kernels.small_n.configs import HEIGHTS, WIDTHS, SmallConfig, _block_widths, small_configs
 from prunecast.kernels.small_n.cuda.records import SmallOperator
 from prunecast.kernels.small_n.kernel import _compiled_resources, _plan_small_n, _small_n_configs
 from prunecast.launch import launch_context
@@ -23,7 +23,7 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
 
 def plan_of(block_m: int, n: int, dtype: str = "fp16") -> KernelPlan:
-    return _plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(block_m, _block_width(n), 4))
+    return _plan_small_n(ragged_map(64), n, dtype, GPU, config=SmallConfig(block_m, _block_widths(n)[0], 4))
 
 
 @pytest.mark.parametrize("arch", ARCHS)

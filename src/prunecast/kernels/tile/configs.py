@@ -67,6 +67,28 @@ def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
     return tile_configs(gpu, dtype, height_of(tiles))
 
 
+def block_sparse_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
+    """Return the configs of `tile_map_configs`, and those with blocks of the next height if these have fewer
+    tokens than all others.
+
+    On sm_90 the lowest blocks have 64 rows and at least 128 tokens. With fewer tokens, copies of B need
+    bounds checks: 64 tokens would be up to 13 % slower than 128. Blocks of 128 x 64 need none. Other kernels
+    do not use them for such tiles, since the packed weights, padded to the rows of a block, would need twice
+    the memory.
+
+    Raises
+    ------
+    BadInput : as `tile_map_configs`
+    """
+    found = tile_map_configs(tiles, n, dtype, gpu)
+    if not found:
+        return found
+    next_height = 2 * max(config.shape.block_m for config in found)
+    fewest_tokens = min(config.shape.block_n for config in found)
+    taller = (v for v in tile_configs(gpu, dtype, next_height) if v.shape.block_n < fewest_tokens)
+    return (*found, *taller)
+
+
 def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
     """Return the configs of the project's tile kernel on `gpu` for tiles of up to `height` rows.
 

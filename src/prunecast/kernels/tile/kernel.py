@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from prunecast.kernels.kernel import Entry, Kernel, Sources
-from prunecast.kernels.tile.configs import tile_map_configs
+from prunecast.kernels.tile.configs import block_sparse_configs, tile_map_configs
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.stspmm import other_splits, plan_stspmm
 from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
@@ -12,7 +12,6 @@ from prunecast.patterns.tile_map import TileMap
 
 _COMMON: dict[str, Any] = {
     "takes": TileMap,
-    "configs": tile_map_configs,
     "compilers": {
         "wgmma": Entry(
             "prunecast.kernels.tile.cuda.operator", "TileOperator", dtypes=("fp16", "bf16", "fp8")
@@ -34,6 +33,7 @@ TILE_WISE = Kernel(
     not_families=("dense", "block"),
     plan=plan_tile_wise,
     times=partial(item_times, persistent=False),
+    configs=tile_map_configs,
     **_COMMON,
 )
 
@@ -46,6 +46,7 @@ STSPMM = Kernel(
     groups=True,
     splits=True,
     plan=plan_stspmm,
+    configs=tile_map_configs,
     other_plans=other_splits,
     times=partial(item_times, persistent=True, splits=True),
     **_COMMON,
@@ -58,5 +59,6 @@ BLOCK_SPARSE = Kernel(
     families=("block",),
     plan=plan_block_sparse,
     times=partial(item_times, persistent=False),
+    configs=block_sparse_configs,
     **_COMMON,
 )
