@@ -1,9 +1,11 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.codesign import predict
 from prunecast.codesign.crossover import HIGHEST, STEPS, Crossover, crossing
 
 RESOLUTION = 1 / STEPS
@@ -84,6 +86,25 @@ def test_density_is_the_rest():
     point = Crossover(layer="a", kernel="csr", pattern="unstructured", sparsity=0.75)
     assert point.row()["density"] == 0.25
     assert Crossover(layer="a", kernel="csr", pattern="unstructured", sparsity=None).density is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kernel", "has_crossover"),
+    [("2:4", "2:4", False), ("atp:64:guided", "stspmm", False), ("tile-wise:64", "stspmm", True)],
+)
+def test_fixed_and_guided_patterns_have_no_crossover(pattern, kernel, has_crossover):
+    """2:4 has one sparsity; a guided pattern would need a search for each."""
+    weights = {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)}
+    table = predict(
+        weights,
+        gpu="h200-sxm",
+        tokens=256,
+        engine="model",
+        pattern=pattern,
+        kernels=[kernel],
+        crossovers=True,
+    )
+    assert len(table.crossovers) == has_crossover
 
 
 def test_the_search_stays_inside_what_the_pattern_can_have():

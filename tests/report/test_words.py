@@ -4,11 +4,12 @@ import re
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prunecast.codesign import predict
 from prunecast.kernels import KERNELS
-from prunecast.report.page import FILTERS, VERDICTS, meanings, summary_of, words_of
+from prunecast.report.page import FILTERS, VERDICTS, _line, meanings, summary_of, words_of
 from prunecast.simulator import PIPES, STALLS
 from prunecast.simulator.result import ATTRIBUTION
 
@@ -27,6 +28,16 @@ def test_a_page_explains_what_it_shows():
     shown = {row.kernel for row in table} | {row.bound for row in table} | {"model", "burst", "graph"}
     assert shown <= explained
     assert {line.verdict for line in summary_of(table)} <= set(VERDICTS) <= explained
+
+
+@pytest.mark.parametrize(("rows", "verdict"), [(1, "nothing to compare with"), (2, "stay dense")])
+def test_a_slow_kernel_alone_is_compared_with_dense(rows, verdict):
+    """CSR keeps half of the weights of a layer that dense kernels run ten times as fast."""
+    weights = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float16)
+    table = predict({"w": weights}, gpu="h200-sxm", tokens=4096, engine="model",
+                    sparsity=0.5, kernels=["csr"], crossovers=False)  # fmt: skip
+    assert len(table) == 2
+    assert _line(tuple(table[:rows])).verdict == verdict
 
 
 def luminance(colour):

@@ -100,6 +100,13 @@ def test_rows_without_sense_are_refused(tmp_path, column, text, named):
         read_runs(path)
 
 
+def test_a_record_of_other_columns_is_refused(tmp_path):
+    path = write(tmp_path / "a.csv", ROW)
+    path.write_text(path.read_text().replace("\nrun,", "\nattempt,"))
+    with pytest.raises(BadInput, match="wanted the columns run,"):
+        read_runs(path)
+
+
 def test_replay_predicts_and_summarises(tmp_path):
     wrong = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name="w"), marks=("wrong",))
     skipped = dataclasses.replace(ROW, case=dataclasses.replace(CASE, name="s"), seconds=None)
