@@ -146,7 +146,9 @@ def validate(
             left = rows_left(chosen, part=numbers, paths=paths)
             if left:
                 go_on = f"--resume {out} with more --seconds measures them"
-                tell(f"prunecast: {_rows(left)} not begun in {seconds:g} s; {go_on}", err=True)
+                tell(
+                    f"prunecast: {left} row{'s' * (left != 1)} not begun in {seconds:g} s; {go_on}", err=True
+                )
         validation = predict_again(
             paths, gpu=gpu, engines=engines, part=numbers if replay else (1, 1), progress=progress
         )
@@ -173,10 +175,6 @@ def _part(text: str) -> tuple[int, int]:
     except ValueError:
         raise BadInput(f"part must be I/N, like 1/4, got {text!r}") from None
     return number, parts
-
-
-def _rows(count: int) -> str:
-    return f"{count} row{'s' * (count != 1)}"
 
 
 def _show(validation: "Validation", page: "Page") -> None:

@@ -1,5 +1,7 @@
 """`Blocks`: adds the parts of transformer layers (attention, feed-forward, experts) to a model graph."""
 
+from typing import Any
+
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.experts.call import ExpertLayer
 from prunecast.workload.graph.experts import ExpertPart, active_experts
@@ -60,14 +62,14 @@ class Blocks:
         values = shape.heads * shape.value_width
         content = shape.width - shape.heads * shape.rotary_width
         latent = shape.key_rank + shape.rotary_width
-        down = self.product(f"{layer}.query_a", shape.query_rank, shape.hidden, [stream])
         rank = shape.query_rank
+        down = self.product(f"{layer}.query_a", rank, shape.hidden, [stream])
         norm = self._elementwise(f"{layer}.query_norm", rank, rank, [down], kind="rms norm")
-        query = self.product(f"{layer}.query_b", shape.width, shape.query_rank, [norm])
-        keys = self.product(f"{layer}.key_a", latent, shape.hidden, [stream])
+        query = self.product(f"{layer}.query_b", shape.width, rank, [norm])
         rank = shape.key_rank
+        keys = self.product(f"{layer}.key_a", latent, shape.hidden, [stream])
         norm = self._elementwise(f"{layer}.key_norm", rank, rank, [keys], kind="rms norm")
-        both = self.product(f"{layer}.key_b", content + values, shape.key_rank, [norm])
+        both = self.product(f"{layer}.key_b", content + values, rank, [norm])
         width = shape.heads * shape.rotary_width + shape.rotary_width
         turned = self._elementwise(f"{layer}.rotary", width, width, [query, keys], kind="rotary")
         if run.cached:
@@ -259,12 +261,10 @@ class Blocks:
         *,
         columns: int = 0,
         kind: str = "elementwise",
-        experts: ExpertPart | None = None,
-        features: int = 0,
+        **others: Any,
     ) -> str:
         n = columns or self._run.columns
-        sizes = {"elements_in": read * n, "elements_out": written * n, "features": features}
-        return self._add(name, kind, after, experts=experts, **sizes)
+        return self._add(name, kind, after, elements_in=read * n, elements_out=written * n, **others)
 
     def _residual(self, name: str, branch: str, stream: str) -> str:
         """Add the residual add and its norm as one kernel.
@@ -302,12 +302,5 @@ class Blocks:
             sizes = {"elements_in": elements, "elements_out": gpus * elements, "gpus": gpus}
             self._add(f"{name}.all_gather", "all gather", [name], **sizes)
 
-    def _add(
-        self,
-        name: str,
-        kind: str,
-        after: list[str],
-        **sizes: int | float | str | Attention | ExpertPart | None,
-    ) -> str:
-        operation = Operation(name=name, kind=kind, copies=self._copies, **sizes)  # type: ignore[arg-type]
-        return self._model.add(operation, after)
+    def _add(self, name: str, kind: str, after: list[str], **sizes: Any) -> str:
+        return self._model.add(Operation(name=name, kind=kind, copies=self._copies, **sizes), after)

@@ -199,6 +199,7 @@ def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     """Return the seconds of one copy of an operation in torch."""
     costs = torch_costs(gpu)
+    moved = torch_elements(o, costs)
     if o.attention is not None:
         return call_of(o, gpu, launch_s, "torch").seconds
     if o.kind == "patches":
@@ -207,34 +208,31 @@ def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
         return costs["gap_s"] + _torch_convolution(o, gpu, costs)
     if o.kind == "depthwise":
         multiplying_s = 0.5 * o.flops * costs["depthwise_clk"] / gpu.sm_count / gpu.clock_burst_hz[0]
-        return MemoryPass(
-            copied_bytes=torch_elements(o, costs) * ELEMENT_BYTES,
-            start_s=costs["depthwise_s"],
-            overlapped_s=multiplying_s,
-            copy_share=1.0,
-        ).seconds(gpu)
+        start_s = costs["depthwise_s"]
+        return _copy_seconds(moved, gpu, start_s=start_s, overlapped_s=multiplying_s, copy_share=1.0)
     if o.kind == "relu epilogue":
         return 0.0
     if o.kind in EPILOGUE_CLK:
         return costs[EPILOGUE_CLK[o.kind]] * o.elements_out / gpu.sm_count / gpu.clock_burst_hz[0]
-    moved = torch_elements(o, costs)
     if o.kind == "transpose epilogue":
-        share = costs["norm_transpose_share"]
-        return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, copy_share=share).seconds(gpu)
+        return _copy_seconds(moved, gpu, copy_share=costs["norm_transpose_share"])
     if o.kind not in TORCH_MOVING:
-        return MemoryPass(copied_bytes=moved * ELEMENT_BYTES, start_s=gpu.graph_launch_s).seconds(gpu)
+        return _copy_seconds(moved, gpu, start_s=gpu.graph_launch_s)
     is_strided = o.kind == "normalise" and o.layout == "features"
     if o.kind == "normalise" and o.features > LOOPED_FEATURES and not is_strided:
-        return costs["gap_s"] + _looped_norm(o, costs, gpu).seconds(gpu)
+        return costs["gap_s"] + _looped_norm_seconds(o, costs, gpu)
     entry = STRIDED_NORM if is_strided else TORCH_MOVING[o.kind]
-    kernel = MemoryPass(
-        copied_bytes=moved * ELEMENT_BYTES, start_s=costs[entry.start], copy_share=costs[entry.share]
-    )
-    return kernel.seconds(gpu) + (0.0 if o.kind in OVERLAPPED else costs["gap_s"])
+    kernel_s = _copy_seconds(moved, gpu, start_s=costs[entry.start], copy_share=costs[entry.share])
+    return kernel_s + (0.0 if o.kind in OVERLAPPED else costs["gap_s"])
 
 
-def _looped_norm(o: Operation, costs: Costs, gpu: GpuSpec) -> MemoryPass:
-    """Return the work of a LayerNorm whose features do not fit in one block at once.
+def _copy_seconds(elements: float, gpu: GpuSpec, **others: float) -> float:
+    """Return the seconds of a kernel that moves `elements` read and written; `others` as in `MemoryPass`."""
+    return MemoryPass(copied_bytes=elements * ELEMENT_BYTES, **others).seconds(gpu)
+
+
+def _looped_norm_seconds(o: Operation, costs: Costs, gpu: GpuSpec) -> float:
+    """Return the seconds of a LayerNorm whose features do not fit in one block at once.
 
     t = start + padded elements * clk / (SMs * clock) + (moved - read once) / rate
 
@@ -244,11 +242,8 @@ def _looped_norm(o: Operation, costs: Costs, gpu: GpuSpec) -> MemoryPass:
     each = o.elements_out // o.tensors_out
     padded = each // o.features * -(-o.features // LOOP_FEATURES) * LOOP_FEATURES
     updating_s = padded * costs["looped_norm_clk"] / gpu.sm_count / gpu.clock_burst_hz[0]
-    return MemoryPass(
-        copied_bytes=(torch_elements(o, costs) - each) * ELEMENT_BYTES,
-        start_s=costs["layer_norm_s"] + updating_s,
-        copy_share=costs["looped_norm_share"],
-    )
+    start_s, share = costs["layer_norm_s"] + updating_s, costs["looped_norm_share"]
+    return _copy_seconds(torch_elements(o, costs) - each, gpu, start_s=start_s, copy_share=share)
 
 
 def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
@@ -311,11 +306,8 @@ def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
     """Return the seconds of the convolution of patches: its waves, and copies between layouts."""
     tiles = -(-o.elements_out // PATCH_TILE**2)
     waves = -(-tiles // gpu.sm_count)
-    return MemoryPass(
-        copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
-        start_s=waves * costs["patch_wave_s"],
-        copy_share=costs["patch_copy_share"],
-    ).seconds(gpu)
+    start_s, share = waves * costs["patch_wave_s"], costs["patch_copy_share"]
+    return _copy_seconds(o.elements_in + o.elements_out, gpu, start_s=start_s, copy_share=share)
 
 
 def _torch_convolution(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
@@ -325,9 +317,9 @@ def _torch_convolution(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
     """
     assert o.convolution is not None
     copied = 2 * (o.elements_in + o.m * o.k + 2 * o.elements_out)
-    around = MemoryPass(copied_bytes=copied * ELEMENT_BYTES, copy_share=costs["sound_copy_share"])
+    around_s = _copy_seconds(copied, gpu, copy_share=costs["sound_copy_share"])
     product_s = _implicit_seconds(o.m, o.convolution, gpu)
-    return costs["conv_s"] + costs["conv_share"] * product_s + around.seconds(gpu)
+    return costs["conv_s"] + costs["conv_share"] * product_s + around_s
 
 
 def moved_seconds(moved: Moved, gpu: GpuSpec) -> float:

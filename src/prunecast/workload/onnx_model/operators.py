@@ -90,26 +90,19 @@ def _without_values(model: "onnx.ModelProto") -> "onnx.ModelProto":
     """Return the model without the data of large constants: shape inference needs only their shape."""
     import onnx
 
-    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    light.functions.extend(model.functions)
-    graph = model.graph
-    light.graph.CopyFrom(
-        onnx.GraphProto(
-            name=graph.name,
-            node=graph.node,
-            input=graph.input,
-            output=graph.output,
-            value_info=graph.value_info,
-        )
+    constants = [
+        each
+        if each.ByteSize() <= SMALL_BYTES
+        else onnx.TensorProto(name=each.name, data_type=each.data_type, dims=each.dims)
+        for each in model.graph.initializer
+    ]
+    same = {name: getattr(model.graph, name) for name in ("name", "node", "input", "output", "value_info")}
+    return onnx.ModelProto(
+        ir_version=model.ir_version,
+        opset_import=model.opset_import,
+        functions=model.functions,
+        graph=onnx.GraphProto(**same, initializer=constants),
     )
-    for constant in graph.initializer:
-        if constant.ByteSize() <= SMALL_BYTES:
-            light.graph.initializer.append(constant)
-        else:
-            light.graph.initializer.append(
-                onnx.TensorProto(name=constant.name, data_type=constant.data_type, dims=constant.dims)
-            )
-    return light
 
 
 def model_inputs(model: "onnx.ModelProto") -> list["onnx.ValueInfoProto"]:

@@ -97,9 +97,8 @@ def _read(
     if not builder.model.products:
         untimed = "".join(f"; {name}: {reason}" for name, reason in [*builder.untimed.items()][:3])
         raise BadInput(
-            f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none that is timed{untimed}"
-            if untimed
-            else f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, got none"
+            f"{file}: wanted a MatMul, Gemm or Conv with a constant weight, "
+            f"got none{' that is timed' * bool(untimed)}{untimed}"
         )
     return OnnxModel(
         graph=fuse_pointwise(builder.model),
