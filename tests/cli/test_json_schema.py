@@ -24,7 +24,7 @@ TYPES = {
 }
 TEXTS = {"title", "description"}
 KEYWORDS = TEXTS | {"type", "properties", "required", "items", "additionalProperties", "anyOf", "$ref"}
-"""All keywords that the schema uses, so that `fits` needs no others."""
+"""All keywords that the schema uses, so that `misfits` needs no others."""
 LLAMA = {"model_type": "llama", "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2}
 CONFIG = {**LLAMA, "intermediate_size": 256, "vocab_size": 160}
 FAST = ("--engine", "model")
@@ -46,30 +46,31 @@ PRINTED = {
 """Type of the object, and after a comma a case -> the command that prints it."""
 
 
-def fits(value, schema):
-    """Decide whether a value is what a schema describes, without fields that it does not name."""
+def misfits(value, schema, place="$"):
+    """Yield the places of a value that a schema does not describe: wrong types, missing or unknown fields."""
     assert schema.keys() <= KEYWORDS
     if "$ref" in schema:
-        return fits(value, SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]])
-    if "anyOf" in schema:
-        return any(fits(value, one) for one in schema["anyOf"])
-    if "type" in schema and not TYPES[schema["type"]](value):
-        return False
-    if isinstance(value, list):
-        return all(fits(each, schema.get("items", {})) for each in value)
-    if not isinstance(value, dict):
-        return True
-    others = schema.get("additionalProperties", "properties" not in schema)
-    fields = schema.get("properties", {})
-    return value.keys() >= set(schema.get("required", ())) and all(
-        fits(each, fields.get(name, others if isinstance(others, dict) else {}))
-        and (name in fields or others)
-        for name, each in value.items()
-    )
+        yield from misfits(value, SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], place)
+    elif "anyOf" in schema:
+        yield from min((list(misfits(value, one, place)) for one in schema["anyOf"]), key=len)
+    elif "type" in schema and not TYPES[schema["type"]](value):
+        yield f"{place}: {value!r:.40} is no {schema['type']}"
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from misfits(each, schema.get("items", {}), f"{place}[{number}]")
+    elif isinstance(value, dict):
+        fields = schema.get("properties", {})
+        others = schema.get("additionalProperties", "properties" not in schema)
+        yield from (f"{place}.{name} is missing" for name in schema.get("required", ()) if name not in value)
+        yield from (f"{place}.{name} is not described" for name in value if not others and name not in fields)
+        for name, each in value.items():
+            yield from misfits(
+                each, fields.get(name, others if isinstance(others, dict) else {}), f"{place}.{name}"
+            )
 
 
 def check(kind, document):
-    assert fits(document, SCHEMA["$defs"][f"{kind}Json"])
+    assert list(misfits(document, SCHEMA["$defs"][f"{kind}Json"])) == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,8 @@ def test_an_object_that_differs_from_its_description_is_noticed(changed):
     advice = {"change": "fewer tokens", "seconds": 1, "gain": 0.5}
     check("Advice", advice)
     other = {name: value for name, value in {**advice, **changed}.items() if value is not ...}
-    assert not fits(other, SCHEMA["$defs"]["AdviceJson"])
+    (found,) = misfits(other, SCHEMA["$defs"]["AdviceJson"])
+    assert found.startswith(f"$.{next(iter(changed))}")
 
 
 @pytest.mark.parametrize("case", PRINTED)
