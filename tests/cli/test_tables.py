@@ -41,11 +41,18 @@ def test_without_a_terminal_there_are_no_drawn_lines():
     assert "─" in printed([row("a", "1.0")], terminal=True)
 
 
-def test_long_names_are_folded_and_numbers_are_not():
-    text = printed([row("x" * 90, "123456.0")], terminal=False, width=40)
+def test_a_terminal_folds_long_names_but_not_numbers():
+    text = printed([row("x" * 90, "123456.0")], terminal=True, width=40)
     assert max(len(line) for line in text.splitlines()) <= 40
     assert "123456.0" in text
     assert text.count("x") == 90
+
+
+def test_without_a_terminal_a_row_is_one_line():
+    assert (
+        printed([row("x" * 2000, "1.0")], terminal=False, width=40).splitlines()[1]
+        == "x" * 2000 + "      1.0"
+    )
 
 
 def test_no_line_ends_in_spaces_without_a_terminal():

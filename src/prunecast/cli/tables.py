@@ -7,11 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from prunecast.text import Cells, printable
+from prunecast.text import Cells, printable, table_text
 
 WIDTH = 100
-WIDE = 1000
-"""Width in characters of a table that is not printed on a terminal, so that no word is broken."""
 
 
 class Page:
@@ -19,13 +17,11 @@ class Page:
 
     Parameters
     ----------
-    console : console that prints; None for stdout, where files and pipes get tables of any width
+    console : console that prints; None for stdout
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        out = Console(highlight=False, soft_wrap=False)
-        width = min(out.width, WIDTH) if out.is_terminal else WIDE
-        self._console = console or Console(highlight=False, width=width)
+        self._console = console or Console(highlight=False, width=min(Console().width, WIDTH))
 
     def say(self, *lines: str, style: str | None = None) -> None:
         """Print lines, which the terminal may fold. Without arguments, print an empty line."""
@@ -33,15 +29,16 @@ class Page:
         self._console.print(shown, style=style, markup=False, soft_wrap=True)
 
     def table(self, rows: Sequence[Cells], *, words: Collection[str] = ()) -> None:
-        """Print a table, or nothing if there are no rows.
+        """Print a table, or nothing if there are no rows. Files and pipes get plain tables of any width.
 
         Columns whose heading is in `words` are left-aligned. All others are numbers and right-aligned.
         """
         if not rows:
             return
-        # Without a terminal, omit drawn lines, so that tools can split the columns.
-        drawn = box.SIMPLE_HEAD if self._console.is_terminal else None
-        table = Table(box=drawn, pad_edge=False, header_style="bold")
+        if not self._console.is_terminal:
+            self.say(*table_text(rows, words=words).split("\n"))
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for heading in rows[0]:
             is_word = heading in words
             table.add_column(
@@ -53,13 +50,7 @@ class Page:
             )
         for row in rows:
             table.add_row(*map(_safe, row.values()))
-        if self._console.is_terminal:
-            self._console.print(table)
-            return
-        with self._console.capture() as captured:
-            self._console.print(table)
-        lines = [line.rstrip() for line in captured.get().splitlines()]
-        self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(table)
 
 
 def _safe(text: str) -> str:
