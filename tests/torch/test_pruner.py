@@ -314,6 +314,27 @@ def test_the_way_to_given_masks_takes_the_least_important_first():
     assert_pruned_weights_are_zero(model, pruner)
 
 
+def test_a_state_without_masks_of_the_path_goes_on_to_given_masks():
+    """Earlier releases kept them elsewhere if final masks were given."""
+    schedule = gradual(0.5, updates=4, every=1)
+    final = {
+        name: np.arange(each.numel()).reshape(each.shape) % 2 == 0
+        for name, each in weights_of(small_model()).items()
+    }
+    model, again = small_model(), small_model()
+    pruner = Pruner(model, "unstructured", schedule=schedule, final=final)
+    pruner.prepare()
+    train(model, pruner, 2)
+    state = pruner.state_dict()
+    state |= {"path": {"masks": {}, "groups": {}, "final": {}}, "towards": {}}
+    other = Pruner(again, "unstructured", schedule=schedule, final=final)
+    other.load_state_dict(state)
+    for name, mask in pruner.masks.items():
+        assert np.array_equal(other.masks[name], mask)
+    train(again, other, 3)
+    assert all(np.array_equal(other.masks[name], mask) for name, mask in final.items())
+
+
 def test_final_masks_must_fit_the_layers():
     model = small_model()
     good = {name: np.ones(each.shape, bool) for name, each in weights_of(model).items()}

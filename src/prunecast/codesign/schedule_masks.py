@@ -49,6 +49,8 @@ class MaskPath:
     sparsity : sparsity of the last masks; None for patterns with a fixed sparsity
     scope : `layer`, or `global` to rank the weights of all layers together that are pruned in one call
     way : method, `stepwise` or `towards`; None for the result of `natural_way`
+    final : layer -> its last mask, if these are known. The masks go towards them, whatever their pattern, and
+        the same share of the weights outside of each is removed at a stage
 
     Raises
     ------
@@ -56,7 +58,13 @@ class MaskPath:
     """
 
     def __init__(
-        self, pattern: Pattern, sparsity: float | None, *, scope: str = "layer", way: str | None = None
+        self,
+        pattern: Pattern,
+        sparsity: float | None,
+        *,
+        scope: str = "layer",
+        way: str | None = None,
+        final: Mapping[str, MaskArray] | None = None,
     ) -> None:
         self.pattern = pattern
         self.sparsity = pattern.sparsity_to_prune(sparsity)
@@ -66,7 +74,7 @@ class MaskPath:
         self._told = sparsity
         self.scope = scope
         self._groups: dict[str, CountArray] = {}
-        self._final: dict[str, MaskArray] = {}
+        self._final, self._is_given = dict(final or {}), final is not None
 
     def advance(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Prune some or all layers to `sparsity` and return their masks.
@@ -84,7 +92,7 @@ class MaskPath:
             raise BadInput(f"sparsity: wanted at most the final {self.sparsity}, got {sparsity}")
         last = sparsity >= self.sparsity - 1e-12
         alive = {name: without_pruned(scores, self.masks.get(name)) for name, scores in importances.items()}
-        if self.way == "towards":
+        if self.way == "towards" or self._is_given:
             found = {name: self._nearer(name, alive, sparsity, last=last) for name in alive}
         else:
             found = self._stepwise(alive, self._told if last else sparsity)
@@ -97,10 +105,11 @@ class MaskPath:
 
     def take_state(self, state: Mapping[str, Mapping[str, npt.ArrayLike]]) -> None:
         """Continue from a state that `state` of another `MaskPath` returned."""
-        self.masks, self._groups, self._final = (
+        self.masks, self._groups, final = (
             {name: np.asarray(array) for name, array in state[part].items()}
             for part in ("masks", "groups", "final")
         )
+        self._final |= final
 
     def _stepwise(self, alive: Mapping[str, ImportanceArray], sparsity: float | None) -> dict[str, MaskArray]:
         # A coarse pattern may remove all of a small layer before the last stage
@@ -147,7 +156,10 @@ class MaskPath:
             return final
         scores = alive[name].astype(np.float64)
         above_all = 2.0 * float(scores.max())
-        target = min(elements_to_prune(sparsity, final.size), final.size - int(final.sum()))
+        pruned = final.size - int(final.sum())
+        target = min(elements_to_prune(sparsity, final.size), pruned)
+        if self._is_given:
+            target = elements_to_prune(sparsity / self.sparsity, pruned)
         ranked = {name: np.where(final, above_all, scores)}
         return keep_highest(ranked, {name: np.ones(1, np.int64)}, target)[name]
 

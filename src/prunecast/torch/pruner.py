@@ -26,7 +26,6 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.torch.gradual_target import GradualTarget
 from prunecast.torch.importance import Importance, Scores, as_mask_tensor, prunable
 from prunecast.torch.save import save
 
@@ -92,16 +91,17 @@ class Pruner:
             raise BadInput("a schedule with a floor needs a metric, got none")
         self.parameters = prunable(model, target, ignore)
         self.groups = _groups(self.parameters, groups)
-        self.path = MaskPath(rule, self.schedule.sparsity, scope=scope, way=way)
+        if final is not None:
+            _check_final(final, self.parameters)
+        self.path = MaskPath(rule, self.schedule.sparsity, scope=scope, way=way, final=final)
         self.run = ScheduleRun(self.schedule, tuple(self.groups))
         self.importance = Importance(importance, self.parameters)
         self.teacher = teacher
         self.first: dict[str, ImportanceArray] = {}
         """Layer -> importance when it was first pruned."""
-        self._target: GradualTarget | None = None
-        if final is not None:
+        self._has_final = final is not None
+        if self._has_final:
             self.first = {name: self.importance.of(name) for name in self.parameters}
-            self._target = GradualTarget(final, self.parameters, self.first)
         self._metric = metric
         self._masks: dict[str, torch.Tensor] = {}
         self._hooks = [each.register_hook(self._hook(name)) for name, each in self.parameters.items()]
@@ -109,9 +109,7 @@ class Pruner:
     @property
     def masks(self) -> dict[str, MaskArray]:
         """Layer -> bool mask (M, K), for the layers that are already pruned."""
-        if self._target is None:
-            return dict(self.path.masks)
-        return {name: mask.flatten(1).bool().cpu().numpy() for name, mask in self._masks.items()}
+        return dict(self.path.masks)
 
     @property
     def finished(self) -> bool:
@@ -185,7 +183,6 @@ class Pruner:
         The states of the model and of the optimizer are not included; a teacher and functions must be passed
         again.
         """
-        towards = {} if self._target is None else self._target.removed_at
         return {
             "pattern": self.path.pattern.canonical,
             "schedule": self.schedule.document(),
@@ -195,7 +192,6 @@ class Pruner:
             "first": _tensors(self.first),
             "masks": {name: mask.bool() for name, mask in self._masks.items()},
             "gathered": dict(self.importance.gathered),
-            "towards": dict(towards),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -215,8 +211,8 @@ class Pruner:
         like = self.parameters
         self._masks = {n: m.to(like[n].device, like[n].dtype) for n, m in state["masks"].items()}
         self.importance.gathered.update({n: t.to(like[n].device) for n, t in state["gathered"].items()})
-        if self._target is not None:
-            self._target.removed_at.update({n: t.to(like[n].device) for n, t in state["towards"].items()})
+        if not self.path.masks:  # states of earlier releases have no masks there if final ones are given
+            self.path.masks = {n: m.flatten(1).cpu().numpy() for n, m in state["masks"].items()}
         self.apply()
 
     def finalize(self, out: str | Path) -> Path:
@@ -262,13 +258,8 @@ class Pruner:
 
     def _prune(self, update: Update) -> None:
         layers = [name for group in update.groups for name in self.groups[group]]
-        if self._target is None:
-            scores = {name: self.importance.of(name) for name in layers}
-            self._use(scores, self.path.advance(scores, update.sparsity))
-            return
-        share = update.sparsity / max(self.schedule.sparsity, 1e-12)
-        self._masks |= {name: self._target.mask(name, share) for name in layers}
-        self.apply()
+        scores = {name: self.first[name] if self._has_final else self.importance.of(name) for name in layers}
+        self._use(scores, self.path.advance(scores, update.sparsity))
 
     def _take(self, masks: Mapping[str, MaskArray], update: Update | None) -> None:
         if update is None or set(masks) != set(self.parameters):
@@ -298,6 +289,16 @@ def _schedule(rule: Pattern, sparsity: float | None, schedule: SparsitySchedule 
     if sparsity is not None and sparsity != schedule.sparsity:
         raise BadInput(f"sparsity must be that of the schedule, {schedule.sparsity}, or None, got {sparsity}")
     return schedule
+
+
+def _check_final(final: Mapping[str, MaskArray], parameters: Mapping[str, nn.Parameter]) -> None:
+    if set(final) != set(parameters):
+        other = sorted(set(final) ^ set(parameters))[0]
+        raise BadInput(f"final masks must be of the layers that are pruned, got another set: {other!r}")
+    for name, parameter in parameters.items():
+        wanted = (parameter.shape[0], parameter[0].numel())
+        if final[name].shape != wanted:
+            raise BadInput(f"final mask of {name!r} must have shape {wanted}, got {final[name].shape}")
 
 
 def _groups(
