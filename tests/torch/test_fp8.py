@@ -9,13 +9,13 @@ from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels.device.quantise.quantise import quantised as quantised_by_numpy
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.torch import sparsify
 from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.fp8 import Fp8Product, fits_fp8
 from prunecast.torch.quantise import quantise, quantised
 from prunecast.torch.weight_layouts import layout_of
+from tests.naive.quantise import quantised as quantised_by_numpy
 
 PATTERN = "block:256x32"
 GPU = load_gpu("h200-sxm")

@@ -9,13 +9,13 @@ from prunecast.kernels.device.attention.attention import (
     AttentionForm,
     AttentionSizes,
     HeadRows,
-    attended,
     attention_launch,
     may_attend,
 )
 from prunecast.kernels.device.build import SOURCES
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, Grid, build_on_cpu, run_on_cpu
+from tests.naive.attention import attended
 
 emulated = pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")
 FORM = AttentionForm(width=64, is_bf16=False, is_masked=True, columns=False)

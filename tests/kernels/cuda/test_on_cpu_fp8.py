@@ -10,7 +10,6 @@ from scipy.special import expit
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.quantise.quantise import quantised
 from prunecast.kernels.tile.config import wgmma_configs
 from prunecast.kernels.tile.cuda.fp8 import Fp8TileOperator
 from prunecast.kernels.tile.stspmm import spread_over_clusters
@@ -21,6 +20,7 @@ from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE
 from tests.kernels.cuda.on_cpu.operands import rows_of
 from tests.kernels.cuda.on_cpu.tile_run import run_fp8
+from tests.naive.quantise import quantised
 
 GPU = load_gpu("h200-sxm")
 RUNS = (0, 1, 4, 5, 22)

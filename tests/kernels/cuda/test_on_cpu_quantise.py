@@ -7,9 +7,9 @@ from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.quantise.quantise import (
     may_quantise,
     quantise_launch,
-    quantised,
 )
 from tests.kernels.cuda.on_cpu.on_cpu import UNAVAILABLE, run_pass_on_cpu
+from tests.naive.quantise import quantised
 
 
 @pytest.mark.skipif(UNAVAILABLE, reason="needs Linux and g++")

@@ -1,9 +1,6 @@
 """Launch of the kernel that quantises X (tokens, features), or its RMS norm, to e4m3, one scale per token."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.kernels.device.launch import Place
 from prunecast.kernels.device.pass_launch import PassLaunch, record
@@ -17,31 +14,6 @@ QUANTISE_ARGS = np.dtype([(name, "u8") for name in ("x", "y", "scales", "x_row_b
 """Layout of `QuantiseArgs`."""
 NORM_ARGS = np.dtype([*QUANTISE_ARGS.descr, ("weight", "u8"), ("epsilon", "f8")])
 """Layout of `QuantiseArgs` where X is normalised first."""
-
-
-def quantised(values: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-    """Return the reference result of the kernel: `values` in e4m3, and the fp32 scale of each row.
-
-    The scale is the row's largest absolute value divided by `LARGEST`, or 1 for a row of zeros. A value is
-    approximately its e4m3 number times the scale of its row.
-
-    Parameters
-    ----------
-    values : (rows, features)
-
-    Returns
-    -------
-    (rows, features) uint8, the bits of the e4m3 numbers; (rows,) float32, the scales
-    """
-    import ml_dtypes
-
-    rows = values.astype(np.float32)
-    size, largest = np.abs(rows).max(axis=1, initial=0.0), np.float32(LARGEST)
-    none = size == 0
-    inverse = np.where(none, np.float32(1.0), largest / np.where(none, largest, size)).astype(np.float32)
-    scales = np.where(none, np.float32(1.0), size * np.float32(1.0 / LARGEST)).astype(np.float32)
-    numbers = (rows * inverse[:, None]).clip(-LARGEST, LARGEST)
-    return numbers.astype(ml_dtypes.float8_e4m3fn).view(np.uint8), scales
 
 
 def may_quantise(x: Place, features: int) -> bool:
