@@ -15,7 +15,7 @@ from benchmarks.on_gpu.conv_cases import CUDNN, SMALL, Case, filters_of
 from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
 from prunecast.kernels import KernelPlan, compile
 from prunecast.patterns import TileMap
-from prunecast.torch.conv import images_in, planes_of
+from prunecast.torch.planes import images_in, planes_of
 
 __all__ = ["run"]
 

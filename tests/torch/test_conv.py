@@ -12,7 +12,7 @@ from prunecast.errors import BadInput  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import Pruner, SparseConv2d, TileSparseConv2d, sparsify  # noqa: E402
-from prunecast.torch.conv import images_in, in_planes, planes_behind, planes_of  # noqa: E402
+from prunecast.torch.planes import images_in, in_planes, planes_behind, planes_of  # noqa: E402
 from tests.naive.convolution import planes_of_images  # noqa: E402
 
 GPU = "h200-sxm"

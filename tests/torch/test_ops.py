@@ -331,7 +331,8 @@ def test_state_goes_round_and_values_outside_of_the_tiles_are_refused():
     assert torch.equal(torch.cat([state[f"{part}.weight"] for part in "qkv"]), weight)
     three.load_state_dict({name: tensor * 2 for name, tensor in state.items()})
     assert torch.equal(made.dense_weight(), weight * 2)
-    state["q.weight"] = torch.ones_like(state["q.weight"])
-    with pytest.raises(BadInput, match="outside of the tiles"):
-        three.load_state_dict(state)
+    for value in (1.0, float("nan")):
+        state["q.weight"] = torch.full_like(state["q.weight"], value)
+        with pytest.raises(BadInput, match="outside of the tiles"):
+            three.load_state_dict(state)
     assert torch.isfinite(made.fp32_bias).all()

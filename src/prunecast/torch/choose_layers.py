@@ -34,6 +34,11 @@ class Conversion(NamedTuple):
     trainable: bool
     progress: Progress | None
 
+    @property
+    def prepared_tokens(self) -> set[int]:
+        """Numbers of tokens for which launches are prepared."""
+        return {self.max_tokens, 1} if self.few_tokens else {self.max_tokens}
+
 
 class ChosenLayers(NamedTuple):
     """Layers that become sparse, and the reasons why others stay dense."""

@@ -25,7 +25,7 @@ from prunecast.kernels import KernelPlan, implicit_plan, plan_dense
 from prunecast.launch import COLD
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
-from prunecast.torch.cuda.planes import ConvLaunch
+from prunecast.torch.cuda.conv import ConvLaunch
 from prunecast.torch.epilogue import Epilogue
 from prunecast.torch.find import GRID_FILTERS, runs_on_grid
 from prunecast.torch.layer_plans import layout_of_plan, layouts_for
@@ -35,7 +35,6 @@ from prunecast.torch.planes import (
     ConvCall,
     Planes,
     convolve,
-    images_in,
     in_planes,
     planes_behind,
     planes_of,
@@ -45,17 +44,6 @@ from prunecast.torch.planes import (
 from prunecast.torch.sparse_linear import SparseLayer, tiles_of_weight
 from prunecast.torch.weight_layouts import covering, layout_of
 from prunecast.workload.graph import Operation
-
-__all__ = [
-    "SparseConv2d",
-    "TileSparseConv2d",
-    "images_in",
-    "in_planes",
-    "planes_behind",
-    "planes_of",
-    "seen_in",
-    "whole_batch",
-]
 
 _USUAL_PIXELS = 32 * 28 * 28
 """Output pixels for which filters are packed at first. Kind: choice; filters are packed again for other sizes

@@ -21,7 +21,7 @@ from torch import nn
 from prunecast.patterns import TileMap
 from prunecast.torch.cuda.experts import prepared_experts, run_experts
 from prunecast.torch.epilogue import ACTIVATIONS, ExpertsCall, activation_of
-from prunecast.torch.find import Found
+from prunecast.torch.find import Found, random_like
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.operators import register
 from prunecast.torch.packed import PackedProduct, ProductRows
@@ -75,10 +75,8 @@ def _computes_experts(module: nn.Module) -> bool:
     (experts, rows, hidden), others = wide.shape, set(module._parameters) - set(PARTS)
     if others or down.shape != (experts, hidden, rows // 2) or rows % (2 * _ROWS) or hidden % _ROWS:
         return False
-    own = torch.Generator().manual_seed(0)  # do not change the user's random state
-    x = torch.randn(3, hidden, generator=own).to(wide)
-    chosen = torch.stack([torch.randperm(experts, generator=own)[:2] for _ in range(3)]).to(wide.device)
-    share = torch.rand(chosen.shape, generator=own).to(wide)
+    x, share = random_like((3, hidden), wide), random_like((3, 2), wide, 1).abs()
+    chosen = random_like((3, experts), wide, 2).argsort()[:, :2]
     try:
         with torch.no_grad():
             y = module(x, chosen, share).float()

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from prunecast.torch.epilogue import activation_of
-from prunecast.torch.find import Found, matrix_of
+from prunecast.torch.find import Found, compute_alike, matrix_of, random_like
 
 GATED = (("gate_proj", "up_proj", "down_proj"), ("wi_0", "wi_1", "wo"))
 ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation", "intermediate_act_fn", "gelu_impl")
@@ -120,15 +120,10 @@ def _in_sequence(name: str, module: nn.Sequential, layers: dict[str, nn.Module])
     ]
 
 
-def _random(shape: Any, like: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    own = torch.Generator().manual_seed(seed)  # do not change the user's random state
-    return torch.randn(shape, generator=own).to(like)
-
-
 def _computes_gated(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
     """Return whether the module computes, on random x, what its names imply."""
     gate, up, down = (layers[each] for each in (*candidate.first, candidate.last))
-    x = _random((1, _TRIED_TOKENS, matrix_of(gate).shape[1]), gate.weight)
+    x = random_like((1, _TRIED_TOKENS, matrix_of(gate).shape[1]), gate.weight)
     act = getattr(module, candidate.act)
 
     def as_named(x: torch.Tensor) -> torch.Tensor:
@@ -136,11 +131,7 @@ def _computes_gated(module: nn.Module, candidate: FeedForward, layers: dict[str,
         wanted: torch.Tensor = down(gated.to(down.weight.dtype))
         return wanted
 
-    with torch.no_grad():
-        wanted, y = _tried(as_named, x), _tried(module, x)
-    if not isinstance(y, torch.Tensor) or wanted is None or y.shape != wanted.shape:
-        return False
-    return bool(torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
+    return compute_alike(module, as_named, x)
 
 
 class _Given(nn.Module):  # type: ignore[misc]
@@ -152,7 +143,7 @@ class _Given(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.read.append(x)
-        return _random(x.shape, x)
+        return random_like(x.shape, x)
 
 
 def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
@@ -175,7 +166,7 @@ def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Mo
         read: list[torch.Tensor] = []
 
         def replaced(_: Any, __: Any, y: torch.Tensor, seed: int = seed, to: Any = hidden) -> torch.Tensor:
-            to.append(_random(y.shape, y, seed))
+            to.append(random_like(y.shape, y, seed))
             return to[-1]
 
         hooks = [
@@ -193,7 +184,7 @@ def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Mo
                 hook.remove()
         if y is None or len(hidden) != 1 or len(given.read) != 1 or not torch.equal(*hidden, *given.read):
             return False
-        wanted = _random(given.read[0].shape, given.read[0])
+        wanted = random_like(given.read[0].shape, given.read[0])
         if ends_here and (len(read) != 1 or not torch.equal(read[0].to(wanted.dtype), wanted)):
             return False
         results.append([each for each in tree_leaves(y) if isinstance(each, torch.Tensor)])
@@ -215,7 +206,7 @@ def _call_of(module: nn.Module, first: nn.Module) -> Callable[[], Any] | None:
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     needed = sum(each.default is each.empty and each.kind in plain for each in parameters)
     for shape in ((1, _TRIED_TOKENS, features), (_TRIED_TOKENS, features), pixels):
-        x = _random(shape, first.weight)
+        x = random_like(shape, first.weight)
         for others in [[None] * needed, [x] * needed][: 1 + bool(needed)]:
 
             def call(x: torch.Tensor = x, others: Any = others) -> Any:

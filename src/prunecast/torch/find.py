@@ -6,7 +6,9 @@ Groups are found by structure, not by class: in one module, attention has `q_pro
 a group receive the same x. If they do not, the whole product is computed for each x.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -100,6 +102,23 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
     return same and size % 2 == 1 and conv.groups == 1 and conv.padding_mode == "zeros"
 
 
+def random_like(shape: Sequence[int], like: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """Return normal random numbers in dtype and device of `like`; the user's random state stays."""
+    own = torch.Generator().manual_seed(seed)
+    return torch.randn(tuple(shape), generator=own).to(like)
+
+
+def compute_alike(first: Callable[..., Any], second: Callable[..., Any], *operands: torch.Tensor) -> bool:
+    """Return whether two functions return nearly the same tensor; False if one raises an error."""
+    try:
+        with torch.no_grad():
+            y, wanted = first(*operands), second(*operands)
+    except Exception:  # other arguments are needed
+        return False
+    same = isinstance(y, torch.Tensor) and y.shape == wanted.shape
+    return bool(same and torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
+
+
 def _multiplies(module: nn.Linear) -> bool:
     """Return whether a subclass of `nn.Linear` computes the linear product, tested on random x.
 
@@ -108,14 +127,9 @@ def _multiplies(module: nn.Linear) -> bool:
     """
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
         return False
-    own = torch.Generator().manual_seed(0)  # do not change the user's random state
-    try:
-        x = torch.randn(2, module.in_features, generator=own).to(module.weight)
-        with torch.no_grad():
-            y, wanted = module(x), nn.functional.linear(x, module.weight, module.bias)
-    except Exception:  # weights are packed, or other arguments than x are needed
-        return False
-    return bool(y.shape == wanted.shape and torch.allclose(y, wanted, rtol=1e-2, atol=1e-3))
+    x = random_like((2, module.in_features), module.weight)
+    linear = partial(nn.functional.linear, weight=module.weight, bias=module.bias)
+    return compute_alike(module, linear, x)  # not if weights are packed
 
 
 def _other_matrices(module: nn.Module) -> list[tuple[str, str]]:

@@ -196,11 +196,3 @@ class Fp8Product(PackedProduct):
     def _check_cast(self, before: torch.dtype, after: torch.dtype) -> None:
         if after not in (torch.float16, torch.bfloat16):
             raise BadInput(f"weights in fp8 go with fp16 or bf16, got {after}")
-
-    def make_trainable(self) -> None:
-        """Raise BadInput: there are no gradients in fp8."""
-        raise BadInput("fp8 weights are not trained in place: train with `Pruner`, then sparsify")
-
-    def extra_repr(self) -> str:
-        """Return the text that `print(model)` shows for the module."""
-        return f"{super().extra_repr()}, fp8"

@@ -9,7 +9,7 @@ finds the spec of a device.
 """
 
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,10 +25,7 @@ def check_gpu(device: torch.device, gpu: GpuSpec) -> None:
     Compute capability and number of SMs are compared.
     """
     found = torch.cuda.get_device_properties(device)
-    if (10 * found.major + found.minor, found.multi_processor_count) != (
-        gpu.compute_capability,
-        gpu.sm_count,
-    ):
+    if not _fits(gpu, found):
         raise BadInput(
             f"planned for {gpu.name} with {gpu.sm_count} SMs, {device} is a {found.name} with "
             f"{found.multi_processor_count}"
@@ -45,12 +42,15 @@ def gpu_of(device: torch.device) -> GpuSpec:
     if device.type != "cuda":
         raise BadInput("the weights lie on a CPU: name the GPU to plan for, gpu=...")
     found = torch.cuda.get_device_properties(device)
-    facts = (10 * found.major + found.minor, found.multi_processor_count)
-    specs = [load_gpu(name) for name in gpu_names()]
-    fitting = [spec for spec in specs if (spec.compute_capability, spec.sm_count) == facts]
+    fitting = [spec for spec in map(load_gpu, gpu_names()) if _fits(spec, found)]
     if not fitting:
         raise BadInput(f"{device} is a {found.name}, which prunecast has no spec of: name one, gpu=...")
     return max(fitting, key=lambda spec: sum(word in found.name.lower() for word in spec.name.split("-")))
+
+
+def _fits(gpu: GpuSpec, found: Any) -> bool:
+    capability = 10 * found.major + found.minor
+    return (gpu.compute_capability, gpu.sm_count) == (capability, found.multi_processor_count)
 
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -76,15 +76,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     return DTYPES[dtype]
 
 
-def layer_key(tiles: TileMap, dtype: str, gpu: str) -> int:
-    """Return the number, below 2^60, that identifies a layer with these tiles, dtype and GPU."""
-    digest = hashlib.sha256(f"{tiles.fingerprint()} {dtype} {gpu}".encode()).hexdigest()
-    return int(digest[:15], 16)
-
-
 def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> KnownLayer:
-    """Return the table's entry of a layer with these tiles, dtype and GPU; add it if it is missing."""
-    key = layer_key(tiles, dtype, gpu.name)
+    """Return the table's entry of a layer with these tiles, dtype and GPU; add it if it is missing.
+
+    Its number is below 2^60.
+    """
+    digest = hashlib.sha256(f"{tiles.fingerprint()} {dtype} {gpu.name}".encode()).hexdigest()
+    key = int(digest[:15], 16)
     return _LAYERS.setdefault(key, KnownLayer(key, tiles, dtype, gpu))
 
 

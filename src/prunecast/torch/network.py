@@ -217,16 +217,12 @@ def fold_again(model: nn.Module, folds: list[Folded]) -> None:
         scale = (norm.running_var.float() + norm.eps).rsqrt() * norm.weight.float()
         shift = norm.bias.float() - norm.running_mean.float() * scale
         bias = shift if conv.bias is None else shift + conv.bias.float() * scale
+        new = {} if conv.bias is None else {"bias": bias}
         if not torch.allclose(scale, torch.ones_like(scale), rtol=0.0, atol=_ONE):
-            weight = conv.weight.flatten(1) if is_convolution(conv) else conv.dense_weight().flatten(1)
-            scaled = (weight.float() * scale[:, None]).to(weight.dtype)
-            if is_convolution(conv):
-                conv.weight.copy_(scaled.view_as(conv.weight))
-            else:
-                conv.product.set_weight(scaled, conv.rows)
-        if conv.bias is not None and is_convolution(conv):
-            conv.bias.copy_(bias)
-        if not is_convolution(conv):
+            weight = conv.state_dict()["weight"]
+            new["weight"] = (weight.float() * scale[:, None, None, None]).to(weight.dtype)
+        conv.load_state_dict(new, strict=False)
+        if not is_convolution(conv):  # the shift is its bias in any case
             conv.product.fp32_bias.copy_(bias)
         norm.running_var.fill_(1.0 - norm.eps)
         norm.running_mean.zero_()

@@ -40,7 +40,7 @@ def pack_layers(
     model: nn.Module, found: list[Found], network: Traced, chosen: ChosenLayers, options: Conversion
 ) -> PackedLayers:
     """Pack the weights of the chosen layers, and of dense convolutions between them, into modules."""
-    gpu, max_tokens = options.gpu, options.max_tokens
+    gpu = options.gpu
     filters = {layer.name: tiles for layer, tiles, _ in chosen.choices if is_convolution(layer.module)}
     border = border_of(model.get_submodule(name).padding[0] for name in filters)
     between = dense_in_planes(model, network, filters, border) if filters else {}
@@ -48,14 +48,7 @@ def pack_layers(
     linear = [choice for choice in chosen.choices if choice.layer.name not in filters]
     fused = fusable(chosen.forwards, linear, gpu)
     launches = joint_launches(found, linear, fused) if options.fuse else [Launch([each]) for each in linear]
-    products = pack_launches(
-        launches,
-        gpu,
-        max_tokens,
-        few_tokens=options.few_tokens,
-        fp8=options.fp8,
-        progress=options.progress,
-    )
+    products = pack_launches(launches, options)
     experts = [(stack, _sparse_experts(stack, parts, options)) for stack, parts in chosen.experts]
     return PackedLayers(products, fused, experts, convs, len(filters))
 
@@ -73,6 +66,6 @@ def _sparse_experts(stack: ExpertStack, parts: list[Choice], options: Conversion
 
     with torch.no_grad():
         found = SparseExperts(stack.module, *map(packed, parts, PARTS))
-    for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
+    for tokens in options.prepared_tokens:
         found.prepare(tokens, most.per_token)
     return found

@@ -229,7 +229,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def _kept(self, weight: torch.Tensor) -> torch.Tensor:
         """Return the weights (M, K) with zeros outside of the tiles."""
-        return weight * torch.from_numpy(self.tile_map.mask()).to(weight.device)
+        return weight.masked_fill(~torch.from_numpy(self.tile_map.mask()).to(weight.device), 0.0)
 
     @property
     def packed_bytes(self) -> int:
@@ -285,9 +285,10 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     def _load_from_state_dict(self, *_: Any) -> None: ...
 
     def make_trainable(self) -> None:
-        """Turn the packed weights into parameters. Raise BadInput for 2:4 weights."""
-        if self.is_two_of_four:
-            raise BadInput("2:4 weights are not trained in place: train with `Pruner`, then sparsify")
+        """Turn the packed weights into parameters. Raise BadInput for 2:4 and fp8 weights."""
+        if self.is_two_of_four or self.number_format:
+            what = self.number_format or "2:4"
+            raise BadInput(f"{what} weights are not trained in place: train with `Pruner`, then sparsify")
         for name in self.image_names:
             image = getattr(self, name)
             if not isinstance(image, torch.nn.Parameter):
@@ -297,8 +298,8 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         """Return the text that `print(model)` shows for the module."""
-        density = self.tile_map.density
-        return f"{self.features} -> {self.rows}, {self.tile_map.pattern}, density={density:.3f}"
+        sizes = f"{self.features} -> {self.rows}, {self.tile_map.pattern}"
+        return f"{sizes}, density={self.tile_map.density:.3f}, {self.number_format}".removesuffix(", ")
 
 
 class ProductRows(NamedTuple):

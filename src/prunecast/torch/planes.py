@@ -19,10 +19,16 @@ import torch
 
 from prunecast.kernels import ConvGrid, ConvShape
 from prunecast.kernels.device.conv_input import CHUNK
-from prunecast.kernels.device.planes.planes import Window
+from prunecast.kernels.device.planes.planes import (
+    Images,
+    Window,
+    between_planes_launch,
+    into_planes_launch,
+)
 from prunecast.patterns import TileMap
 from prunecast.plan.conv_grid import PlaneLayout
-from prunecast.torch.cuda import planes as launches
+from prunecast.torch.cuda.conv import ConvLaunch
+from prunecast.torch.cuda.stream import enqueue
 from prunecast.torch.epilogue import Epilogue, PackedLayer, activated
 from prunecast.torch.layer_table import known_layer
 from prunecast.torch.operators import register_call
@@ -195,8 +201,11 @@ class _IntoPlanes(NamedTuple):
 
     def on_cuda(self) -> torch.Tensor:
         """Convert the images to planes, with one kernel launch."""
-        found = self.new_y()
-        launches.into_planes(self.x, found, self.layout, Window("max", *self.window), relu=self.relu)
+        x, found, window = self.x, self.new_y(), Window("max", *self.window)
+        images = Images(x.data_ptr(), tuple(x.shape), x.stride())
+        ends = {"relu": self.relu, "bf16": x.dtype == torch.bfloat16}
+        to = (self.layout, self.batch, found.data_ptr())
+        enqueue(into_planes_launch(images, *to, window, **ends), x.get_device())
         return found
 
 
@@ -239,8 +248,12 @@ class _BetweenPlanes(NamedTuple):
 
     def on_cuda(self) -> torch.Tensor:
         """Pool or upsample the images, with one kernel launch."""
-        found, window = self.new_y(), Window(self.mode, *self.window)
-        launches.between_planes(self.planes, PlaneLayout(*self.layout), found, self.layout_after, window)
+        x, found, window = self.planes, self.new_y(), Window(self.mode, *self.window)
+        layouts = (PlaneLayout(*self.layout), self.layout_after, x.shape[1])
+        launch = between_planes_launch(
+            x.data_ptr(), *layouts, found.data_ptr(), window, bf16=x.dtype == torch.bfloat16
+        )
+        enqueue(launch, x.get_device())
         return found
 
 
@@ -283,7 +296,7 @@ class _ConvOperands(NamedTuple):
     def on_cuda(self) -> torch.Tensor:
         """Return the output planes, written by the kernel."""
         own = (self.images, self.tiles, self.bias, self.gpu, self.plan, Epilogue(self.activation))
-        launch = launches.ConvLaunch.of(ConvCall(*self.shape).grid, PackedLayer(*own), self.planes)
+        launch = ConvLaunch.of(ConvCall(*self.shape).grid, PackedLayer(*own), self.planes)
         return launch(self.planes, self.second)
 
 

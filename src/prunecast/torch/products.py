@@ -15,6 +15,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.plan.tile_rows import stacked_tiles
+from prunecast.torch.choose_layers import Conversion
 from prunecast.torch.choose_tiles import Choice
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward
@@ -23,7 +24,6 @@ from prunecast.torch.fp8 import Fp8Product, fits_fp8
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
 from prunecast.torch.packed import PackedProduct, interleaved_tiles
-from prunecast.workload.engines import Progress
 
 
 class Launch(NamedTuple):
@@ -89,25 +89,16 @@ def joint_launches(found: list[Found], chosen: list[Choice], fused: list[FeedFor
     return launches
 
 
-def pack_launches(
-    launches: list[Launch],
-    gpu: GpuSpec,
-    max_tokens: int,
-    *,
-    few_tokens: bool,
-    fp8: bool,
-    progress: Progress | None,
-) -> list[tuple[Launch, PackedProduct]]:
+def pack_launches(launches: list[Launch], options: Conversion) -> list[tuple[Launch, PackedProduct]]:
     """Pack the weights of every launch, and return the launches with their products.
 
     Threads plan and pack them concurrently, since NumPy and torch release the GIL. The products are prepared
-    for calls of `max_tokens`, and with `few_tokens` also of one token. With `fp8`, those that `fits_fp8`
-    accepts are computed in fp8.
+    for calls of `max_tokens`, and with `few_tokens` also of one token.
     """
 
     def packed(launch: Launch) -> PackedProduct:
-        product = _product(launch, gpu, max_tokens, few_tokens=few_tokens, fp8=fp8)
-        for tokens in {max_tokens, 1} if few_tokens else {max_tokens}:
+        product = _product(launch, options)
+        for tokens in options.prepared_tokens:
             product.prepare(tokens)
         return product
 
@@ -115,12 +106,13 @@ def pack_launches(
     with ThreadPoolExecutor() as pool:
         for product in pool.map(packed, launches):
             products.append(product)
-            if progress is not None:
-                progress("packing", len(products), len(launches))
+            if options.progress is not None:
+                options.progress("packing", len(products), len(launches))
     return list(zip(launches, products, strict=True))
 
 
-def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool, fp8: bool) -> PackedProduct:
+def _product(launch: Launch, options: Conversion) -> PackedProduct:
+    gpu, max_tokens, few_tokens = options.gpu, options.max_tokens, options.few_tokens
     choices, epilogue = launch.choices, launch.epilogue
     bias = _biases([choice.layer.module for choice in choices])
     maps = [choice.tiles for choice in choices]
@@ -133,7 +125,7 @@ def _product(launch: Launch, gpu: GpuSpec, max_tokens: int, *, few_tokens: bool,
     dtype, two_of_four = dtype_name(weight.dtype), choices[0].two_of_four is not None
     added = None if bias is None else joined(bias)
     own: dict[str, Any] = {"gpu": gpu, "epilogue": epilogue}
-    fp8 = fp8 and not two_of_four and fits_fp8(weight, tiles)
+    fp8 = options.fp8 and not two_of_four and fits_fp8(weight, tiles)
     most = min(max_tokens, FEW_TOKENS) if fp8 else max_tokens
     with torch.no_grad():
         if fp8 and not few_tokens:

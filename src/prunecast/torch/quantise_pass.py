@@ -10,25 +10,17 @@ the RMS norm of y.
 
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 import prunecast.torch.quantise  # noqa: F401  # defines operators
 from prunecast.torch.layout_pass import call, source_of_view
-from prunecast.torch.norm import norm_of
+from prunecast.torch.norm import NormNodes, norm_of
 
 _aten = torch.ops.aten
 _CONVERT = torch.ops.prims.convert_element_type.default
-
-
-class _RmsNorm(NamedTuple):
-    """Nodes of an RMS norm, x / sqrt(mean(x^2) + epsilon) * weight."""
-
-    x: Node
-    weight: Node
-    epsilon: float
 
 
 def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[Node], bool]) -> None:
@@ -44,13 +36,15 @@ def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[
     x = _quantised_by_torch(bits, scales)
     if x is None:
         return
-    norm = _rms_norm_of(x)
-    if norm is not None:
+    y = source_of_view(x)
+    norm = norm_of(y) if isinstance(y, Node) and y is not x and len(y.users) == 1 else None
+    epsilon = None if norm is None else _epsilon_of(norm)
+    if norm is not None and epsilon is not None:
         target, width = torch.ops.prunecast.norm_quantise.default, norm.x.meta["val"].shape[-1]
         with graph.inserting_before(x.next):
             value = norm.x.meta["val"].reshape(-1, width)
             flat = call(graph, value, _aten.reshape.default, norm.x, [-1, width])
-        given: tuple[Any, ...] = (flat, norm.weight, norm.epsilon)
+        given: tuple[Any, ...] = (flat, norm.weight, epsilon)
         after = flat
     elif writers(x):
         target, given, after = torch.ops.prunecast.quantise.default, (x,), x
@@ -62,13 +56,9 @@ def quantise_at_once(graph: Graph, bits: Node, scales: Node, writers: Callable[[
             each.replace_all_uses_with(call(graph, each.meta["val"], operator.getitem, both, place))
 
 
-def _rms_norm_of(x: Node) -> _RmsNorm | None:
-    """Return the RMS norm whose result is x (tokens, K), if only the quantisation reads x; else None."""
-    y = source_of_view(x)
-    if not isinstance(y, Node) or len(y.users) != 1 or y is x:
-        return None
-    norm = norm_of(y)
-    if norm is None or norm.shift is not None or norm.bias is not None or norm.weight is None:
+def _epsilon_of(norm: NormNodes) -> float | None:
+    """Return epsilon if the norm is an RMS norm, x / sqrt(mean(x^2) + epsilon) * weight; else None."""
+    if norm.shift is not None or norm.bias is not None or norm.weight is None:
         return None
     total = _operand(norm.scale, _aten.rsqrt.default)
     mean = _operand(total, _aten.add.Tensor) or _operand(total, _aten.add.Scalar)
@@ -80,9 +70,8 @@ def _rms_norm_of(x: Node) -> _RmsNorm | None:
     last = [norm.x.meta["val"].dim() - 1]
     is_mean = mean is not None and mean.args[1:] in (([-1], True), (last, True))
     is_square = square is not None and square.args[1] == 2
-    if not (is_mean and is_square and isinstance(epsilon, float) and norm.x.meta["val"].is_contiguous()):
-        return None
-    return _RmsNorm(norm.x, norm.weight, epsilon)
+    is_whole = is_mean and is_square and norm.x.meta["val"].is_contiguous()
+    return epsilon if is_whole and isinstance(epsilon, float) else None
 
 
 def _quantised_by_torch(bits: Node, scales: Node) -> Node | None:

@@ -40,7 +40,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
     product : product with the packed weights; other layers may share it
     rows : rows of the product that belong to the layer
     pattern : pattern of the layer's zeros
-    shape : shape of the original weights
+    shape : shape of the original weights; None for those of a linear layer
     has_bias : whether the original layer has a bias
     transposed : whether the original weights are (K, M)
     """
@@ -50,14 +50,15 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         product: PackedProduct,
         rows: ProductRows,
         pattern: str,
-        shape: tuple[int, ...],
+        shape: tuple[int, ...] | None = None,
         *,
         has_bias: bool,
         transposed: bool = False,
     ) -> None:
         super().__init__()
         self.product, self.rows, self.has_bias, self.transposed = product, rows, has_bias, transposed
-        self.pattern, self.weight_shape = pattern, shape
+        matrix = (product.features, rows.size) if transposed else (rows.size, product.features)
+        self.pattern, self.weight_shape = pattern, shape or matrix
         """`pattern` is that of its zeros."""
 
     @property
@@ -200,25 +201,15 @@ class SparseLinear(SparseLayer):
     features_first = False
     """Whether x is (in_features, tokens), and y (out_features, tokens)."""
 
-    def __init__(
-        self,
-        product: PackedProduct,
-        rows: ProductRows,
-        pattern: str,
-        *,
-        has_bias: bool,
-        transposed: bool = False,
-    ) -> None:
-        self.in_features, self.out_features = product.features, rows.size
-        shape = (rows.size, product.features)
-        super().__init__(
-            product,
-            rows,
-            pattern,
-            shape[::-1] if transposed else shape,
-            has_bias=has_bias,
-            transposed=transposed,
-        )
+    @property
+    def in_features(self) -> int:
+        """Features of x."""
+        return self.product.features
+
+    @property
+    def out_features(self) -> int:
+        """Features of y."""
+        return self.rows.size
 
     @classmethod
     def from_linear(
@@ -284,7 +275,7 @@ class SparseLinear(SparseLayer):
             return product.forward(x.t()).t()
         if rows.interleaved:
             return torch.nn.functional.linear(x, self.dense_weight(), self.bias)
-        if self.out_features == product.rows:
+        if rows.size == product.rows:
             return product.forward(x)
         return product.part(x, rows.first, rows.size)
 

@@ -132,25 +132,11 @@ class PreparedExperts(NamedTuple):
         weights = call.down[self.down.image].data_ptr()
         narrow = Call(weights, 0, row_bytes, features * ELEMENT_BYTES, columns, columns)
         self.down.operator.at(narrow, c.data_ptr(), y.data_ptr(), stream)
-        pointers = {
-            "y": y.data_ptr(),
-            "column": column.data_ptr(),
-            "shares": shares.data_ptr(),
-            "out": out.data_ptr(),
-        }
-        rows = {"y_row_bytes": features * ELEMENT_BYTES, "out_row_bytes": features * ELEMENT_BYTES}
+        given = {"y": y.data_ptr(), "column": column.data_ptr(), "shares": shares.data_ptr()}
+        given |= {"out": out.data_ptr(), "features": features, "per_token": per_token}
+        given |= dict.fromkeys(("y_row_bytes", "out_row_bytes"), features * ELEMENT_BYTES)
         fp32 = shares.dtype == torch.float32
-        enqueue(
-            sum_experts(
-                tokens,
-                self.dtype,
-                fp32_shares=fp32,
-                features=features,
-                per_token=per_token,
-                **pointers,
-                **rows,
-            )
-        )
+        enqueue(sum_experts(tokens, self.dtype, fp32_shares=fp32, **given))
         return out
 
 

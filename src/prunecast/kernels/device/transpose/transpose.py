@@ -113,10 +113,9 @@ def transpose_launch(x: Rows, b: Rows, change: Norm | Gather | None = None) -> P
     change : normalisation of X, or selection of its tokens; None for a plain transpose
     """
     across, down = -(-x.columns // EDGE), -(-b.columns // EDGE)
-    layout = _LAYOUTS[type(change)]
-    own = set(layout.names or ()) - set(TRANSPOSE_ARGS.names or ())
+    names = (_LAYOUTS[type(change)].names or ())[len(TRANSPOSE_ARGS.names or ()) :]
     args = record(
-        layout,
+        _LAYOUTS[type(change)],
         x=x.pointer,
         b=b.pointer,
         x_row_bytes=x.row_bytes,
@@ -125,7 +124,7 @@ def transpose_launch(x: Rows, b: Rows, change: Norm | Gather | None = None) -> P
         padded=b.columns,
         features=x.columns,
         blocks_across=across,
-        **{name: getattr(change, name) for name in own},
+        **{name: getattr(change, name) for name in names},
     )
     changes = () if change is None else change.changes
     source = "transpose/transpose_rows.cu"

@@ -1,4 +1,4 @@
-"""Launch kernels on images in planes: convolutions, and copies, pooling and upsampling of images."""
+"""Launch convolutions of images in planes."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,9 @@ import torch
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.operator import Call, Operator
-from prunecast.kernels.device.planes.planes import (
-    Images,
-    Window,
-    between_planes_launch,
-    into_planes_launch,
-)
 from prunecast.plan.conv_grid import ConvGrid, PlaneLayout
 from prunecast.torch.cuda.launches import prepared_launch
-from prunecast.torch.cuda.stream import enqueue, stream_of
+from prunecast.torch.cuda.stream import stream_of
 from prunecast.torch.epilogue import PackedLayer
 
 
@@ -68,24 +62,3 @@ class ConvLaunch(NamedTuple):
         more = 0 if second is None else second.data_ptr()
         self.operator.at(self.call, planes.data_ptr(), out.data_ptr() + self.first, stream_of(device), more)
         return out
-
-
-def into_planes(
-    x: torch.Tensor, out: torch.Tensor, layout: PlaneLayout, window: Window, *, relu: bool
-) -> None:
-    """Copy images (N, channels, height, width) with any strides into planes, with max pooling over each
-    window.
-
-    With `relu`, negative pixels become zero.
-    """
-    given, bf16 = Images(x.data_ptr(), tuple(x.shape), x.stride()), x.dtype == torch.bfloat16
-    launch = into_planes_launch(given, layout, out.shape[1], out.data_ptr(), window, relu=relu, bf16=bf16)
-    enqueue(launch, x.get_device())
-
-
-def between_planes(
-    x: torch.Tensor, source: PlaneLayout, out: torch.Tensor, layout: PlaneLayout, window: Window
-) -> None:
-    """Pool or upsample the images in the planes `x`, and write the result to the planes `out`."""
-    sizes = (x.data_ptr(), source, layout, x.shape[1], out.data_ptr(), window)
-    enqueue(between_planes_launch(*sizes, bf16=x.dtype == torch.bfloat16), x.get_device())
