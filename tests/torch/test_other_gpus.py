@@ -14,10 +14,10 @@ GPUS = {
     ("a100-sxm4-80gb", torch.float16): ["mma", "fragments"],
     ("rtx-4090", torch.bfloat16): ["mma", "fragments"],
     ("t4", torch.float16): ["mma"],
-    ("t4", torch.float32): ["cores"],
-    ("a100-sxm4-80gb", torch.float32): ["cores"],
-    ("h200-sxm", torch.float32): ["cores"],
-    ("h200-sxm", torch.float16): ["stages", "fragments"],
+    ("t4", torch.float32): ["none"],
+    ("a100-sxm4-80gb", torch.float32): ["none"],
+    ("h200-sxm", torch.float32): ["none"],
+    ("h200-sxm", torch.float16): ["wgmma", "fragments"],
 }
 
 
@@ -57,7 +57,7 @@ def test_2_of_4_runs_on_sparse_tensor_cores_before_hopper(gpu):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(128, 256)).half().eval()
     sparsify(model, "tvw:128", gpu=gpu, max_tokens=256, sparsity=0.75, quiet=True)
-    assert layout_of(model[0].product.images[0]).kind == "sparse mma"
+    assert layout_of(model[0].product.images[0]).kind == "sparse-mma"
     dense = torch.nn.Sequential(torch.nn.Linear(128, 256)).half().eval()
     dense.load_state_dict(model.state_dict())
     x = torch.randn(9, 128).half()

@@ -18,7 +18,7 @@ from prunecast.kernels.small_n.cuda.records import GROUP
 from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.patterns import ElementMap, NestedMap, TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
-from prunecast.torch.weight_layouts import CORES, FRAGMENTS, MMA, SPARSE_MMA, SPARSE_STAGES, STAGES, Layout
+from prunecast.torch.weight_layouts import FRAGMENTS, STAGES, Layout
 
 
 def layouts_for(
@@ -46,16 +46,6 @@ def layouts_for(
     return tuple(found)
 
 
-_KINDS = {
-    "wgmma": STAGES,
-    "sparse-wgmma": SPARSE_STAGES,
-    "mma": MMA,
-    "sparse-mma": SPARSE_MMA,
-    "none": CORES,
-}
-"""Instruction of a tile kernel -> layout of its packed weights."""
-
-
 def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
     """Return the layout of packed weights that the kernel of a plan reads.
 
@@ -66,7 +56,7 @@ def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
         raise BadInput(f"no kernel runs {plan.dtype} weights on {gpu.name}: cast the model to another dtype")
     if plan.kernel == SMALL_N.name:
         return Layout(FRAGMENTS, plan.shape.block_m, GROUP)
-    return Layout(_KINDS[plan.tensor], plan.shape.block_m, plan.shape.block_k)
+    return Layout(plan.tensor, plan.shape.block_m, plan.shape.block_k)
 
 
 def two_of_four_map(tiles: TileMap) -> NestedMap:
@@ -96,7 +86,6 @@ def plan_for(
         raise BadInput(f"this layer is packed for at most {FEW_TOKENS} tokens, got {tokens}")
     image = (few or whole)[0] if tokens <= FEW_TOKENS else whole[0]
     layout = layouts[image]
-    kernel = "small-n" if layout.kind == FRAGMENTS else "2:4" if layout.is_two_of_four else "stspmm"
 
     def allowed(config: Any) -> bool:
         """Exclude 64 x 64 blocks of 16 warps with a gated unit: gate and up would need too many registers."""
@@ -106,7 +95,7 @@ def plan_for(
         return bool((config.shape.block_m, config.shape.block_k) == layout[1:])
 
     kept = two_of_four_map(tiles) if layout.is_two_of_four else tiles
-    return fastest_plan(kernel, kept, tokens, dtype, gpu, allowed=allowed), image
+    return fastest_plan(layout.kernel, kept, tokens, dtype, gpu, allowed=allowed), image
 
 
 def conv_plan(
@@ -197,6 +186,5 @@ def expert_plans(
         def allowed(config: Any, layout: Layout = layout, width: int = width) -> bool:
             return config.shape.block_m == layout.block_m and width in (0, config.shape.block_n)
 
-        kernel = "small-n" if layout.kind == FRAGMENTS else "stspmm"
-        found.append((sizes.plan(kernel, tiles, dtype, gpu, allowed=allowed), image))
+        found.append((sizes.plan(layout.kernel, tiles, dtype, gpu, allowed=allowed), image))
     return found

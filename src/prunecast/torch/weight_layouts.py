@@ -3,13 +3,13 @@
 The layout depends only on the tiles, the kernel and the block height. It can be recognised from the shape and
 dtype of the tensor. Every stage is one slab of `kernels.device.packing`:
 
-    stages         (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last stage contains zeros
-    fragments      (k16s, block_m / 16, 32, 8), for the kernel for few tokens
-    sparse stages  (k-steps + 1, block_m, 36), 2:4 in tiles on wgmma: 32 values of a row, then metadata
-    mma            (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
-    sparse mma     (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
-    cores          (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
-    fp8            (k-steps + 1, block_m, 128) uint8 that hold e4m3, for the tile kernel on wgmma in fp8
+    wgmma         (k-steps + 1, block_m, 64), for the tile kernel on wgmma; the last stage contains zeros
+    fragments     (k16s, block_m / 16, 32, 8), for the kernel for few tokens
+    sparse-wgmma  (k-steps + 1, block_m, 36), 2:4 in tiles on wgmma: 32 values of a row, then metadata
+    mma           (k-steps + 1, 2, block_m / 16, 32, 8), for the tile kernel on mma
+    sparse-mma    (k-steps + 1, block_m / 16, elements), 2:4 in tiles on mma
+    none          (k-steps + 1, 16, block_m) fp32, for the tile kernel on CUDA cores
+    fp8           (k-steps + 1, block_m, 128) uint8 that hold e4m3, for the tile kernel on wgmma in fp8
 
 The metadata of 2:4 are bits in elements of the weights' dtype: such a tensor may be copied and moved, but
 never cast.
@@ -32,10 +32,11 @@ from prunecast.kernels.two_of_four.cuda.operator import HALF_WIDTH, sparse_slab
 from prunecast.patterns import TileMap
 from prunecast.plan.tile_rows import cut_rows
 
-STAGES, FRAGMENTS, SPARSE_STAGES = "stages", "fragments", "sparse stages"
-MMA, SPARSE_MMA, CORES, FP8 = "mma", "sparse mma", "cores", "fp8"
+STAGES, SPARSE_STAGES, MMA, SPARSE_MMA, CORES = "wgmma", "sparse-wgmma", "mma", "sparse-mma", "none"
+"""Layouts of tile kernels have the names of their instructions (`KernelPlan.tensor`)."""
+FRAGMENTS, FP8 = "fragments", "fp8"
 _SLABS: dict[str, Callable[..., Slab]] = {
-    STAGES: lambda block_m, _: stage_slab(block_m),
+    STAGES: stage_slab,
     FRAGMENTS: lambda block_m, _: k16_slab(block_m),
     SPARSE_STAGES: lambda block_m, _: sparse_slab(block_m),
     MMA: fragment_slab,
@@ -60,6 +61,11 @@ class Layout(NamedTuple):
     def is_two_of_four(self) -> bool:
         """True if the weights are 2:4."""
         return self.kind in (SPARSE_STAGES, SPARSE_MMA)
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel that reads the weights."""
+        return "small-n" if self.kind == FRAGMENTS else "2:4" if self.is_two_of_four else "stspmm"
 
     def stages(self, tiles: TileMap) -> TileStages:
         """Return the rows and columns of A in every slab. Tiles higher than a block are cut."""
