@@ -168,9 +168,9 @@ class _State(NamedTuple):
 
     @staticmethod
     def of(scores: ImportanceArray, group_of_row: CountArray, count: int) -> "_State":
-        members = [np.flatnonzero(group_of_row == group) for group in range(group_of_row.max() + 1)]
-        sums = RowTiles.of_groups(group_of_row).sums(scores)
-        return _State(members, sums, retained_by_groups(sums, count))
+        tiles = RowTiles.of_groups(group_of_row)
+        sums = tiles.sums(scores)
+        return _State(tiles.members, sums, retained_by_groups(sums, count))
 
 
 def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count: int) -> None:

@@ -19,6 +19,7 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tiling import RowTiles, nested_map
 from prunecast.validation.case import Case, parse_distribution
 from prunecast.validation.records import Measurement
+from prunecast.workload.pruned_maps import sparsity_for
 
 
 def recorded_fingerprint(plan: KernelPlan) -> str:
@@ -107,16 +108,7 @@ def map_of(case: Case) -> PrunedMap | None:
     if case.distribution != "equal":
         raise BadInput(f"{case.name}: distribution {case.distribution} needs tiles, got {case.pattern}")
     importance = {"w": rng.random((case.m, case.k), dtype=np.float32) + np.float32(1e-3)}
-    return pattern.map(pattern.prune(importance, _sparsity_told(case))["w"])
-
-
-def _sparsity_told(case: Case) -> float | None:
-    """Return the sparsity argument of `Pattern.prune`, None for patterns with a fixed sparsity."""
-    try:
-        parse_pattern(case.pattern).sparsity_to_prune(None)
-    except BadInput:
-        return case.sparsity
-    return None
+    return pattern.map(pattern.prune(importance, sparsity_for(pattern, case.sparsity, natural=True))["w"])
 
 
 def kept_counts(case: Case, tiles: int, most: int, density: float, rng: np.random.Generator) -> Counts:

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -366,12 +365,15 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
     for quantity, (value, how) in derive(document["raw"]).items():
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        lines = f'kind = "measured"\nsource = {_quoted(f"{by}: {how}")}\n'
-        block = rf'(?ms)^(?P<head>\[{quantity}\]\n)value = .*?\n(?P<unit>unit = "[^"]*")\n.*?(?=\n\[|\n# |\Z)'
-        text, count = re.subn(block, partial(_replaced, f"value = {shown}\n", lines), text)
-        if count != 1:
+        block = rf'(?ms)^\[{quantity}\]\nvalue = .*?\n(?P<unit>unit = "[^"]*")\n.*?(?=\n\[|\n# |\Z)'
+        old = re.search(block, text)
+        if old is None:
             raise BadInput(f"{base}: has no quantity {quantity} to replace")
+        new = (
+            f'[{quantity}]\nvalue = {_shown(value)}\n{old["unit"]}\nkind = "measured"\n'
+            f"source = {_quoted(f'{by}: {how}')}\n"
+        )
+        text = text[: old.start()] + new + text[old.end() :]
     text = text.rstrip("\n") + "\n"
     parse_spec(text.encode(), "the numbers give no spec")
     return text
@@ -403,15 +405,12 @@ def _like_base(base: str, document: Mapping[str, Any], device: Mapping[str, Any]
 
 def _inline(quantity: str, value: float, kind: str, source: str) -> str:
     """Return the line of TOML that defines a quantity."""
-    shown, unit = f"{value:.4g}" if isinstance(value, float) else str(value), quantity_units()[quantity]
-    return f'{quantity} = {{ value = {shown}, unit = "{unit}", kind = "{kind}", source = {_quoted(source)} }}'
+    rest = f'unit = "{quantity_units()[quantity]}", kind = "{kind}", source = {_quoted(source)}'
+    return f"{quantity} = {{ value = {_shown(value)}, {rest} }}"
 
 
-def _replaced(value: str, lines: str, block: re.Match[str]) -> str:
-    """Return the TOML table `block` of a quantity with a new line for the value and new `lines` after its
-    unit.
-    """
-    return f"{block['head']}{value}{block['unit']}\n{lines}"
+def _shown(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _quoted(text: str) -> str:

@@ -78,21 +78,16 @@ def coverages(validation: Validation) -> list[Coverage]:
         fit = [row for row in rows if row.case.use == "fit"]
         if len(fit) < FEWEST_CASES:
             continue
+        tokens = [row.case.n for row in rows]
         for engine in validation.engines:
-            found.append(_coverage(validation.gpu.name, kernel, state, engine, fit, rows))
+            bounds = bounds_of_layers([_ratios(row, engine) for row in fit])
+            judge = [_ratios(row, engine) for row in rows if row.case.use == "judge"]
+            share = _inside(judge, bounds) / len(judge) if judge else math.nan
+            times = [row.predicted[engine].seconds for row in rows]
+            who = validation.gpu.name, kernel, state, engine
+            ranges = (min(times), max(times)), (min(tokens), max(tokens))
+            found.append(Coverage(*who, *bounds, len(fit), len(judge), share, *ranges))
     return found
-
-
-def _coverage(
-    gpu: str, kernel: str, state: str, engine: str, fit: Sequence[Judged], rows: Sequence[Judged]
-) -> Coverage:
-    bounds = bounds_of_layers([_ratios(row, engine) for row in fit])
-    judge = [_ratios(row, engine) for row in rows if row.case.use == "judge"]
-    times = [row.predicted[engine].seconds for row in rows]
-    tokens = [row.case.n for row in rows]
-    share = _inside(judge, bounds) / len(judge) if judge else math.nan
-    span, count = (min(times), max(times)), (min(tokens), max(tokens))
-    return Coverage(gpu, kernel, state, engine, *bounds, len(fit), len(judge), share, span, count)
 
 
 def _ratios(row: Judged, engine: str) -> Ratios:

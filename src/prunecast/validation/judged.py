@@ -3,23 +3,21 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec
+from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.models import estimate
-from prunecast.simulator import simulate
 from prunecast.text import Cells, percent
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 from prunecast.validation.records import Measurement
-from prunecast.workload.engines import ENGINES, Progress, silent
+from prunecast.workload.engines import ENGINES, Engine, Outcome, Progress, silent
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -162,17 +160,20 @@ def judge_rows(
     progress: Progress = silent,
 ) -> list[Judged]:
     """Return every row with its predictions. Consecutive rows with the same map compute it only once."""
-    maps: dict[tuple[Any, ...], Any] = {}
+    names, maps = tuple(engines), dict[tuple[Any, ...], Any]()
+    run = {(name, state): Engine(name=name, gpu=gpu, state=state) for name in names for state in STATES}
     judged: list[Judged] = []
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Judged]] = deque()
-        for place, row in enumerate(rows, 1):
-            waiting.append(pool.submit(_judged, row, *_planned(row, gpu, maps), gpu, tuple(engines)))
-            # Limit the queue: a plan can need megabytes of memory.
-            while len(waiting) > (2 * workers if place < len(rows) else 0):
-                judged.append(waiting.popleft().result())
-                progress("predicting", len(judged), len(rows))
+    waiting: deque[tuple[Judged, dict[str, Future[Outcome]]]] = deque()
+    for place, row in enumerate(rows, 1):
+        plan, note = _planned(row, gpu, maps)
+        futures = {name: run[name, row.case.state].start(plan) for name in names} if plan else {}
+        waiting.append((_unpredicted(row, plan, note), futures))
+        # Limit the queue: a plan can need megabytes of memory.
+        while len(waiting) > (2 * (os.cpu_count() or 1) if place < len(rows) else 0):
+            done, futures = waiting.popleft()
+            predicted = {name: _predicted(future.result()) for name, future in futures.items()}
+            judged.append(replace(done, predicted=predicted))
+            progress("predicting", len(judged), len(rows))
     return judged
 
 
@@ -190,26 +191,18 @@ def _planned(
         return None, str(reason)
 
 
-def _predict(plan: KernelPlan, gpu: GpuSpec, state: str, engines: Sequence[str]) -> dict[str, Predicted]:
-    run: dict[str, Callable[..., Any]] = {"simulator": simulate, "model": estimate}
-    found = {}
-    for engine in engines:
-        result = run[engine](plan, gpu, state=state)
-        mhz = result.clock_hz * 1e-6
-        found[engine] = Predicted(result.seconds, float(result.cycles), mhz, result.bound)
-    return found
+def _predicted(result: Outcome) -> Predicted:
+    return Predicted(result.seconds, float(result.cycles), result.clock_hz * 1e-6, result.bound)
 
 
-def _judged(
-    row: Measurement, plan: KernelPlan | None, note: str, gpu: GpuSpec, engines: Sequence[str]
-) -> Judged:
+def _unpredicted(row: Measurement, plan: KernelPlan | None, note: str) -> Judged:
+    """Return a row without its predictions, from the plan or the reason why there is none."""
     if plan is None:
         return Judged(measured=row, predicted={}, imbalance=1.0, same_plan=False, note=note)
-    predicted = _predict(plan, gpu, row.case.state, engines)
     kept = plan.tiles.kept_per_tile
     imbalance = float(kept.max() / kept.mean()) if kept.size and kept.any() else 1.0
     same = not row.plan or row.plan == recorded_fingerprint(plan)
-    return Judged(measured=row, predicted=predicted, imbalance=imbalance, same_plan=same)
+    return Judged(measured=row, predicted={}, imbalance=imbalance, same_plan=same)
 
 
 def groups_of(rows: Iterable[Judged], key: Callable[[Judged], Any]) -> dict[Any, list[Judged]]:
