@@ -1,5 +1,6 @@
 """The tile kernel for GPUs without wgmma multiplies 2:4 weights right, run as it is on a CPU."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.plan.kernel_plan import Schedule
 from tests.kernels.cuda.mma.mma_plans import plan_of, ragged_map
 from tests.kernels.cuda.on_cpu.mistakes import assert_noticed
 from tests.kernels.cuda.on_cpu.mma_run import run_mma
@@ -88,6 +90,15 @@ def test_a_plain_2_of_4_matrix_runs_on_what_the_planner_makes_of_it(cubins: Path
     fours = np.random.default_rng(3).random((200, 36, 4)).argsort(axis=2) < 2
     elements = element_map_from_mask(fours.reshape(200, 144)[:, :142], "2:4")
     check(fastest_plan("2:4", elements, 90, "fp16", load_gpu("a100-sxm4-80gb")), cubins)
+
+
+def test_the_planner_splits_tiles_that_leave_sms_without_work(cubins: Path) -> None:
+    gpu = replace(load_gpu("a100-sxm4-80gb"), sm_count=4)
+    elements = element_map_from_mask(np.tile([True, False, True, False], (64, 512)), "2:4")
+    plan = fastest_plan("2:4", elements, 64, "fp16", gpu)
+    assert plan.work.parts.max() == 2
+    assert plan.schedule is Schedule.STATIC
+    check(plan, cubins)
 
 
 SEEDS = range(6)

@@ -3,7 +3,6 @@ tile map keeps (TVW).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
@@ -63,10 +62,8 @@ def plan_sparse_tensor(
 def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
     """Return the plan with heavy tiles split along K and their slices redistributed, as STSpMM does.
 
-    The list is empty if no split shortens the makespan, or if the kernel is not persistent.
+    The list is empty if no split shortens the makespan.
     """
-    if config.tensor_path != "wgmma":
-        return []
     items = items_of(plan.tiles, config, plan.n, gpu)
     cost, block_k = item_cost(config, plan.tiles, plan.n, gpu), config.shape.block_k
     blocks = resident_blocks(config, gpu, int((-(-items.k_stop // block_k)).sum()))
@@ -74,7 +71,7 @@ def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
     if slices.max(initial=1) == 1:
         return []
     assigned = _spread(split_items(items, slices, block_k), plan.tiles, config, plan.n, gpu)
-    return [replace(plan, **assigned._asdict())]
+    return [tile_plan("2:4", plan.tiles, plan.n, config, assigned, gpu, b_access="gather", inner=plan.inner)]
 
 
 def _sparse_tensor_configs(
@@ -107,11 +104,11 @@ def _sparse_tensor_times(
     *,
     tiles: TileMap | None = None,
 ) -> list[ItemTimes]:
-    """Return the estimated times of the items of each config. Only the wgmma kernel is persistent and splits
-    tiles.
+    """Return the estimated times of the items of each config. Without splits, only the wgmma kernel is
+    persistent.
     """
     own = all(config.tensor_path == "wgmma" for config in configs)
-    return item_times(configs, _tiles_of(elements, tiles), n, dtype, gpu, persistent=own, splits=own)
+    return item_times(configs, _tiles_of(elements, tiles), n, dtype, gpu, persistent=own, splits=True)
 
 
 TWO_OF_FOUR = Kernel(
@@ -141,7 +138,7 @@ def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
 
 
 def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """Assign items to blocks. Only the wgmma kernel is persistent, to overlap storing C with the next
+    """Assign whole items to blocks. Only the wgmma kernel is persistent, to overlap storing C with the next
     item.
     """
     items = items_of(tiles, config, n, gpu)
