@@ -33,14 +33,15 @@ TAKEN = ("COMPLETE", "PRUNED", "RUNNING")
 """States of trials that count as begun. Waiting trials do not, since they may belong to a dead process."""
 POLL_S = 0.5
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
-Told = Callable[[int], None]
 
 
 class _SurplusTrial(Exception):
     """Raised in a trial that is not needed, since all requested trials are finished or running."""
 
 
-def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: int, told: Told) -> int:
+def run_trials(
+    study: Any, groups: Sequence[str], evaluate: Evaluate, trials: int, on_progress: Callable[[int], None]
+) -> int:
     """Run a study until it has `trials` finished trials; other processes may run it at the same time.
 
     Return the number of trials that this process computed.
@@ -51,7 +52,7 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
     groups : names of the groups of layers
     evaluate : returns the result for additional patterns by group; raises BadInput if the targets are not met
     trials : number of finished trials at the end, including those of other processes
-    told : callback that gets the number of finished trials
+    on_progress : callback that gets the number of finished trials
 
     Raises
     ------
@@ -80,7 +81,7 @@ def run_trials(study: Any, groups: Sequence[str], evaluate: Evaluate, trials: in
     while begun <= 2 * trials:
         _take_back(study, groups, heartbeats)
         done = len(finished_trials(study))
-        told(done)
+        on_progress(done)
         if done >= trials:
             return computed
         # Finished or running, here or in other processes

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prunecast.arguments import checked
 from prunecast.codesign.provenance import WeightsDigest
@@ -42,15 +42,6 @@ from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source
 
 STAGE = "trials"
-
-
-class _Opened(NamedTuple):
-    """An open Optuna study with a finished plain trial, which has no additional patterns."""
-
-    study: Any
-    trial: int
-    """Number of the plain trial."""
-    plain: TargetResult
 
 
 @checked
@@ -101,30 +92,10 @@ def search_model(
         check_layer_names(search.workload.layers)
     evaluator = Evaluator(search, targets)
     with kept_in.errors():
-        run = _run(kept_in, evaluator, trials, seed, progress)
-
-    plain, best = (
-        PrunedModel.of(search, run.results[trial], targets, folder) for trial in (run.plain, run.best)
-    )
-    found = StudyResult(
-        study=run.name,
-        storage=kept_in.shown,
-        space_version=SPACE_VERSION,
-        seed=seed,
-        trials=run.finished,
-        computed=run.computed,
-        plain=plain,
-        best=best,
-        best_trial=run.best,
-        pareto=pareto(
-            run.results[run.plain].front,
-            {number: result.front for number, result in run.results.items()},
-            run.dense_s,
-        ),
-    )
+        found = _run(kept_in, evaluator, trials, seed, folder, progress)
     if folder is not None:
         with folder_aside(folder, last=RECIPE) as unfinished:
-            best.fill(unfinished, search, weights, found.document())
+            found.best.fill(unfinished, search, weights, found.document())
     return found
 
 
@@ -135,49 +106,50 @@ def _check(trials: int, seed: int) -> None:
         raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
 
 
-class _Run(NamedTuple):
-    """A study after all its trials; `results` has trial number -> result for trials that met the targets."""
-
-    name: str
-    computed: int
-    plain: int
-    """Number of the trial without further patterns."""
-    finished: tuple[FinishedTrial, ...]
-    results: dict[int, TargetResult]
-
-    @property
-    def best(self) -> int:
-        """Number of the trial that retains most importance; the first one if several are equal."""
-        return max(self.results, key=lambda number: (self.results[number].retained_importance, -number))
-
-    @property
-    def dense_s(self) -> float:
-        """Dense seconds of the whole model."""
-        return self.results[self.plain].dense_seconds
-
-
-def _run(kept_in: StudyStorage, evaluator: Evaluator, trials: int, seed: int, progress: Progress) -> _Run:
-    name = study_name(evaluator.search, evaluator.targets)
-    groups = tuple(sorted(set(evaluator.groups.values())))
+def _run(
+    kept_in: StudyStorage,
+    evaluator: Evaluator,
+    trials: int,
+    seed: int,
+    folder: Path | None,
+    progress: Progress,
+) -> StudyResult:
+    """Run the study of an evaluator until it has `trials` finished trials, and return its result."""
+    search, targets = evaluator.search, evaluator.targets
+    name, groups = study_name(search, targets), tuple(sorted(set(evaluator.groups.values())))
     progress("plain allocation", 0, 1)
-    opened = _open(kept_in, name, seed, evaluator, groups)
+    study = _open(kept_in, name, seed, evaluator, groups)
+    first = finished_trials(study)[0]
+    plain = _result(first)
     computed = run_trials(
-        opened.study,
+        study,
         groups,
-        lambda patterns: evaluator.result(patterns, opened.plain),
+        lambda patterns: evaluator.result(patterns, plain),
         trials,
         lambda done: progress(STAGE, min(done, trials), trials),
     )
-    finished, numbers = finished_trials(opened.study), trial_numbers(opened.study)
+    finished, numbers = finished_trials(study), trial_numbers(study)
     results = {numbers[t.number]: _result(t) for t in finished if RESULT in t.user_attrs}
-    rows = tuple(_finished(t, groups, numbers, results.get(numbers[t.number])) for t in finished)
-    return _Run(name, computed, numbers[opened.trial], rows, results)
+    plain = results[numbers[first.number]]
+    # The first one if several are equal
+    best = max(results, key=lambda number: (results[number].retained_importance, -number))
+    fronts = {number: result.front for number, result in results.items()}
+    return StudyResult(
+        study=name,
+        storage=kept_in.shown,
+        space_version=SPACE_VERSION,
+        seed=seed,
+        trials=tuple(_finished(t, groups, numbers, results.get(numbers[t.number])) for t in finished),
+        computed=computed,
+        plain=PrunedModel.of(search, plain, targets, folder),
+        best=PrunedModel.of(search, results[best], targets, folder),
+        best_trial=best,
+        pareto=pareto(plain.front, fronts, plain.dense_seconds),
+    )
 
 
-def _open(
-    kept_in: StudyStorage, name: str, seed: int, evaluator: Evaluator, groups: Sequence[str]
-) -> _Opened:
-    """Open or create the study. Its first trial is the plain result.
+def _open(kept_in: StudyStorage, name: str, seed: int, evaluator: Evaluator, groups: Sequence[str]) -> Any:
+    """Open or create the study. Its first trial is the plain result, without additional patterns.
 
     The plain result is computed before anything is written, so that targets that cannot be met leave the
     database unchanged.
@@ -195,8 +167,7 @@ def _open(
     check_study(study, groups)
     if not finished_trials(study):
         _add_plain(study, plain or evaluator.plain(), groups)  # a kill may leave a study without trials
-    first = finished_trials(study)[0]
-    return _Opened(study, first.number, _result(first))
+    return study
 
 
 def _add_plain(study: Any, plain: TargetResult, groups: Sequence[str]) -> None:
