@@ -7,7 +7,7 @@ from prunecast.codesign import predict
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import kept_in_bins
-from prunecast.report.pictures import draw_crossover, pareto_front, speedup_range
+from prunecast.report.pictures import draw_crossover, speedup_range
 from prunecast.report.study import Curve, CurvePoint, curves_of
 from prunecast.workload.engines import Engine
 from prunecast.workload.layers import load_layers
@@ -30,11 +30,6 @@ def test_many_tiles_and_columns_share_bins_without_losing_any():
     shown = kept_in_bins(tiles)
     assert shown.shape == (64, 96)
     np.testing.assert_array_equal(shown, 1.0)
-
-
-def test_the_front_holds_what_nothing_beats():
-    points = [(1.0, 0.2), (2.0, 0.1), (2.0, 0.5), (3.0, 0.5), (4.0, 1.0)]
-    assert pareto_front(points) == [(1.0, 0.2), (2.0, 0.5), (4.0, 1.0)]
 
 
 def test_curves_retain_what_single_weights_show():

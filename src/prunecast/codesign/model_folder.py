@@ -14,6 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from prunecast.codesign.recipe import read_recipe
+from prunecast.codesign.recipe_maps import pruned_modules
 from prunecast.codesign.tile_maps import RECIPE, TILES
 from prunecast.files import MIB
 from prunecast.patterns.sources.checkpoint import MaskedTensors
@@ -107,9 +108,8 @@ def method_entry(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entry `quantization_config`: for each pruned module its pattern and sparsity."""
     known = read_recipe(recipe)
     layers = {
-        layer.module: {"pattern": known.pattern_of(layer.module), "sparsity": round(layer.sparsity, 6)}
-        for layer in known.layers
-        if layer.sparsity and known.pattern_of(layer.module) != "dense"
+        module: {"pattern": known.pattern_of(module), "sparsity": round(layer.sparsity or 0.0, 6)}
+        for module, layer in pruned_modules(known).items()
     }
     patterns = [layer["pattern"] for layer in layers.values()] or [known.pattern]
     return {

@@ -71,7 +71,7 @@ class MaskPath:
         self.way = natural_way(pattern, scope) if way is None else check_choice("way", way, WAYS)
         self.masks: dict[str, MaskArray] = {}
         """Layer -> its current mask."""
-        self._told = sparsity
+        self._given_sparsity = sparsity
         self.scope = scope
         self._groups: dict[str, CountArray] = {}
         self._final, self._is_given = dict(final or {}), final is not None
@@ -95,7 +95,7 @@ class MaskPath:
         if self.way == "towards" or self._is_given:
             found = {name: self._nearer(name, alive, sparsity, last=last) for name in alive}
         else:
-            found = self._stepwise(alive, self._told if last else sparsity)
+            found = self._stepwise(alive, self._given_sparsity if last else sparsity)
         self.masks.update(found)
         return {name: self.masks[name] for name in importances}
 
@@ -150,7 +150,7 @@ class MaskPath:
         self, name: str, alive: Mapping[str, ImportanceArray], sparsity: float, *, last: bool
     ) -> MaskArray:
         if name not in self._final:
-            self._final |= self.pattern.prune(alive, self._told, self.scope)
+            self._final |= self.pattern.prune(alive, self._given_sparsity, self.scope)
         final = self._final[name]
         if last:
             return final

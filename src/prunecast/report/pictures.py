@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from prunecast.axes import Palette, log_axis, new_axes, new_figure, tip
 from prunecast.codesign.pictures.comparisons import Series, draw_agreement
+from prunecast.codesign.search.allocation import pareto_optimal
 from prunecast.kernels import KERNELS
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import MOST_TILES, draw_heat
@@ -163,24 +165,15 @@ def draw_pareto(curves: Sequence[Curve], *, salt: str) -> str:
             )
             axes.plot([us], [share], "o", color=colour, ms=5, gid=tooltip)
         axes.plot([], [], "o", color=colour, label=curve.kernel)
-    points = [point for curve in curves for point in curve.points]
-    front = pareto_front([(point.seconds, point.retained) for point in points])
-    axes.plot([1e6 * s for s, _ in front], [100 * r for _, r in front], "-", color=PAGE.ink, lw=1, zorder=0)
-    times_us = [1e6 * point.seconds for point in points]
+    points = np.array([(p.seconds, p.retained) for curve in curves for p in curve.points])
+    times_us, shares = 1e6 * points[:, 0], 100 * points[:, 1]
+    front = pareto_optimal(times_us, shares)
+    axes.plot(times_us[front], shares[front], "-", color=PAGE.ink, lw=1, zorder=0)
     log_axis(axes, "x", min(times_us) / 1.15, 1.15 * max(times_us))
     axes.set(xlabel="time, us", ylabel="retained importance, %", ylim=(0, 105))
     axes.grid(visible=True)
     axes.figure.legend(loc="outside lower center", ncols=3)
     return svg_text(axes, "Retained importance over time", salt=salt)
-
-
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the Pareto-optimal points (seconds, retained importance), ordered by time."""
-    front: list[tuple[float, float]] = []
-    for seconds, retained in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not front or retained > front[-1][1]:
-            front.append((seconds, retained))
-    return front
 
 
 def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:

@@ -163,3 +163,8 @@ def test_the_grid_holds_the_best_of_every_option_at_every_cell(seed: int) -> Non
         best, first = max(tried, default=(-np.inf, 0))
         assert found[place] == best
         assert not tried or taken[place] == options[-first]
+
+
+def test_the_front_holds_what_nothing_beats() -> None:
+    seconds, importance = np.array([1.0, 2.0, 2.0, 3.0, 4.0]), np.array([0.2, 0.1, 0.5, 0.5, 1.0])
+    assert pareto_optimal(seconds, importance).tolist() == [0, 2, 4]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from prunecast.codesign.search import removals
-from prunecast.codesign.search.targets import Targets
+from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput
 
 RETAINED = {"": 0.711, "widths:0.125": 0.70, "widths:0.25": 0.73, "widths:0.375": 0.747, "widths:0.5": 0.72}
@@ -23,22 +23,37 @@ def search(monkeypatch):
 
     def make(source):
         parts = getattr(source, "parts", "")
-        return SimpleNamespace(parts=parts, prepare=lambda: None, workload=SimpleNamespace(weights=1))
+        return SimpleNamespace(
+            parts=parts,
+            prepare=lambda: None,
+            workload=SimpleNamespace(weights=1),
+            importance=1.0,
+            limits=lambda targets: targets.limits(1.0, 1),
+            memory=lambda sizes: (),
+        )
 
     def prune_to_targets(search, targets):
         tried.append(search.parts)
         if search.parts not in RETAINED:
             raise BadInput("not in that time")
-        return SimpleNamespace(retained_importance=RETAINED[search.parts])
+        assert targets == Targets(latency_s=0.74)
+        return TargetResult(
+            layers=(),
+            time=None,
+            seconds=0.7,
+            dense_seconds=0.9,
+            retained_importance=RETAINED[search.parts],
+            sparsity=0.0,
+            front=(),
+        )
 
-    whole = SimpleNamespace(targets=lambda targets, weights: targets, seen=lambda result, search: result)
     monkeypatch.setattr(removals, "Removed", removed)
-    monkeypatch.setattr(removals._Whole, "of", lambda search: whole)
 
     def best(*remove):
         found = removals.best_smaller_model(
             "weights", Targets(latency_share=0.74), remove, make, prune_to_targets
         )
+        assert found.result.dense_seconds == 1.0
         return getattr(found.weights, "parts", ""), found.result.retained_importance, tried
 
     return best

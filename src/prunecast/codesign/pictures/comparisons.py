@@ -1,6 +1,6 @@
 """Figures that compare: bars over layers, the Pareto front of a search, predicted over measured times."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +35,7 @@ def draw_bars(
     """
     shown = min(len(layers), MOST_GROUPS)
     axes = new_axes(max(5.0, 1.5 + 0.12 * shown * (len(columns) + 1)), 3.6)
-    width = 0.85 / len(columns)
-    for place, name in enumerate(columns):
-        heights = np.array([row[place] for row in microseconds[:shown]], dtype=np.float64)  # None is NaN
-        left = np.arange(shown) + width * (place - (len(columns) - 1) / 2)
-        axes.bar(left, heights, width, label=name, color=_colour(name, place))
+    _draw_groups(axes.bar, columns, microseconds[:shown])
     axes.set_xticks(np.arange(shown), layers[:shown], rotation=30, ha="right", parse_math=False)
     axes.set_ylabel("time, us")
     axes.set_title(title + (f", {shown} of {len(layers)} layers" if shown < len(layers) else ""), loc="left")
@@ -66,12 +62,8 @@ def draw_speedups(
     """
     shown = min(len(layers), MOST_GROUPS)
     axes = new_axes(PIXELS_WIDE / 100, 1.3 + shown * max(0.45, 0.2 * len(kernels) + 0.1))
-    height = 0.85 / len(kernels)
-    for place, name in enumerate(kernels):
-        widths = np.array([row[place] for row in speedups[:shown]], dtype=np.float64)  # None is NaN
-        across = np.arange(shown) + height * (place - (len(kernels) - 1) / 2)
-        bars = axes.barh(across, widths, height, label=name, color=_colour(name, place))
-        texts = ["" if np.isnan(width) else f"{width:.2f}x" for width in widths]
+    for bars in _draw_groups(axes.barh, kernels, speedups[:shown]):
+        texts = ["" if np.isnan(width) else f"{width:.2f}x" for width in bars.datavalues]
         axes.bar_label(bars, texts, padding=3, fontsize="small")
     axes.axvline(1.0, color=SCREEN.ink, lw=1)
     axes.set_yticks(np.arange(shown), layers[:shown], parse_math=False)
@@ -81,6 +73,24 @@ def draw_speedups(
     axes.set_title(title + (f", {shown} of {len(layers)} layers" if shown < len(layers) else ""), loc="left")
     axes.figure.legend(loc="outside lower center", frameon=False, ncols=4)
     return axes.figure  # type: ignore[return-value]
+
+
+def _draw_groups(
+    draw: Callable[..., Any], names: Sequence[str], rows: Sequence[Sequence[float | None]]
+) -> list[Any]:
+    """Draw one group of bars per row, and return the bars of each name; None leaves out a bar.
+
+    Parameters
+    ----------
+    draw : `bar` or `barh` of the axes
+    names : names of the bars of a group
+    """
+    values, size = np.array(rows, dtype=np.float64), 0.85 / len(names)  # None is NaN
+    first = np.arange(len(values)) - size * (len(names) - 1) / 2
+    return [
+        draw(first + size * place, values[:, place], size, label=name, color=_colour(name, place))
+        for place, name in enumerate(names)
+    ]
 
 
 def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[float, float]) -> Figure:

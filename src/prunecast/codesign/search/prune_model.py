@@ -247,7 +247,7 @@ def prune_model(
     folders: Sequence[Path | None] = [None] * solutions
     if out is not None:
         folders = numbered_folders(Path(out), solutions)
-        check_folders(numbered_folders(Path(out), solutions), weights, reads=read_beside(gpu, options))
+        check_folders(numbered_folders(Path(out), solutions), weights, reads=files_read(gpu, options))
     if remove:
         if not isinstance(weights, str | Path):
             raise BadInput("remove is of a standard model or of a folder, got matrices")
@@ -380,7 +380,7 @@ def search_of(
     )
 
 
-def read_beside(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
+def files_read(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Path | None]:
     """Return the files that a search reads in addition to the weights: GPU spec and calibration file."""
     return [*spec_files(gpu), options.get("calibrate")]
 

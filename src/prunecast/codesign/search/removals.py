@@ -12,58 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from prunecast.codesign.search.model_search import DENSE, ModelSearch
-from prunecast.codesign.search.targets import TargetResult, Targets
+from prunecast.codesign.search.model_search import ModelSearch
+from prunecast.codesign.search.targets import Limits, TargetResult, Targets
 from prunecast.errors import BadInput, check_choice
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.graph.removal import PARTS, UNEVEN, parse_removal
 from prunecast.workload.layers import Removed, Source
-from prunecast.workload.memory import PassMemory
 
 SHARES = (0.125, 0.25, 0.375, 0.5)
 """Shares of a part that are tried, in order. Kind: choice; rarely more than half of a part is removed."""
-
-
-class _Whole(NamedTuple):
-    """Sums of the whole dense model, with which smaller models are compared."""
-
-    dense_s: float
-    importance: float
-    weights: int
-    memory: tuple[PassMemory, ...]
-
-    @classmethod
-    def of(cls, search: ModelSearch) -> "_Whole":
-        """Return the sums of a prepared search."""
-        dense_s = search.total(search.dense_seconds(), DENSE)
-        return cls(dense_s, search.importance, search.workload.weights, search.memory({}))
-
-    def targets(self, targets: Targets, weights: int) -> Targets:
-        """Return the targets of a smaller model with `weights` weights that `targets` of the whole imply."""
-        limits = targets.limits(self.dense_s, self.weights)
-        return Targets(
-            latency_s=None if math.isinf(limits.seconds) else limits.seconds,
-            sparsity=None if math.isinf(limits.kept) else max(0.0, 1.0 - limits.kept / weights),
-        )
-
-    def seen(self, result: TargetResult, search: ModelSearch) -> TargetResult:
-        """Return the result of a smaller model with all shares relative to the whole model."""
-        share, weights = search.importance / self.importance, search.workload.weights / self.weights
-        front = tuple(
-            point._replace(
-                retained_importance=share * point.retained_importance,
-                sparsity=1.0 - weights * (1.0 - point.sparsity),
-            )
-            for point in result.front
-        )
-        return replace(
-            result,
-            dense_seconds=self.dense_s,
-            dense_memory=self.memory,
-            retained_importance=share * result.retained_importance,
-            sparsity=1.0 - weights * (1.0 - result.sparsity),
-            front=front,
-        )
 
 
 class SmallerModel(NamedTuple):
@@ -113,21 +70,21 @@ def best_smaller_model(
     fixed = [parse_removal(text).text for text in remove if ":" in text]
     free = [check_choice("remove", text, PARTS) for text in remove if ":" not in text]
     tries = {part: _tries(weights, part) for part in free}
-    whole_search = make(weights)
-    whole_search.prepare()
-    whole, failures = _Whole.of(whole_search), []
+    whole, failures = make(weights), []
+    whole.prepare()
+    limits = whole.limits(targets)
 
     def tried(parts: Sequence[str]) -> SmallerModel | None:
         source = Removed(weights=weights, parts=parts, calibrate=calibrate) if parts else weights
         try:
-            search = make(source) if parts else whole_search
+            search = make(source) if parts else whole
             if parts:
                 search.prepare()
-            result = prune(search, whole.targets(targets, search.workload.weights))
+            result = prune(search, _targets_of(limits, search.workload.weights))
         except BadInput as error:
             failures.append(error)
             return None
-        return SmallerModel(source, search, whole.seen(result, search))
+        return SmallerModel(source, search, _relative(result, search, whole, limits.dense_s))
 
     best, chosen = tried(fixed), fixed
 
@@ -147,6 +104,41 @@ def best_smaller_model(
     if best is None:
         raise failures[-1]
     return best
+
+
+def _targets_of(limits: Limits, weights: int) -> Targets:
+    """Return the targets of a smaller model with `weights` weights that has the limits of the whole model."""
+    return Targets(
+        latency_s=None if math.isinf(limits.seconds) else limits.seconds,
+        sparsity=None if math.isinf(limits.kept) else max(0.0, 1.0 - limits.kept / weights),
+    )
+
+
+def _relative(result: TargetResult, search: ModelSearch, whole: ModelSearch, dense_s: float) -> TargetResult:
+    """Return the result of a smaller model with all shares relative to the whole model.
+
+    Parameters
+    ----------
+    search, whole : searches of the smaller model and of the whole one
+    dense_s : end-to-end seconds of the whole model without pruning
+    """
+    share = search.importance / whole.importance
+    weights = search.workload.weights / whole.workload.weights
+    front = tuple(
+        point._replace(
+            retained_importance=share * point.retained_importance,
+            sparsity=1.0 - weights * (1.0 - point.sparsity),
+        )
+        for point in result.front
+    )
+    return replace(
+        result,
+        dense_seconds=dense_s,
+        dense_memory=whole.memory({}),
+        retained_importance=share * result.retained_importance,
+        sparsity=1.0 - weights * (1.0 - result.sparsity),
+        front=front,
+    )
 
 
 def _tries(weights: str | Path, part: str) -> list[str]:

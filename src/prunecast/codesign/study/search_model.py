@@ -11,7 +11,7 @@ from prunecast.arguments import checked
 from prunecast.codesign.provenance import WeightsDigest
 from prunecast.codesign.search import PrunedModel, TargetResult, Targets
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.prune_model import read_beside, search_of
+from prunecast.codesign.search.prune_model import files_read, search_of
 from prunecast.codesign.study.evaluator import FAMILIES as SPACE_FAMILIES
 from prunecast.codesign.study.evaluator import SPACE_VERSION, Evaluator, plain_params
 from prunecast.codesign.study.run_trials import (
@@ -83,7 +83,7 @@ def search_model(
     check_folders(
         [] if folder is None else [folder],
         weights,
-        reads=read_beside(gpu, options),
+        reads=files_read(gpu, options),
         others=database_outputs(storage, "storage"),
     )
     kept_in = StudyStorage(storage)

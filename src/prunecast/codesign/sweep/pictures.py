@@ -31,29 +31,34 @@ class SpeedupGrid(NamedTuple):
     """(shapes, sparsities) float64, NaN without a result."""
 
 
-def dense_seconds(rows: Sequence[Row]) -> dict[tuple[str, str], float | None]:
-    """Return (GPU, shape) -> seconds of the dense product, for the dense cases among the rows."""
-    return {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
+def with_speedups(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the additional field `speedup_over_dense`.
+
+    It is None if the case cannot be run, or if there is no dense result for its GPU and shape.
+    """
+    dense = {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
+    found = []
+    for row in rows:
+        base_s = dense.get((row["gpu"], shape_text(row)))
+        speedup = base_s / row["seconds"] if base_s and row["seconds"] else None
+        found.append({**row, "speedup_over_dense": speedup})
+    return found
 
 
 def speedup_grids(rows: Sequence[Row]) -> list[SpeedupGrid]:
     """Return one grid per GPU, kernel and pattern, for patterns without a fixed sparsity."""
-    dense = dense_seconds(rows)
-    kinds = {(r["gpu"], r["kernel"], r["pattern"]) for r in rows if r["sparsity"] is not None}
+    of_kind: dict[tuple[str, str, str], list[Row]] = {}
+    for r in with_speedups(rows):
+        if r["sparsity"] is not None:
+            of_kind.setdefault((r["gpu"], r["kernel"], r["pattern"]), []).append(r)
     grids = []
-    for gpu, kernel, pattern in sorted(kinds):
-        kind = (gpu, kernel, pattern)
-        mine = [
-            r for r in rows if (r["gpu"], r["kernel"], r["pattern"]) == kind and r["sparsity"] is not None
-        ]
+    for (gpu, kernel, pattern), mine in sorted(of_kind.items()):
         shapes = tuple(sorted({shape_text(r) for r in mine}, key=_by_size))
         sparsities = tuple(sorted({r["sparsity"] for r in mine}))
         speedups = np.full((len(shapes), len(sparsities)), np.nan)
         for r in mine:
-            base = dense.get((gpu, shape_text(r)))
-            if r["seconds"] and base:
-                place = shapes.index(shape_text(r)), sparsities.index(r["sparsity"])
-                speedups[place] = base / r["seconds"]
+            place = shapes.index(shape_text(r)), sparsities.index(r["sparsity"])
+            speedups[place] = r["speedup_over_dense"] or np.nan
         grids.append(SpeedupGrid(gpu, kernel, pattern, shapes, sparsities, speedups))
     return grids
 
@@ -67,7 +72,7 @@ def write_pictures(rows: Sequence[Row], folder: Path) -> list[Path]:
     """
     grids = speedup_grids(rows)
     if not grids:
-        raise BadInput("pictures need a pattern at several sparsities and dense beside it; there is none")
+        raise BadInput("pictures need a pattern at several sparsities and dense; there is none")
     with folder_aside(folder) as unfinished:
         return [folder / _write(grid, unfinished) for grid in grids]
 

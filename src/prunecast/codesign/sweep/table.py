@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
-from prunecast.codesign.sweep.pictures import dense_seconds, draw_grid, shape_text, speedup_grids
+from prunecast.codesign.sweep.pictures import draw_grid, shape_text, speedup_grids, with_speedups
 from prunecast.errors import BadInput
 from prunecast.text import Cells, microseconds, percent, table_text
 
@@ -45,17 +45,8 @@ class SweepTable(Result):
         return headed({"rows": self.frame_rows()})
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return the rows with the additional field `speedup_over_dense`.
-
-        It is None if the case cannot be run, or if there is no dense result for its GPU and shape.
-        """
-        dense_s = dense_seconds(self.rows)
-        found = []
-        for row in self.rows:
-            base_s = dense_s.get((row["gpu"], shape_text(row)))
-            speedup = base_s / row["seconds"] if base_s and row["seconds"] else None
-            found.append({**row, "speedup_over_dense": speedup})
-        return found
+        """Return the rows with the additional field `speedup_over_dense`, see `with_speedups`."""
+        return with_speedups(self.rows)
 
     def cells(self) -> list[Cells]:
         """Return the table as texts, one row per case."""
@@ -93,9 +84,7 @@ class SweepTable(Result):
 
         grids = [grid for grid in speedup_grids(self.rows) if kernel in (None, grid.kernel)]
         if not grids:
-            raise BadInput(
-                f"wanted a pattern at several sparsities and dense beside it for {kernel or 'any'}"
-            )
+            raise BadInput(f"wanted a pattern at several sparsities and dense for {kernel or 'any'}")
         axes = new_axes(7.0, 1.6 + 0.3 * len(grids[0].shapes))
         draw_grid(grids[0], axes)
         figure = axes.get_figure(root=True)
