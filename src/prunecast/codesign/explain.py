@@ -128,7 +128,7 @@ def explain(
     if kernel is None:
         job = _with_fastest(job, layer, settings["pattern"])
     progress("predicting", 0, 1)
-    prediction = start_layer(job, layer)().predictions[-1]
+    prediction = [row for row in start_layer(job, layer)() if isinstance(row, Prediction)][-1]
     progress("trying changes", 0, 1)
     # Changes can be predicted for a matrix product, not for an implicit convolution.
     advice: tuple[Advice, ...] = ()

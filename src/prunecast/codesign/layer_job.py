@@ -43,11 +43,8 @@ LOSES = 1.5
 cannot be the fastest. Kind: choice, more than twice the largest error of the closed form."""
 
 
-class LayerRows(NamedTuple):
-    """Predictions of one layer with all kernels, and the kernels that were skipped."""
-
-    predictions: list[Prediction]
-    skipped: list[Skipped]
+Row = Prediction | Skipped
+"""Result of one kernel on one layer: its prediction, or why it was skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +105,7 @@ class LayerJob:
 
 def start_layer(
     job: LayerJob, layer: WorkloadLayer, tick: Callable[[], None] = lambda: None
-) -> Callable[[], LayerRows]:
+) -> Callable[[], list[Row]]:
     """Plan all kernels of one layer, and start to predict them with the engine.
 
     Plans are made in the calling thread, since they share the importance and the maps of the layer.
@@ -120,7 +117,7 @@ def start_layer(
 
     Returns
     -------
-    function that waits for the simulations and returns the predictions
+    function that waits for the simulations and returns the result of each kernel, dense first
 
     Raises
     ------
@@ -148,18 +145,20 @@ def start_layer(
         if isinstance(run, BadInput) and job.must_run(candidate):
             raise _named(layer, run) from run
 
-    def rows() -> LayerRows:
-        found = LayerRows([], [])
+    def rows() -> list[Row]:
+        found: list[Row] = []
+        dense_s = None
         for candidate, run in zip(candidates, runs, strict=True):
             try:
                 if isinstance(run, BadInput):
                     raise run
-                found.predictions.append(run(found.predictions[0].seconds if found.predictions else None))
+                predicted = run(dense_s)
+                found.append(predicted)
+                dense_s = dense_s or predicted.seconds
             except BadInput as error:
                 if job.must_run(candidate):
                     raise _named(layer, error) from error
-                reason = str(error)
-                found.skipped.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=reason))
+                found.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
             tick()
         return found
 

@@ -9,7 +9,8 @@ from prunecast.arguments import checked
 from prunecast.choice import kept_estimate
 from prunecast.codesign.checked_settings import passes_of, settings_of, with_settings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
-from prunecast.codesign.layer_job import LayerJob, LayerRows, start_layer
+from prunecast.codesign.layer_job import LayerJob, Row, start_layer
+from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.prepare_job import WHOLE_MODELS, layer_job, provenance_of
 from prunecast.codesign.provenance import RowsDigest
 from prunecast.codesign.table import PredictionTable
@@ -108,7 +109,7 @@ def predict_each(
         progress("predicting", next(ticks), len(layers) * sum(len(job.candidates) for job in jobs))
 
     digest, waiting = RowsDigest(layers.values()), Waiting()
-    rows_of: dict[str, list[LayerRows]] = {}
+    rows_of: dict[str, list[list[Row]]] = {}
     # Predict rows with the same weights (in several passes) one after the other, so that they share maps
     alike: dict[int, list[str]] = {}
     for name, layer in layers.items():
@@ -129,22 +130,21 @@ def predict_each(
         crossed = [_find_crossovers(job, progress) if wanted else () for job in jobs]
         while waiting:
             _collect_first(waiting, rows_of)
-        found = [rows_of[name] for name in layers]
-        weights_hash = digest.hexdigest()
-        return [
-            _table(job, one, [rows[place] for rows in found], crossed[place], weights, weights_hash)
-            for place, (job, one) in enumerate(zip(jobs, asked, strict=True))
-        ]
+        tables = []
+        for place, (job, one) in enumerate(zip(jobs, asked, strict=True)):
+            rows = [row for name in layers for row in rows_of[name][place]]
+            tables.append(_table(job, one, rows, crossed[place], weights, digest.hexdigest()))
+        return tables
     finally:
         for job in jobs:
             job.engine.stop()
 
 
-Waiting = deque[tuple[str, list[Callable[[], LayerRows]]]]
+Waiting = deque[tuple[str, list[Callable[[], list[Row]]]]]
 """Queue of planned layers: name, and for each GPU a function that waits for the predictions."""
 
 
-def _collect_first(waiting: Waiting, rows_of: dict[str, list[LayerRows]]) -> None:
+def _collect_first(waiting: Waiting, rows_of: dict[str, list[list[Row]]]) -> None:
     """Wait for the rows of the first layer and move them to `rows_of`, so that its plans can be freed."""
     name, collects = waiting.popleft()
     rows_of[name] = [collect() for collect in collects]
@@ -153,7 +153,7 @@ def _collect_first(waiting: Waiting, rows_of: dict[str, list[LayerRows]]) -> Non
 def _table(
     job: LayerJob,
     asked: GpuRequest,
-    found: Sequence[LayerRows],
+    rows: Sequence[Row],
     crossed: tuple[Crossover, ...],
     weights: Source,
     weights_hash: str,
@@ -161,13 +161,13 @@ def _table(
     """Return the table of one GPU, with the times of the whole model if its graph is known."""
     settings, layers, loaded = asked.settings, job.launches.layers, job.workload
     in_model = loaded.form in WHOLE_MODELS
-    predictions = tuple(row for part in found for row in part.predictions)
+    predictions = tuple(row for row in rows if isinstance(row, Prediction))
     whole = whole_model(job, passes_of(weights, settings), predictions, asked.price) if in_model else None
     counts = in_model or settings["workload"] is not None
     return PredictionTable(
         predictions=predictions,
         crossovers=crossed,
-        skipped=(*loaded.skipped, *(row for part in found for row in part.skipped)),
+        skipped=(*loaded.skipped, *(row for row in rows if not isinstance(row, Prediction))),
         provenance=provenance_of(job, settings, name_of(weights), weights_hash),
         convolutions={
             name: layer.convolution for name, layer in layers.items() if layer.convolution is not None

@@ -84,7 +84,10 @@ def layer_job(
     is_torch = workload.runtime == "torch"
     if is_torch:
         chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
-    known = _known_layers(recipe, rows, settings, chosen, least, is_torch=is_torch)
+    known = RecipeLayers({}, {})
+    if recipe is not None:
+        asked = "all" if settings["kernels"] == "all" else [one.kernel for one in chosen]
+        known = recipe_layers(recipe, rows, asked, least, is_torch=is_torch)
     if pattern is not None:
         for layer in rows.values():
             _check_fits(pattern, layer)
@@ -148,26 +151,6 @@ def _engine_of(settings: PredictSettings, *, quick_lists: bool, progress: Progre
         quick_lists=quick_lists,
         progress=progress,
     )
-
-
-def _known_layers(
-    recipe: Recipe | None,
-    rows: Mapping[str, WorkloadLayer],
-    settings: PredictSettings,
-    chosen: Sequence[Candidate],
-    least_tokens: int,
-    *,
-    is_torch: bool,
-) -> RecipeLayers:
-    """Return the sparsity maps and the kernels of the layers that a recipe has pruned; empty without one."""
-    if recipe is None:
-        return RecipeLayers({}, {})
-    asked = settings["kernels"] if settings["kernels"] == "all" else [one.kernel for one in chosen]
-    known = recipe_layers(recipe, rows, asked, least_tokens)
-    if not is_torch:
-        return known
-    in_torch = {row: run_in_torch(own, asked=asked != "all") for row, own in known.candidates.items()}
-    return known._replace(candidates=in_torch)
 
 
 def workload_of(

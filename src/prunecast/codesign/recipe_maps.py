@@ -15,7 +15,7 @@ from prunecast.patterns.plain import ZeroTilesPattern
 from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.readers import open_tensors
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.workload.candidates import Candidate, candidates
+from prunecast.workload.candidates import Candidate, candidates, run_in_torch
 from prunecast.workload.layers import Removed, Source, path_of
 from prunecast.workload.pruned_maps import GivenMap
 from prunecast.workload.workload import WorkloadLayer
@@ -70,7 +70,12 @@ def left_dense(recipe: Recipe, weights: Source) -> list[str]:
 
 
 def recipe_layers(
-    recipe: Recipe, rows: Mapping[str, WorkloadLayer], kernels: Sequence[str] | str, tokens: int
+    recipe: Recipe,
+    rows: Mapping[str, WorkloadLayer],
+    kernels: Sequence[str] | str,
+    tokens: int,
+    *,
+    is_torch: bool = False,
 ) -> RecipeLayers:
     """Return the sparsity maps of the rows of a table, and the kernels that can run them.
 
@@ -78,6 +83,7 @@ def recipe_layers(
     ----------
     rows : row of a table -> its layer, whose weights contain the zeros that the recipe made
     kernels, tokens : requested kernels and number of tokens, see `candidates`
+    is_torch : use only kernels that torch runs, see `run_in_torch`
 
     Raises
     ------
@@ -94,7 +100,8 @@ def recipe_layers(
             continue
         made = cache(partial(_map, recipe, dict(zip(modules, members, strict=True)), own[0]))
         found.maps[row] = GivenMap(own[0], made)
-        found.candidates[row] = candidates(kernels, own[0], tokens)
+        able = candidates(kernels, own[0], tokens)
+        found.candidates[row] = run_in_torch(able, asked=kernels != "all") if is_torch else able
     if not found.maps and pruned:
         raise BadInput(
             f"{RECIPE} is of another model: it prunes {next(iter(pruned))!r}, which is no layer here"
