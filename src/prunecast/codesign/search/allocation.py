@@ -175,7 +175,12 @@ def _on_grid(layers: Layers, budget_s: float) -> ChoiceArray:
         value = fill_grid(
             pareto_optimal(cell, options.importance), cell, options.importance, value, taken[layer]
         )
-    return _backtracked(taken, cells)
+    # Follow the best path back, from the last layer to the first
+    choice, place = np.zeros(len(cells), dtype=np.int64), GRID
+    for layer in reversed(range(len(cells))):
+        choice[layer] = taken[layer, place]
+        place -= int(cells[layer][choice[layer]])
+    return choice
 
 
 def pareto_optimal(cost: FloatArray | ChoiceArray, importance: FloatArray) -> ChoiceArray:
@@ -185,16 +190,6 @@ def pareto_optimal(cost: FloatArray | ChoiceArray, importance: FloatArray) -> Ch
     better = np.append(True, ranked[1:] > np.maximum.accumulate(ranked)[:-1])
     found: ChoiceArray = order[better]
     return found
-
-
-def _backtracked(taken: npt.NDArray[np.int32], cells: Sequence[ChoiceArray]) -> ChoiceArray:
-    """Return the option of each layer on the best path through the dynamic program, last layer first."""
-    place = GRID
-    choice = np.zeros(len(cells), dtype=np.int64)
-    for layer in reversed(range(len(cells))):
-        choice[layer] = taken[layer, place]
-        place -= int(cells[layer][choice[layer]])
-    return choice
 
 
 def _polish(layers: Layers, choice: ChoiceArray, budget_s: float, most_kept: float) -> ChoiceArray:

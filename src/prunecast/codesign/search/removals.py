@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prunecast.codesign.search.model_search import ModelSearch
-from prunecast.codesign.search.targets import Limits, TargetResult, Targets
+from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput, check_choice
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.graph.removal import PARTS, UNEVEN, parse_removal
@@ -80,7 +80,11 @@ def best_smaller_model(
             search = make(source) if parts else whole
             if parts:
                 search.prepare()
-            result = prune(search, _targets_of(limits, search.workload.weights))
+            # The limits of the whole model, as targets of the smaller one
+            least = max(0.0, 1.0 - limits.kept / search.workload.weights)
+            latency_s = None if math.isinf(limits.seconds) else limits.seconds
+            sparsity = None if math.isinf(limits.kept) else least
+            result = prune(search, Targets(latency_s=latency_s, sparsity=sparsity))
         except BadInput as error:
             failures.append(error)
             return None
@@ -104,14 +108,6 @@ def best_smaller_model(
     if best is None:
         raise failures[-1]
     return best
-
-
-def _targets_of(limits: Limits, weights: int) -> Targets:
-    """Return the targets of a smaller model with `weights` weights that has the limits of the whole model."""
-    return Targets(
-        latency_s=None if math.isinf(limits.seconds) else limits.seconds,
-        sparsity=None if math.isinf(limits.kept) else max(0.0, 1.0 - limits.kept / weights),
-    )
 
 
 def _relative(result: TargetResult, search: ModelSearch, whole: ModelSearch, dense_s: float) -> TargetResult:

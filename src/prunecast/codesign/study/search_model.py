@@ -78,7 +78,10 @@ def search_model(
     BadInput : an argument cannot be used, the targets cannot be met, Optuna is not installed, or the database
         cannot be used. A database without this study then stays unchanged
     """
-    _check(trials, seed)
+    if trials < 1:
+        raise BadInput(f"trials must be at least 1, got {trials}")
+    if not 0 <= seed < 2**32:
+        raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     folder = None if out is None else Path(out)
     check_folders(
         [] if folder is None else [folder],
@@ -97,13 +100,6 @@ def search_model(
         with folder_aside(folder, last=RECIPE) as unfinished:
             found.best.fill(unfinished, search, weights, found.document())
     return found
-
-
-def _check(trials: int, seed: int) -> None:
-    if trials < 1:
-        raise BadInput(f"trials must be at least 1, got {trials}")
-    if not 0 <= seed < 2**32:
-        raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
 
 
 def _run(
