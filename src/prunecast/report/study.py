@@ -12,7 +12,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput
 from prunecast.hardware import Occupancy
-from prunecast.kernels import KERNELS, ConvShape, Kernel, KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, ConvShape, KernelPlan, plan_dense
 from prunecast.kernels.tile.kernel import STSPMM
 from prunecast.patterns import TileMap, parse_pattern, retained_importance
 from prunecast.patterns.sources import Layer
@@ -151,7 +151,9 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
     subject = fastest(rows[1:] or rows)
     subject = replace(subject, result=engine.run(subject.plan))  # predicted lists may lack results per SM
     conv = table.convolutions.get(layer.name)
-    tiled = [row for row in rows if _runs_whole_tiles(KERNELS[row.kernel])]
+    # Only these kernels have plans whose tiles are those of the pattern
+    whole = [k for k in KERNELS.values() if k.natural_pattern == STSPMM.natural_pattern]
+    tiled = [row for row in rows if row.kernel in {k.name for k in whole if k.most_tokens is None}]
     tiles = fastest(tiled).plan.tiles if tiled else None
     return LayerStudy(
         rows=rows,
@@ -163,11 +165,6 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
         adaptive=None if tiles is None else _adaptive(tiles, layer),
         curves=curves_of(layer, rows, engine, conv),
     )
-
-
-def _runs_whole_tiles(kernel: Kernel) -> bool:
-    """Return True if the tiles of the kernel's plans are the tiles of the pattern."""
-    return kernel.natural_pattern == STSPMM.natural_pattern and kernel.most_tokens is None
 
 
 def _shape(rows: Sequence[Prediction]) -> tuple[int, int, int, str]:
