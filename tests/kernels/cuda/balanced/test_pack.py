@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.cuda.operator import _form_of, matrix_arrays, rounded, vector_arrays
+from prunecast.kernels.balanced.cuda.operator import BalancedOperator, matrix_arrays, rounded, vector_arrays
 from prunecast.kernels.balanced.layout import balanced_layout, vector_layout
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.n_of_m import prune_balanced
@@ -85,10 +85,11 @@ def test_balanced_segments_give_every_lane_equal_chunks():
 def test_the_form_is_read_back_from_the_plan():
     elements = balanced(512, 512, 0.75)
     plan = fastest_plan("balanced", elements, 256, "fp32", H200)
-    form = _form_of(plan)
-    assert form.splits * form.window == plan.shape.block_k
-    assert form.splits * plan.shape.block_m == 256
-    assert _form_of(fastest_plan("balanced", elements, 1, "fp32", H200)).vector is not None
+    form = BalancedOperator.compile_inputs(plan)
+    assert form.defines["SPLITS"] * form.defines["WINDOW"] == plan.shape.block_k
+    assert form.defines["SPLITS"] * plan.shape.block_m == 256
+    vector = BalancedOperator.compile_inputs(fastest_plan("balanced", elements, 1, "fp32", H200))
+    assert (form.entry, vector.entry) == ("balanced_matrix", "balanced_vector")
 
 
 def test_weights_are_rounded_to_the_dtype():
