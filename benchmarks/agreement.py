@@ -26,7 +26,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, KernelPlan, PlanDoesNotFit
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
-from prunecast.simulator import simulate
+from prunecast.workload.engines import simulate
 
 GPUS = ("h200-sxm", "h100-sxm", "b200", "a100-sxm4-40gb", "rtx-4090", "v100-sxm2-16gb", "t4", "gtx-1080-ti")
 SINGLE = tuple(name for name, kernel in KERNELS.items() if not kernel.parts)

@@ -22,10 +22,10 @@ from prunecast.kernels import DTYPE_BYTES, KernelPlan, plan_dense
 from prunecast.launch import CacheState
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, element_map_from_columns
-from prunecast.simulator import simulate
 from prunecast.validation.case import Case, use_by_rule
 from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.validation.judged import summarise_errors
+from prunecast.workload.engines import simulate
 
 ENGINES: dict[str, Callable[..., float]] = {
     "model": lambda plan, gpu, **taken: estimate(plan, gpu, **taken).seconds,

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from prunecast.models import estimate
     from prunecast.patterns import PATTERNS, parse_pattern
     from prunecast.report.page import write_report
-    from prunecast.simulator import simulate
     from prunecast.validation.derive_spec import derive, spec_file
     from prunecast.validation.validate import record_suite, replay
+    from prunecast.workload.engines import simulate
 
     __version__: str
 
@@ -76,9 +76,9 @@ _NAMES = {
     "prunecast.models": ("estimate",),
     "prunecast.patterns": ("PATTERNS", "parse_pattern"),
     "prunecast.report.page": ("write_report",),
-    "prunecast.simulator": ("simulate",),
     "prunecast.validation.derive_spec": ("derive", "spec_file"),
     "prunecast.validation.validate": ("record_suite", "replay"),
+    "prunecast.workload.engines": ("simulate",),
 }
 """Module -> public names that are imported from it."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

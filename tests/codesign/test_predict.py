@@ -14,7 +14,6 @@ from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.models import estimate
-from prunecast.simulator import simulate
 from prunecast.workload.random_weights import heavy_tailed
 from tests.codesign.weights import uneven
 
@@ -49,7 +48,7 @@ def test_a_prediction_is_what_the_engine_says_of_its_plan():
         assert row.seconds == estimate(row.plan, gpu).seconds
         assert row.bound == estimate(row.plan, gpu).bound
     for row in quick(engine="simulator", kernels=["stspmm"], state="sustained", launch="stream"):
-        assert row.seconds == simulate(row.plan, gpu, state="sustained", launch="stream").seconds
+        assert row.seconds == engines.simulate(row.plan, gpu, state="sustained", launch="stream").seconds
         assert (row.engine, row.state) == ("simulator", "sustained")
 
 

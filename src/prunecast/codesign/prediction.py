@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.simulator import SimResult, simulate
+from prunecast.simulator import SimResult
 from prunecast.text import Cells, table_html
-from prunecast.workload.engines import Outcome
+from prunecast.workload.engines import Outcome, simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

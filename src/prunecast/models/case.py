@@ -27,6 +27,7 @@ class Estimate:
     cycles : SM cycles without the launch floor
     clock_hz : SM clock that turns cycles into seconds
     launch_s : launch floor inside `seconds`: least time from one launch to the next
+    written_share : bytes that DRAM writes, divided by all bytes that it reads and writes
     state : `burst` or `sustained`
     occupancy : blocks per SM and the limiting resource
     explained : returns the intermediate quantities of the time, which are computed at the first call
@@ -36,6 +37,7 @@ class Estimate:
     cycles: float
     clock_hz: float
     launch_s: float
+    written_share: float
     state: str
     occupancy: Occupancy
     explained: Callable[[], "Explained"] = field(repr=False)

@@ -97,6 +97,7 @@ def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
         cycles=settled.cycles,
         clock_hz=settled.clock_hz,
         launch_s=launch_s,
+        written_share=1.0 - case.traffic.read_share,
         state=state,
         occupancy=context.fit,
         explained=_Once(partial(_explained, case, times, placement, settled.clock_hz)),

@@ -9,7 +9,7 @@ results), `docs/reference/engine_rules.md` (the rules), `engine.py` (the loop).
 
 from prunecast.launch import LAUNCHES
 from prunecast.simulator.result import ATTRIBUTION, PIPES, STALLS, SimResult
-from prunecast.simulator.simulate import POLICIES, SimulationStopped, simulate
+from prunecast.simulator.simulate import POLICIES, Guess, SimulationStopped, simulate
 
 __all__ = [
     "ATTRIBUTION",
@@ -17,6 +17,7 @@ __all__ = [
     "PIPES",
     "POLICIES",
     "STALLS",
+    "Guess",
     "SimResult",
     "SimulationStopped",
     "simulate",

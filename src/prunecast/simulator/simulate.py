@@ -1,11 +1,12 @@
 """`simulate`: predict the time of a plan on a GPU by simulating its warps.
 
-`settle` repeats the simulation until the SM clock that follows from its activity is the clock that it
+`settle` repeats the simulation until the SM clock and the DRAM writes that follow from it are those that it
 assumed. `record` repeats the last run and records what each warp does in which cycle.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +35,19 @@ POLICIES = {
 """Warp schedulers: greedy then oldest, greedy then youngest, loose round robin, oldest first."""
 
 CLOCK_TOLERANCE = 0.02
-"""Relative change of the SM clock at which the iteration stops."""
+"""Relative change at which the iteration stops: of the SM clock, and of the time due to DRAM, in which a byte
+that L2 reads needs about 1 + `write_back` times the time of a read."""
 MOST_RUNS = 4
 """Maximum number of runs of the iteration."""
+
+
+class Guess(NamedTuple):
+    """Results of a run that its first run assumes."""
+
+    clock_hz: float
+    """SM clock."""
+    write_back: float
+    """Written fraction of all bytes that enter L2, `MemoryRules.write_back` or less."""
 
 
 class SimulationStopped(RuntimeError):
@@ -60,12 +71,21 @@ class Settled:
     clock_hz: float
 
 
-def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "graph") -> Settled:
-    """Repeat the run of a launch until its SM clock and its activity agree, at most `MOST_RUNS` times.
+def settle(
+    context: LaunchContext,
+    *,
+    state: str,
+    policy: str,
+    launch: str = "graph",
+    guess: Guess | None = None,
+) -> Settled:
+    """Repeat the run of a launch until it assumed the SM clock and the write-back of C that follow from it.
+
+    It ends when both change the time by at most `CLOCK_TOLERANCE`, or after `MOST_RUNS` runs.
 
     Parameters
     ----------
-    state, policy, launch : as in `simulate`
+    state, policy, launch, guess : as in `simulate`
 
     Raises
     ------
@@ -73,32 +93,35 @@ def settle(context: LaunchContext, *, state: str, policy: str, launch: str = "gr
     """
     context.check_fit()
     plan, gpu = context.plan, context.gpu
-    clock_hz = sm_clock_hz(
-        gpu, tensor_duty=float(plan.tensor != "none"), l2_bytes_per_clk_per_sm=0.0, state=state
-    )
-    rules = memory_rules(context)
+    rules, duty = memory_rules(context), float(plan.tensor != "none")
+    most = rules.write_back
+    clock_hz = sm_clock_hz(gpu, tensor_duty=duty, l2_bytes_per_clk_per_sm=0.0, state=state)
+    if guess is not None:
+        clock_hz, rules = guess.clock_hz, rules._replace(write_back=min(most, guess.write_back))
     for _ in range(MOST_RUNS):
         lowered = lower(context, rules, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(context, lowered)
-        rules = rules._replace(write_back=_write_back_of(run, rules.write_back))
+        write_back = _write_back_of(run, most)
         gap = launch_gap(context, run, clock_hz, launch)
         period_s = launched_cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(context), 0.0)
         caused_hz = _caused_clock(context, lowered, run, clock_hz, period_s, state)
-        agreed = abs(caused_hz / clock_hz - 1.0) <= CLOCK_TOLERANCE
-        clock_hz = caused_hz
+        dram_busy = float(run.mem[engine.G_DRAM_BUSY]) / (engine.TICKS * max(int(run.mem[engine.G_END]), 1))
+        less = dram_busy * abs(rules.write_back - write_back) / (1.0 + rules.write_back)
+        agreed = max(abs(caused_hz / clock_hz - 1.0), less) <= CLOCK_TOLERANCE
+        clock_hz, rules = caused_hz, rules._replace(write_back=write_back)
         if agreed:
             break
     return Settled(lowered=lowered, run=run, clock_hz=clock_hz)
 
 
-def _write_back_of(run: State, write_back: float) -> float:
+def _write_back_of(run: State, most: float) -> float:
     """Return `MemoryRules.write_back` for the bytes that entered L2 in a run.
 
     If data are read again, more bytes enter L2 than the rules assumed. The fraction is then lower, since no
     more of C can be evicted than exists.
     """
     read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
-    return min(write_back, 1.0 - read / moved) if moved else write_back
+    return min(most, 1.0 - read / moved) if moved else most
 
 
 def _run(context: LaunchContext, lowered: Lowered) -> State:
@@ -148,11 +171,14 @@ def simulate(
     launch: str = "graph",
     l2: CacheState = COLD,
     policy: str = "gty",
+    guess: Guess | None = None,
 ) -> SimResult:
     """Return the predicted time of one launch of `plan` on `gpu`, and its utilization, stalls and traffic.
 
     The SM clock depends on the activity, and the activity depends on the clock through the memory bandwidth
-    per cycle. The run is therefore repeated at the clock that follows from it until both agree within 2 %.
+    per cycle. The same holds for the fraction of C that DRAM writes for each byte that enters L2. The run is
+    therefore repeated with the values that follow from it until they agree within 2 %.
+    `prunecast.simulate` guesses both by the closed form, so that one run is usually enough.
 
     Parameters
     ----------
@@ -160,6 +186,8 @@ def simulate(
     launch : `graph` or `stream`, which determines the launch floor
     l2 : which operands are in L2 when the launch begins
     policy : warp scheduler, a key of `POLICIES`; recent GPUs use greedy-then-youngest (arXiv 2503.20481)
+    guess : assumptions of the first run; None for the clock of a tensor pipe that is always busy, and for
+        data that are read once
 
     Raises
     ------
@@ -172,12 +200,14 @@ def simulate(
     context = launch_context(plan, gpu, l2)
     context.check_fit()
     placed = burst_contexts(context)
-    results = [_simulated(each, state=state, launch=launch, policy=policy) for _, each in placed]
+    results = [_simulated(each, state, launch, policy, guess) for _, each in placed]
     return _mean([share for share, _ in placed], results)
 
 
-def _simulated(context: LaunchContext, *, state: str, launch: str, policy: str) -> SimResult:
-    settled = settle(context, state=state, policy=policy, launch=launch)
+def _simulated(
+    context: LaunchContext, state: str, launch: str, policy: str, guess: Guess | None
+) -> SimResult:
+    settled = settle(context, state=state, policy=policy, launch=launch, guess=guess)
     gap = launch_gap(context, settled.run, settled.clock_hz, launch)
     return run_result(
         context.plan,
@@ -255,6 +285,7 @@ def record(
     waves: int | None = None,
     state: str = "burst",
     policy: str = "gty",
+    guess: Guess | None = None,
 ) -> Recording:
     """Simulate a plan in a graph with operands in DRAM, and record events of some of its warps.
 
@@ -262,7 +293,7 @@ def record(
     ----------
     sms : numbers of the SMs to record
     waves : number of items of each block slot to record, at least 1; None for all
-    state, policy : as in `simulate`
+    state, policy, guess : as in `simulate`
 
     Raises
     ------
@@ -273,7 +304,8 @@ def record(
         raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
     if waves is not None and not 1 <= waves <= MOST_WAVES:
         raise BadInput(f"first-waves must be 1 to {MOST_WAVES}, got {waves:.6g}")
-    settled = settle(launch_context(plan, gpu), state=state, policy=policy)
+    context = launch_context(plan, gpu)
+    settled = settle(context, state=state, policy=policy, guess=guess)
     lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
     run = new_state(lowered.machine, lowered.program, lowered.work)
     watch = np.zeros(gpu.sm_count, np.int64)

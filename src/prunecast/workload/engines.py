@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from prunecast.arguments import checked
 from prunecast.choice import kept_estimate
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_dense
 from prunecast.launch import COLD, L2_STATES, CacheState
 from prunecast.models import Estimate
-from prunecast.simulator import LAUNCHES, SimResult, simulate
+from prunecast.simulator import LAUNCHES, Guess, SimResult
+from prunecast.simulator import simulate as simulate_with_guess
 
 ENGINES = ("simulator", "model")
 Outcome = SimResult | Estimate
@@ -44,6 +46,37 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
         if name == "model"
         else CacheState(name)
     )
+
+
+@checked
+def simulate(
+    plan: KernelPlan,
+    gpu: GpuSpec,
+    *,
+    state: str = "burst",
+    launch: str = "graph",
+    l2: CacheState = COLD,
+    policy: str = "gty",
+) -> SimResult:
+    """Return the predicted time of one launch of `plan` on `gpu`, and its utilization, stalls and traffic.
+
+    The simulation begins with the SM clock and the DRAM writes of the closed form. It is repeated with those
+    that follow from it until they agree within 2 %, which they usually do after the first run.
+
+    Parameters
+    ----------
+    state : `burst` or `sustained`
+    launch : `graph` or `stream`, which determines the launch floor
+    l2 : which operands are in L2 when the launch begins
+    policy : warp scheduler, a key of `simulator.POLICIES`
+
+    Raises
+    ------
+    PlanDoesNotFit, BadInput, SimulationStopped : in the same cases as `simulator.simulate`
+    """
+    estimate = kept_estimate(plan, gpu, state, launch, l2)
+    guess = Guess(estimate.clock_hz, estimate.written_share)
+    return simulate_with_guess(plan, gpu, state=state, launch=launch, l2=l2, policy=policy, guess=guess)
 
 
 class Workers:

@@ -14,8 +14,10 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_csr, plan_dense
 from prunecast.patterns import TileMap, element_map_from_mask
-from prunecast.simulator import STALLS, simulate
+from prunecast.simulator import STALLS
+from prunecast.simulator import simulate as simulate_without_guess
 from prunecast.simulator.simulate import record
+from prunecast.workload.engines import simulate
 from tests.toy_gpu import toy_gpu
 
 H200 = load_gpu("h200-sxm")
@@ -138,7 +140,7 @@ def test_blocks_lie_where_the_simulator_has_them_busy(case):
 
 def test_recording_changes_nothing_and_counters_end_at_the_sums():
     plan, gpu = PLANS["stspmm"]()
-    result, recording = simulate(plan, gpu), record(plan, gpu, sms=[1], waves=1)
+    result, recording = simulate_without_guess(plan, gpu), record(plan, gpu, sms=[1], waves=1)
     assert (recording.cycles, recording.clock_hz) == (result.cycles, result.clock_hz)
     assert recording.dram_cycles[-1] / result.cycles == pytest.approx(result.utilisation["dram"], rel=1e-9)
     assert recording.tensor_cycles[-1] / result.cycles == pytest.approx(

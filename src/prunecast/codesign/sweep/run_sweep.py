@@ -35,8 +35,7 @@ from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern
-from prunecast.simulator import simulate
-from prunecast.workload.engines import Outcome, Progress, silent
+from prunecast.workload.engines import Outcome, Progress, silent, simulate
 
 _CONNECT_S = 10
 MOST_WORKERS = 4096
