@@ -173,7 +173,7 @@ class OnTheHost:
 def test_a_replay_finds_the_copies_where_they_were(monkeypatch):
     """A graph keeps addresses: what it was captured with must not go back to an allocator."""
     monkeypatch.setattr(arrays, "framework_of", lambda name, array: OnTheHost())
-    monkeypatch.setattr(arrays, "_current_stream", lambda: 0)
+    monkeypatch.setattr(arrays, "current_stream", lambda: 0)
     wanted, buffers = WANTED._replace(n=3), StagingBuffers()
     seen = []
 
@@ -215,7 +215,7 @@ def test_padded_rows_are_read_where_they_lie_but_not_written(row_bytes, room_byt
 
 def test_c_of_one_operator_is_b_of_the_next_without_a_copy(monkeypatch):
     monkeypatch.setattr(arrays, "framework_of", lambda name, array: OnTheHost())
-    monkeypatch.setattr(arrays, "_current_stream", lambda: 0)
+    monkeypatch.setattr(arrays, "current_stream", lambda: 0)
     wanted, seen = OperandSpec(m=32, k=32, n=3, dtype="fp16", device=0), []
 
     def run(b, c, stream):

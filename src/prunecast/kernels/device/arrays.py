@@ -13,13 +13,11 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.frameworks import Framework, Given, framework_of
 from prunecast.kernels.device.launch import Place
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.misaligned import copied_row_bytes
 
 _NAMES = {"fp16": ("float16",), "bf16": ("bfloat16", "uint16"), "fp32": ("float32",)}
 """Dtype of a plan -> names of the array dtypes that are accepted; uint16 holds the bits of bf16."""
-_ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
-"""Bytes of an element. Kind: definition, IEEE 754 and bfloat16."""
 
 Run = Callable[[Place, Place, int], None]
 """Function that enqueues the product of B into C, both aligned and padded, on the stream of a handle."""
@@ -41,7 +39,7 @@ class OperandSpec(NamedTuple):
     @property
     def item_bytes(self) -> int:
         """Bytes of an element of B and C."""
-        return _ITEM_BYTES[self.dtype]
+        return DTYPE_BYTES[self.dtype]
 
     @property
     def padded_n(self) -> int:
@@ -107,7 +105,7 @@ def multiply(wanted: OperandSpec, buffers: StagingBuffers, b: Any, out: Any, run
             b = _copied(framework, b, wanted, buffers)
             given = framework.describe("B", b)
         c = out if written_in_place else _new_c(framework, b, out, wanted, buffers)
-        run(_place(given), _place(framework.describe("C", c)), _current_stream())
+        run(_place(given), _place(framework.describe("C", c)), current_stream())
         if out is None or written_in_place:
             return c
         framework.copy(out, c)
@@ -198,7 +196,8 @@ def _place(given: Given) -> Place:
     return Place(given.pointer, given.strides[0])
 
 
-def _current_stream() -> int:
+def current_stream() -> int:
+    """Return the handle of CuPy's current stream."""
     import cupy as cp
 
-    return int(cp.cuda.get_current_stream().ptr)
+    return int(cp.cuda.getcurrent_stream().ptr)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.arrays import OperandSpec, check_given
+from prunecast.kernels.device.arrays import OperandSpec, check_given, current_stream
 from prunecast.kernels.device.frameworks import framework_of
 from prunecast.kernels.device.launch import Place
 from prunecast.patterns.tile_map import IntArray
@@ -123,10 +123,8 @@ class ConvOperator:
         added = None if second is None else self._place("second", framework, second, self.more.pixels)
         c = framework.empty(b, self.output.pixels, self.grid.conv.batch) if out is None else out
         written = self._place("C", framework, c, self.output.pixels)
-        import cupy as cp
-
         with framework.stream(b):
-            self.enqueue(read, written, int(cp.cuda.get_current_stream().ptr), added)
+            self.enqueue(read, written, current_stream(), added)
         return c
 
     def enqueue(self, b: Place, c: Place, stream: int, second: Place | None = None) -> None:

@@ -88,7 +88,7 @@ def plan_stspmm(
     cluster = _cluster_size(config, tiles, n, gpu)
     items = items_of(tiles, config, n, gpu, cluster=cluster)
     cost = item_cost(config, tiles, n, gpu)
-    assigned = _assign(items, config, cost, gpu, assignment, split, cluster)
+    assigned = assign_lists(items, config, cost, gpu, assignment=assignment, split=split, cluster=cluster)
     spread = spread_over_clusters(assigned, cluster, config.shape.block_n)
     return tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
 
@@ -121,17 +121,18 @@ def _check(assignment: str, split: str | int | None) -> None:
         raise BadInput(f"stspmm: split must be auto, None or a number of k-steps from 1, got {split!r}")
 
 
-def _assign(
+def assign_lists(
     items: WorkList,
     config: TileConfig,
     cost: ItemCost,
     gpu: GpuSpec,
-    assignment: str,
-    split: str | int | None,
-    cluster: int,
+    *,
+    assignment: str = "longest-first",
+    split: str | int | None = None,
+    cluster: int = 1,
 ) -> Assigned:
     """Split the items and assign them to fixed lists: one per block, or one per cluster if `cluster` is above
-    1.
+    1. `assignment` and `split` are those of `plan_stspmm`.
     """
     block_k = config.shape.block_k
     steps = np.maximum(-(-items.k_stop // block_k), 1)

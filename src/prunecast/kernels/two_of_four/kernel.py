@@ -9,19 +9,13 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
 from prunecast.kernels.tile.item_cost import item_cost, item_times
-from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, resident_blocks, tile_plan
+from prunecast.kernels.tile.stspmm import assign_lists
+from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, tile_plan
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.plan.assignment import (
-    Assigned,
-    assign_hardware,
-    assign_longest_first,
-    even_slices,
-    item_cycles,
-    split_items,
-)
-from prunecast.plan.kernel_plan import KernelPlan, WorkList
+from prunecast.plan.assignment import Assigned, assign_hardware
+from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tile_rows import check_two_of_four, cut_rows
 
 _TALL = 256
@@ -54,7 +48,11 @@ def plan_sparse_tensor(
     check_two_of_four(elements, tiles)
     height = config.shape.block_m
     whole = dense_tile_map(elements.m, elements.k, height) if tiles is None else cut_rows(tiles, height)
-    assigned = _assign(whole, config, n, gpu)
+    # Only the wgmma kernel is persistent, to overlap storing C with the next item
+    if config.tensor_path == "wgmma":
+        assigned = _lists(whole, config, n, gpu)
+    else:
+        assigned = assign_hardware(items_of(whole, config, n, gpu))
     # Both kernels (`kernels/two_of_four/cuda`, `kernels/tile/cuda/mma`) always gather rows of B by index
     return tile_plan("2:4", whole, n, config, assigned, gpu, b_access="gather", inner=elements)
 
@@ -64,13 +62,9 @@ def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
 
     The list is empty if no split shortens the makespan.
     """
-    items = items_of(plan.tiles, config, plan.n, gpu)
-    cost, block_k = item_cost(config, plan.tiles, plan.n, gpu), config.shape.block_k
-    blocks = resident_blocks(config, gpu, int((-(-items.k_stop // block_k)).sum()))
-    slices = even_slices(items, blocks, block_k, cost)
-    if slices.max(initial=1) == 1:
+    assigned = _lists(plan.tiles, config, plan.n, gpu, split="auto")
+    if assigned.work.parts.max(initial=1) == 1:
         return []
-    assigned = _spread(split_items(items, slices, block_k), plan.tiles, config, plan.n, gpu)
     return [tile_plan("2:4", plan.tiles, plan.n, config, assigned, gpu, b_access="gather", inner=plan.inner)]
 
 
@@ -137,17 +131,7 @@ def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
     return dense_tile_map(elements.m, elements.k, elements.m) if tiles is None else tiles
 
 
-def _assign(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """Assign whole items to blocks. Only the wgmma kernel is persistent, to overlap storing C with the next
-    item.
-    """
-    items = items_of(tiles, config, n, gpu)
-    if config.tensor_path != "wgmma":
-        return assign_hardware(items)
-    return _spread(items, tiles, config, n, gpu)
-
-
-def _spread(items: WorkList, tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """Assign items, longest first, to the blocks of a persistent grid."""
-    cycles = item_cycles(items, config.shape.block_k, item_cost(config, tiles, n, gpu))
-    return assign_longest_first(items, cycles, resident_blocks(config, gpu, items.tile.size))
+def _lists(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, split: str | None = None) -> Assigned:
+    """Assign items, longest first, to the blocks of a persistent grid; `split` is that of STSpMM."""
+    items, cost = items_of(tiles, config, n, gpu), item_cost(config, tiles, n, gpu)
+    return assign_lists(items, config, cost, gpu, split=split)
