@@ -63,6 +63,7 @@ _VALUES: dict[str, Any] = {
     "l2_usable_bytes": 4 * KIB * KIB,
     "l2_bytes_per_s": 200e9,
     "l2_store_bytes_per_s": 200e9,
+    "l2_store_read_share": 1.0,
     "store_latency_cycles": 100,
     "l2_latency_cycles": 200,
     "l2_line_cycles": 9,

@@ -85,6 +85,7 @@ class Memory:
             sm.gather.free = max(sm.gather.free, begins) + cost
             sm.store.free = begins + min(waiting, byte_cost(pieces, self.machine.gather_ticks_per_kib))
         line_size = size * code.line_cost // WHOLE_LINES
+        self.l2.charge(cycle, byte_cost(line_size, self.machine.l2_taken_ticks_per_kib))
         return max(
             sm.store.charge(cycle, cost),
             self.l2_stores.charge(cycle, byte_cost(line_size, self.machine.l2_store_ticks_per_kib)),

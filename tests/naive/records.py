@@ -37,6 +37,8 @@ class Machine:
     l2_store_ticks_per_kib: int = 0
     dram_ticks_per_kib: int = 0
     dram_write_ticks_per_kib: int = 0
+    l2_taken_ticks_per_kib: int = 0
+    """Ticks in which L2 serves no reads, for a KiB of stores."""
     shared_ticks_per_kib: int = 0
     tensor_ticks_per_kfma: int = 0
     """Ticks for 1024 FMA."""

@@ -42,6 +42,7 @@ def machines(draw: DrawFn) -> Machine:
         l2_store_ticks_per_kib=draw(cost),
         dram_ticks_per_kib=draw(cost),
         dram_write_ticks_per_kib=draw(cost),
+        l2_taken_ticks_per_kib=draw(cost),
         shared_ticks_per_kib=draw(cost),
         tensor_ticks_per_kfma=draw(cost),
         fma_ticks=draw(st.sampled_from((0, 1, 4096, 9000))),

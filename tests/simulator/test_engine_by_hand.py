@@ -290,6 +290,21 @@ def test_a_block_keeps_its_slot_until_its_stores_are_through(simulate: Simulate)
     assert spent(result) == {"issuing": 4, "wait store": 14}
 
 
+@pytest.mark.parametrize(("taken", "cycles"), [(0, 6), (5, 10)])
+def test_a_read_waits_while_the_banks_of_l2_serve_a_store(
+    simulate: Simulate, taken: int, cycles: int
+) -> None:
+    machine = Machine(
+        l2_ticks_per_kib=cycles_per_kib(3),
+        l2_store_ticks_per_kib=cycles_per_kib(5),
+        l2_taken_ticks_per_kib=cycles_per_kib(taken),
+    )
+    store = Instruction(Op.STORE_C, KIB, posted=True)
+    kernel = one_role(begin=(store, Instruction(Op.LOAD_INDEX, KIB), Instruction(Op.WAIT_LOAD)))
+    # 0: STORE_C, L2 has it at 5. 1: LOAD_INDEX, L2 reads from 1 or 5 to 4 or 8. Then WAIT_LOAD and EXIT.
+    assert simulate(machine, kernel, listed(Item(k_count=16))).cycles == cycles
+
+
 @pytest.mark.parametrize(("queued", "held_up", "cycles"), [(False, 7, 12), (True, 9, 16)])
 def test_a_queued_store_takes_turns_with_the_gathers_that_wait(
     simulate: Simulate, queued: bool, held_up: int, cycles: int

@@ -47,7 +47,10 @@ def one_after_the_other(machine: Machine) -> Machine:
 def test_more_sms_are_never_slower(machine: Machine, kernel: Kernel, blocks: int, kept: int) -> None:
     # L2 and DRAM are free of charge here, for reads and for writes: SMs share them, and more SMs would
     # make longer queues. (Five stores at once wait for each other at DRAM, one by one they do not.)
-    shared = ("l2_ticks_per_kib", "dram_ticks_per_kib", "l2_store_ticks_per_kib", "dram_write_ticks_per_kib")
+    shared = (
+        *("l2_ticks_per_kib", "dram_ticks_per_kib", "l2_store_ticks_per_kib"),
+        *("dram_write_ticks_per_kib", "l2_taken_ticks_per_kib"),
+    )
     machine = replace(one_after_the_other(machine), **dict.fromkeys(shared, 0))
     work = equal_blocks(blocks, kept)
     runs = [simulate_fast(replace(machine, sms=sms), kernel, work).cycles for sms in (1, 2, 3, 5, 12)]

@@ -162,8 +162,9 @@ def _complaints(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{small}: {values[small]} exceeds {large}, {values[large]}"
     if values["threads_per_block"] > 32 * values["warps_per_sm"]:
         yield f"threads_per_block: {values['threads_per_block']} do not fit in {values['warps_per_sm']} warps"
-    if values["mma_sync_share"] > 1.0:
-        yield f"mma_sync_share: must be at most 1, got {values['mma_sync_share']}"
+    for name in ("mma_sync_share", "l2_store_read_share"):
+        if values[name] > 1.0:
+            yield f"{name}: must be at most 1, got {values[name]}"
     if 0.0 < values["sparse_tensor_factor"] < 1.0:
         yield f"sparse_tensor_factor: must be 0 or at least 1, got {values['sparse_tensor_factor']}"
     ports = values["sm_count"] * values["l2_port_bytes_per_clk_per_sm"] * values["max_clock_hz"]

@@ -113,6 +113,10 @@ class GpuSpec:
     """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
     l2_store_bytes_per_s: float = _quantity("byte/s")
     """Achieved store bandwidth of the whole L2, all SMs storing."""
+    l2_store_read_share: float = _quantity("ratio", optional=True)
+    """Fraction of the time of stores in which L2 serves no reads: 0 if both are served at once, 1 if the
+    same banks serve one of them at a time.
+    """
     store_latency_cycles: int = _quantity("cycle")
     """Cycles from the arrival of a block's last store in L2 until its SM is notified, when the block leaves
     its slot.

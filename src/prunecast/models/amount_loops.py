@@ -143,7 +143,7 @@ class RowsOfItems(NamedTuple):
     """(items,) fraction of the rows of a segment that the tile reads."""
     abreast: IntArray
     """(items,) number of a group of items, 0 <= group < items. Items of one group read the same token range
-    in the same wave and share in L2 what they read. Other groups of that wave find nothing of it in L2."""
+    in the same wave and share in L2 what they read. Other groups of that wave are not in step with them."""
     segments: int
     """Number of segments."""
     keys: int
@@ -151,7 +151,7 @@ class RowsOfItems(NamedTuple):
 
 
 @njit()
-def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_read, out_waits):
+def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out_read, out_waits):
     """Return the bytes of A and B that DRAM reads again because L2 has evicted them (model: `traffic.py`).
 
     Items of the first wave run in lockstep: all of them wait for data that one of them reads first. In later
@@ -166,6 +166,9 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_r
     b : `RowsOfItems`
     c_bytes : (items,) float64, bytes of C that the item writes
     capacity : usable bytes of L2
+    kept : fraction of the rows of B that L2 holds at any time, at most 1. Items that are not in step with the
+        others of their wave find this fraction, since they read rows at unrelated times (Che, Tung and Wang,
+        Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally popular objects in an LRU cache)
     a_keys : number of pieces of A
     out_read : (waves,) float64, all zero; receives the bytes of A and B that DRAM reads in each wave
     out_waits : (items,) float64; receives the fraction of each item's k-steps that wait for DRAM, 0 to 1
@@ -213,7 +216,8 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, a_keys, out_r
             share = covered * b.density[i]
             fetched = (1.0 - in_cache[key, s]) * share
             if group != lead[key]:
-                fetched = (1.0 - of_group[group, s]) * share
+                fetched = (1.0 - of_group[group, s]) * (1.0 - min(kept, 1.0)) * share
+                fetched = max(fetched, (1.0 - ever[key, s]) * share)
             of_group[group, s] += (1.0 - of_group[group, s]) * share
             missed += fetched
             wanted += share

@@ -75,10 +75,10 @@ class L2Seconds(NamedTuple):
     queue while all SMs work, which the pipeline stages hide, and are served when fewer SMs work. They
     therefore bound only the time of a whole launch."""
     stores: float
-    """Seconds of stores."""
+    """Seconds of stores in which L2 serves no reads (`GpuSpec.l2_store_read_share`)."""
     merging: float
-    """Seconds in which L2 merges partly written sectors of C with their old content, concurrently with
-    reads."""
+    """Seconds of all stores concurrently with reads, including those in which L2 merges partly written
+    sectors of C with their old content."""
 
     @classmethod
     def of(cls, context: LaunchContext, amounts: Amounts, traffic: Traffic) -> "L2Seconds":
@@ -93,8 +93,8 @@ class L2Seconds(NamedTuple):
         return cls(
             reads=requests / over_reads,
             requests=requests,
-            stores=stores / gpu.l2_store_bytes_per_s,
-            merging=traits.stores.lines * traffic.c_bytes / gpu.l2_store_bytes_per_s,
+            stores=gpu.l2_store_read_share * stores / gpu.l2_store_bytes_per_s,
+            merging=max(stores, traits.stores.lines * traffic.c_bytes) / gpu.l2_store_bytes_per_s,
         )
 
     @property

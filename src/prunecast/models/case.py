@@ -105,3 +105,12 @@ class Case(NamedTuple):
     def earlier_share(self) -> float:
         """Fraction of C that is stored before the last items of all blocks end, 0 to 1."""
         return max(0.0, 1.0 - self.blocks_in_flight / max(int(self.plan.work.owner.sum()), 1))
+
+    @property
+    def first_reads_s(self) -> float:
+        """Seconds for which reads of the first wave occupy DRAM, including the C that they evict from L2."""
+        traffic, gpu = self.traffic, self.gpu
+        reads = traffic.waves.read_bytes
+        first = float(reads[0] / reads.sum()) if reads.any() else 1.0
+        evicted_s = traffic.read_share * traffic.written_bytes / gpu.dram_write_bytes_per_s
+        return ((traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s + evicted_s) * first

@@ -74,16 +74,23 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
 
 
 def store_rate(context: LaunchContext) -> float:
-    """Return the bytes per cycle that L2 accepts from one SM while all SMs with a block store.
+    """Return the bytes per cycle that L2 accepts from one SM, the harmonic mean over all waves of items.
 
-    A byte counts once, whatever the alignment of its row, at the maximum clock.
+    In the first wave all SMs with a block store at once. Then blocks drift apart: those whose stores L2 has
+    served first begin their next items first, so that later stores pass at the rate of the SM's port. Blocks
+    with producer warps stay in step (measured on the H200). A byte counts once, whatever the alignment of its
+    row, at the maximum clock.
     """
-    gpu = context.gpu
-    busy_sms = max(min(context.plan.blocks, gpu.sm_count), 1)
+    plan, gpu = context.plan, context.gpu
+    busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
     share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
-    # Blocks drift apart. The extra L2 time of one wave's misaligned stores therefore overlaps with the work
-    # of other waves, and half of the stores of a single wave coincide (fitted to twelve products with padded
-    # rows, 0007)
-    waves = max(context.plan.item_count / busy_sms, 1.0)
-    lines = program_traits(context.programs).stores.lines
-    return share_of_l2 * lines / (1.0 + (lines - 1.0) / (waves + 1.0))
+    # The extra L2 time of one wave's misaligned stores overlaps with the work of other waves, and half of the
+    # stores of a single wave coincide (fitted to twelve products with padded rows, 0007)
+    traits = program_traits(context.programs)
+    lines = traits.stores.lines
+    at_once = share_of_l2 * lines / (1.0 + (lines - 1.0) / (max(plan.item_count / busy_sms, 1.0) + 1.0))
+    if traits.runs_ahead:
+        return at_once
+    waves = max(plan.item_count / max(min(plan.blocks, context.held), 1), 1.0)
+    port = max(float(gpu.store_bytes_per_clk_per_sm), at_once)
+    return 1.0 / (1.0 / port + (1.0 / at_once - 1.0 / port) / waves)

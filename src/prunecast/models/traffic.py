@@ -15,7 +15,8 @@ from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
 SEGMENTS, MOST_SEGMENTS = 4, 64
-"""Segments of A's columns per k-slice of a tile, and their maximum total number. Kind: choice."""
+"""Segments of A's columns per k-slice of a tile, and their maximum total number if each k-slice has more than
+one. Kind: choice."""
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -128,6 +129,8 @@ def _wave_reads(
     the fraction c of the rows of a token range is in L2, the tile reads s * (1 - c) of them from DRAM, in
     each segment of columns that the item reads.
 
+    Items of a wave that are not in step find in L2 the fraction of the rows that it holds at any time.
+
     Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, and partial
     eviction near the capacity limit.
     """
@@ -156,14 +159,20 @@ def _wave_reads(
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
     abreast = _abreast(plan, order, b_key, a_bytes, b_bytes, capacity)
+    rows = _rows_of_items(plan, read, b_key, b_bytes, abreast)
+    # Weights and C, which no item reads again, occupy L2 in proportion to their share of all accesses
+    touched = float((rows.size * (rows.stop - rows.start) / rows.segments) @ rows.density)
+    others = float((a_bytes + c_bytes).sum()) / max(touched, 1.0)
+    kept = capacity / max(plan.n * bytes_per_token * (1.0 + others), 1.0)
     again = fetch_again(
         order.order,
         order.wave,
         a_key,
         a_bytes,
-        _rows_of_items(plan, read, b_key, b_bytes, abreast),
+        rows,
         c_bytes,
         capacity,
+        kept,
         int(a_key.max()) + 1,
         waves.read_bytes,
         waves.waits,
@@ -181,7 +190,7 @@ def _rows_of_items(
     """
     work, kept = plan.work, np.maximum(plan.tiles.kept_per_tile, 1)[plan.work.tile].astype(np.float64)
     parts = int(work.parts.max(initial=1))
-    segments = min(SEGMENTS * parts, MOST_SEGMENTS) if parts > 1 else 1
+    segments = max(min(SEGMENTS, MOST_SEGMENTS // parts), 1) * parts if parts > 1 else 1
     return RowsOfItems(
         key=token_range,
         size=b_bytes,

@@ -161,11 +161,6 @@ def first_burst_cycles(case: Case) -> float:
     if not of_wave.any():
         return 0.0
     requested = np.minimum(of_wave, ring_steps(case) * case.plan.shape.block_k).sum()
-    reads = traffic.waves.read_bytes
-    first = float(reads[0] / reads.sum()) if reads.any() else 1.0
-    # Reads evict their share of C from L2, which DRAM then writes
-    evicted_s = traffic.read_share * traffic.written_bytes / gpu.dram_write_bytes_per_s
-    dram_s = ((traffic.dram_bytes - traffic.written_bytes) / gpu.dram_bytes_per_s + evicted_s) * first
     l2_s = L2Seconds.of(context, case.amounts, traffic).reads * float(of_wave.sum() / columns.sum())
-    requested_s = float(requested / of_wave.sum()) * max(dram_s, l2_s)
+    requested_s = float(requested / of_wave.sum()) * max(case.first_reads_s, l2_s)
     return BURST_SHARE * requested_s * gpu.max_clock_hz

@@ -38,11 +38,11 @@ M_SMS, M_PARTITIONS, M_SLOTS, M_WARPS, M_STAGES, M_POLICY, M_BLOCK_START, M_BARR
 M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY = range(8, 13)
 M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_GATHER_TICKS, M_STORE_TICKS, M_SHARED_TICKS = range(13, 19)
 M_L2_TICKS, M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 24)
-M_GATHER_LATENCY, M_DRAM_WRITE_TICKS = range(24, 26)
-N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(26, 33)
-N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(33, 40)
-N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(40, 44)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(44, 51)
+M_GATHER_LATENCY, M_DRAM_WRITE_TICKS, M_L2_TAKEN_TICKS = range(24, 27)
+N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(27, 34)
+N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(34, 41)
+N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(41, 45)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(45, 52)
 G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(52, 58)
 G_L2_USED, G_RETIRED = range(58, 60)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
@@ -838,12 +838,16 @@ def _store_in_queue(mem, sm, t, size):
 
 @inlined
 def _store(mem, sm, t, size, queued, line_size):
-    """Charge the store port with `size` bytes and L2 with `line_size`; return the cycle of their end."""
+    """Charge the store port with `size` bytes and L2 with `line_size`; return the cycle of their end.
+
+    Later reads wait for as much of the time as L2 serves no reads in. The store does not wait for reads.
+    """
     if queued:
         port = _store_in_queue(mem, sm, t, size)
     else:
         port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
     l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(line_size, mem[M_L2_STORE_TICKS]))
+    mem[G_L2_FREE] = max(mem[G_L2_FREE], t << TICK_BITS) + _cost(line_size, mem[M_L2_TAKEN_TICKS])
     return _cycle(max(port, l2))
 
 

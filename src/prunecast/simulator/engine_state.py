@@ -58,6 +58,7 @@ class Machine(NamedTuple):
     max_cycles: int
     gather_latency: int
     dram_write_ticks: int
+    l2_taken_ticks: int
 
 
 class Program(NamedTuple):

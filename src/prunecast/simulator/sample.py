@@ -106,6 +106,7 @@ def _machine(block: SampledBlock, slots: int) -> Machine:
         l2_store_ticks=ticks_per_kib(block.store_bytes_per_clk),
         dram_ticks=0,
         dram_write_ticks=0,
+        l2_taken_ticks=0,
         **sm_costs(gpu, block.tensor),
     )
 
