@@ -96,7 +96,8 @@ class Importance:
                 raise BadInput(f"importance: wanted scores of every layer, got none of {missing[0]!r}")
         self._scores = scores
         self._parameters = parameters
-        self._gathered: dict[str, torch.Tensor] = {}
+        self.gathered: dict[str, torch.Tensor] = {}
+        """Layer -> scores that the backward passes since the last masks have accumulated."""
 
     @property
     def name(self) -> str:
@@ -115,13 +116,8 @@ class Importance:
         if not self.needs_gradients:
             return
         product = (self._parameters[name].detach() * gradient.detach()).float().square_()
-        known = self._gathered.get(name)
-        self._gathered[name] = product if known is None else known.add_(product)
-
-    @property
-    def gathered(self) -> dict[str, torch.Tensor]:
-        """Layer -> scores that the backward passes since the last masks have accumulated."""
-        return self._gathered
+        known = self.gathered.get(name)
+        self.gathered[name] = product if known is None else known.add_(product)
 
     def of(self, name: str) -> ImportanceArray:
         """Return the current importance (M, K) of a layer.
@@ -138,9 +134,9 @@ class Importance:
         return weigh(name, weights, np.asarray(given).reshape(weights.shape[0], -1))
 
     def _taylor(self, name: str) -> ImportanceArray:
-        if name not in self._gathered:
+        if name not in self.gathered:
             raise BadInput(
                 f"importance {TAYLOR} of {name!r} needs gradients: wanted at least one backward pass before "
                 "masks are due; give the schedule a delay"
             )
-        return as_matrix(self._gathered.pop(name))
+        return as_matrix(self.gathered.pop(name))

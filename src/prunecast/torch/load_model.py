@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from prunecast.codesign.tile_maps import RECIPE
+from prunecast.codesign.tile_maps import RECIPE, WEIGHTS
 from prunecast.errors import BadInput
 from prunecast.torch.convert import sparsify
-
-CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+from prunecast.workload.graph.config import CONFIG
 
 
 def load(folder: str | Path, model: torch.nn.Module | None = None, **options: Any) -> torch.nn.Module:

@@ -175,27 +175,20 @@ def activation_of_node(node: fx.Node, modules: Mapping[str, nn.Module]) -> str |
 # ---- batch norms
 
 
-class Folded(NamedTuple):
-    """Names of a convolution and of the batch norm that is folded into it."""
-
-    conv: str
-    norm: str
-
-
-def folds_of(sites: Sequence[Site]) -> list[Folded]:
-    """Return the batch norms that can be folded, with their convolutions."""
-    return list(dict.fromkeys(Folded(site.name, site.norm) for site in sites if site.norm is not None))
+def folds_of(sites: Sequence[Site]) -> dict[str, str]:
+    """Return the names of convolutions -> those of the batch norms that can be folded into them."""
+    return {site.name: site.norm for site in sites if site.norm is not None}
 
 
 @contextmanager
-def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[Callable[[], None]]:
+def folded_norms(model: nn.Module, folds: Mapping[str, str]) -> Iterator[Callable[[], None]]:
     """Fold batch norms into convolutions; undo it if the `with` block raises, or calls the function that it
     gets.
 
     A folded norm only adds a shift; if the convolution has a bias, the shift moves into the bias. A dense
     copy of the model that loads the `state_dict` computes the same result.
     """
-    touched = [model.get_submodule(name) for fold in folds for name in fold]
+    touched = [model.get_submodule(name) for name in (*folds, *folds.values())]
     before = [{key: value.clone() for key, value in each.state_dict().items()} for each in touched]
 
     def undo() -> None:
@@ -211,9 +204,9 @@ def folded_norms(model: nn.Module, folds: list[Folded]) -> Iterator[Callable[[],
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def fold_again(model: nn.Module, folds: list[Folded]) -> None:
+def fold_again(model: nn.Module, folds: Mapping[str, str]) -> None:
     """Fold batch norms, also after a state was loaded. Norms that are already folded change nothing."""
-    for conv, norm in ((model.get_submodule(a), model.get_submodule(b)) for a, b in folds):
+    for conv, norm in ((model.get_submodule(a), model.get_submodule(b)) for a, b in folds.items()):
         scale = (norm.running_var.float() + norm.eps).rsqrt() * norm.weight.float()
         shift = norm.bias.float() - norm.running_mean.float() * scale
         bias = shift if conv.bias is None else shift + conv.bias.float() * scale
