@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch import nn
 
 from prunecast.choice import PrunedMap
@@ -47,10 +46,13 @@ def save(
         arrays[name] = np.where(mask.reshape(arrays[name].shape), arrays[name], arrays[name].dtype.type(0))
     maps = _maps(pattern, masks)
     tiles = tiles_of(maps)
+    digest = WeightsDigest()  # of the pruned layers as they are written
+    for name in masks:
+        digest.add(name, arrays[name])
     recipe = Recipe(
         pattern=pattern.canonical,
         layers=tuple(PrunedLayer.of(name, first[name], mask) for name, mask in masks.items()),
-        weights_hash=_digest({name: arrays[name] for name in masks}),
+        weights_hash=digest.hexdigest(),
     )
     document = {
         **recipe.document(),
@@ -72,11 +74,3 @@ def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedM
         except BadInput:
             continue
     return maps
-
-
-def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """Return the digest of the pruned layers as they are written."""
-    digest = WeightsDigest()
-    for name, array in arrays.items():
-        digest.add(name, array)
-    return digest.hexdigest()
