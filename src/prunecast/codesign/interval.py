@@ -51,22 +51,12 @@ class Interval(NamedTuple):
     """Why the case is outside the validated range; empty inside it and for guesses."""
 
 
-class _Band(NamedTuple):
-    """Guessed lower and upper bound of measured over predicted time, and the reason for them."""
-
-    low: float
-    high: float
-    reason: str
-
-
-_OWN_KERNEL = _Band(0.75, 1.25, "guess: the spread of published GPU kernel models that know the plan")
-
-_PRIOR = {
-    "dense": _Band(
-        0.85, 1.15, "guess: the library picks its own tile shape, which moves large products little"
-    ),
-    "csr": _Band(0.5, 2.0, "guess: the library's kernel is closed, and its time depends on the row lengths"),
-}
+_OWN_KERNEL = (0.75, 1.25)
+"""Lower and upper bound of measured over predicted time for kernels that were never validated. Kind: guess,
+the spread of published GPU kernel models that know the plan."""
+_PRIOR = {"dense": (0.85, 1.15), "csr": (0.5, 2.0)}
+"""The same bounds for kernels of libraries. Kind: guess; the library of dense products picks its own tile
+shape, which changes large products little; that of CSR is closed, and its time depends on the row lengths."""
 GUESSED_COSTS_LOWER, GUESSED_COSTS_HIGHER = 0.13, 0.32
 """Factors minus 1 by which predictions move if all costs are two thirds or one and a half of their values:
 90 % of recorded rows move by less (tile kernels, closed form, H200, 2026-11-22:
@@ -109,10 +99,10 @@ def interval_s(
         low, high = _published()[gpu, kernel]
         return Interval(seconds * low, seconds * high, "published", "")
     if row is None:
-        band = _PRIOR.get(kernel, _OWN_KERNEL)
+        low, high = _PRIOR.get(kernel, _OWN_KERNEL)
         lower = (1.0 + GUESSED_COSTS_LOWER * guessed_costs) * (1.0 + GUESSED_GPU * guessed_gpu)
         higher = (1.0 + GUESSED_COSTS_HIGHER * guessed_costs) * (1.0 + GUESSED_GPU * guessed_gpu)
-        return Interval(seconds * band.low / lower, seconds * band.high * higher, "guess", "")
+        return Interval(seconds * low / lower, seconds * high * higher, "guess", "")
     warning = _outside(row, "seconds", seconds)
     if not warning and tokens is not None:
         warning = _outside(row, "tokens", tokens)

@@ -24,10 +24,8 @@ from prunecast.workload.engines import Engine
 from prunecast.workload.graph.model_graph import checked_tokens
 from prunecast.workload.layer_launches import kernel_dtype
 from prunecast.workload.layers import Removed, Source, calibration_of, load_layers
+from prunecast.workload.load import EXPERTS_PER_TOKEN
 from prunecast.workload.pruned_maps import importance_of, sparsity_for
-
-EXPERTS_PER_TOKEN = 2
-"""Number of experts to which each token is routed; the default of `predict`."""
 
 
 @checked

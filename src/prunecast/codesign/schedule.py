@@ -31,10 +31,6 @@ class Stage(NamedTuple):
     tries: int = 1
     """Number of times that the group may train for `steps` to reach the floor."""
 
-    def row(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return self._asdict()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsitySchedule:
@@ -80,7 +76,7 @@ class SparsitySchedule:
         return {
             "name": self.name,
             "delay_steps": self.delay_steps,
-            "stages": [stage.row() for stage in self.stages],
+            "stages": [stage._asdict() for stage in self.stages],
         }
 
 

@@ -302,6 +302,7 @@ def _outcomes(
     If passes run a layer with different kernels, its weights are in memory once for each kernel.
     """
     forms: dict[str, dict[str, float]] = {}
+    dtype = job.launches.dtype or "fp16"
     for of_pass in products:
         for name, product in of_pass.items():
             forms.setdefault(name, {})[product.kernel] = product.packed_bytes
@@ -318,7 +319,7 @@ def _outcomes(
             sparse=sparse,
             unfused=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].fuses_in_torch),
             launch=job.engine.launch,
-            dtype=job.launches.dtype or "fp16",
+            dtype=dtype,
             state=job.engine.state,
         )
         lower = sum(
@@ -327,7 +328,6 @@ def _outcomes(
         higher = sum(
             (graph[name].runs * (one.high_s - one.seconds) for name, one in of_pass.items()), time.above_s
         )
-        dtype = job.launches.dtype or "fp16"
         memory = pass_memory(graph, run.batch, DTYPE_BYTES[dtype], resident)
         activities = {name: graph[name].runs * one.activity_s for name, one in of_pass.items()}
         activity = pass_activity(graph, time, activities, job.engine.gpu, dtype)

@@ -14,8 +14,8 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from prunecast.codesign.search.allocation import FloatArray
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.codesign.search.options import Options
 from prunecast.errors import BadInput
@@ -29,8 +29,6 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import tile_kernels
-
-FloatArray = npt.NDArray[np.float64]
 
 HEIGHTS = (64, 128, 256)
 QUANTUM = 16

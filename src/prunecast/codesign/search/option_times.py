@@ -9,22 +9,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
+from prunecast.codesign.search.allocation import FloatArray
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, KernelPlan, implicit_plan, plan_dense
 from prunecast.patterns import Pattern, TileMap, TileSums, parse_pattern
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
+from prunecast.patterns.cut import CountArray
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
 from prunecast.workload.engines import Engine
 from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.graph.experts import ExpertPart, are_fused
-
-FloatArray = npt.NDArray[np.float64]
-CountArray = npt.NDArray[np.int64]
 
 SUMMED_HEIGHT = 64
 """Height of the tiles for which importance sums are stored; all heights of options are multiples of it."""

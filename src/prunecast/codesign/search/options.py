@@ -8,9 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.codesign.search.allocation import OptionValues
-
-FloatArray = npt.NDArray[np.float64]
+from prunecast.codesign.search.allocation import FloatArray, OptionValues
 
 
 class RunAs(NamedTuple):
