@@ -242,11 +242,11 @@ def _piece(layout: BalancedLayout, splits: int, dtype: str, gpu: GpuSpec) -> Cod
     costs, busy, port = _balanced_costs(gpu), layout.busy_splits(splits), 0.0
     if dtype == "fp32":
         port = (costs["fp32_dense_port"] * dense + costs["fp32_rest_port"] * rest) * READ_BYTES * busy.share
-    kind = "fp32" if dtype == "fp32" else "half"
-    issue = (costs[f"{kind}_dense_issue"] * dense + costs[f"{kind}_rest_issue"] * rest) * busy.crowded
-    reads = Instruction(Op.SHARED, max(round(port / PIECES), 1))
-    if port == 0.0:
-        reads = Instruction(Op.ISSUE, gpu.shared_latency_cycles)
+        issue = (costs["fp32_dense_issue"] * dense + costs["fp32_rest_issue"] * rest) * busy.crowded
+    else:
+        issue = (costs["half_dense_issue"] * dense + costs["half_rest_issue"] * rest) * busy.crowded
+    latency = Instruction(Op.ISSUE, gpu.shared_latency_cycles)
+    reads = Instruction(Op.SHARED, max(round(port / PIECES), 1)) if port else latency
     return (reads, Instruction(Op.FMA, issue=max(round(issue / PIECES), 1)))
 
 
