@@ -21,7 +21,7 @@ masks = hnp.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9)))
 
 def product_of(plan, mask, a, b):
     """C (M, N) float64 of both launches."""
-    return sum(run_reference(launch, np.where(mask, a, 0.0), b) for launch in plan.launches)
+    return sum(run_reference(launch, np.where(mask, a, 0.0), b) for launch in plan)
 
 
 @given(mask=masks, height=st.integers(1, 4), share=st.sampled_from([0.0, 0.3, 0.5, 1.0]))
@@ -72,13 +72,13 @@ def test_the_second_launch_reads_c_and_leaves_out_rows_without_work():
     mask[5, 20] = mask[70, 30] = True
     parts = split_parts(element_map_from_mask(mask, "by hand"), height=64, least_share=0.5)
     plan = plan_in_two(parts, 256, "fp16", H200)
-    assert [launch.kernel for launch in plan.launches] == ["stspmm", "csr"]
-    assert sorted(set(plan.rest.work.tile.tolist())) == [5, 70]
+    assert [launch.kernel for launch in plan] == ["stspmm", "csr"]
+    assert sorted(set(plan[1].work.tile.tolist())) == [5, 70]
     alone = plan_csr(parts.rest, 256, "fp16", H200)
-    ends = [[ins.op for ins in launch.programs[0].end] for launch in (alone, plan.rest)]
+    ends = [[ins.op for ins in launch.programs[0].end] for launch in (alone, plan[1])]
     assert Op.LOAD_INDEX not in ends[0]
     assert ends[1].index(Op.LOAD_INDEX) < ends[1].index(Op.STORE_C)
-    assert all(estimate(launch, H200).seconds > 0 for launch in plan.launches)
+    assert all(estimate(launch, H200).seconds > 0 for launch in plan)
 
 
 def test_a_part_that_is_empty_is_not_launched():
@@ -89,7 +89,7 @@ def test_a_part_that_is_empty_is_not_launched():
     for name, mask in {"tiles": everything, "rest": scattered, "none": nothing}.items():
         parts = split_parts(element_map_from_mask(mask, "by hand"), height=32, least_share=1.0)
         plan = plan_in_two(parts, 64, "fp16", H200)
-        kernels[name] = [launch.kernel for launch in plan.launches]
+        kernels[name] = [launch.kernel for launch in plan]
         result = product_of(plan, mask, np.ones((64, 64)), np.ones((64, 64)))
         np.testing.assert_array_equal(result, mask.astype(float) @ np.ones((64, 64)))
     assert kernels == {"tiles": ["stspmm"], "rest": ["csr"], "none": ["stspmm"]}
