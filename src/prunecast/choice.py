@@ -39,7 +39,8 @@ NEAR_COARSE = 1.6
 """Value of `NEAR` for kernels if most of their costs are guesses, and for short launches. Kind: choice, with
 1.12 STSpMM loses up to 11 % on five uneven maps on V100, T4 and A100 (closed form, 2026-11-23), other kernels
 up to 43 % on 10 random layers (`balanced` on an A100, 2026-11-28), and small-n and `balanced` up to 16 % on
-30 random layers each on H200 and H100, all of them short (2026-11-28)."""
+30 random layers each on H200 and H100, all of them short (2026-11-28). `balanced` of 192 x 1000 x 2048 loses
+half of its time on an H100 (2026-11-29)."""
 
 SHORT_S = 1e-5
 """Roofline time in seconds below which a launch is short, that is, dominated by latencies, which the roofline
@@ -340,7 +341,7 @@ def _near_plans(
     """Return the plans of all configs that fit on an SM and whose roofline time is near the best of these."""
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = product.roofline_seconds(configs)
-    guessed = product.kernel.guessed_costs(product.gpu) > MOSTLY
+    guessed = product.kernel.coarse_times or product.kernel.guessed_costs(product.gpu) > MOSTLY
     plans: list[_Near] = []
     tried, limit = 0, math.inf
     for i in sorted(range(len(configs)), key=seconds.__getitem__):

@@ -138,6 +138,7 @@ class Kernel:
     configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str(config)` is its short name
     times : `(configs, map, n, dtype, gpu)` -> `ItemTimes` of each config, by which configs are ranked; None
         if there is only one config
+    coarse_times : `times` omit so much that configs far from the least time are planned too
     other_plans : `(plan, config, gpu)` -> alternative plans of the same product in the config, split
         differently along K; the fastest by the closed-form model is used. None if the planner decides
     compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA kernel for it
@@ -168,6 +169,7 @@ class Kernel:
     plan: Callable[..., KernelPlan] = _more_than_one_launch
     configs: Callable[..., Iterable[Any]] = _only_one_config
     times: Callable[..., list[ItemTimes]] | None = None
+    coarse_times: bool = False
     other_plans: Callable[[KernelPlan, Any, GpuSpec], list[KernelPlan]] | None = None
     compilers: Mapping[str, Entry] = field(default_factory=dict)
     sources: Sources | None = None

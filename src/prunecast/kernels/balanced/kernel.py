@@ -240,6 +240,7 @@ BALANCED = Kernel(
     plan=plan_balanced,
     configs=_balanced_configs,
     times=of_each(_balanced_times),
+    coarse_times=True,
     compilers={
         "none": Entry(
             "prunecast.kernels.balanced.cuda.operator", "BalancedOperator", 75, ("fp16", "bf16", "fp32")
