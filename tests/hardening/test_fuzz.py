@@ -19,3 +19,17 @@ def compiled(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore")  # of numpy and zipfile about damaged files
 def test_no_input_breaks_a_rule(kind):
     assert run_inputs(range(25), (kind,)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("safetensors, pruned", 11200657),  # a number format of half a character
+        ("options", 9001583),  # two solutions in the folder `.`
+        ("options", 9101039),  # more workers than a C int counts
+        ("options", 9901807),  # a table over a file of weights
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_that_broke_a_rule_are_refused(kind, seed):
+    assert run_inputs([seed], (kind,)) == []

@@ -10,7 +10,13 @@ from prunecast.validation.records import read_runs
 from prunecast.validation.validate import bundled_records, replay
 
 RAW = {
-    "latency": {"shared_cycles": 23.1, "l1_cycles": 41.2, "l2_cycles_8_mib": 281.7, "dram_cycles": 811.0},
+    "latency": {
+        "shared_cycles": 23.1,
+        "l1_cycles": 41.2,
+        "l2_cycles_8_mib": 281.7,
+        "dram_cycles": 811.0,
+        "l2_line_cycles_quantiles": [11.0, 27.0, 28.0, 28.0, 28.0],
+    },
     "bandwidth": {
         "read_2_mib": 3e12,
         "read_16_mib": 8e12,
@@ -96,6 +102,8 @@ def test_raw_files_are_read_and_others_refused(tmp_path):
         ({"schema": True, "raw": {}}, "must be of schema 1, got True"),
         ({"schema": 2, "raw": {}}, "must be of schema 1, got 2"),
         ({}, "must be of schema 1, got None"),
+        (document({"latency": {"shared_cycles": -1.0}}), "shared_cycles must be a number from 0, or a list of them, got -1.0"),
+        (document({"latency": {"quantiles": [1.0, "a"]}}), "quantiles must be a number from 0"),
     ],
 )
 def test_what_raw_numbers_lack_is_named(tmp_path, content, message):

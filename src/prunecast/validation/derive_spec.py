@@ -245,8 +245,8 @@ def read_raw(path: str | Path) -> dict[str, Any]:
 
 
 def _check_raw(document: Mapping[str, Any], where: str) -> None:
-    """Raise BadInput unless the texts are texts and each group has non-negative numbers or a failure
-    reason.
+    """Raise BadInput unless the texts are texts and each group has a failure reason, or non-negative numbers
+    and lists of them (quantiles).
     """
     if "raw" not in document:
         raise BadInput(f"{where}: wanted raw numbers of a calibration under the key raw, which is missing")
@@ -266,8 +266,9 @@ def _check_raw(document: Mapping[str, Any], where: str) -> None:
 
 def _check_numbers(group: str, numbers: Mapping[str, Any], where: str) -> None:
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
-            raise BadInput(f"{where}: {group}.{name} must be a number from 0, got {short_text(value)}")
+        each = value if isinstance(value, list) else [value]
+        if not all(type(x) in (int, float) and 0 <= x < LARGEST for x in each):
+            raise BadInput(f"{where}: {group}.{name} must be a number from 0, or a list of them, got {short_text(value)}")
 
 
 REPORTED = {

@@ -200,4 +200,4 @@ def current_stream() -> int:
     """Return the handle of CuPy's current stream."""
     import cupy as cp
 
-    return int(cp.cuda.getcurrent_stream().ptr)
+    return int(cp.cuda.get_current_stream().ptr)

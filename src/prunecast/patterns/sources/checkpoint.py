@@ -107,7 +107,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         dtype = (tensor.as_stored or tensor).dtype
         try:
             known = np.dtype(getattr(ml_dtypes, dtype, dtype))
-        except TypeError:  # a format that numpy lacks, which loading converts or refuses
+        except (TypeError, ValueError):  # numpy lacks the format, which loading converts or refuses
             known = self[name].dtype
         return ArraySpec(known, tensor.shape[::-1] if tensor.is_transposed else tensor.shape)
 
