@@ -102,7 +102,10 @@ def test_raw_files_are_read_and_others_refused(tmp_path):
         ({"schema": True, "raw": {}}, "must be of schema 1, got True"),
         ({"schema": 2, "raw": {}}, "must be of schema 1, got 2"),
         ({}, "must be of schema 1, got None"),
-        (document({"latency": {"shared_cycles": -1.0}}), "shared_cycles must be a number from 0, or a list of them, got -1.0"),
+        (
+            document({"latency": {"shared_cycles": -1.0}}),
+            "shared_cycles must be a number from 0, or a list of them, got -1.0",
+        ),
         (document({"latency": {"quantiles": [1.0, "a"]}}), "quantiles must be a number from 0"),
     ],
 )
