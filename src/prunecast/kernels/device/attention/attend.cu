@@ -1,13 +1,14 @@
-// Attention without causality and with a mask of keys: softmax(scale Q K^T) V over the keys of each sequence that count.
+// Attention without a causal mask, with a mask of keys: softmax(scale Q K^T) V over the unmasked keys of each sequence.
 //
 // Contract: one block per 64 queries of a head, 128 threads, SHARED_BYTES of dynamic shared memory. A warp has 16
-// queries. Elements are fp16, or BF16; sums and softmax are fp32, weights of values are rounded as the elements. Rows of
-// WIDTH elements (64 or 128) begin at multiples of 16 bytes. Blocks of KEYS keys without a key that counts are not multiplied,
-// nor read from the third one on; if no key of a sequence counts, the result is zero. MASKED 0: all keys count.
+// queries. Elements are fp16, or BF16; sums and softmax are fp32, softmax weights are rounded to the element type. Rows
+// of WIDTH elements (64 or 128) are aligned to 16 bytes. Blocks of KEYS keys that are all masked are not multiplied;
+// from the third block on they are not read either. If all keys of a sequence are masked, the result is zero. MASKED 0:
+// no key is masked.
 //
-// COLUMNS 0: the result is (tokens, heads, WIDTH). COLUMNS 1: it is (heads, WIDTH, tokens), which products with sparse
-// weights read; the number of queries is a multiple of 8 then. Runs from compute capability 8.0 on; from 9.0 on it may
-// start before the launch that writes its inputs has ended.
+// COLUMNS 0: the result is (tokens, heads, WIDTH). COLUMNS 1: it is (heads, WIDTH, tokens), as products with sparse
+// weights read it; the number of queries is then a multiple of 8. Runs from compute capability 8.0 on; from 9.0 on it
+// may start before the launch that writes its inputs has ended.
 #include "activation.cuh"
 #include "ptx_mma.cuh"
 
@@ -28,14 +29,14 @@ constexpr int QUERIES = 64, THREADS = 128, SLOTS = 3;
 constexpr int MOST_KEYS = 2048;
 constexpr int ROW_BYTES = WIDTH * 2, CHUNKS = WIDTH / 8, BLOCK_BYTES = KEYS * ROW_BYTES;
 constexpr int WORDS = KEYS / 32;  // of the mask of a block
-constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;  // a multiple of 8, so that all are swizzled as the first
-constexpr int SLOT_AT = QUERIES * ROW_BYTES;  // after the queries: slots of keys and values
+constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;  // a multiple of 8, so that all have the swizzle of the first
+constexpr int SLOT_AT = QUERIES * ROW_BYTES;  // after the queries: pipeline stages (slots) of keys and values
 constexpr int SLOT_BYTES = 2 * BLOCK_BYTES;
 constexpr int MASK_AT = SLOT_AT + SLOTS * SLOT_BYTES;  // a bit for each key
 constexpr int SHARED_BYTES = MASK_AT + MOST_KEYS / 8;
 constexpr int BLOCKS_PER_SM = (WIDTH == 64 ? 6 : 3) - KEYS / 64 * (WIDTH == 64 ? 2 : 1);
 #define MINUS_INFINITY (-__uint_as_float(0x7f800000u))
-constexpr int COLUMN_BYTES = 2 * QUERIES + 16;  // 16 bytes more keep the rows out of each other's banks
+constexpr int COLUMN_BYTES = 2 * QUERIES + 16;  // 16 bytes of padding avoid bank conflicts between rows
 
 static_assert(KEYS == 32 || KEYS == 64, "words of the mask");
 static_assert(WIDTH == 64 || WIDTH == 128, "rows of whole swizzled lines");
@@ -44,7 +45,7 @@ static_assert(WIDTH * COLUMN_BYTES <= SLOTS * SLOT_BYTES, "the transposed result
 static_assert(SHARED_BYTES == HOST_SHARED_BYTES, "the host gives a block another amount of shared memory");
 #endif
 
-struct HeadRows {  // one of Q, K and V
+struct HeadRows {  // rows of Q, K or V
   const unsigned char* from;
   i64 sequence_bytes;
   i64 head_bytes;
@@ -57,7 +58,7 @@ struct AttentionArgs {
   HeadRows keys_of;
   HeadRows values_of;
   unsigned char* out;
-  const unsigned char* mask;  // (sequences, keys) bytes, zero for keys that do not count
+  const unsigned char* mask;  // (sequences, keys) bytes, zero for masked keys
   i64 mask_row_bytes;
   i64 out_row_bytes;
   int heads;
@@ -68,7 +69,7 @@ struct AttentionArgs {
   float scale;       // times the base 2 logarithm of e
 };
 
-// The queries of a block. Read anew where they are needed, instead of being held in registers.
+// The queries of a block. Recomputed where needed, to save registers.
 struct Work {
   int first, head, sequence;
 
@@ -81,7 +82,7 @@ struct Work {
   }
 };
 
-// Place of 16 bytes of a row: the chunks of 8 rows meet 8 different banks.
+// Swizzled offset of a 16-byte chunk of a row: 8 rows map to 8 different bank groups (no conflicts).
 __device__ __forceinline__ int place_of(int row, int chunk) { return row * ROW_BYTES + (chunk ^ row % 8) * 16; }
 
 __device__ __forceinline__ void read_matrices(u32 (&words)[4], u32 from) {
@@ -98,10 +99,10 @@ __device__ __forceinline__ void read_transposed(u32 (&words)[4], u32 from) {
                : "memory");
 }
 
-// The place of this thread's 16 bytes of the first rows that the block copies at once.
+// Swizzled offset of this thread's 16 bytes in the first group of rows that the block copies.
 __device__ __forceinline__ u32 own_place() { return place_of(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS); }
 
-// COUNT rows from `first` on; zeros beyond the last of `rows`. `column` is this thread's 16 bytes of a row.
+// Copies COUNT rows from `first` on, and zeros from row `rows` on. `column` points to this thread's 16 bytes of row 0.
 template <int COUNT>
 __device__ __forceinline__ void copy_rows(u32 to, const unsigned char* column, int row_bytes, int first, int rows) {
 #pragma unroll
@@ -115,7 +116,7 @@ __device__ __forceinline__ const unsigned char* column_of(const HeadRows& of, in
   return of.from + sequence * of.sequence_bytes + head * of.head_bytes + threadIdx.x % CHUNKS * 16;
 }
 
-// The keys and values of one head of a sequence, and which of its keys count.
+// The keys and values of one head of a sequence, with the mask of its keys.
 struct Memory {
   const AttentionArgs& args;
   const unsigned char* keys;
@@ -138,7 +139,7 @@ struct Memory {
     copy_rows<KEYS>(values_at(slot), values, args.values_of.row_bytes, block * KEYS, args.keys);
   }
 
-  // Bits of the mask of a sequence, 32 keys a word; all words of a block are written.
+  // Packs the mask of a sequence into bits, 32 keys per word; all words of a block of keys are written.
   __device__ __forceinline__ void keep_mask(int sequence) const {
     for (int word = threadIdx.x / 32; word < blocks * WORDS; word += THREADS / 32) {
       const int key = word * 32 + threadIdx.x % 32;
@@ -157,18 +158,18 @@ struct Memory {
     return mask_word(block * WORDS) != 0 || (WORDS == 2 && mask_word(block * WORDS + 1) != 0);
   }
 
-  // The next block with a key that counts, or `blocks`.
+  // Returns the next block with an unmasked key, or `blocks`.
   __device__ __forceinline__ int next(int block) const {
     while (block < blocks && !counts(block)) block += 1;
     return block;
   }
 };
 
-// The result of 16 queries, of which a thread has rows lane / 4 and lane / 4 + 8, not yet divided by the sum of weights.
+// Unnormalised result of 16 queries; a thread has rows lane / 4 and lane / 4 + 8.
 struct Sums {
   float values[CHUNKS][4] = {};
   float largest[2] = {MINUS_INFINITY, MINUS_INFINITY};
-  float weights[2] = {0.0f, 0.0f};  // of the keys that this thread has seen
+  float weights[2] = {0.0f, 0.0f};  // sum of the weights of the keys that this thread has processed
 };
 
 __device__ __forceinline__ void clear_masked(float (&scores)[KEYS / 8][4], const Memory& memory, int block, int lane) {
@@ -187,7 +188,7 @@ __device__ __forceinline__ void clear_masked(float (&scores)[KEYS / 8][4], const
   }
 }
 
-// Scores of 16 queries and a block of keys. The next pair of chunks of a row is at an address with other bits 5 to 7.
+// Scores of 16 queries and a block of keys. The next pair of chunks of a row differs in address bits 5 to 7 (xor).
 __device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 8][4], u32 queries, u32 keys, int warp, int lane) {
   const u32 own_queries = queries + place_of(warp * 16 + lane % 16, lane / 16);
   const u32 own_keys = keys + place_of(lane / 16 * 8 + lane % 8, lane / 8 % 2);
@@ -205,7 +206,7 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 8][4], u32 
   }
 }
 
-// Scores become weights; sums so far are scaled to the new largest score.
+// Online softmax: converts scores to weights, and rescales the sums so far to the new maximum.
 __device__ __forceinline__ void weigh(Sums& sums, float (&scores)[KEYS / 8][4], float scale) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -217,7 +218,7 @@ __device__ __forceinline__ void weigh(Sums& sums, float (&scores)[KEYS / 8][4], 
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
     const float shift = largest * scale;
-    if (__any_sync(0xffffffff, largest > sums.largest[row])) {  // else the factor of all is 1
+    if (__any_sync(0xffffffff, largest > sums.largest[row])) {  // otherwise all factors are 1
       const float change = power_of_2(sums.largest[row] * scale - shift);
       sums.weights[row] *= change;
 #pragma unroll
@@ -272,7 +273,7 @@ __device__ __forceinline__ void divide(Sums& sums) {
 }
 
 #if COLUMNS
-// All queries of the block by way of the slots, which all warps have read; neighbouring rows of a word go to one feature.
+// Stores all queries of the block, transposed in the slots, which all warps have read. A word has two queries.
 __device__ __forceinline__ void store(const AttentionArgs& args, const Sums& sums, u32 base, int warp, int lane) {
   const Work work(args);
   __syncthreads();
@@ -301,10 +302,10 @@ __device__ __forceinline__ void store(const AttentionArgs& args, const Sums& sum
   }
 }
 #else
-// By way of the queries' own rows.
+// Stores the result through the shared memory of the queries.
 __device__ __forceinline__ void store(const AttentionArgs& args, const Sums& sums, u32 base, int warp, int lane) {
   const Work work(args);
-  __syncthreads();  // or, without a key that counts, copies of other threads come later
+  __syncthreads();  // if all keys are masked, copies of other threads may still be arriving
 #pragma unroll
   for (int chunk = 0; chunk < CHUNKS; ++chunk) {
 #pragma unroll
@@ -335,7 +336,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) attend(cons
   let_next_launch_start();
   wait_for_last_launch();
   copy_rows<QUERIES>(base, column_of(args.queries_of, work.sequence, work.head), args.queries_of.row_bytes, work.first, args.queries);
-  memory.copy(0, 0);  // the first two mostly count: before the mask is known
+  memory.copy(0, 0);  // the first two blocks are rarely masked: copy them before the mask is known
   commit_copies();
   memory.copy(1, 1);
   commit_copies();
@@ -343,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) attend(cons
   __syncthreads();
   int block = memory.next(0), after = memory.next(block + 1);
   if (block != 0 || after != 1) {
-    wait_copies<0>();  // of this thread to the same places
+    wait_copies<0>();  // earlier copies of this thread to the same addresses
     if (block < memory.blocks) memory.copy(block, 0);
     if (after < memory.blocks) memory.copy(after, 1);
     commit_copies();
@@ -354,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) attend(cons
 #pragma unroll 1
   while (block < memory.blocks) {
     wait_copies<1>();
-    __syncthreads();  // all threads' copies are there, and all warps have read the slot that comes next but one
+    __syncthreads();  // all threads' copies have arrived, and all warps have read the slot after the next
     const int later = memory.next(after + 1);
     if (later < memory.blocks) memory.copy(later, slot == 0 ? 2 : slot - 1);
     commit_copies();

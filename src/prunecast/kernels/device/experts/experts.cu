@@ -1,8 +1,8 @@
-// Launches around grouped products of experts: tokens to columns of B, items of the products, gated units, outputs of a
-// token's experts to their sum. No launch waits for the host.
+// Kernels around the grouped products of experts: they assign tokens to columns of B, write the work items of the
+// products, apply gated units, and add the outputs of each token's experts. None of them needs the host.
 //
 // Contract: every launch has THREADS threads a block, and 12 * THREADS bytes of dynamic shared memory. A "place" is one
-// expert of one token; the places of a token follow one another. The columns of an expert follow one another and fill
+// expert of one token; the places of a token are consecutive. The columns of an expert are consecutive and padded to
 // whole blocks of `block_n`. Elements have 2 bytes, fp16 or BF16; rows begin at multiples of 16 bytes. ACTIVATION as in
 // `activation.cuh`; SHARES_FP32 0 or 1: the format of the weights of a token's experts.
 #include "activation.cuh"
@@ -16,12 +16,12 @@
 #endif
 
 using i64 = long long;
-constexpr int BATCH = 8;  // numbers of experts that a thread has on their way
+constexpr int BATCH = 8;  // expert numbers that a thread loads at once
 
 struct RouteArgs {
-  const i64* chosen;  // (places,): expert of each place; one that there is not gets no column
+  const i64* chosen;  // (places,): expert of each place; an invalid expert gets no column
   int* column;        // (places,): column of B, or -1
-  int* source;        // [column]: token, or -1 for those that fill up a block; none after the last expert's
+  int* source;        // [column]: token, or -1 for padding; not written after the last expert's columns
   int* first;         // (experts + 1,): first column of each expert, then the number of columns
   int* counts;        // (blocks, experts): places of each expert in the share of a block; null for one block
   int places;
@@ -71,7 +71,7 @@ struct SumArgs {
   int features;                 // a multiple of 8
 };
 
-// Turns a number for each thread of the block into the sum of those of all threads up to it.
+// Inclusive prefix sum over the threads of the block.
 __device__ inline void add_up(int* sums) {
   const int at = threadIdx.x;
 #pragma unroll 1
@@ -83,7 +83,7 @@ __device__ inline void add_up(int* sums) {
   }
 }
 
-// The experts of BATCH places from `first` on, THREADS apart, below `end`; -1 for those that there are not.
+// Loads the experts of BATCH places from `first` on, THREADS apart; -1 for invalid experts and from place `end` on.
 __device__ inline void load_experts(const RouteArgs& args, int first, int end, int (&expert)[BATCH]) {
 #pragma unroll
   for (int i = 0; i < BATCH; ++i) {
@@ -103,7 +103,7 @@ __device__ inline Share share_of_block(const RouteArgs& args) {
   return {min(block * size, args.places), min((block + 1) * size, args.places)};
 }
 
-// Adds the places of a share to (experts,) numbers that begin as 0.
+// Adds the places of a share to (experts,) counters, which must be 0 before.
 __device__ inline void count_share(const RouteArgs& args, Share share, int* counts) {
   int expert[BATCH];
 #pragma unroll 1
@@ -116,7 +116,7 @@ __device__ inline void count_share(const RouteArgs& args, Share share, int* coun
   }
 }
 
-// For more than one block of `route_tokens`, with as many blocks.
+// Runs before `route_tokens` if that has more than one block, with the same number of blocks.
 extern "C" __global__ void __launch_bounds__(THREADS) count_tokens(RouteArgs args) {
   extern __shared__ int shared[];
   let_next_launch_start();
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_tokens(RouteArgs arg
   if (threadIdx.x < args.experts) args.counts[blockIdx.x * args.experts + threadIdx.x] = shared[threadIdx.x];
 }
 
-// Columns of the places of this block, after those of the same expert in the blocks before it.
+// Assigns columns to the places of this block, after those of the same expert in preceding blocks.
 extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs args) {
   extern __shared__ int shared[];
   int *next = shared, *ends = shared + THREADS, *loads = shared + 2 * THREADS;
@@ -161,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs arg
   if (block == 0 && at < args.experts) args.first[at] = begin;
   if (block == 0 && at == args.experts - 1) args.first[args.experts] = ends[at];
   __syncthreads();
-  // The columns that fill up an expert's last block, an expert for each warp
+  // Mark the padding columns of each expert's last block, one expert per warp
 #pragma unroll 1
   for (int expert = block * (THREADS / 32) + at / 32; expert < args.experts; expert += blocks * (THREADS / 32)) {
     const int own = loads[expert], missing = (args.block_n - own % args.block_n) % args.block_n;
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs arg
     for (int i = 0; i < BATCH; ++i) {
       const int own = place + i * THREADS;
       if (own >= share.end) break;
-      // In which order the tokens of an expert come changes no result: no column is added to another
+      // The order of an expert's tokens does not change results, because columns are never added to each other
       const int column = expert[i] >= 0 ? atomicAdd(next + expert[i], 1) : -1;
       if (column >= 0) args.source[column] = own / args.per_token;
       args.column[own] = column;
@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) route_tokens(RouteArgs arg
   }
 }
 
-// A thread for each item that there may be, in the order of `expert_items`.
+// One thread per possible item, in the order of `expert_items`.
 extern "C" __global__ void __launch_bounds__(THREADS) list_items(ListArgs both) {
   extern __shared__ int shared[];
   int* ends = shared;
@@ -246,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gate_rows(GateArgs args) {
   const int first_row = (blockIdx.x / args.across * groups + group) * GATE_ROWS;
   const int column = (blockIdx.x % args.across * args.lanes + threadIdx.x % args.lanes) * 8;
   wait_for_last_launch();
-  let_next_launch_start();  // which may then read its items, see `tile_args.cuh`
+  let_next_launch_start();  // the next launch may then read the items, see `tile_args.cuh`
   if (column >= *args.columns || group >= groups) return;
   uint4 gate[GATE_ROWS], up[GATE_ROWS];
 #pragma unroll
@@ -290,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_experts(SumArgs args) 
   for (int i = 0; i < args.per_token; ++i) {
     const i64 place = static_cast<i64>(token) * args.per_token + i;
     const int column = args.column[place];
-    uint4 y = make_uint4(0, 0, 0, 0);  // what was never written may be no number
+    uint4 y = make_uint4(0, 0, 0, 0);  // values that were never written may be NaN
     if (column >= 0) y = *reinterpret_cast<const uint4*>(args.y + column * args.y_row_bytes + 2ll * feature);
     const float share = column >= 0 ? share_of(args, place) : 0.0f;
     add_pair(sums, share, y.x);

@@ -1,9 +1,9 @@
 // X in e4m3 with a scale per token, of X (tokens, features) in fp16 or BF16.
 //
 // Contract: a block per token, 256 threads, 64 bytes of shared memory. Rows of both begin at multiples of 16 bytes,
-// `features` is a multiple of 16 and at most 2048 CHUNKS. The scale is the largest size of a token over 448, or 1 if all
-// are zero; numbers are multiplied by 448 over that size and rounded to nearest even. It may start before the launch
-// that writes X has ended.
+// `features` is a multiple of 16 and at most 2048 CHUNKS. The scale is the largest absolute value of a token over 448,
+// or 1 if all are zero; values are multiplied by 448 over that maximum and rounded to nearest even. It may start before
+// the launch that writes X has ended.
 //
 // NORMED 1: what is quantised is x / sqrt(mean of x * x + epsilon) * weight, in fp32, with a weight for each feature in
 // the format of X, at a multiple of 16 bytes.
@@ -29,7 +29,7 @@ struct QuantiseArgs {
 constexpr int THREADS = 256, CHUNK = 8;
 constexpr float LARGEST = 448.0f;
 
-// The larger size, or the sum, of a number of each thread of the block.
+// Maximum, or sum, over all threads of the block.
 template <bool ADDS>
 __device__ inline float of_block(float own, float* of_warps) {
 #pragma unroll

@@ -42,7 +42,7 @@ struct TransposeArgs {
 #endif
 };
 
-// A row of a square has 32 words of two features; one more keeps the 8 tokens of a word of B out of each other's bank.
+// A row of a square has 32 words of two features, and one word of padding, to avoid bank conflicts.
 constexpr int EDGE = 64, PITCH = 33, CHUNKS = EDGE * EDGE / 8, PAIRS = EDGE * EDGE / 16;
 #ifndef THREADS
 #define THREADS 256
@@ -117,7 +117,7 @@ __device__ inline void write_pair(const TransposeArgs& args, const u32* square, 
 
 extern "C" __global__ void __launch_bounds__(THREADS) transpose_rows(TransposeArgs args) {
   extern __shared__ u32 square[];
-  uint4 read[CHUNKS / THREADS];  // all on their way at once
+  uint4 read[CHUNKS / THREADS];  // all loads in flight at once
   const int first_feature = blockIdx.x % args.blocks_across * EDGE;
   const int first_token = blockIdx.x / args.blocks_across * EDGE;
 #if GATHERED

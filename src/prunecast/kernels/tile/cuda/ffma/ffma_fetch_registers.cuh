@@ -1,19 +1,20 @@
-// The next step through registers, without cp.async (before sm_80): half a step its weights, half a step its tokens, so
-// that registers hold half of what is copied.
+// Copies of the next step through registers, without cp.async (before sm_80): weights during one half of a step, tokens
+// during the other half, so that registers hold only half of the copied data.
 //
-// Contract: in step i all threads load weights, ask for columns, multiply half of the step, land weights, load tokens,
-// advance, multiply the other half and land tokens; the other slot is free from the barrier before on.
+// Contract: in step i all threads load weights, request column indices, multiply half of the step, store the weights,
+// load tokens, advance, multiply the other half and store the tokens. The other slot is free after the last barrier.
 #pragma once
 #include "../mma/mma_args.cuh"
 #include "ffma_shape.cuh"
 
-// What is copied next: column numbers are asked for half a step ahead of the rows of B, the record as long before.
+// State of the next copies: column indices are requested half a step before the rows of B, and the record half a
+// step before them.
 struct Fetcher {
   const MmaArgs& args;
   StepRange range;
   u32 base;
-  int what;   // of this step
-  int4 next;  // record of the step behind it
+  int what;   // flags of this step
+  int4 next;  // record of the next step
   int column[ROW_COPIES];
 
   __device__ __forceinline__ Fetcher(const MmaArgs& mma_args, StepRange steps, u32 shared)
@@ -62,7 +63,7 @@ struct Fetcher {
     for (int q = 0; q < ROW_COPIES; ++q) store_shared_16(rows + (threadIdx.x + q * THREADS) * 16, tokens[q]);
   }
 
-  // Behind the loads of step i + 1.
+  // Called after the loads of step i + 1.
   __device__ __forceinline__ void advance(int i) {
     what = next.w;
     next = ask_record(i + 2);

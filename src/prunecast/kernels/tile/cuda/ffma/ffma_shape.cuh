@@ -1,6 +1,6 @@
-// Sizes of one compiled form of the fp32 tile kernel, all from the defines BLOCK_M, BLOCK_N, LANE_M, LANE_N, STAGES.
+// Compile-time sizes of the fp32 tile kernel, from the defines BLOCK_M, BLOCK_N, LANE_M, LANE_N, STAGES.
 //
-// Eight warps own LANE_M * 4 x LANE_N * 8 of the block's tile of C each, a lane LANE_M x LANE_N of it in pieces of
+// Each of eight warps computes LANE_M * 4 x LANE_N * 8 of the block's tile of C, each lane LANE_M x LANE_N in pieces of
 // four. A stage is 16 kept columns: weights [column][row], then as many rows of BLOCK_N tokens.
 #pragma once
 
@@ -17,7 +17,7 @@ constexpr int WEIGHT_ROW_BYTES = BLOCK_M * 4;
 constexpr int ROW_BYTES = BLOCK_N * 4;
 constexpr int WEIGHT_BYTES = STEP_COLUMNS * WEIGHT_ROW_BYTES;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + STEP_COLUMNS * ROW_BYTES;
-// Behind the stages, with ASYNC: columns of the steps to be copied next, and records of steps
+// After the stages, with ASYNC: column indices of the steps to be copied next, and step records
 constexpr int COLUMNS_AT = STAGES * STAGE_BYTES;
 constexpr int COLUMN_BYTES = STEP_COLUMNS * 4;
 constexpr int COLUMN_SLOTS = 4;
@@ -30,7 +30,7 @@ constexpr int PART_M = LANES_M * LANE_M;
 constexpr int PART_N = LANES_N * LANE_N;
 constexpr int WARPS_N = BLOCK_N / PART_N;
 constexpr int PIECES_N = LANE_N / 4;
-constexpr int UNROLLED = LANE_M * LANE_N == 64 ? 1 : 8;  // columns: registers for operands of more are not there
+constexpr int UNROLLED = LANE_M * LANE_N == 64 ? 1 : 8;  // columns; more would need more registers for operands than there are
 constexpr int QUADS = LANE_M * PIECES_N;
 
 // Copies of one thread in a stage

@@ -1,12 +1,12 @@
-// The tile kernel in fp32 on CUDA cores: C rows of a tile = packed weights x gathered rows of B, from sm_70 on.
+// The fp32 tile kernel on CUDA cores: C rows of a tile = packed weights x gathered rows of B, from sm_70 on.
 //
 // Contract: launch 256 threads and SHARED_BYTES of dynamic shared memory per block, as many blocks as the records
-// have. Records, workspace and who writes C are those of `mma_args.cuh`; B and C have rows of `tokens` elements, a
-// multiple of 4, that begin at multiples of 16 bytes. With ASYNC copies go by cp.async (sm_80 and later), STAGES - 1
-// steps ahead, else through registers.
+// have. Records, workspace and owners of split tiles are those of `mma_args.cuh`; B and C have rows of `tokens`
+// elements, a multiple of 4, aligned to 16 bytes. With ASYNC copies use cp.async (sm_80 and later), STAGES - 1 steps
+// ahead, otherwise they go through registers.
 //
 // Defines: BLOCK_M, BLOCK_N, LANE_M, LANE_N, STAGES, ASYNC (ffma_shape.cuh); BIAS, ACTIVATION (activation.cuh); GUARD
-// (ptx.cuh); MOST_REGISTERS of a thread; PLAN_THREADS, PLAN_SHARED_BYTES: what the plan says, checked.
+// (ptx.cuh); MOST_REGISTERS per thread; PLAN_THREADS, PLAN_SHARED_BYTES: values of the plan that are checked.
 #include "ffma_shape.cuh"
 #include "activation.cuh"
 #if ASYNC
@@ -17,9 +17,9 @@
 
 using Sums = float[LANE_M][LANE_N];
 
-// Of a lane in the tile of C: its pieces begin LANES_M * 4 rows and LANES_N * 4 tokens apart. Lanes 2i and 2i + 1 have
-// the same tokens, lanes 4i + j and 4i + j + 2 the same rows: then the two quarters of a half warp pass the port of
-// shared memory together.
+// Position of a lane in the tile of C: its pieces are LANES_M * 4 rows and LANES_N * 4 tokens apart. Lanes 2i and 2i +
+// 1 have the same tokens, lanes 4i + j and 4i + j + 2 the same rows, so that the two quarter-warps of a half warp share
+// one pass of the shared-memory port.
 struct Place {
   int warp, lane, row, token;
 
@@ -90,7 +90,7 @@ __device__ __forceinline__ void hand_over(float4* to, const Sums& sums, u32* cou
   if (lane == 0) signal_add(counter);
 }
 
-// Adds the other parts in their order, so that a result is the same in every run.
+// Adds the sums of the other k-slices in a fixed order, so that results are bitwise reproducible.
 __device__ __forceinline__ void take_over(const float4* from, Sums& sums, int parts, u32* counter, int lane) {
   if (lane == 0) {
     Patience patience;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void take_over(const float4* from, Sums& sums, int pa
   for (int part = 0; part < parts; ++part) {
 #pragma unroll
     for (int q = 0; q < QUADS; ++q) {
-      if (q % 4 == 0) __syncwarp();  // or the compiler asks for all at once and runs out of registers
+      if (q % 4 == 0) __syncwarp();  // prevents the compiler from issuing all loads at once, which would spill
       const float4 other = load_past_l1(from + q * 32);
       float* s = &sums[q / PIECES_N][q % PIECES_N * 4];
       s[0] += other.x, s[1] += other.y, s[2] += other.z, s[3] += other.w;
@@ -153,7 +153,7 @@ __device__ __forceinline__ void work(const MmaArgs& args, StepRange range, u32 b
   for (int i = 0; i < range.count; ++i) {
     const int what = fetcher.what;
     if (what & FIRST_STEP) clear(sums);
-    __syncthreads();  // this step lies in its slot, and everyone has read the other one
+    __syncthreads();  // this step is complete in its slot, and all threads have read the other slot
     const int slot = i % 2;
     uint4 weights[WEIGHT_COPIES], tokens[ROW_COPIES];
     const bool more = i + 1 < range.count;

@@ -1,9 +1,9 @@
-// The records that the host hands to the mma.sync tile kernel. `mma/records.py` builds the same bytes.
+// Kernel arguments and step records of the mma.sync tile kernel. `mma/records.py` builds the same bytes.
 //
-// Step (int4), one for each k-step of a block's items in their order; an item that keeps nothing has one step of
-// zeros: x stage of the packed image; y first token of the item; z tile; w FIRST_STEP, LAST_STEP, PART, OWNER and,
-//   from PLACE_SHIFT on, the place of a split item in `splits`.
-// Split (int4): x workspace slot (of this part, or of the owner's part 1); y other parts that an owner waits
+// Step (int4), one for each k-step of a block's items in order; an item without kept columns has one step of
+// zeros: x stage of the packed weights; y first token of the item; z tile; w FIRST_STEP, LAST_STEP, PART, OWNER and,
+//   from bit PLACE_SHIFT on, the index of a split item in `splits`.
+// Split (int4): x workspace slot (of this k-slice, or of the owner's k-slice 1); y other k-slices that an owner waits
 //   for; z reduction group.
 #pragma once
 #include "border.cuh"
@@ -13,7 +13,7 @@
 #endif
 
 constexpr int MOST_BLOCKS_IN_ARGS = 900;
-constexpr int CHUNK_TOKENS = 16 / ELEMENT_BYTES;  // that a copy of 16 bytes brings
+constexpr int CHUNK_TOKENS = 16 / ELEMENT_BYTES;  // tokens of a 16-byte copy
 
 struct MmaArgs {
   const uint4* weights;    // [stage][k16][BLOCK_M / 16][lane]: the registers of one lane of mma.m16n8k16

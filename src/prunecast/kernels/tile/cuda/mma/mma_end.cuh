@@ -1,10 +1,10 @@
-// The end of an item: C out of registers, or the partial sums of a split tile out and in.
+// Epilogue of an item: stores of C, or the exchange of partial sums of a split-K tile.
 //
-// Contract: every warp works alone on its part. Lanes of a quad, which hold two tokens each of four groups of
-// eight, exchange words so that each holds eight tokens of one group: 16-byte stores, 64 contiguous bytes a row,
-// without shared memory. Parts of a split tile lie in the workspace in the order of the registers; one counter
-// per warp says how many have arrived, and the owner adds them in the order of the parts, so that a result is the
-// same in every run.
+// Contract: every warp stores its part of C on its own. The lanes of a quad, which hold two tokens of each of four
+// groups of eight, exchange words so that each lane holds eight tokens of one group: 16-byte stores, 64 contiguous
+// bytes per row, without shared memory. The partial sums of a split tile are stored in the workspace in register order.
+// One counter per warp counts the k-slices that have arrived, and the owner adds them in a fixed order, so that results
+// are bitwise reproducible.
 #pragma once
 #include "activation.cuh"
 #include "mma_multiply.cuh"
@@ -29,7 +29,7 @@ struct Rows {
   }
 };
 
-// Two neighbouring sums as a word of C; sm_75 rounds them one by one.
+// Rounds two neighbouring sums to one word of C; sm_75 converts them separately.
 __device__ __forceinline__ u32 word_of(float even, float odd, float bias) {
 #if ASYNC
   return pack(even, odd, bias);
@@ -41,7 +41,7 @@ __device__ __forceinline__ u32 word_of(float even, float odd, float bias) {
 #endif
 }
 
-// Lane q of every quad gets word q of its four lanes, in order.
+// Transposes 4 x 4 words within each quad: lane q gets word q of its four lanes, in lane order.
 __device__ __forceinline__ void transpose_quads(u32 (&word)[4], int lane) {
 #pragma unroll
   for (int bit = 1; bit < 4; bit *= 2) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void store_rows(const MmaArgs& args, const Sums& sums
   for (int m = 0; m < M16; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      __syncwarp();  // or the compiler works on many rows at once and runs out of registers
+      __syncwarp();  // prevents the compiler from interleaving many rows, which would spill
       const int row = rows.of(m, half, me.lane);
 #if BIAS
       const float bias = load_early(args.bias + max(row, 0));
@@ -106,7 +106,7 @@ __device__ __forceinline__ void hand_over(float4* to, const Sums& sums, u32* cou
   if (lane == 0) signal_add(counter);
 }
 
-// Adds the other parts in order, a few loads at a time: all at once would need more registers than there are.
+// Adds the sums of the other k-slices in order, a few loads at a time, since all at once would exceed the registers.
 __device__ __forceinline__ void take_over(const float4* from, Sums& sums, int parts, u32* counter, int lane) {
   if (lane == 0) {
     Patience patience;

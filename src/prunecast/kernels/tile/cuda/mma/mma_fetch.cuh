@@ -1,18 +1,18 @@
-// Copies into the ring by cp.async: packed weights and gathered rows of B, AHEAD steps before they are multiplied and
-// across items, so that the next item's first steps arrive while C is written.
+// Copies into the pipeline stages with cp.async: packed weights and gathered rows of B, issued AHEAD steps before they
+// are multiplied. They continue across items, so that the first steps of the next item arrive while C is written.
 //
-// Contract: included behind the sizes of a stage, `mma_shape.cuh` or `ffma_shape.cuh`. All threads of the block call
-// `begin` once and `issue` in step i, behind a `wait_step` that says that the slot before this step's has been read and
-// that everything AHEAD steps old has landed. A row of B is copied AHEAD steps before its product, its column number as
-// long before that, and as long again before it the record of the step, so that nobody waits for a load. Thread t
-// fetches chunk t mod LANES_PER_ROW of rows t / LANES_PER_ROW + ROWS_AT_ONCE q. Columns of -1 and tokens beyond the row
-// leave zeros.
+// Contract: include after the sizes of a stage, `mma_shape.cuh` or `ffma_shape.cuh`. All threads of the block call
+// `begin` once, and `issue` in step i after `wait_step`, which guarantees that the slot of the previous step has been
+// read and that all copies issued AHEAD steps ago have arrived. A row of B is copied AHEAD steps before its product,
+// its column index AHEAD steps before that, and the record of the step another AHEAD steps earlier, so that no load is
+// waited for. Thread t copies chunk t mod LANES_PER_ROW of rows t / LANES_PER_ROW + ROWS_AT_ONCE q. Columns of -1 and
+// tokens beyond the row become zeros.
 #pragma once
 #include "mma_args.cuh"
 
 constexpr int AHEAD = STAGES - 1;
 constexpr int COLUMN_CHUNKS = COLUMN_BYTES / 16;
-constexpr int ROWS_A_PIECE = ROW_COPIES < 4 ? ROW_COPIES : 4;  // their column numbers are one read
+constexpr int ROWS_A_PIECE = ROW_COPIES < 4 ? ROW_COPIES : 4;  // one shared-memory load reads their column indices
 constexpr int PIECES = ROW_COPIES / ROWS_A_PIECE + 1;
 
 struct Fetcher {
@@ -37,11 +37,12 @@ struct Fetcher {
       copy_step(step, step);
       copy_columns(step + AHEAD, threadIdx.x);
       commit_copies();
-      __syncthreads();  // columns that were read make room
+      __syncthreads();  // column slots that were read are reused
     }
   }
 
-  // Copies of step i + AHEAD into `slot`, columns of step i + 2 AHEAD, the record of step i + 3 AHEAD.
+  // Issues the copies of step i + AHEAD into `slot`, the columns of step i + 2 AHEAD and the record of step i + 3
+  // AHEAD.
   __device__ __forceinline__ void issue(int i, int slot) const {
     copy_step(i + AHEAD, slot);
     copy_columns(i + 2 * AHEAD, threadIdx.x);
@@ -49,7 +50,7 @@ struct Fetcher {
     commit_copies();
   }
 
-  // The same piece by piece, to stand between products: rows of tokens a few at a time, then all else.
+  // Issues piece `piece` of the same copies, to interleave them with products: a few rows of B each, then the rest.
   __device__ __forceinline__ void issue_piece(int i, int slot, int piece) const {
     const bool more = i + AHEAD < range.count;
     const uint2 place = load_shared_8(record_at(i + AHEAD));
@@ -67,13 +68,13 @@ struct Fetcher {
 
   __device__ __forceinline__ void land(int) const {}
 
-  // Of step i, from its first to its last step.
+  // Record of step i; valid during the whole step.
   __device__ __forceinline__ int4 record(int i) const {
     const uint4 v = load_shared_16(record_at(i));
     return make_int4(v.x, v.y, v.z, v.w);
   }
 
-  // First token of step i, read again at its end: with a register more, blocks of 64 x 256 spill.
+  // First token of step i, read from shared memory again at its end, because one more register would spill at 64 x 256.
   __device__ __forceinline__ int token(int i, int4) const { return load_shared_4(record_at(i) + 4); }
 
  private:
@@ -96,7 +97,7 @@ struct Fetcher {
                args.columns + stage * STEP_COLUMNS + chunk * 4);
   }
 
-  // Behind the last step nothing is copied, and the record is an old one or none.
+  // After the last step nothing is copied, and the record that is read is stale or uninitialised.
   __device__ __forceinline__ void copy_step(int i, int slot) const {
     const uint2 place = load_shared_8(record_at(i));
     const u32 to = base + slot * STAGE_BYTES;
@@ -119,7 +120,7 @@ struct Fetcher {
     for (int q = 0; q < ROW_COPIES; q += ROWS_A_PIECE) copy_rows(more, to, columns, first_token, q);
   }
 
-  // Those of this thread from the one of number `first` on.
+  // Copies ROWS_A_PIECE rows of this thread, beginning with its row number `first`.
   __device__ __forceinline__ void copy_rows(bool more, u32 to, u32 columns, int first_token, int first) const {
     const int row = threadIdx.x / LANES_PER_ROW, chunk = threadIdx.x % LANES_PER_ROW;
     const int token = first_token + CHUNK_TOKENS * chunk;
@@ -149,7 +150,7 @@ struct Fetcher {
   }
 };
 
-// All copies that are AHEAD steps old have landed, everyone's; everyone has read the slot that is filled next.
+// Waits until the copies issued AHEAD steps ago by all threads have arrived, and the slot to be filled next is free.
 __device__ __forceinline__ void wait_step() {
   wait_copies<STAGES - 2>();
   __syncthreads();

@@ -1,8 +1,8 @@
-// The same without cp.async (sm_75): the next step's 16-byte chunks wait in registers while this one is multiplied.
+// Copies without cp.async (sm_75): the 16-byte chunks of the next step stay in registers while this step is multiplied.
 //
-// Contract: all threads call `begin` once, then in step i `issue`, which loads, and behind the products `land`, which
-// stores to the other slot. Who fetches what is as in `mma_fetch.cuh`. Column numbers are loaded a step ahead of the
-// rows, records a step ahead of those.
+// Contract: all threads call `begin` once. In step i they call `issue`, which loads into registers, and after the
+// products `land`, which stores to the other slot. Threads copy the same chunks as in `mma_fetch.cuh`. Column indices
+// are loaded one step before the rows, and records one step before the column indices.
 #pragma once
 #include "mma_args.cuh"
 #include "mma_fragments.cuh"
@@ -13,7 +13,7 @@ struct Fetcher {
   const MmaArgs& args;
   StepRange range;
   u32 base;
-  int4 now, next, after_next;  // records of this step and those behind it
+  int4 now, next, after_next;  // records of this step and of the next two
   int column[ROW_COPIES];      // of the next step
   uint4 weights[WEIGHT_COPIES], tokens[ROW_COPIES];
 
@@ -53,7 +53,7 @@ struct Fetcher {
     for (int q = 0; q < ROW_COPIES; ++q) store_shared_16(to + q * ROWS_AT_ONCE * ROW_BYTES, tokens[q]);
   }
 
-  // Of step i, before `issue` of that step.
+  // Record of step i; valid before `issue` of that step.
   __device__ __forceinline__ int4 record(int) const { return now; }
   __device__ __forceinline__ int token(int, int4 record) const { return record.y; }
 
@@ -87,5 +87,5 @@ struct Fetcher {
   }
 };
 
-// Everyone has stored this step, and has read the slot that is filled next.
+// Waits until all threads have stored this step and have read the slot to be filled next.
 __device__ __forceinline__ void wait_step() { __syncthreads(); }

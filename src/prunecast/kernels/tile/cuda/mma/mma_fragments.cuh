@@ -1,13 +1,14 @@
-// Fragments of the mma.sync tile kernel: how they are read, and their products.
+// Fragments of the mma.sync tile kernel: loads from shared memory, and products.
 //
-// Contract: weights are the row operand, one 16-byte load per lane brings 16 rows x 16 columns of them; tokens are
-// the column operand, read transposed out of rows of tokens, 16 columns x 16 tokens at a time. sm_75 has only the
-// half-deep instruction, whose two fragments are the halves of the deep one's, so that both read the same images.
+// Contract: weights are the row operand (A); one 16-byte load per lane reads 16 rows x 16 columns. Tokens are the
+// column operand (B), read with a transposing load from rows of tokens, 16 columns x 16 tokens at a time. sm_75 has
+// only the instruction of half the depth; its two fragments are the halves of the deeper one's, so that both use the
+// same packed weights.
 #pragma once
 #include "mma_shape.cuh"
 #include "ptx_mma.cuh"
 
-struct Weights {  // 16 rows x 16 columns, or what is kept of 32
+struct Weights {  // 16 rows x 16 columns, or the 16 kept values of 32
   u32 r[4];
 };
 struct Tokens {  // 16 columns x 16 tokens, two operands of 8 tokens; with SPARSE 32 columns x 8 tokens, one operand
@@ -21,7 +22,7 @@ __device__ __forceinline__ void read(Weights& w, u32 from) {
                : "memory");
 }
 
-// Lane l names row l mod 16, chunk l / 16 of the two; with SPARSE row l.
+// Lane l passes the address of row l mod 16 and chunk l / 16 of two; with SPARSE of row l.
 __device__ __forceinline__ void read(Tokens& t, u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(t.r[0]), "=r"(t.r[1]), "=r"(t.r[2]), "=r"(t.r[3])
@@ -39,7 +40,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const Weights& w, u32
 }
 
 #if SPARSE
-// 16 of 32 columns of every row, at the places that lanes 2 HALF and 2 HALF + 1 of each quad hold.
+// 16 of 32 columns of every row; lanes 2 HALF and 2 HALF + 1 of each quad hold their positions (metadata).
 template <int HALF>
 __device__ __forceinline__ void multiply_sparse(float (&sums)[4], const Weights& w, const Tokens& t, u32 places) {
   asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col." MMA_TYPES

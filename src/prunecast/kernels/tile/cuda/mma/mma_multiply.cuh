@@ -1,9 +1,9 @@
-// Fragments out of a slot, and their products.
+// Reads of operand fragments from a pipeline stage, and their products.
 //
-// Contract: a warp multiplies its part of C, one step after the other; `start` once before the first. With PIPELINED
-// two sets of fragments take turns: the first of the next step is read, behind the barrier, before the last products
-// of this one are issued, so that the tensor cores do not wait for shared memory. Behind the last step of all it
-// reads what nobody uses.
+// Contract: a warp multiplies its part of C, one step after the other, after one call of `start`. With PIPELINED it
+// alternates between two sets of fragments: the first set of the next step is read after the barrier and before the
+// last products of this step are issued, so that the tensor cores do not wait for shared memory. After the last step
+// it reads fragments that are never used.
 #pragma once
 #include "mma_fragments.cuh"
 #if ASYNC
@@ -45,7 +45,7 @@ struct Reader {
     tokens_at = base + WEIGHT_BYTES + me.lane % 16 * ROW_BYTES + (chunk ^ me.lane % 8) * 16;
   }
 
-  // The chunks of a part begin at a multiple of 4, and with four pairs of 8, so that pair j is an exclusive or away.
+  // A part begins at a multiple of 4 chunks (8 with four pairs), so the swizzled address of pair j is `xor j * 32`.
   __device__ __forceinline__ void fragments(Fragments& f, int slot, int k16) const {
     const u32 stage = slot * STAGE_BYTES;
     static_assert(PART_N % 64 == 0 || PART_N == 32);

@@ -1,13 +1,13 @@
-// The same for weights of which a row keeps two of every four columns: fragments out of a slot, and sparse products.
+// 2:4 sparse weights: reads of operand fragments from a pipeline stage, and sparse products.
 //
-// Contract: as in mma_multiply.cuh, which includes this. A step goes in turns of 16 tokens. In each the tokens of the
-// next one are read, and behind the last products with 16 rows of weights the next weights for them, so that one set
-// of weights and two of tokens are enough. Copies stand between the turns, all before the last. With PIPELINED the
-// last turn of a step reads behind the barrier, in the next slot.
+// Contract: as `mma_multiply.cuh`, which includes this. A step is divided into turns of 16 tokens. Each turn reads the
+// tokens of the next turn, and after the last products with 16 rows of weights the next weights for these rows, so that
+// one set of weights and two sets of tokens are sufficient. Copies are issued between turns, before the last one. With
+// PIPELINED the last turn of a step reads from the next slot, after the barrier.
 #pragma once
 
 constexpr int TURNS = DEPTHS * N16;
-constexpr int FIRST_COPY_TURN = PIPELINED || M16 == 4 ? 1 : 0;  // the other way spills where registers are 128
+constexpr int FIRST_COPY_TURN = PIPELINED || M16 == 4 ? 1 : 0;  // the other order spills with 128 registers
 static_assert(TURNS % 2 == 0, "the sets of tokens take turns");
 
 struct TurnTokens {  // 32 columns x 16 tokens
@@ -32,7 +32,7 @@ struct Reader {
     return load_shared_4(places_at + slot * STAGE_BYTES + m * PLACES_M16_BYTES);
   }
 
-  // The chunks of a part begin at a multiple of 4, with eight of them of 8, so that chunk n is an exclusive or away.
+  // A part begins at a multiple of 4 chunks (8 with eight chunks), so the swizzled address of chunk n is `xor n * 16`.
   __device__ __forceinline__ void tokens(TurnTokens& t, int slot, int turn) const {
     static_assert(PART_N % 64 == 0 || PART_N == 32);
     const int first = turn % N16 * 2;
@@ -95,7 +95,7 @@ struct Multiplier {
     for (int m = 0; m < M16; ++m) first(reader, slot, m);
   }
 
-  // Lanes 0 and 1 of a quad hold the places of the first 32 columns of a step, 2 and 3 of the second.
+  // Lanes 0 and 1 of a quad hold the 2:4 metadata of the first 32 columns of a step, lanes 2 and 3 of the second 32.
   __device__ __forceinline__ void multiply(Sums& sums, int turn, int m) const {
 #pragma unroll
     for (int n = 0; n < 2; ++n) {

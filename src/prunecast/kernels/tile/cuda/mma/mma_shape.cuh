@@ -1,11 +1,11 @@
-// Sizes of one compiled form of the mma.sync tile kernel, all from the defines BLOCK_M, BLOCK_N, BLOCK_K, PART_M,
-// PART_N, STAGES, ASYNC and SPARSE.
+// Compile-time sizes of the mma.sync tile kernel, from the defines BLOCK_M, BLOCK_N, BLOCK_K, PART_M, PART_N, STAGES,
+// ASYNC and SPARSE.
 //
-// Eight equal warps copy and multiply; each owns PART_M x PART_N of the block's tile of C. A stage holds BLOCK_K kept
-// columns: weights in the order of the instruction's registers, [depth][m16][lane] of 16 bytes, then BLOCK_K rows of
-// BLOCK_N tokens, whose 16-byte chunk c lies at c xor (row mod 8). An instruction is 16 columns deep. With SPARSE it
-// is 32 deep, of which a row keeps 16, and the places of what is kept follow the weights: [m16][row of 8][16 columns]
-// of a word, rows 8 further on in its upper half.
+// Eight equal warps both copy and multiply; each computes PART_M x PART_N of the block's tile of C. A stage contains
+// BLOCK_K kept columns: the weights in the register order of the instruction, [depth][m16][lane] of 16 bytes, then
+// BLOCK_K rows of BLOCK_N tokens, in which the 16-byte chunk c is stored at position c xor (row mod 8). An instruction
+// is 16 columns deep. With SPARSE it is 32 deep, of which a row keeps 16; the metadata (positions of the kept values)
+// follow the weights: [m16][row of 8][16 columns] of a word, whose upper half belongs to the row 8 further on.
 #pragma once
 
 #ifndef ASYNC  // 1: copies by cp.async and m16n8k16 (sm_80); 0: through registers and m16n8k8 (sm_75)
@@ -14,7 +14,7 @@
 #ifndef PIPELINED  // 1: two sets of fragments, read half a step ahead of the products
 #define PIPELINED 0
 #endif
-#ifndef SPARSE  // 1: of every four columns of a step a row keeps two (sm_80)
+#ifndef SPARSE  // 1: 2:4 weights, a row keeps two of every four columns of a step (sm_80)
 #define SPARSE 0
 #endif
 #ifndef BLOCK_K  // 32; with SPARSE 32 or 64
@@ -27,7 +27,7 @@
 constexpr int THREADS = 256;
 constexpr int WARPS = 8;
 constexpr int STEP_COLUMNS = BLOCK_K;
-constexpr int DEPTHS = STEP_COLUMNS / (SPARSE ? 32 : 16);  // instructions one behind the other in a step
+constexpr int DEPTHS = STEP_COLUMNS / (SPARSE ? 32 : 16);  // instructions along K in a step
 
 constexpr int WEIGHT_DEPTH_BYTES = BLOCK_M * 32;
 constexpr int PLACES_AT = DEPTHS * WEIGHT_DEPTH_BYTES;
@@ -36,7 +36,7 @@ constexpr int PLACES_BYTES = SPARSE ? BLOCK_M / 16 * PLACES_M16_BYTES : 0;
 constexpr int WEIGHT_BYTES = (PLACES_AT + PLACES_BYTES + 127) / 128 * 128;  // rows of tokens begin at whole lines
 constexpr int ROW_BYTES = BLOCK_N * 2;
 constexpr int STAGE_BYTES = WEIGHT_BYTES + STEP_COLUMNS * ROW_BYTES;
-// Behind the stages, with ASYNC: columns of the steps to be copied next, and records of steps
+// After the stages, with ASYNC: column indices of the steps to be copied next, and step records
 constexpr int COLUMNS_AT = STAGES * STAGE_BYTES;
 constexpr int COLUMN_BYTES = STEP_COLUMNS * 4;
 constexpr int COLUMN_SLOTS = 4;

@@ -1,14 +1,14 @@
 // The tile kernel through mma.sync: C rows of a tile = packed weights x gathered rows of B, for GPUs without wgmma.
 //
 // Contract: launch 256 threads and SHARED_BYTES of dynamic shared memory per block, as many blocks as the records
-// have. Eight equal warps copy and multiply; a block walks its items in the order of the plan. B and C are
+// have. Eight equal warps copy and multiply; a block computes its items in the order of the plan. B and C are
 // row-major with rows of `tokens` elements, 16-byte aligned. Sums are fp32. C is written exactly once at every row
-// of the row lists and nowhere else. With ASYNC copies go by cp.async (sm_80 and later), without it through
+// of the row lists and nowhere else. With ASYNC copies use cp.async (sm_80 and later), without it they go through
 // registers (sm_75, fp16 only).
 //
 // Defines: BLOCK_M, BLOCK_N, PART_M, PART_N, STAGES, ASYNC, PIPELINED, PDL (mma_shape.cuh); BF16, BIAS, ACTIVATION
-// (activation.cuh); GUARD (ptx.cuh); MOST_REGISTERS of a thread; PLAN_THREADS, PLAN_SHARED_BYTES: what the plan
-// says, checked.
+// (activation.cuh); GUARD (ptx.cuh); MOST_REGISTERS per thread; PLAN_THREADS, PLAN_SHARED_BYTES: values of the plan
+// that are checked.
 #include "mma_end.cuh"
 
 __device__ __forceinline__ void clear(Sums& sums) {
