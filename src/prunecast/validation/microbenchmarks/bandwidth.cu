@@ -38,7 +38,7 @@ extern "C" __global__ void write_all(uint4* to, u64 vectors, u32 repeats, uint4*
     }
 }
 
-// Reads `vectors` and writes as many behind them.
+// Reads `vectors` and writes as many after them in memory.
 extern "C" __global__ void copy_all(uint4* data, u64 vectors, u32 repeats, uint4* sink) {
   const u64 stride = u64(gridDim.x) * blockDim.x;
   for (u32 r = 0; r < repeats; ++r)

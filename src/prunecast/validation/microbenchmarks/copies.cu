@@ -1,6 +1,6 @@
 // Asynchronous copies into shared memory, as a producer warpgroup makes them: 4 stages of STAGE_BYTES in flight.
 // gather: 128 threads copy 16 bytes each, rows of ROW_BYTES from places that `rows` names (1024 of them).
-// bulk: one thread asks for runs of ROW_BYTES. out: cycles per block.
+// bulk: one thread issues bulk copies of ROW_BYTES. out: cycles per block.
 #include "common.cuh"
 
 #ifndef ROW_BYTES

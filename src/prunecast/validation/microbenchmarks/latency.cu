@@ -39,7 +39,7 @@ extern "C" __global__ void chase_shared(u32 steps, u64* out) {
   out[1] = at;
 }
 
-// One read of every line of `lines` (128 bytes each), each timed by itself: near and far halves of the L2.
+// Reads each of `lines` lines (128 bytes) once and times each read: near and far halves of L2.
 extern "C" __global__ void probe_lines(const char* from, u32 lines, u32* out) {
   for (int pass = 0; pass < 2; ++pass)
     for (u32 i = 0; i < lines; ++i) {

@@ -1,8 +1,8 @@
-// What L2 still has of bytes that come round again while others are written: latencies of their reads.
+// Measures how much of cyclically used data stays in L2 while other data are written, by the latency of its reads.
 //
-// Contract: in each round every block reads its share of `rows` rows of 512 bytes, which `sharers` blocks have
-// in common, and writes `written` rows of a stream that never comes round. counts: rows by latency in bins of
-// 50 cycles, of the last rounds.
+// Contract: in each round every block reads its share of `rows` rows of 512 bytes, which `sharers` blocks read in
+// common, and writes `written` rows of a stream that is never read again. counts: histogram of read latencies in bins
+// of 50 cycles, in rows, for the last rounds.
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(128) reuse(const uint4* from, uint4
           to[((at * gridDim.x + blockIdx.x) * 4 + warp) * 32 + lane] = sum;
         }
       }
-      // Rounds of all blocks go together.
+      // Grid-wide barrier between rounds.
       __syncthreads();
       if (threadIdx.x == 0) {
         atomicAdd(arrived, 1);

@@ -35,15 +35,15 @@ struct ProductItems {
   const int* first_tile;  // (experts + 1,): first tile of each expert, then their number
   const int2* heads;      // [tile]: x and y of its items
   int4* items;            // [list][room]: x, y, tile, first column
-  int2* ranges;           // [item]: x, y; where each item is a block
+  int2* ranges;           // [item]: x, y; used if each item is a separate block
   int2* places;           // [item]: tile, first column; a negative tile for the blocks after the last item
   int* count;             // of items
   int experts;
   int block_n;
-  int together;           // token ranges of an expert that its tiles have in common
-  int lists;              // 0: each item is a block
-  int room;               // items of a list
-  int most;               // blocks, where each item is one
+  int together;           // token ranges per group; the items of all tiles of an expert precede those of the next group
+  int lists;              // 0: each item is a separate block
+  int room;               // capacity of a list in items
+  int most;               // number of blocks if each item is a separate block
 };
 
 struct ListArgs {
@@ -53,7 +53,7 @@ struct ListArgs {
 
 struct GateArgs {
   unsigned char* c;    // (2 * rows, columns): of the gate, then of up; the unit is written in place of the gate
-  const int* columns;  // that are used
+  const int* columns;  // number of used columns
   i64 row_bytes;
   int rows;            // of a unit
   int across;          // blocks along the columns
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) list_items(ListArgs both) 
     }
     return;
   }
-  int expert = 0;  // the first one that ends after the item
+  int expert = 0;  // first expert whose items end after this item (binary search)
   for (int last = args.experts - 1; expert < last;) {
     const int middle = (expert + last) / 2;
     if (ends[middle] > item) {
@@ -240,7 +240,7 @@ __device__ inline u32 gated_pair(u32 gate, u32 up) {
 
 constexpr int GATE_ROWS = 4;  // of a thread, 16 bytes each
 
-// A block for each 8 * lanes columns and, of each THREADS / lanes groups of its threads, GATE_ROWS rows.
+// A block computes 8 * lanes columns; each of its THREADS / lanes groups of threads computes GATE_ROWS rows.
 extern "C" __global__ void __launch_bounds__(THREADS) gate_rows(GateArgs args) {
   const int groups = THREADS / args.lanes, group = threadIdx.x / args.lanes;
   const int first_row = (blockIdx.x / args.across * groups + group) * GATE_ROWS;

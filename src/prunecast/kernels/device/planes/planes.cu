@@ -1,11 +1,11 @@
-// Planes of images (prunecast/plan/conv_grid.py) from images in another layout, and from other planes.
+// Planes of images (prunecast/plan/conv_grid.py) from images in another layout, or from other planes.
 //
-// Contract: elements of 2 bytes, BF16 or fp16; a pixel is `batch` images, a multiple of 8, side by side. Both kernels
-// write all of the planes, with zeros in the borders. A value is the largest one of a window of SIZE x SIZE pixels,
-// STRIDE apart from one window to the next, PADDING of which lie outside of the image (or with MODE 1 their mean, in
-// which those count as zeros). With MODE 2 it is the pixel at 1 / SIZE of its place. RELU 1: at least zero.
-// `into_planes`: a block for 64 neighbours in memory, 32 images and one place of the others. CHANNELS 1: the neighbours
-// are channels, else pixels of a line. `between_planes`: a thread for 8 images of a pixel.
+// Contract: elements of 2 bytes, BF16 or fp16; a pixel is `batch` contiguous images, a multiple of 8. Both kernels
+// write all of the planes, including the zeros of the borders. MODE 0: max pooling with windows of SIZE x SIZE pixels,
+// a stride of STRIDE and PADDING pixels of padding. MODE 1: average pooling, in which padding counts as zeros. MODE 2:
+// upsampling by SIZE with the nearest pixel. RELU 1: ReLU of the result. `into_planes`: one block per 64 neighbours in
+// memory, 32 images and one position of the other axes. CHANNELS 1: the neighbours are channels, otherwise pixels of a
+// line. `between_planes`: one thread per 8 images of a pixel.
 #include "ptx.cuh"
 
 #ifndef BF16
@@ -47,10 +47,10 @@ struct Plane {
 struct PlanesArgs {
   const unsigned char* x;
   unsigned char* out;
-  i64 image, channel, row, column;  // elements of x from one to the next, for images in another layout
+  i64 image, channel, row, column;  // strides of x in elements, for images in another layout
   Plane from;                       // of x
   Plane to;
-  int images;  // of x, the others are zeros
+  int images;  // number of images of x; the others are zeros
   int batch;
   int blocks_across;  // of 64 neighbours
   int groups;         // of 32 images
@@ -78,7 +78,7 @@ __device__ __forceinline__ u16 bits_of(float x) {
   return y;
 }
 
-// A value after others of its window; what is no number stays.
+// Adds a value to the result of its window so far; NaN propagates.
 __device__ __forceinline__ float joined(float found, float value, bool is_first) {
 #if MODE == 1
   return is_first ? value : found + value;
@@ -97,7 +97,7 @@ __device__ __forceinline__ float ended(float found) {
   return found;
 }
 
-// Zeros before the first plane and after the last one.
+// Writes the zeros before the first plane and after the last one.
 __device__ __forceinline__ void clear_ends(const PlanesArgs& args, int thread) {
   const int chunks = args.batch / 8, before = args.to.first() * chunks, all = before + args.to.border * chunks;
   const i64 behind = static_cast<i64>(args.to.planes) * args.to.size() * chunks;
@@ -106,7 +106,7 @@ __device__ __forceinline__ void clear_ends(const PlanesArgs& args, int thread) {
   }
 }
 
-// Two neighbours of an image, of a window whose first pixel is (y, x) of x.
+// Results for two neighbours of an image; the first pixel of their window is (y, x) of x.
 __device__ __forceinline__ void window(const PlanesArgs& args, const u16* from, int y, int x, bool second,
                                        float (&found)[2]) {
   bool is_first = true;
