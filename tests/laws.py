@@ -204,57 +204,24 @@ ALLOWED = {
         )
         for law in ("more SMs", "faster L2", "higher clock", "fewer tokens", "one launch")
     },
-    **{
-        (law, ""): (0.025, "of estimates within 2.5 % the plan that uses nearly all SMs is chosen")
-        for law in ("sparser", "faster L2", "higher clock", "larger L2", "more bandwidth", "one launch")
-    },
     ("sparser", "csr"): (0.15, "rows of unequal length: the balance over SMs, which `explain` shows"),
-    ("sparser", "block-sparse"): (
-        0.06,
-        "blocks with fewer k-steps request DRAM at a higher rate, so that the longest blocks get less of it",
-    ),
     ("fewer tokens", ""): (0.06, "half the tokens get another configuration, which a bound chose"),
-    ("fewer tokens", "balanced"): (
-        0.08,
-        "rows of B of 16 bytes cost L2 more than those of 32 (`half_sector_line_cycles`, measured); with half"
-        " of the blocks, all of them wait for the end of the preceding launch",
-    ),
     ("more bandwidth", "small-n"): (
         0.03,
         "probably warps in step, which wait longer for each other than those that DRAM's queue staggers",
     ),
-    **{
-        (law, "tile-wise"): (
-            0.09,
-            "the order in which uneven blocks end decides which SM gets one of the last (Graham's anomaly)",
-        )
-        for law in ("more bandwidth", "larger L2")
-    },
     ("more SMs", ""): (0.12, "stream-k of a few k-steps: shares for a whole, a half or a quarter of the SMs"),
-    ("more SMs", "csr"): (0.13, "fewer warps of an SM share L1, so that each waits for L2 more often"),
-    ("more SMs", "block-sparse"): (
-        0.13,
-        "all blocks end together and store C at once, where fewer SMs store while others read",
-    ),
     ("one launch", "balanced"): (0.08, "where B exceeds a small L2, the roofline ranks small tiles too well"),
-    ("one launch", "block-sparse"): (
-        0.05,
-        "the tail of two waves; blocks of a second launch start early on SMs that end first",
-    ),
     ("schedulers", ""): (0.17, "the order of warps decides whether blocks of an SM load at once or in turn"),
 }
 """Law and kernel, `` for all: how much slower a case may be that should be no slower, and why."""
 ROUNDING = 0.01
-CHOSEN_BY_THE_OTHER = 0.03
-"""By how much more the simulator may go against a law with plans chosen anew, since the closed form, which
-may be 10 % off, chooses them."""
 
 
-def allowed(law: str, kernel: str, engine: str = "model") -> float:
+def allowed(law: str, kernel: str) -> float:
     """What the worst known cause explains, or rounding."""
     found = ALLOWED.get((law, kernel)) or ALLOWED.get((law, ""))
-    chosen = CHOSEN_BY_THE_OTHER if engine == "simulator" and law in ANEW else 0.0
-    return chosen + (ROUNDING if found is None else found[0])
+    return ROUNDING if found is None else found[0]
 
 
 class Finding(NamedTuple):
@@ -271,7 +238,7 @@ class Finding(NamedTuple):
     @property
     def is_broken(self) -> bool:
         """Whether the excess is more than is allowed."""
-        return self.excess > allowed(self.law, self.kernel, self.engine)
+        return self.excess > allowed(self.law, self.kernel)
 
     @property
     def line(self) -> str:

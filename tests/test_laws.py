@@ -22,6 +22,11 @@ def test_draws_that_went_against_a_law_do_no_more(law, seed):
     assert [one.line for one in findings_of(seed, "model", (law,)) if one.excess > 0.02] == []
 
 
+def test_blocks_in_turn_do_not_beat_the_busiest_pipe():
+    """Samples of three waves once ended 2 % sooner than shared memory allows for five blocks."""
+    assert [one.excess <= 0.0 for one in findings_of(61912, "model", ("bounds",))] == [True]
+
+
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("engine", DRAWS)
 def test_no_draw_goes_against_a_law(engine, law):

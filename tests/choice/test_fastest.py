@@ -101,8 +101,11 @@ def test_tall_tiles_take_blocks_that_gather_fewer_tokens():
 
 
 def test_short_tiles_get_two_blocks_to_an_sm_where_one_would_wait_for_its_own_stores():
-    """A100, 6 k-steps: one block of 128 x 256 to an SM leaves it idle while C is written."""
-    plan = stspmm([192] * 24, 4096, A100, k=768)
+    """A100, 3 k-steps: one block of 128 x 256 to an SM leaves it idle while C is written.
+
+    The time is 28 us, with two blocks of 128 x 128 27 us. With 6 k-steps both are equal within 2 %.
+    """
+    plan = stspmm([96] * 24, 4096, A100, k=768)
     assert occupancy(plan.resources, A100).blocks_per_sm == 2
 
 

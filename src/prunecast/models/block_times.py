@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
-from prunecast.models.bounds import sm_level_cycles
+from prunecast.models.bounds import OF_AN_SM, sm_level_cycles
 from prunecast.models.case import Case
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import store_rate
@@ -82,6 +82,11 @@ def block_times(case: Case) -> BlockTimes:
             strict=True,
         ):
             column[own] = values
+    if case.context.crowd > 1:
+        # Samples of few items in turn can end sooner than the busiest pipe allows for many
+        pipes = np.max(list(sm_level_cycles(amounts.whole[:, OF_AN_SM], case.rates).values()), axis=0)
+        for demand in (found.first_demand, found.demand):
+            np.maximum(demand, pipes, out=demand)
     return found
 
 
