@@ -78,7 +78,9 @@ def _seconds(layer: str, tokens: int, shape: Transformer, gpu: GpuSpec) -> float
     }
     if layer in products:
         m, k = products[layer]
-        l2 = CacheState("model", 2.0 * shape.weights)
+        l2 = CacheState(
+            "model", 2.0 * shape.layers * sum(rows * columns for rows, columns in products.values())
+        )
         plan = plan_dense(m, k, tokens, "bf16", gpu)
         return estimate(plan, gpu, state="sustained", launch="graph", l2=l2).seconds
     rotated = shape.width + shape.key_width

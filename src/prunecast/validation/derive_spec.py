@@ -266,11 +266,9 @@ def _check_raw(document: Mapping[str, Any], where: str) -> None:
 
 def _check_numbers(group: str, numbers: Mapping[str, Any], where: str) -> None:
     for name, value in numbers.items():
-        each = value if isinstance(value, list) else [value]
+        each = value if isinstance(value, list) and name.endswith("_quantiles") else [value]
         if not all(type(x) in (int, float) and 0 <= x < LARGEST for x in each):
-            raise BadInput(
-                f"{where}: {group}.{name} must be a number from 0, or a list of them, got {short_text(value)}"
-            )
+            raise BadInput(f"{where}: {group}.{name} must be a number from 0, got {short_text(value)}")
 
 
 REPORTED = {
