@@ -45,12 +45,12 @@ QUANTUM = 16
 LOW = 97
 HIGH = 103
 ENOUGH = 0.98
-"""Fraction of the importance retained by unlimited tiles that a flexible interval must retain. Own choice:
-with quanta, 0.97 would keep less than 97 % of tile-wise pruning's importance; 0.99 costs unsplit tiles 5 %
-(2026-11-23).
+"""A flexible interval must retain at least this fraction of the importance that tiles without limits retain.
+Own choice: with quanta, 0.97 would keep less than 97 % of tile-wise pruning's importance; 0.99 costs unsplit
+tiles 5 % (2026-11-23).
 """
 UNBOUNDED = 10**9
-"""Percentage of the mean that no tile reaches: `inf` in a pattern string."""
+"""Upper limit, in percent of the mean column count, that no tile reaches; `inf` in a pattern string."""
 
 ColumnScore = Literal["mean", "rms"]
 
@@ -65,7 +65,7 @@ class AdaptiveRule(GuidedPattern):
     height: int
     """Rows of a tile; the last tile of a layer may have fewer."""
     quantum: int = QUANTUM
-    """Step of the column counts."""
+    """Tiles keep a multiple of this number of columns, or all K columns."""
     low: int = LOW
     """Lower bound of kept columns in percent of the layer's mean count, at most 100."""
     high: int = HIGH
@@ -81,7 +81,7 @@ class AdaptiveRule(GuidedPattern):
 def prune_adaptive_tile(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, MaskArray]:
-    """Return masks (M, K) whose tiles keep multiples of a quantum of columns, in numbers close to the mean.
+    """Return masks (M, K) whose tiles keep nearly equal numbers of columns, in multiples of `rule.quantum`.
 
     With `rule.shuffled`, tiles of neighbouring rows are tried too, and the masks that retain more importance
     are returned.
@@ -142,7 +142,7 @@ def tile_orders(
 def _tiles(
     importances: Mapping[str, ImportanceArray], sparsity: float, rule: AdaptiveRule
 ) -> dict[str, RowTiles]:
-    """Return the rows of each layer in the order of tiles."""
+    """Return layer -> division of its rows into tiles of `rule.height` rows, grouped as the rule requires."""
     step = 1.0 - math.sqrt(1.0 - sparsity) if rule.rows_first else 0.0
     layers = surviving_tiles(importances, step, rule.height)
     if not rule.shuffled:
@@ -162,7 +162,7 @@ def _shuffled(layer: RowTiles, scores: ImportanceArray, sparsity: float, height:
 def _shares(
     scored: Mapping[str, ImportanceArray], layers: Mapping[str, RowTiles], target: int, rule: AdaptiveRule
 ) -> dict[str, int]:
-    """Return the number of elements to prune of each layer, if all columns of all layers rank together."""
+    """Divide `target` elements to prune among the layers, by one ranking of the columns of all tiles."""
     if len(scored) == 1:
         return dict.fromkeys(scored, max(target, 0))
     elements = {name: layer.heights[:, None] for name, layer in layers.items()}
@@ -172,7 +172,15 @@ def _shares(
 
 
 def even_out(scores: ImportanceArray, heights: CountArray, to_prune: int, rule: AdaptiveRule) -> MaskArray:
-    """Return (tiles, K) flags of the columns that the tiles of one layer keep."""
+    """Return (tiles, K) flags of the columns that the tiles of a layer keep after pruning.
+
+    Parameters
+    ----------
+    scores : (tiles, K) score of each column of each tile
+    heights : (tiles,) rows of each tile
+    to_prune : elements to prune
+    rule : constraints on the numbers of columns
+    """
     rows, k = int(heights.sum()), scores.shape[1]
     if rows == 0:
         return np.zeros(scores.shape, dtype=np.bool_)

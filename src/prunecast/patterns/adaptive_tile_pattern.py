@@ -96,13 +96,13 @@ class AdaptiveTilePattern(AdaptiveRule):
 
     @property
     def seed(self) -> int | None:
-        """Return the seed of the order of row exchanges between tiles; None without `:shuffled`."""
+        """Return the seed of the random order in which rows are exchanged; None if rows are not shuffled."""
         return SEED if self.shuffled else None
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune with `prune_adaptive_tile`, or with `prune_guided` if guided.
+        """Return layer -> mask (M, K), from `prune_adaptive_tile` or, if guided, from `prune_guided`.
 
-        Raises BadInput if guided and no times are given.
+        Raises BadInput if the pattern is guided but has no function that predicts times.
         """
         if not self.guided:
             return prune_adaptive_tile(importances, sparsity, self)
@@ -116,8 +116,8 @@ class AdaptiveTilePattern(AdaptiveRule):
 
         Raises
         ------
-        BadInput : a tile keeps a number of columns that is not a multiple of the quantum, or more columns
-            than the interval allows
+        BadInput : the rows of a tile differ; or, unless the pattern is guided, a tile keeps a number of
+            columns that is neither K nor a multiple of the quantum, or more than a given interval allows
         """
         check_mask(mask, self.canonical)
         tiles = self._tiles(mask)
@@ -153,8 +153,8 @@ class AdaptiveTilePattern(AdaptiveRule):
 
         Raises
         ------
-        BadInput : the pattern needs more than column sums (`needs_only_sums`), `sums` has another height, or
-            the sparsity is invalid
+        BadInput : the pattern needs more than column sums (`needs_only_sums`), the tile height of `sums` does
+            not divide this pattern's, or the sparsity is invalid
         """
         if not self.needs_only_sums:
             raise BadInput(f"{self.canonical} asks for more than sums over tiles, wanted atp:HEIGHT")
@@ -190,7 +190,7 @@ class AdaptiveTilePattern(AdaptiveRule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveTile2DPattern(AdaptiveTilePattern):
-    """ATP with tiles of `height` rows among the rows that survive the pruning of whole rows."""
+    """Adaptive tile pruning of the rows that survive the pruning of whole rows, in tiles of `height` rows."""
 
     family: ClassVar[str] = "atp-2d"
     example: ClassVar[str] = "atp-2d:128"

@@ -29,7 +29,7 @@ from prunecast.patterns.tile_map import MaskArray
 
 FloatArray = npt.NDArray[np.float64]
 EXPERTS = "layers.{layer}.experts"
-"""Name of the saliencies of the experts of a layer in a calibration file."""
+"""Key under which a calibration file stores the saliencies of all experts of the layer with this number."""
 
 
 class Calibration:
@@ -66,7 +66,9 @@ class Calibration:
         return (importance * roots).astype(importance.dtype, copy=False)
 
     def update(self, name: str, weights: npt.NDArray[Any], mask: MaskArray) -> npt.NDArray[Any]:
-        """Return the pruned weights (M, K) in their dtype; with second moments, kept weights compensate.
+        """Return the weights (M, K), in their dtype, with those outside of the mask set to zero.
+
+        With second moments, the kept weights are updated to minimise the error of the layer's output.
 
         Raises
         ------
@@ -83,7 +85,9 @@ class Calibration:
         return None if given is None else given.astype(np.float64)
 
     def of_columns(self, columns: Mapping[str, tuple[str, npt.NDArray[np.int64] | None]]) -> "Calibration":
-        """Return the statistics of layers whose inputs are some of the inputs of layers of this file.
+        """Return the statistics of new layers, each of which reads some inputs of a layer of this file.
+
+        A new layer whose original has no data in this file is omitted.
 
         Parameters
         ----------
@@ -106,7 +110,7 @@ class Calibration:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a `.safetensors` or `.npz` file with a vector or matrix for each layer.
+    """Read a `.safetensors` or `.npz` file with mean squares (K,) or second moments (K, K) of each layer.
 
     Raises BadInput if the file cannot be read.
     """
@@ -172,7 +176,7 @@ def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
 def damped(moments: npt.NDArray[np.floating]) -> FloatArray:
     """Return second moments H (K, K) as float64, with a larger diagonal, so that H can be inverted.
 
-    Raises BadInput for another shape, or values that are not finite.
+    Raises BadInput if `moments` is not a square matrix or has values that are not finite.
     """
     h = moments.astype(np.float64)
     if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.isfinite(h).all():

@@ -41,7 +41,7 @@ def elements_to_prune(sparsity: float, total: int) -> int:
 
 
 def elements_of_all(importances: Mapping[str, ImportanceArray], sparsity: float) -> int:
-    """Return `elements_to_prune` of a group of layers."""
+    """Return the number of elements to prune with which a group of layers as a whole reaches the sparsity."""
     return elements_to_prune(sparsity, sum(scores.size for scores in importances.values()))
 
 
@@ -77,12 +77,12 @@ def keep_highest(
 
 
 def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return one array; a single array is not copied."""
+    """Return the concatenation of the arrays; a single array is returned without a copy."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _lowest(scores: ImportanceArray, count: int) -> MaskArray:
-    """Return flags of the `count` lowest scores; pieces of one size need no full sort."""
+    """Return flags of the `count` lowest scores, without a full sort; of equal scores, the later ones."""
     threshold = _order_statistic(scores, count)
     chosen = scores < threshold
     tied = np.flatnonzero(scores == threshold)
@@ -140,17 +140,20 @@ def _lowest_by_size(scores: ImportanceArray, elements: CountArray, target: int) 
 
 
 def piece_starts(length: int, size: int) -> CountArray:
-    """Return the first index of each piece of `size`, (pieces,) int64; the last piece may be shorter."""
+    """Return the first index of each piece, (pieces,) int64, if `length` is divided into pieces of `size`.
+
+    The last piece may be shorter.
+    """
     return np.arange(0, length, size, dtype=np.int64)
 
 
 def piece_sizes(length: int, size: int) -> CountArray:
-    """Return the lengths of the pieces of `piece_starts`, (pieces,) int64."""
+    """Return the length of each piece, (pieces,) int64, if `length` is divided into pieces of `size`."""
     return np.diff(piece_starts(length, size), append=length)
 
 
 def broadcast_sizes(sizes: CountArray) -> CountArray:
-    """Return `sizes`, or an array with one of them if all are equal; both broadcast to one size per piece."""
+    """Return `sizes` (pieces,), or its first entry as shape (1,) if all are equal; both broadcast alike."""
     return sizes[:1] if (sizes == sizes[0]).all() else sizes
 
 
@@ -192,9 +195,10 @@ def column_sums(sums: ImportanceArray, width: int) -> ImportanceArray:
 def stated_masks(
     importances: Mapping[str, ImportanceArray], sparsity: float, has_pattern: Callable[[MaskArray], object]
 ) -> dict[str, MaskArray] | None:
-    """Return the masks of the nonzero weights if they have the pattern and the sparsity; otherwise None.
+    """Return layer -> mask of its nonzero weights if these masks already have the pattern and the sparsity.
 
-    Such masks retain all importance, so that a search for better groups cannot improve them.
+    Otherwise return None. Masks of all nonzero weights retain all importance, so that a search for better
+    groups of rows cannot improve them.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ from prunecast.patterns.tiling import RowTiles
 
 CLUSTERS = 8
 GROWTH = 1.5
-"""A block stops growing when its width exceeds this factor times the most elements that one of its rows keeps
-outside of it."""
+"""A block stops growing when its width exceeds this factor times the largest number of elements that any of
+its rows keeps outside of the block."""
 
 FEWEST_ROWS = 17
 """Rows of the smallest block for which a launch is worthwhile."""
@@ -73,7 +73,10 @@ def grow_blocks(mask: MaskArray, *, clusters: int = CLUSTERS, fewest_rows: int =
 
 
 def _grown_width(rows: MaskArray) -> int:
-    """Return the least width w >= 1 with w > `GROWTH` * most elements that a row keeps after the first w."""
+    """Return the least width w >= 1 above `GROWTH` times the most elements that a row keeps after column w.
+
+    `rows` is the mask (rows, K) of a block, with columns in the order in which they are added to the block.
+    """
     covered = np.cumsum(rows, axis=1, dtype=np.int32)
     left_over = (covered[:, -1:] - covered).max(axis=0)
     return int(np.argmax(np.arange(1, rows.shape[1] + 1) > GROWTH * left_over)) + 1
@@ -99,7 +102,10 @@ def wanted_blocks(scores: ImportanceArray, sparsity: float, clusters: int, fewes
 
 
 def columns_within(scores: ImportanceArray, blocks: DenseBlocks, to_prune: int) -> MaskArray:
-    """Return (blocks, K) flags of the columns that remain after pruning `to_prune` elements of the matrix."""
+    """Return (blocks, K) flags of the columns that remain after pruning `to_prune` elements of the matrix.
+
+    All elements in rows outside of the blocks count as pruned.
+    """
     if blocks.columns.shape[0] == 0:
         return blocks.columns
     rows = blocks.tiles.heights[:, None]

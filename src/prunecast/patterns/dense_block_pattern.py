@@ -46,7 +46,7 @@ the k-step of most kernels.
 
 
 PartsCost = Callable[[TwoParts], float]
-"""Predicted time, or any other cost above 0, of both parts."""
+"""Function that returns the predicted time, or any other positive cost, of dense blocks plus remainder."""
 
 
 def cluster_counts(most: int) -> tuple[int, ...]:
@@ -95,13 +95,17 @@ def prune_guided_block(
 
 
 def _used_blocks(blocks: DenseBlocks, kept: MaskArray, m: int, pattern: str) -> TileMap:
-    """Return the tile map of the blocks that keep a column, from the columns `kept` (blocks, K) of all."""
+    """Return the tile map of those blocks that keep a column; `kept` (blocks, K) flags the kept columns."""
     used, members = np.flatnonzero(np.count_nonzero(kept, axis=1)), blocks.tiles.members
     return RowTiles.of_members(members[block] for block in used).tile_map(kept[used], m, pattern)
 
 
 def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> Iterator[MaskArray]:
-    """Yield flags (blocks, K) of the highest-ranked columns that retain at least `enough` importance."""
+    """Yield flags (blocks, K) of the highest-ranked columns that retain at least `enough` importance.
+
+    Each entry of `STEPS` gives one array, in which the column count of each block is rounded up to a multiple
+    of the entry. Nothing is yielded if even all columns retain less.
+    """
     order = np.argsort(-column_ranks(scores, blocks), axis=None)
     retained = np.cumsum(blocks.tiles.sums(scores).ravel()[order])
     if retained.size == 0 or retained[-1] < enough:
@@ -133,7 +137,7 @@ def cheaper_parts(
     scores : importance (M, K)
     sparsity, fewest_rows : as in `prune_dense_block`
     cost : see `PartsCost`; called once for each number of clusters and fraction
-    counts : numbers of clusters
+    counts : numbers of clusters to try
     """
 
     def worth(parts: TwoParts) -> float:
@@ -144,7 +148,7 @@ def cheaper_parts(
 
 
 def _mixes(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows: int) -> Iterator[TwoParts]:
-    """Yield the parts for each fraction of the kept elements in `clusters` blocks."""
+    """Yield blocks and remainder for each fraction (`SHARES`) of the kept elements that is in blocks."""
     blocks = wanted_blocks(scores, sparsity, clusters, fewest_rows)
     to_prune = elements_to_prune(sparsity, scores.size)
     for share in SHARES:
@@ -190,7 +194,7 @@ class DenseBlockPattern(GuidedPattern):
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
         """Prune each layer with `prune_dense_block`, or with `prune_guided_block` if guided.
 
-        Raises BadInput if guided and no times are given.
+        Raises BadInput if the pattern is guided but has no function that predicts times.
         """
         return {name: self._mask(name, scores, sparsity) for name, scores in importances.items()}
 

@@ -169,7 +169,7 @@ class NestedMap(OfTiles):
 
 
 def check_two_of_four(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> None:
-    """Raise BadInput if a row keeps more than two of four neighbours in the list of its tile."""
+    """Raise BadInput if a row keeps more than two of four neighbours in its tile's `columns` (tiles, K)."""
     for tile, listed in enumerate(columns):
         first_row = tile * height
         kept = mask[first_row : first_row + height, listed]
@@ -207,8 +207,8 @@ def imbalance(tiles: TileMap | ElementMap | NestedMap) -> float:
     """Return the maximum of the kept elements per tile (or per row of an element map) divided by the mean.
 
     The ratio is 1 for equal tiles and for a map that keeps nothing. In a nested map, all elements of a tile
-    count, because a block processes whole tiles. The ratio is an upper bound of the time of the heaviest tile
-    relative to the mean.
+    count, because a thread block processes whole tiles. The ratio is an upper bound of the time of the
+    heaviest tile relative to the mean.
     """
     if isinstance(tiles, NestedMap):
         tiles = tiles.tiles

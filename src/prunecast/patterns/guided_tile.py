@@ -4,12 +4,12 @@ The target is the importance that tile-wise pruning retains at the requested spa
 weights, and thus the sparsity, results from it. The caller passes a function that plans each layout anew and
 predicts its time, including split-K and redistribution, since this package contains nothing about GPUs.
 
-A candidate has a step of 1, 2, 4 or 8 quanta and an upper limit on the columns of a tile. It keeps the steps
-with the most importance per weight until the target is reached. A low limit balances the tiles, which suits a
-kernel with one block per tile. A high limit keeps fewer weights in total, which suits a kernel that splits
-tiles. Long steps give items of equal length, which fill waves. The tiles of tile-wise pruning are a candidate
-too, so that the result is never predicted to be slower than these. A second, slower prediction of the time
-confirms this (`fastest_confirmed`).
+A candidate layout has a step of 1, 2, 4 or 8 quanta of columns and an upper limit on the columns of a tile.
+It keeps the steps with the most importance per weight until the target is reached. A low limit balances the
+tiles, which suits a kernel with one thread block per tile. A high limit keeps fewer weights in total, which
+suits a kernel that splits tiles. Long steps give work items of equal length, which fill waves. The tiles of
+tile-wise pruning are a candidate too, so that the result is never predicted to be slower than they are. A
+second, slower prediction of the time confirms this (`fastest_confirmed`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ from prunecast.patterns.tile_wise import TileWisePattern
 from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 TileSeconds = Callable[[TileMap], float]
-"""Predicted seconds of a layer that keeps these tiles."""
+"""Function that predicts the seconds of a layer from its tile map."""
 
 QUANTA = (1, 2, 4, 8)
 """Lengths of a step that are tried, in quanta."""
@@ -87,7 +87,8 @@ def prune_guided(
     tilings : layer -> one or more divisions of its rows into tiles
     seconds : function that predicts the seconds of a layer from its name and tiles
     height, quantum : rows of a tile, step of the column counts
-    confirm : second prediction; no layer may be slower than with tile-wise pruning by it either
+    confirm : second prediction, by which no layer may be slower than with tile-wise pruning either; None to
+        skip this check
     """
     found = {}
     tile_wise = TileWisePattern(height=height).masks(importances, sparsity)
@@ -115,7 +116,7 @@ def _candidates(
 def layouts(
     ranked: ImportanceArray, heights: CountArray, enough: float, quantum: int
 ) -> Iterator[CountArray]:
-    """Yield column counts per tile, (tiles,) int64, that retain at least `enough` importance; each once.
+    """Yield different layouts, as column counts (tiles,) int64, that retain at least `enough` importance.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ def layouts(
 
 
 def _limited(ranked: ImportanceArray, heights: CountArray, enough: float, step: int) -> Iterator[CountArray]:
-    """Yield column counts (tiles,) for one step and falling upper limits, while tiles retain enough."""
+    """Yield column counts (tiles,) in steps of `step`, under falling upper limits that retain `enough`."""
     edges = step_edges(CountRange(0, ranked.shape[1]), step)
     gains = np.add.reduceat(ranked, edges[:-1], axis=1).ravel()
     order = np.argsort(-step_scores(ranked, heights, edges), axis=None, kind="stable")

@@ -20,7 +20,7 @@ ImportanceArray = npt.NDArray[np.floating]
 LARGEST = 1e150
 """Largest accepted importance: its square must fit a float64."""
 SIGN_BIT = 1 << 15
-"""Sign of a float16 among its bits."""
+"""Sign bit of a float16 that is read as uint16."""
 BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 """Bytes of a float -> unsigned integer type, in which the bits of nonnegative floats have the same order."""
 
@@ -75,8 +75,8 @@ def weigh(name: str, weights: WeightArray, criterion: str | npt.ArrayLike = "mag
 def even_parts(importance: ImportanceArray, parts: int) -> ImportanceArray:
     """Return importance (M, K) of matrices stacked along M, scaled so that all of them have equal sums.
 
-    Query, key and value projections in one matrix differ in scale. Without scaling, most of the one with the
-    smallest weights would be pruned.
+    Query, key and value projections in one matrix differ in scale. Without scaling, most of the projection
+    with the smallest weights would be pruned.
 
     Parameters
     ----------
@@ -99,7 +99,8 @@ def checked_importance(name: str, array: npt.ArrayLike, *, keep_half: bool = Fal
 
     Raises
     ------
-    BadInput : not a matrix, or values that are not finite, negative or above `LARGEST`; names the tensor
+    BadInput : not a matrix, or values that are negative, above `LARGEST` or not finite; the message names the
+        tensor
     """
     given = np.asarray(array)
     scores = given if keep_half and given.dtype == np.float16 else _as_float(name, given)
@@ -122,7 +123,7 @@ def check_ranks(name: str, scores: ImportanceArray) -> ImportanceArray:
 
     Raises
     ------
-    BadInput : all of it is zero
+    BadInput : the importance is zero everywhere
     """
     # Test the first row first: it usually decides, and reading all of a large layer is slow
     if not scores[0].any() and not scores.any():
@@ -135,9 +136,9 @@ def check_ranks(name: str, scores: ImportanceArray) -> ImportanceArray:
 def _surely_good(scores: ImportanceArray) -> bool:
     """Return True if all scores are finite, not negative and not too large, from one maximum over their bits.
 
-    The bits of nonnegative floats, as unsigned integers, have the order of the floats. Those of infinities,
-    NaN and values with a sign bit are larger. The test rejects -0, which is valid: False does not mean that
-    a score is invalid.
+    The bits of nonnegative floats, as unsigned integers, have the order of the floats. The bits of
+    infinities, NaN and values with a sign bit are larger than those of any valid score. The test rejects -0,
+    which is valid: False does not mean that a score is invalid.
     """
     bits = scores.view(BITS[scores.itemsize])
     most = np.array(min(LARGEST, float(np.finfo(scores.dtype).max)), scores.dtype).view(bits.dtype)

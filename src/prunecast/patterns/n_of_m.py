@@ -4,9 +4,9 @@
 
 `balanced:64`: every segment of 64 neighbours in a row keeps the same number of elements.
 
-The latter is the pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19):
-thresholds are local to a segment, so that all lanes of a warp get equal work. Our own choices, where the
-paper gives no rule: a segment prunes the fewest elements that reach the sparsity (0.9 of 64 are 58), and so
+`balanced` is the pattern of Yao et al., "Balanced Sparsity for Efficient DNN Inference on GPU" (AAAI'19):
+each segment has its own threshold, so that all lanes of a warp get equal work. Our own choices, where the
+paper gives no rule: a segment prunes the fewest elements that reach the sparsity (58 of 64 at 0.9), and so
 does a shorter last segment where the width does not divide K; of equal scores the lower column is kept.
 """
 
@@ -109,7 +109,7 @@ def prune_n_of_m(scores: ImportanceArray, *, n: int, m: int) -> MaskArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NOfMPattern(Pattern):
-    """`n` of every `m` neighbours along K."""
+    """Pattern in which each row keeps at most `n` of every `m` neighbours along K."""
 
     family: ClassVar[str] = "n-of-m"
     example: ClassVar[str] = "2:4"

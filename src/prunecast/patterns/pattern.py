@@ -74,7 +74,10 @@ class Pattern(ABC):
         return False
 
     def timed_by(self, seconds: LayerSeconds, confirm: LayerSeconds | None = None) -> "Pattern":
-        """Return the pattern with functions that predict seconds of layers; most patterns ignore them."""
+        """Return the pattern with functions that predict the seconds of a layer.
+
+        Most patterns prune without predicted times, and are returned unchanged.
+        """
         return self
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
@@ -192,6 +195,7 @@ class GuidedPattern(Pattern):
     """A family whose layout can be chosen by predicted time."""
 
     guided: bool = False
+    """True to choose the layout by predicted time instead of by importance only."""
     seconds: LayerSeconds | None = field(default=None, compare=False, repr=False)
     """Function that predicts the seconds of a layer, used if `guided`."""
     confirm: LayerSeconds | None = field(default=None, compare=False, repr=False)
@@ -200,7 +204,7 @@ class GuidedPattern(Pattern):
 
     @property
     def needs_times(self) -> bool:
-        """Return True if guided."""
+        """Return True if the pattern is guided: pruning then needs predicted times."""
         return self.guided
 
     def timed_by(self, seconds: LayerSeconds, confirm: LayerSeconds | None = None) -> Self:
@@ -215,7 +219,7 @@ class GuidedPattern(Pattern):
         return replace(self, seconds=seconds, confirm=confirm)
 
     def told_times(self) -> LayerSeconds:
-        """Return the function that predicts seconds. Raises BadInput if there is none."""
+        """Return the function that predicts the seconds of a layer. Raises BadInput if none was given."""
         if self.seconds is None:
             raise BadInput(
                 f"{self.canonical} needs a kernel and a GPU, whose times guide it: wanted predict or prune"

@@ -57,7 +57,7 @@ DENSE_TILE_HEIGHT = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DensePattern(Pattern):
-    """Keeps all elements of every layer."""
+    """Pattern that keeps all elements of every layer."""
 
     family: ClassVar[str] = "dense"
     example: ClassVar[str] = "dense"
@@ -88,7 +88,7 @@ class DensePattern(Pattern):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZerosPattern(Pattern):
-    """Keeps the nonzero weights of a matrix that is already pruned.
+    """Pattern that keeps the nonzero weights of a matrix that is already pruned.
 
     If the file stores explicit zeros that count as kept, pass `Layer.kept` as the importance.
     """
@@ -150,7 +150,7 @@ class BlockSparsePattern(RowTilePattern):
     width: int
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Remove the lowest rectangles of the whole group of layers.
+        """Return layer -> (tiles, K) flags of kept columns; the lowest rectangles of all layers are pruned.
 
         The score of a rectangle is its root mean square, so that the smaller rectangles at the right and
         lower edge are comparable with the others.
@@ -165,7 +165,7 @@ class BlockSparsePattern(RowTilePattern):
         return {name: kept[name].repeat(widths[name], axis=1) for name in kept}
 
     def map(self, mask: MaskArray) -> TileMap:
-        """Return one tile per row of rectangles. Raises BadInput if a rectangle is kept in part."""
+        """Return one tile per row of rectangles. Raises BadInput if a rectangle is kept only in part."""
         tiles = tile_map_from_mask(mask, height=self.height, pattern=self.canonical)
         starts = piece_starts(tiles.k, self.width)
         kept = np.add.reduceat(mask[:: self.height], starts, axis=1, dtype=np.int32)

@@ -17,8 +17,8 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.patterns.tiling import RowTiles
 
 SIGNATURE_DENSITY = 1.5
-"""Kept elements of the signatures (the unstructured mask whose rows are clustered) divided by those that the
-pattern will keep; a signature keeps at most all."""
+"""Number of elements kept by the signatures (the unstructured mask whose rows are clustered), divided by the
+number that the pattern will keep. If the quotient would exceed all elements, all are kept."""
 
 ROUNDS = 10
 """Maximum number of updates of the centres; they converge in fewer."""
@@ -27,7 +27,7 @@ SignatureArray = npt.NDArray[np.float32]
 
 
 def consecutive(m: int, height: int) -> CountArray:
-    """Return the group of each row, (M,) int64, for groups of `height` neighbours, the last maybe smaller."""
+    """Return the group of each row, (M,) int64: `height` neighbours form a group; the last may be smaller."""
     return np.arange(m, dtype=np.int64) // height
 
 
@@ -39,7 +39,7 @@ def cluster_rows(scores: ImportanceArray, sparsity: float, *, height: int) -> Co
     Parameters
     ----------
     scores : importance (M, K)
-    sparsity : sparsity of the pattern; the clustered signatures keep `SIGNATURE_DENSITY` times as much
+    sparsity : sparsity of the pattern; signatures keep `SIGNATURE_DENSITY` times as many elements as it
     height : rows per group
     """
     kept = signatures(scores, 1.0 - SIGNATURE_DENSITY * (1.0 - sparsity))

@@ -74,7 +74,11 @@ class RowTilePattern(Pattern):
         """Return layer -> bool (tiles, K), True for the columns that a tile keeps."""
 
     def masks(self, importances: Scores, sparsity: float) -> Masks:
-        """Return the masks (M, K): group rows, cut columns, and keep them in all rows, or 2:4 of them."""
+        """Return layer -> mask (M, K), from the tiles of `group` and the columns that `cut` keeps in each.
+
+        Every row of a tile keeps all columns of the tile. If `keeps` is `elements in tiles`, each row keeps
+        only the best 2 of every 4 neighbours among these columns.
+        """
         tiles = self.group(importances, sparsity)
         kept = self.cut(importances, tiles, sparsity)
         if self.keeps == "elements in tiles":

@@ -40,8 +40,8 @@ SEED = 0
 MOST_SWEEPS = 50
 """Maximum number of sweeps; a sweep draws every row at least once."""
 MOST_ELEMENTS = 3e8
-"""Maximum number of elements that all sweeps process, so that a large matrix needs seconds; at least one
-sweep runs.
+"""Maximum number of elements that all sweeps process, so that even a large matrix needs only seconds; at
+least one sweep runs.
 """
 LEAST_GAIN = 2e-4
 """Relative gain of retained importance below which no further sweep follows."""
@@ -121,7 +121,10 @@ class ShuffledBlockPattern(VectorWisePattern):
 
 
 def retained_by_groups(sums: ImportanceArray, count: int) -> npt.NDArray[np.float64]:
-    """Return the sum of the `count` highest of the sums (groups, K) of each group, (groups,) float64."""
+    """Return the importance that each group retains in its `count` best columns, (groups,) float64.
+
+    `sums` (groups, K) are the sums of importance of the columns of each group.
+    """
     if count == 0:
         return np.zeros(sums.shape[0])
     lowest = sums.shape[1] - count
@@ -174,7 +177,7 @@ class _State(NamedTuple):
 
 
 def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count: int) -> None:
-    """Reassign the row at places[g] of every group g where that raises the retained importance."""
+    """Exchange the rows at places[g] of all groups g where that raises the retained importance."""
     # Slow to import, and only clustering needs it
     from scipy.optimize import linear_sum_assignment
 
@@ -215,7 +218,10 @@ def _products(taken: ImportanceArray, kept: MaskArray) -> ImportanceArray:
 
 
 def _highest_or_tied(sums: ImportanceArray, count: int) -> MaskArray:
-    """Return (groups, K) flags of the highest columns, including all ties, since breaking ties is slower."""
+    """Return (groups, K) flags of the `count` highest columns of each group, including all ties.
+
+    Breaking ties would be slower.
+    """
     if count == 0:
         return np.zeros(sums.shape, dtype=np.bool_)
     lowest = sums.shape[1] - count

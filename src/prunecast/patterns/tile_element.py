@@ -1,10 +1,10 @@
 """`tile-element:128` (TEW): tile-wise pruning, plus the most important single elements outside of the tiles.
 
-TEW of Guo et al. (SC'20) prunes tiles at s + d and then restores the most important elements, d of all, at
-any place. The tiles run on tensor cores and the restored elements as a sparse remainder; d is 5 % as in the
-authors' released code for TW-1D. Our own choices: the sparsity is exact to the element, elements rank by
-their importance (columns of tiles by its root mean square), and of equal elements the earlier one is
-restored.
+TEW of Guo et al. (SC'20) prunes tiles at the sparsity s + d and then restores the most important elements, a
+fraction d of all, at any place. The tiles run on tensor cores and the restored elements as a sparse
+remainder; d is 5 % as in the authors' released code for TW-1D. Our own choices: the sparsity is exact to the
+element, elements rank by their importance (columns of tiles by its root mean square), and of equal elements
+the earlier one is restored.
 
 If only an element map is known, `split_parts` divides it into tiles and remainder. A segment is one column of
 a tile. If enough rows of the tile keep an element in it, the whole segment is multiplied, zeros included. The
@@ -74,7 +74,10 @@ def split_parts(kept: ElementMap, *, height: int, least_share: float) -> TwoPart
 def highest_outside(
     importances: Mapping[str, ImportanceArray], taken: Mapping[str, MaskArray], to_prune: int
 ) -> dict[str, MaskArray]:
-    """Return masks of the elements outside of the masks `taken`, after pruning the `to_prune` lowest."""
+    """Return layer -> mask of kept elements outside of the masks `taken`; `to_prune` elements are pruned.
+
+    The elements of lowest importance are pruned, by one ranking of all layers.
+    """
     outside = {name: scores[~taken[name]] for name, scores in importances.items()}
     count = sum(scores.size for scores in outside.values())
     kept = keep_highest(outside, None, min(to_prune, count))
@@ -116,5 +119,5 @@ class TileElementPattern(Pattern):
         return {name: tiled[name] | rest[name] for name in tiled}
 
     def map(self, mask: MaskArray) -> ElementMap:
-        """Return all kept elements in compressed rows. Any mask is valid, because its tiles may be empty."""
+        """Return all kept elements in compressed rows. Any mask is valid, because tiles may be empty."""
         return element_map_from_mask(mask, self.canonical)

@@ -43,6 +43,7 @@ class TileTwoOfFourPattern(TileWisePattern):
     by_blocks: ClassVar[bool] = False
 
     even: bool = False
+    """True if all tiles keep nearly equal numbers of columns."""
 
     @property
     def smallest(self) -> MatrixShape:
@@ -93,8 +94,8 @@ class _Path(NamedTuple):
 def padded_columns(rows: MaskArray) -> MaskArray:
     """Return (K,) flags of the columns that one tile lists: kept columns and padding.
 
-    The padding completes groups of four, so that each row keeps at most two of each. If no such list exists,
-    only the kept columns are listed.
+    The padding completes groups of four listed columns, so that each row keeps at most two columns of each
+    group. If no such list exists, only the kept columns are listed.
 
     Parameters
     ----------

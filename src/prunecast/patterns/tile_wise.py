@@ -34,7 +34,10 @@ class TileWisePattern(RowTilePattern):
     by_blocks: ClassVar[bool] = True
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Remove the columns of tiles with the lowest root mean square in the whole group of layers."""
+        """Return layer -> (tiles, K) flags of kept columns.
+
+        The columns of tiles with the lowest root mean square in the whole group of layers are pruned.
+        """
         scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         return highest_of_all(importances, tiles, scored, sparsity)
 
@@ -48,7 +51,10 @@ def _decided(
 ) -> dict[str, ImportanceArray]:
     """Return the ranks of the segments, from 1; lower ranks are pruned first.
 
-    Equal fractions rank by score, equal scores by position.
+    The `percent` of segments with the smallest fraction of elements left by unstructured pruning (`shares`)
+    get the lowest ranks, and the `percent` with the largest fraction the highest. The other segments, and the
+    segments within each class, rank by score. Of equal fractions, the lower score ranks lower; of equal
+    scores, the later segment.
     """
     score = np.concatenate([scores.ravel() for scores in scored.values()])
     share = np.concatenate([part.ravel() for part in shares.values()])

@@ -41,7 +41,7 @@ class RowTiles(NamedTuple):
 
     @classmethod
     def of_members(cls, members: Iterable[CountArray]) -> Self:
-        """Return the tiles whose row numbers are `members`."""
+        """Return one tile for each array of row numbers in `members`."""
         tiles = [np.zeros(0, dtype=np.int64), *members]
         ends = np.cumsum([rows.size for rows in tiles])
         return cls(np.concatenate(tiles), ends[:-1], np.diff(ends))
@@ -166,11 +166,11 @@ def tile_map_from_mask(
 
 
 def nested_map(mask: MaskArray, columns: MaskArray, *, height: int, pattern: str) -> NestedMap:
-    """Return tiles of `height` consecutive rows that list `columns` (tiles, K), with `mask` inside.
+    """Return tiles of `height` consecutive rows with `columns` (tiles, K), and the kept elements of `mask`.
 
     Raises
     ------
-    BadInput : a row keeps more than two of four neighbours in the list of its tile
+    BadInput : a row keeps more than two of four neighbours among the columns of its tile
     """
     check_mask(mask, pattern)
     check_two_of_four(mask, columns, height=height, pattern=pattern)

@@ -100,7 +100,7 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         return array.T if tensor.is_transposed else array
 
     def form(self, name: str) -> ArraySpec:
-        """Return the number format and shape of an array, from the header only."""
+        """Return the number format and shape of an array, from the header unless numpy lacks the format."""
         import ml_dtypes
 
         tensor = self._tensors[name]

@@ -34,7 +34,7 @@ class WeightUse(NamedTuple):
     name: str
     """Name of the tensor, or of the node if the exporter invented the tensor's name."""
     constant: str
-    """Name in the file."""
+    """Name of the tensor in the file."""
     is_transposed: bool
     """True if the file stores (K, M)."""
 

@@ -162,7 +162,7 @@ def _unusable(tensor: StoredTensor) -> str | None:
 
 
 def _layer(path: Path, name: str, tensor: StoredTensor, held: OneAtATime | None) -> Layer:
-    """Return a layer whose weights are loaded now, or with `held` on each use."""
+    """Return a layer whose weights are loaded now or, if `held` is given, on each use through this cache."""
     notes = [note for note in (tensor.note, fused_note(name, tensor.shape)) if note]
     shape = tensor.shape[0], tensor.elements // tensor.shape[0]
     if len(tensor.shape) == 4:

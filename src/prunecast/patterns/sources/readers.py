@@ -28,7 +28,7 @@ class Reader(NamedTuple):
     """Functions that read one kind of weight file."""
 
     endings: tuple[str, ...]
-    """Endings of the names of such files, in lower case; none for a folder."""
+    """Endings of the names of such files, in lower case; empty for a folder."""
     read: Callable[[Path], dict[str, StoredTensor]]
     """Function that returns the tensors as they are stored; it reads only headers if the format has them."""
     others: Callable[[Path], Iterable[Path]] = lambda _: ()

@@ -63,7 +63,7 @@ def fused_parts(name: str, shape: tuple[int, ...]) -> int:
 
 
 def fused_note(name: str, shape: tuple[int, ...]) -> str | None:
-    """Return a note on a matrix of stacked queries, keys and values; None for any other."""
+    """Return a note on a matrix of stacked queries, keys and values; None for any other tensor."""
     if not FUSED_QKV.search(name) or len(shape) != 2:
         return None
     equal = f", {shape[0] // 3} rows each" if fused_parts(name, shape) > 1 else ""
@@ -87,7 +87,7 @@ def is_sidecar(name: str, tensors: Tensors) -> bool:
 
 
 def expert_counts(names: list[str]) -> dict[str, int]:
-    """Return name -> number of experts of the layer, for each matrix of one of several experts."""
+    """Return name -> number of experts in the same layer, for each matrix of one of several experts."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         if EXPERT.search(name):
@@ -112,7 +112,7 @@ def expert_names(name: str, tensor: StoredTensor) -> list[str]:
 
 
 class ExpertLoader:
-    """Loads a tensor (experts, M, K) once for all its experts, and frees it after the last one."""
+    """Loader of a tensor (experts, M, K), which is read once for all experts and freed after the last one."""
 
     def __init__(self, tensor: StoredTensor) -> None:
         self._tensor = tensor

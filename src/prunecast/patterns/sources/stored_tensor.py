@@ -104,7 +104,11 @@ def check_size(path: Path, rows: int, columns: int, entries: int) -> None:
 def rows_of_entries(
     path: Path, offsets: npt.NDArray[np.integer], rows: int, entries: int
 ) -> npt.NDArray[np.int64]:
-    """Return the row of each entry, (entries,), from (rows + 1,) offsets of compressed rows, or columns."""
+    """Return the row of each entry, (entries,), from the (rows + 1,) offsets of compressed rows (CSR).
+
+    For compressed columns (CSC), pass the number of columns as `rows`; the result is the column of each
+    entry. Raises BadInput if the offsets do not rise from 0 to `entries`.
+    """
     if offsets.shape != (rows + 1,):
         raise BadInput(f"{path}: wanted {rows + 1} offsets, got {offsets.size}")
     if offsets[0] != 0 or offsets[-1] != entries or np.any(offsets[1:] < offsets[:-1]):
@@ -138,8 +142,8 @@ def sparse_tensor(
 
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("_scale_inv", "_scale")
-"""Suffixes that form the name of the scales from the name of a matrix. Values are multiplied by the scales of
-both kinds."""
+"""Suffixes that form the name of the scales from the name of a matrix. Weights are multiplied by the scales,
+whichever suffix these have."""
 BLOCKS = tuple(2**power for power in range(4, 12))
 """Sides of square blocks that share a scale."""
 NOTE = "fp8 weights run in a wider format: no kernel here multiplies fp8"
@@ -182,7 +186,10 @@ def _as_fp16(tensor: StoredTensor) -> npt.NDArray[Any]:
 
 
 def _as_long(shape: Shape, scales: Shape) -> Shape:
-    """Return the shape of the scales with as many dimensions as the weights; a vector is one per row."""
+    """Return the shape of the scales, padded with ones to as many dimensions as the weights have.
+
+    A vector with one scale per row of the weights becomes (rows, 1, ...).
+    """
     if scales == (shape[0],) and shape[0] > 1:
         return (shape[0], *(1,) * (len(shape) - 1))
     return (*(1,) * (len(shape) - len(scales)), *scales)

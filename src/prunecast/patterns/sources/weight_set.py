@@ -35,9 +35,10 @@ class Layer:
         stays in memory
     dtype : `fp16`, `bf16` or `fp32`, the type of `weights`
     note : conversion of the tensor, e.g. `conv 64x3x7x7 reshaped to 64x147`, or None
-    experts : number of experts among which the model divides its tokens, if this matrix is one; else None
+    experts : number of experts in the layer if this matrix belongs to one of them, which multiplies only its
+        share of the tokens; None for other matrices
     filters : filter shape of a convolution, K = channels * height * width; None for plain matrices
-    parts : number of matrices stacked along M, as queries, keys and values; 1 for any other
+    parts : number of matrices stacked along M: 3 for fused queries, keys and values; 1 for any other matrix
     stored : (M, K) bool, the elements that a sparse file stores, zeros among them; None for dense files
     """
 
@@ -52,7 +53,11 @@ class Layer:
     parts: int = 1
 
     def share_of(self, tokens: int, experts_per_token: int) -> int:
-        """Return the number of tokens that this matrix multiplies; experts share the tokens evenly."""
+        """Return the number of tokens that this matrix multiplies, out of `tokens` in the layer.
+
+        Each token goes to `experts_per_token` experts, which are assumed to get equal numbers of tokens; an
+        expert multiplies at least one. A matrix that is not in an expert multiplies all tokens.
+        """
         if self.experts is None:
             return tokens
         return min(tokens, max(1, -(-tokens * experts_per_token // self.experts)))
@@ -83,7 +88,7 @@ class OneAtATime:
         self._held: tuple[str, WeightArray] | None = None
 
     def read(self, name: str, load: Callable[[], WeightArray]) -> WeightArray:
-        """Return the matrix `name`, loaded unless it is the one read last."""
+        """Return the matrix `name`; `load` is called unless this matrix was read last."""
         if self._held is None or self._held[0] != name:
             self._held = None
             self._held = (name, load())
@@ -98,7 +103,7 @@ class WeightSet:
     ----------
     path : the file
     layers : name -> layer; at least one
-    skipped : name -> reason why a tensor was left out (dtype, shape); those not selected are not listed
+    skipped : name -> reason why a selected tensor was left out (dtype, shape)
     lookups : embeddings that were left out, since no matrix product uses them
     skipped_weights : name -> elements of the tensors in `skipped`
     vectors : number of tensors of less than two dimensions (biases, norms), which are left out without a
