@@ -177,10 +177,10 @@ def layer_costs(
 
 
 def _scaled_by_loss(model: nn.Module, squares: Found, loss: Callable[[], float]) -> Found:
-    """Return the mean squares times a factor per layer, which is proportional to the square of its
-    `layer_costs`.
+    """Return the mean squares, multiplied by a factor per layer that is proportional to its squared cost.
 
-    The factors have a mean of 1.
+    The costs are those of `layer_costs`; the factors have a mean of 1. Importance contains the square root of
+    the mean squares and is therefore proportional to the cost itself.
     """
     weights = {f"{layer.name}.weight": matrix_of(layer.module) for layer in find_layers(model)[0]}
     known = Calibration("squares", squares)

@@ -123,7 +123,7 @@ def _joint_tiles(
 ) -> dict[str, TileMap]:
     """Return name -> tiles for gate and up matrices that are pruned together.
 
-    The epilogue of a gated unit needs each row of gate in the same tile as that row of up. Half of the rows
+    The epilogue of a gated unit needs row i of gate and row i of up in the same tile. Half of the rows
     of a tile therefore come from gate and half from up. Each of the two matrices has tiles of half the
     height, and both keep the same columns.
     """
@@ -150,7 +150,7 @@ def _joint_tiles(
 
 
 def _of_half_height(pattern: str) -> Pattern | None:
-    """Return the pattern with tiles or blocks of half the height.
+    """Return a `tile-wise` or `block` pattern with tiles of half the height.
 
     Return None for other patterns, or if half the height is no multiple of `GATED_ROWS`.
     """

@@ -46,8 +46,8 @@ from prunecast.torch.weight_layouts import covering, layout_of
 from prunecast.workload.graph import Operation
 
 _USUAL_PIXELS = 32 * 28 * 28
-"""Output pixels for which filters are packed at first. Kind: choice; filters are packed again for other sizes
-of images where another block height is faster.
+"""Number of output pixels (all images together) for which filters are packed at first. Kind: choice; filters
+are packed again for image sizes where another block height is faster.
 """
 
 
@@ -71,12 +71,12 @@ class Ends(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """Launch for one size of images."""
+    """Launch of a convolution for one size of images."""
 
     launch: ConvLaunch | None
-    """None on a CPU."""
+    """Prepared launch; None on a CPU."""
     seconds: float
-    """Predicted seconds."""
+    """Predicted time of the launch in seconds."""
 
 
 class SparseConv2d(SparseLayer):
@@ -103,7 +103,7 @@ class SparseConv2d(SparseLayer):
         self._launches: dict[ConvCall, _Planned] = {}
         """The last `MOST_SIZES` sizes of calls -> their launches."""
         self._ready: dict[Any, ConvLaunch] = {}
-        """Sizes, dtype and device of planes -> launch of `_launches`, which eager calls find at once."""
+        """Sizes, dtype and device of planes -> their launch, which eager calls find without any planning."""
 
     @classmethod
     def from_conv(
@@ -180,8 +180,9 @@ class SparseConv2d(SparseLayer):
         return kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
 
     def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
-        """Return y (batch, filters, height, width) of images x (batch, channels, height, width), or `Planes`
-        of `Planes`.
+        """Return y (batch, filters, height, width) of images x (batch, channels, height, width).
+
+        If x is `Planes`, y is `Planes`, too.
 
         Parameters
         ----------
@@ -324,9 +325,9 @@ def _check(conv: torch.nn.Conv2d, border: int) -> str:
 
 
 def _with_identity(tiles: TileMap) -> TileMap:
-    """Return the tiles of A with an identity matrix (M, M) to the right of it.
+    """Return the tiles of [A, I] with an identity matrix I (M, M), which adds a second input to the product.
 
-    Each tile also keeps those columns of the identity that belong to its rows.
+    A tile keeps its columns of A, and the column i of I for each of its rows i.
     """
     rows = np.split(tiles.row_index, tiles.row_start[1:-1])
     columns = np.split(tiles.column_index, tiles.column_start[1:-1])

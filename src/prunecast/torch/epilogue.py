@@ -90,8 +90,9 @@ def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
 
 
 def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
-    """Return the preprocessor macros of a kernel that writes y as its C, or with `adds` adds C to the values
-    in y.
+    """Return the preprocessor macros of a kernel that writes y in the layout of the epilogue.
+
+    With `adds`, the kernel adds the product to the values in y.
     """
     if epilogue.features_first:
         return {"GLU": int(epilogue.glu)}
@@ -99,7 +100,7 @@ def changes_of(epilogue: Epilogue, *, adds: bool) -> dict[str, int]:
 
 
 class PackedLayer(NamedTuple):
-    """Packed weights of a product, and everything else that its launches need to know of it."""
+    """Packed weights, tiles, bias, GPU and epilogue of a product, as its launches need them."""
 
     images: list[torch.Tensor]
     tiles: torch.Tensor
@@ -107,7 +108,7 @@ class PackedLayer(NamedTuple):
     gpu: str
     """Name of the GPU to plan for."""
     plan: int
-    """Number of the product in the table of layers."""
+    """Key of the product in the table of layers, see `layer_table.py`."""
     epilogue: Epilogue
 
 
@@ -133,7 +134,7 @@ class LinearCall(NamedTuple):
 
     @property
     def layer(self) -> PackedLayer:
-        """The product."""
+        """The product without x: packed weights, tiles, bias, GPU and epilogue."""
         return PackedLayer(self.images, self.tiles, self.bias, self.gpu, self.plan, self.epilogue)
 
     def new_y(self) -> torch.Tensor:
@@ -208,7 +209,7 @@ class Fp8Call(NamedTuple):
 
     @property
     def layer(self) -> PackedLayer:
-        """The product, without the scales of its rows."""
+        """The product without x: packed weights, tiles, bias, GPU and epilogue, but not the row scales."""
         return PackedLayer([self.image], self.tiles, self.bias, self.gpu, self.plan, self.epilogue)
 
     def new_y(self) -> torch.Tensor:

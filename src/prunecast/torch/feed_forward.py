@@ -121,7 +121,7 @@ def _in_sequence(name: str, module: nn.Sequential, layers: dict[str, nn.Module])
 
 
 def _computes_gated(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
-    """Return whether the module computes, on random x, what its names imply."""
+    """Return whether the module computes down(act(gate(x)) * up(x)), tested on random x."""
     gate, up, down = (layers[each] for each in (*candidate.first, candidate.last))
     x = random_like((1, _TRIED_TOKENS, matrix_of(gate).shape[1]), gate.weight)
     act = getattr(module, candidate.act)
@@ -147,8 +147,9 @@ class _Given(nn.Module):  # type: ignore[misc]
 
 
 def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Module]) -> bool:
-    """Return whether only the activation reads the output of the first layer, once, and the last layer reads
-    its result.
+    """Return whether only the activation reads the output of the first layer, and the last layer its result.
+
+    The activation must be called once.
 
     The module is run twice with random numbers in place of the outputs of the first layer and of the
     activation. The numbers for the first layer differ between the runs, and the output of the module must
@@ -192,10 +193,9 @@ def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Mo
 
 
 def _call_of(module: nn.Module, first: nn.Module) -> Callable[[], Any] | None:
-    """Return a function that calls the module without an error, on random tokens or pixels; None if there is
-    none.
+    """Return a function that runs the module on random tokens or pixels; None if all trials raise an error.
 
-    Other arguments that the module requires are None, or the same random numbers.
+    If the module requires more arguments than x, they are all None, or all x.
     """
     features = matrix_of(first).shape[1]
     pixels = (1, features, _TRIED_PIXELS, _TRIED_PIXELS)

@@ -69,7 +69,7 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
 def sibling_groups(found: list[Found]) -> list[list[Found]]:
     """Return the layers, grouped by those that read the same x.
 
-    The layers of a group have the same K. A layer without siblings is a group.
+    The layers of a group have the same K. A layer without siblings is a group of one.
     """
     by_name = {layer.name: layer for layer in found}
     columns = {layer.name: matrix_of(layer.module).shape[1] for layer in found}
@@ -103,7 +103,7 @@ def runs_on_grid(conv: nn.Conv2d) -> bool:
 
 
 def random_like(shape: Sequence[int], like: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """Return normal random numbers in dtype and device of `like`; the user's random state stays."""
+    """Return normal random numbers in dtype and device of `like`, without changing torch's random state."""
     own = torch.Generator().manual_seed(seed)
     return torch.randn(tuple(shape), generator=own).to(like)
 

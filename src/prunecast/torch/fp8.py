@@ -103,7 +103,7 @@ def check_fp8(dtype: str | None, gpu: GpuSpec, *, trainable: bool) -> None:
 
 
 def fits_fp8(weight: torch.Tensor, tiles: TileMap) -> bool:
-    """Return whether the fp8 kernel runs the weights.
+    """Return whether the fp8 kernel can run a layer with these weights (M, K) and tiles.
 
     They must have 16 bits, the tiles must keep or remove whole runs of `RUN` columns, and K must be a
     multiple of `ALIGN_BYTES`, to which rows of x are aligned.
@@ -118,7 +118,7 @@ class Fp8Product(PackedProduct):
     Parameters
     ----------
     weight, tiles, bias, gpu, max_tokens, epilogue : as for `PackedProduct`; the weights are in fp16 or bf16
-    few : the same product in 16 bits, for calls of up to 64 tokens; None to run these in fp8 too
+    few : the same product in 16 bits, for calls of up to 64 tokens; None to run such calls in fp8 too
     """
 
     number_format = "fp8"
@@ -181,7 +181,7 @@ class Fp8Product(PackedProduct):
         return _dequantised(self.image_0, self.row_scales, self.tile_map).to(self.like.dtype)
 
     def traced_weight(self) -> torch.Tensor:
-        """Return A (M, K) while a graph is traced."""
+        """Return A (M, K), for use in a graph that is traced."""
         return self.dense_weight() if self.few is None else self.few.traced_weight()
 
     def set_weight(self, weight: torch.Tensor, rows: ProductRows) -> None:

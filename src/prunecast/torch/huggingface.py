@@ -181,9 +181,10 @@ def _named_as_in(model: Any, recipe: Recipe) -> Recipe:
 
 
 def _joined_experts(layers: list[PrunedLayer], name: str, rows: int) -> list[PrunedLayer]:
-    """Return one recipe entry in place of those of all experts.
+    """Return a list with one recipe entry that replaces the entries `layers` of all experts.
 
-    Return none if their patterns differ, or if a tile would contain rows of two experts, or of gate and up.
+    The list is empty if their patterns differ or are not `tile-wise`, or if a tile would contain rows of two
+    experts, or rows of gate and of up. `rows` is the number of rows of one expert.
     """
     patterns = {layer.pattern or "" for layer in layers}
     family, _, height = (patterns.pop() if len(patterns) == 1 else "").partition(":")

@@ -79,7 +79,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def register_layer(tiles: TileMap, dtype: str, gpu: GpuSpec) -> KnownLayer:
     """Return the table's entry of a layer with these tiles, dtype and GPU; add it if it is missing.
 
-    Its number is below 2^60.
+    The key of an entry is below 2^60.
     """
     digest = hashlib.sha256(f"{tiles.fingerprint()} {dtype} {gpu.name}".encode()).hexdigest()
     key = int(digest[:15], 16)

@@ -43,27 +43,30 @@ ATTENTION = tuple(
 
 
 def call(graph: Graph, value: Any, target: Any, *args: Any, **options: Any) -> Node:
-    """Insert a call of an operator, whose result is `value` without data, and return its node."""
+    """Insert a call of the operator `target`, whose result is the fake tensor `value`; return its node."""
     node = graph.call_function(target, args, options)
     node.meta["val"] = value
     return node
 
 
 def exchange(graph: Graph, old: Node, new: Node) -> None:
-    """Let all readers of a node read another one, and remove the first one from the graph."""
+    """Let all readers of the node `old` read `new` instead, and remove `old` from the graph."""
     old.replace_all_uses_with(new)
     graph.erase_node(old)
 
 
 def source_of_view(y: Any) -> Any:
-    """Return the node of which y is a view, or a view of a view, if nothing else reads any of them."""
+    """Return the node of which y is a view, directly or through further views; y itself if it is no view.
+
+    The search stops at a view that has more than one reader.
+    """
     while isinstance(y, Node) and y.target in VIEWS and len(y.users) == 1:
         y = y.args[0]
     return y
 
 
 def lay_out(graph: Graph, sums: Iterable[tuple[Node, Node]], changed: Iterable[Node] = ()) -> None:
-    """Apply these steps to a graph, in place.
+    """Apply the steps of this module to a graph, in place.
 
     Parameters
     ----------

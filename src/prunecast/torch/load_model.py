@@ -46,9 +46,7 @@ def load(folder: str | Path, model: torch.nn.Module | None = None, **options: An
 
 
 def _take(model: torch.nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
-    """Load the weights into the model. Raise BadInput before the first one if a name or shape does not
-    fit.
-    """
+    """Load the weights into the model. Raise BadInput before any is loaded if a name or shape differs."""
     own = model.state_dict()
     for name, tensor in state.items():
         if name not in own:

@@ -36,7 +36,7 @@ FUSED = ("relu", "gelu", "silu", "gelu-tanh")
 """Activations that are fused into the epilogue of a convolution."""
 _ONE = 2.0**-11
 """A scale counts as 1 if it differs from 1 by at most this. Kind: definition, half of the spacing of fp16
-there.
+numbers from 1 to 2.
 """
 
 
@@ -46,16 +46,16 @@ class Site(NamedTuple):
     name: str
     conv: fx.Node
     norm: str | None
-    """Name of the batch norm after it that is folded; None without one."""
+    """Name of the following batch norm that is folded into the convolution; None if no norm is folded."""
     other: fx.Node | None
-    """Other operand of the sum after it; None without a sum."""
+    """Second operand of a following sum that the kernel computes; None if it computes no sum."""
     activation: str
     end: fx.Node
     """The node whose value the kernel writes."""
 
     @property
     def fused(self) -> tuple[str | None, bool, str]:
-        """Norm, sum and activation of the site; they must agree at all calls of a module."""
+        """Norm, presence of a sum, and activation; nothing is fused unless all calls of a module agree."""
         return self.norm, self.other is not None, self.activation
 
     def before_end(self) -> Iterator[fx.Node]:
@@ -182,8 +182,9 @@ def folds_of(sites: Sequence[Site]) -> dict[str, str]:
 
 @contextmanager
 def folded_norms(model: nn.Module, folds: Mapping[str, str]) -> Iterator[Callable[[], None]]:
-    """Fold batch norms into convolutions; undo it if the `with` block raises, or calls the function that it
-    gets.
+    """Fold batch norms into convolutions, and yield a function that undoes the folding.
+
+    An exception in the `with` block undoes it, too. `folds` maps names of convolutions to names of norms.
 
     A folded norm only adds a shift; if the convolution has a bias, the shift moves into the bias. A dense
     copy of the model that loads the `state_dict` computes the same result.
@@ -205,7 +206,10 @@ def folded_norms(model: nn.Module, folds: Mapping[str, str]) -> Iterator[Callabl
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def fold_again(model: nn.Module, folds: Mapping[str, str]) -> None:
-    """Fold batch norms, also after a state was loaded. Norms that are already folded change nothing."""
+    """Fold batch norms into convolutions, also after a state was loaded; folded norms stay unchanged.
+
+    `folds` maps names of convolutions to names of norms.
+    """
     for conv, norm in ((model.get_submodule(a), model.get_submodule(b)) for a, b in folds.items()):
         scale = (norm.running_var.float() + norm.eps).rsqrt() * norm.weight.float()
         shift = norm.bias.float() - norm.running_mean.float() * scale
@@ -291,7 +295,7 @@ def rewrite(model: nn.Module, convs: Mapping[str, SparseConv2d]) -> None:
 
 
 class _Rewriter:
-    """Copies a graph such that values are in planes between operations that can write and read planes."""
+    """Builder of a copy of a graph in which images stay in planes between operations that support planes."""
 
     def __init__(self, network: Traced, modules: Mapping[str, nn.Module], border: int) -> None:
         self._graph, self._modules, self._border = network.graph, modules, border
@@ -302,7 +306,7 @@ class _Rewriter:
         self._images: dict[fx.Node, fx.Node] = {}
         self._planes: dict[fx.Node, fx.Node] = {}
         self._copied: list[fx.Node] = []
-        """New nodes whose work a copy into planes does, in order."""
+        """New nodes of ReLUs and max pools that a copy into planes computes instead; erased if unused."""
 
     def _in_kernel(self, site: Site) -> Site:
         """Return the site with the operations that its kernel will do; for a dense convolution this is only
@@ -340,7 +344,7 @@ class _Rewriter:
         self._planes[site.end] = self._new.call_module(site.name, (x, *added))
 
     def _dense(self, site: Site, conv: nn.Conv2d) -> fx.Node:
-        """Add a dense convolution, whose bias is the shift of its norm."""
+        """Add a dense convolution to the new graph; without a bias, it gets the shift of its norm as bias."""
         x = self._as_images(site.conv.args[0])
         if site.norm is None or conv.bias is not None:
             return self._new.call_module(site.name, (x,))
@@ -349,8 +353,9 @@ class _Rewriter:
         return self._new.call_function(nn.functional.conv2d, (x, weight, bias, *sizes))
 
     def _passed(self, node: fx.Node) -> bool:
-        """Add an operation on planes for a node whose first operand is in planes; return False if there is
-        none.
+        """Add an operation on planes that replaces the node, and return True.
+
+        Return False if the first operand is not in planes, or if there is no such operation.
         """
         if not node.all_input_nodes or node.all_input_nodes[0] not in self._planes:
             return False

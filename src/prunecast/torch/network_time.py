@@ -34,7 +34,7 @@ LEAST_GAIN = 0.05
 """Share of the dense time that a network with sparse layers must save. Kind: choice, about half of the error
 of predicted speedups (four networks, H200, 2026-11-28)."""
 LEAST_SAVED = 0.01
-"""Share of the pass that each step of the search in `NetworkTime.best` must save. Kind: choice."""
+"""Share of the time of a pass that each step of the search in `NetworkTime.best` must save. Kind: choice."""
 USUAL_SIDE = 224
 """Height and width, in pixels, that are assumed for images of unknown size. Kind: choice, that of most
 networks of images.
@@ -137,13 +137,13 @@ class Verdict(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A network that was read for the inputs of an example."""
+    """A traced network with the sizes of its operations for example inputs."""
 
     network: ModuleGraph
     sizes: str
     """The sizes of the inputs, as text."""
     is_given: bool
-    """Whether the user gave it."""
+    """Whether the user gave the example inputs; otherwise the size of images is assumed."""
 
     @property
     def tokens(self) -> int:
@@ -157,9 +157,10 @@ class Example(NamedTuple):
 def read_example(
     model: nn.Module, network: Traced, example: Any = None, *, images: int = USUAL_IMAGES
 ) -> Example | None:
-    """Return a traced network, read for the inputs of an example.
+    """Compute the sizes of all operations of a traced network for example inputs.
 
-    Return None if the network is not traced, or if no example is given and the assumed images do not fit.
+    Return None if the network is not traced, or if no example is given and the network does not accept the
+    assumed images.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ def read_example(
 
 
 def verdict_on(example: Example, kept: Mapping[str, TileMap], gpu: GpuSpec, dtype: str) -> Verdict | None:
-    """Return which layers of `kept` should stay dense.
+    """Predict the network's time and return which layers of `kept` should stay dense.
 
     Return None for a network with attention, or if a layer cannot be predicted and the user gave no example.
 

@@ -19,7 +19,10 @@ _CONVERT = torch.ops.prims.convert_element_type.default
 
 
 class NormNodes(NamedTuple):
-    """Nodes of a norm, ((x - shift) * scale) * weight + bias."""
+    """Nodes of a norm, ((x - shift) * scale) * weight + bias.
+
+    `rounds` is True if (x - shift) * scale is rounded to 16 bits before it is multiplied by the weight.
+    """
 
     x: Node
     shift: Node | None
@@ -57,10 +60,10 @@ def norm_in_transpose(graph: Graph, columns: Node) -> None:
 
 
 def norm_of(y: Node) -> NormNodes | None:
-    """Return the norm of which y is the result: rounded before the weight, as in Llama, or at the end, as
-    LayerNorm.
+    """Return the nodes of the norm that computes y; None if y is not the result of a norm.
 
-    Return None if y is not the result of a norm.
+    The norm may be rounded to 16 bits before it is multiplied by the weight, as in Llama, or at the end, as
+    in LayerNorm.
     """
     dtype, width = y.meta["val"].dtype, y.meta["val"].shape[-1:]
 

@@ -39,8 +39,9 @@ def register_call(schema: str, call: Callable[..., Any]) -> Any:
 
     Parameters
     ----------
+    schema : name, arguments and result, in the language of torch's schemas
     call : class of the record, with methods `on_cpu` and `on_cuda` that return y, and `new_y` that allocates
-        it
+        y without values
     """
     on_cpu, on_cuda, fake = (
         lambda *given, name=name: getattr(call(*given), name)() for name in ("on_cpu", "on_cuda", "new_y")

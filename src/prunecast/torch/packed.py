@@ -28,7 +28,7 @@ class _Held(NamedTuple):
     version: int
     y: torch.Tensor
     parts: Any
-    """State of `DirectCalls` for parts; None for a y that an operator computed."""
+    """Shapes and strides of parts of y (`DirectCalls.parts`); None if an operator computed y."""
 
 
 class PackedProduct(torch.nn.Module):  # type: ignore[misc]
@@ -84,7 +84,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return dict(zip(self.image_names, images, strict=True))
 
     def _register(self, dtype: torch.dtype) -> None:
-        """Set the number of the product in the table of layers."""
+        """Add the product to the table of layers if it is missing, and set `plan` to its key."""
         self.plan = register_layer(self.tile_map, self.number_format or dtype_name(dtype), self.gpu).key
 
     @property
@@ -130,7 +130,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return self._multiplied(x)
 
     def _multiplied(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y by the operators. `_check(x)` must have passed."""
+        """Return y, computed by the torch operators of `ops.py`. `_check(x)` must have passed."""
         flat = x.reshape(-1, self.features)
         tokens = flat.shape[0]
         epilogue, gpu, plan = self.epilogue, self.gpu.name, self.plan
@@ -197,7 +197,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
     def traced_weight(self) -> torch.Tensor:
-        """Return A (M, K) while a graph is traced."""
+        """Return A (M, K) by one operator, as graphs contain it."""
         return dense_weight(self.like, self.tiles, self.gpu.name, self.plan)
 
     def add_image(self, layout: Layout) -> None:
@@ -306,7 +306,7 @@ class ProductRows(NamedTuple):
     """Rows of a product that belong to one layer."""
 
     first: int
-    """First row of the layer; with `interleaved` 0 for the gate and 1 for up."""
+    """First row of the layer; if the rows are interleaved, 0 for the gate and 1 for up."""
     size: int
     interleaved: bool = False
 

@@ -19,17 +19,17 @@ from prunecast.kernels.device.planes.planes import Window
 from prunecast.torch.planes import Planes, between_planes, planes_of, whole_batch
 
 MOST_AVERAGED = 2
-"""Largest side, in pixels, of images whose mean a pooling kernel computes. Kind: choice. Pools of 2x2 pixels
-added 3 us to a pass where the sum added 16, those of 7x7 pixels 15 where it added 8 (H200, 2026-11-28).
+"""Largest side, in pixels, of images whose mean a pooling kernel computes; torch sums larger images. Kind:
+choice. For 2x2 pixels the pooling kernel added 3 us to a forward pass and the sum 16 us, for 7x7 pixels the
+pooling kernel 15 us and the sum 8 us (H200, 2026-11-28).
 """
 
 
 def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int, padding: int) -> Planes:
-    """Copy images (N, channels, height, width) into planes, after a ReLU and a max pool if these are
-    requested.
+    """Copy images (N, channels, height, width) into planes, after a ReLU if `relu` is set and a max pool.
 
-    `size`, `stride` and `padding` are those of the max pool; 1, 1 and 0 for none. Raise BadInput for other
-    inputs than images.
+    `size`, `stride` and `padding` describe the max pool; 1, 1 and 0 mean no pooling. Raise BadInput if x is
+    not a tensor of images.
     """
     if not isinstance(x, torch.Tensor) or x.dim() != 4 or not x.numel():
         got = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
@@ -40,8 +40,9 @@ def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int
 
 
 def as_images(x: Planes) -> torch.Tensor:
-    """Return images (N, channels, height, width), contiguous, by one transpose at memory speed and one
-    copy.
+    """Return the images as a contiguous tensor (N, channels, height, width).
+
+    One kernel transposes the planes at memory speed, and one copy leaves out the borders.
     """
     layout, body = x.layout, _body(x)
     rows = torch.ops.prunecast.columns.default(body, whole_batch(body.shape[0]))
@@ -50,21 +51,26 @@ def as_images(x: Planes) -> torch.Tensor:
 
 
 def _body(x: Planes) -> torch.Tensor:
-    """Return the pixels of all planes (channels * plane, batch), with the border after each plane."""
+    """Return the rows of `x.data` from the first pixel on, (channels * pixels per plane, batch), as a view.
+
+    The plane of a channel has (height + border) lines of (width + border) pixels: zeros follow each line and
+    the last line. Only the zeros before the first plane, and the last ones of the tensor, are left out.
+    """
     layout = x.layout
     return x.data[layout.first : layout.first + layout.planes * layout.plane]
 
 
 def pooled(x: Planes, mode: str, size: int, stride: int, padding: int) -> Planes:
-    """Return pooled or upsampled images. `mode` is `max`, `average` or `nearest`."""
+    """Return pooled images if `mode` is `max` or `average`; for `nearest`, images upsampled by `size`."""
     window = Window(mode, size, stride, padding)
     data = between_planes(x.data, x.layout, window)
     return Planes(data, x.channels, *window.sides(x.height, x.width), x.border, x.n_images)
 
 
 def mean(x: Planes) -> torch.Tensor:
-    """Return the mean of each channel, (N, channels), stored feature-major as linear layers of this package
-    read it.
+    """Return the mean of each channel, (N, channels), as a view of a tensor (channels, batch).
+
+    Sparse linear layers of this package read this feature-major layout without a transpose.
     """
     if x.height == x.width <= MOST_AVERAGED:
         one = pooled(x, "average", x.height, x.height, 0)
@@ -88,14 +94,17 @@ def averaged_to(x: Planes, height: int, width: int) -> Planes:
 
 
 def flat(x: Planes) -> torch.Tensor:
-    """Return (N, channels * height * width), feature-major."""
+    """Return the pixels of each image as one row, (N, channels * height * width), stored feature-major."""
     layout = x.layout
     lines = _body(x).view(x.channels, x.height + x.border, layout.line, -1)
     return lines[:, : x.height, : x.width].reshape(-1, x.data.shape[1]).t()[: x.n_images]
 
 
 def combined(x: Planes, y: Planes, name: str) -> Planes:
-    """Return the elementwise sum, product, difference or maximum of two batches of images."""
+    """Return the elementwise sum, product, difference or maximum of two batches of images.
+
+    `name` is `add`, `mul`, `sub` or `maximum`.
+    """
     function = _FUNCTIONS[name]
     if x[1:] == y[1:]:
         return x._replace(data=function(x.data, y.data))
@@ -131,7 +140,7 @@ ZERO_FUNCTIONS = {
     *(torch.relu, torch.relu_, torch.tanh, functional.relu, functional.relu6, functional.silu),
     *(functional.gelu, functional.hardswish, functional.leaky_relu, functional.elu, functional.mish),
 }
-"""Activations of which zero stays zero."""
+"""Activations f with f(0) = 0: they keep the borders of planes zero."""
 SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 _FUNCTIONS = {"add": torch.add, "mul": torch.mul, "sub": torch.sub, "maximum": torch.maximum}
 _BOTH = {
@@ -140,13 +149,15 @@ _BOTH = {
     **dict.fromkeys((operator.sub, operator.isub, torch.sub), "sub"),
     torch.maximum: "maximum",
 }
-"""Operations on two images of which zeros stay zeros -> name in `_FUNCTIONS`."""
+"""Elementwise operation f of two tensors with f(0, 0) = 0 -> its name in `_FUNCTIONS`."""
 _SCALED = {operator.mul, operator.imul, operator.truediv, torch.mul, torch.div}
 _GONE = (nn.Dropout, nn.Dropout2d, nn.Identity)
 
 Modules = Mapping[str, nn.Module]
 Adder = Callable[["NodeOfPass"], "Made | None"]
-"""Adds a pass to the new graph; None if an operand is not in planes."""
+"""Function that adds an operation on planes to the new graph and returns its node; None if an operand is not
+in planes.
+"""
 
 
 class Made(NamedTuple):
@@ -157,7 +168,10 @@ class Made(NamedTuple):
 
 
 class NodeOfPass(NamedTuple):
-    """A node of the traced graph that becomes one of these functions, with the new graph and its nodes."""
+    """A node of the traced graph that an operation on planes replaces, and the graph that receives it.
+
+    `planes` maps nodes of the traced graph to nodes of the new graph whose values are in planes.
+    """
 
     graph: fx.Graph
     planes: Mapping[fx.Node, fx.Node]
@@ -189,7 +203,10 @@ def pass_of(node: fx.Node, modules: Modules) -> Adder | None:
 
 
 def _of_one(node: fx.Node, module: Any) -> Adder | None:
-    """Find an elementwise operation on one operand, or one that reads sizes of images."""
+    """Return the `Adder` of an elementwise operation on one operand, or of a read of the images' sizes.
+
+    Return None for another node.
+    """
     if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
         return lambda given: Made(given.graph.node_copy(node, lambda _: given.x), is_planes=False)
     if type(module) in _GONE or (node.target == "contiguous" and node.op == "call_method"):
@@ -209,7 +226,7 @@ def _of_one(node: fx.Node, module: Any) -> Adder | None:
 
 
 def _of_pool(node: fx.Node, module: Any) -> Adder | None:
-    """Find a pooling or upsampling operation."""
+    """Return the `Adder` of a pooling or upsampling node; None for another node."""
     _, window = window_of(node, {str(node.target): module} if module is not None else {})
     if window is not None:
         return lambda given: given.call(pooled, "max", *window)
@@ -235,7 +252,10 @@ def _of_pool(node: fx.Node, module: Any) -> Adder | None:
 
 
 def window_of(node: fx.Node, modules: Modules) -> tuple[fx.Node, tuple[int, int, int] | None]:
-    """Return the operand of a max pool and its size, stride and padding; or the node itself and None."""
+    """Return the operand of a max pool, and the pool's (size, stride, padding).
+
+    For a node that is no max pool, return the node itself and None.
+    """
     module: Any = modules.get(str(node.target)) if node.op == "call_module" else None
     given: tuple[Any, ...]
     if type(module) is nn.MaxPool2d:
@@ -257,14 +277,17 @@ def window_of(node: fx.Node, modules: Modules) -> tuple[fx.Node, tuple[int, int,
 
 
 def _side(given: Any) -> int | None:
-    """Return the integer size that both sides have; None if they differ or are no integers."""
+    """Return the side of a square from one number or a pair; None unless both sides are the same integer."""
     sides = given if isinstance(given, tuple | list) else (given, given)
     same = len(sides) == 2 and all(isinstance(side, int | float) for side in sides) and sides[0] == sides[1]
     return int(sides[0]) if same and math.floor(sides[0]) == sides[0] else None
 
 
 def _of_mean(node: fx.Node, module: Any) -> Adder | None:
-    """Find a mean over all pixels, an adaptive average pool, or a `flatten`."""
+    """Return the `Adder` of a mean over all pixels, an adaptive average pool, or a `flatten`.
+
+    Return None for another node.
+    """
     size = None
     if type(module) is nn.AdaptiveAvgPool2d:
         size = module.output_size
@@ -287,7 +310,10 @@ def _of_mean(node: fx.Node, module: Any) -> Adder | None:
 
 
 def _of_several(node: fx.Node, _: Any) -> Adder | None:
-    """Find an operation on several batches of images, all in planes."""
+    """Return the `Adder` of a concatenation along the channels, or of an operation on two operands.
+
+    Return None for another node. The `Adder` returns None unless all operands are in planes.
+    """
     if node.target in (torch.cat, torch.concat) and isinstance(node.args[0], tuple | list):
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         return _concatenated if dim in (1, -3) else None

@@ -7,10 +7,10 @@
 Planes are a tensor (pixels, batch). Each row contains one pixel of one channel for all images of the batch,
 and rows of zeros surround every image (`prunecast.plan.conv_grid`). The batch is padded to a multiple of 8.
 `conv` has the arguments `images` (packed weights), `tiles`, `bias`, `gpu` and `plan` of `prunecast::linear`.
-`shape` are the fields of `ConvCall`. `second` are the planes of an optional second input, which the last
-columns of A, after those of the filters, multiply. `x` are images (N, channels, height, width). `layout` are
-the fields of `PlaneLayout`, and `window` is (size, stride, padding), the last three fields of `Window`. On a
-CPU the operators compute in fp32.
+`shape` are the fields of `ConvCall`. `second` are the planes of an optional second input. A then has one more
+column for each channel of this input, after the columns of the filters. `x` are images (N, channels, height,
+width). `layout` are the fields of `PlaneLayout`, and `window` is (size, stride, padding), the last three
+fields of `Window`. On a CPU the operators compute in fp32.
 """
 
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from prunecast.torch.operators import register_call
 from prunecast.torch.weight_layouts import unpack
 
 _PLANES = "_prunecast_planes"
-"""Attribute of images that are a view of planes: the planes (pixels, batch), contiguous."""
+"""Attribute of image tensors that are a view of planes: the planes, a contiguous tensor (pixels, batch)."""
 
 
 class ConvCall(NamedTuple):
@@ -47,13 +47,13 @@ class ConvCall(NamedTuple):
     size: int
     stride: int
     batch: int
-    """Images, a multiple of 8."""
+    """Number of images, padded to a multiple of 8."""
     border: int
-    """Zeros around images in memory, in pixels."""
+    """Width in pixels of the zeros around each image in memory."""
     second: int
-    """Channels of a second input; 0 for none."""
+    """Channels of the second input; 0 if the convolution has none."""
     border_out: int
-    """Zeros around images of the output."""
+    """Width in pixels of the zeros around each image of the output in memory."""
 
     @property
     def grid(self) -> ConvGrid:
@@ -75,13 +75,13 @@ class Planes(NamedTuple):
     """Images in planes, as the modules of a rewritten network pass them to each other."""
 
     data: torch.Tensor
-    """(pixels, batch)."""
+    """Tensor (pixels, batch): the pixels of all channels and their borders."""
     channels: int
     height: int
     width: int
     border: int
     n_images: int
-    """Number of images; the batch has up to 7 more."""
+    """Number of images; `data` has up to 7 more columns, which are padding."""
 
     @property
     def layout(self) -> PlaneLayout:
@@ -98,7 +98,7 @@ class Planes(NamedTuple):
         return self.shape if dim is None else self.shape[dim]
 
     def after(self, data: torch.Tensor, layout: PlaneLayout) -> "Planes":
-        """Return `Planes` with another tensor and other sizes, for the same number of images."""
+        """Return `Planes` of the tensor `data` with sizes `layout`, and with this object's `n_images`."""
         return Planes(data, *layout, self.n_images)
 
     def images(self) -> torch.Tensor:
@@ -134,7 +134,8 @@ def images_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Te
 def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
     """Return images (batch, channels, height, width) as a view of planes, which `SparseConv2d` reads.
 
-    This needs one copy, which several modules can share, or none if a `SparseConv2d` wrote the images.
+    Images that already are such a view, as the output of a `SparseConv2d` with this border, are returned
+    unchanged. Other images are copied; several modules can read the copy.
     """
     count, channels, height, width = x.shape
     layout, batch = PlaneLayout(channels, height, width, border), whole_batch(count)
@@ -145,7 +146,10 @@ def in_planes(x: torch.Tensor, border: int = 1) -> torch.Tensor:
 
 
 def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tensor:
-    """Return a view of planes as images, which `SparseConv2d` reads without a copy."""
+    """Return images (count, channels, height, width) as a view of planes, and attach the planes to it.
+
+    The attribute lets `SparseConv2d` read the planes without a copy. It is not set under torch.compile.
+    """
     images = images_in(planes, layout, count)
     if not torch.compiler.is_compiling():
         setattr(images, _PLANES, planes)
@@ -153,18 +157,17 @@ def seen_in(planes: torch.Tensor, layout: PlaneLayout, count: int) -> torch.Tens
 
 
 def planes_behind(x: torch.Tensor) -> torch.Tensor | None:
-    """Return the planes of which the images are a view, or None.
+    """Return the planes of which the images x are a view; None for other images.
 
-    Elementwise kernels read planes at full bandwidth. On the images themselves, the compiler puts columns
-    innermost, which are a whole batch apart in memory, and its kernels are five times slower.
+    Elementwise kernels read the planes at full bandwidth. For the view of images, torch.compile makes the
+    columns of an image the innermost loop. Their pixels are a whole batch apart in memory, so that the
+    kernels are five times slower.
     """
     return getattr(x, _PLANES, None)
 
 
 def _is_view(x: torch.Tensor, planes: torch.Tensor, layout: PlaneLayout, batch: int) -> bool:
-    """Return whether images are still the unchanged view of the planes that a module returned, with this
-    layout.
-    """
+    """Return whether the images x are the view of all images in `planes` with this layout and batch size."""
     if planes.shape != (layout.pixels, batch):
         return False
     made = images_in(planes, layout, x.shape[0])

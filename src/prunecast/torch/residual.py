@@ -42,7 +42,7 @@ class _Adding(NamedTuple):
     call: type[LinearCall | Fp8Call]
     """Arguments of the product."""
     operator: Any
-    """The product that adds, whose arguments after y have the names of those of the product."""
+    """Operator that adds the product to y in place; its arguments after y are named as those of `call`."""
 
 
 _ADDING = {
@@ -100,7 +100,7 @@ class _Sum(NamedTuple):
 
 
 def _sums(graph: Graph) -> Iterator[_Sum]:
-    """Yield the sums of the result of a large sparse product and a tensor of its shape."""
+    """Yield the sums of a large sparse product and a residual with the shape and dtype of the sum."""
     for add in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
         if len(add.args) != 2 or add.kwargs:
             continue
@@ -117,8 +117,10 @@ def register() -> None:
 
 
 def _product_behind(y: Any) -> Node | None:
-    """Return the product of which y is a view, if it is large, has no epilogue and no other reader; else
-    None.
+    """Return the sparse product of which y is a view; None if there is none or its result cannot be fused.
+
+    It can be fused if the result is large and has only one reader, and if the product has no epilogue and is
+    not 2:4.
     """
     y = source_of_view(y)
     if not isinstance(y, Node) or len(y.users) != 1 or y.target not in _ADDING:
@@ -131,7 +133,7 @@ def _product_behind(y: Any) -> Node | None:
 
 
 def _is_like(node: Any, add: Node) -> bool:
-    """Return whether the sum neither broadcasts nor casts this operand."""
+    """Return whether the operand `node` of the sum `add` has the shape and dtype of the sum."""
     own, wanted = node.meta["val"] if isinstance(node, Node) else None, add.meta["val"]
     return isinstance(own, torch.Tensor) and (own.shape, own.dtype) == (wanted.shape, wanted.dtype)
 

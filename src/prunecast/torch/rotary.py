@@ -61,7 +61,7 @@ class _Rotation(NamedTuple):
     """Feature of the product's result at which the heads begin."""
     cos: Node
     sin: Node
-    """(1 or batch, tokens, width)."""
+    """`cos` and `sin` are the cosines and sines of the angles, each (1 or batch, tokens, width)."""
 
     @property
     def last(self) -> int:

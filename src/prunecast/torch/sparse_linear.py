@@ -59,7 +59,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
         self.product, self.rows, self.has_bias, self.transposed = product, rows, has_bias, transposed
         matrix = (product.features, rows.size) if transposed else (rows.size, product.features)
         self.pattern, self.weight_shape = pattern, shape or matrix
-        """`pattern` is that of its zeros."""
+        """Pattern of the layer's zeros, and shape of the original weights."""
 
     @property
     def weight(self) -> torch.Tensor:
@@ -133,11 +133,11 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
 
 class DenseTensor(NamedTuple):
-    """Tensor of a state dict that a module stores in another form."""
+    """Entry of a state dict whose values a module stores in another form, e.g. packed."""
 
     shape: tuple[int, ...]
     load: Callable[[torch.Tensor], object]
-    """Replaces the module's values by those of the tensor."""
+    """Function that replaces the module's values by those of the given tensor."""
 
 
 def load_tensors(

@@ -28,20 +28,20 @@ class UnpackedWeight(torch.Tensor):  # type: ignore[misc]
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call an operator with the values."""
+        """Call an operator with the unpacked values of its arguments."""
         args, kwargs = tree_map_only(cls, lambda own: own._read(), (tuple(args), dict(kwargs or {})))
         return func(*args, **kwargs)
 
     def __repr__(self, **_: Any) -> str:
-        """Return the text of the values."""
+        """Return the `repr` of the unpacked values."""
         return repr(self._read())
 
     def numpy(self, **options: Any) -> Any:
-        """Return the values as an array."""
+        """Return the unpacked values as a NumPy array."""
         return self._read().numpy(**options)
 
     def tolist(self) -> Any:
-        """Return the values as lists."""
+        """Return the unpacked values as nested lists."""
         return self._read().tolist()
 
     def data_ptr(self) -> int:

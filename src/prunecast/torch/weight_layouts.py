@@ -51,11 +51,11 @@ class Layout(NamedTuple):
     """Layout of packed weights."""
 
     kind: str
-    """One of the kinds above."""
+    """Name of the layout in the table of this module's docstring, such as `wgmma`."""
     block_m: int
-    """Rows of a block."""
+    """Rows of A that a thread block multiplies."""
     step: int = STAGE_COLUMNS
-    """Number of kept columns of a stage."""
+    """Number of kept columns of A in a pipeline stage."""
 
     @property
     def is_two_of_four(self) -> bool:

@@ -18,9 +18,9 @@ class ConvLaunch(NamedTuple):
     operator: Operator
     call: Call
     read: int
-    """Pixels of the input."""
+    """Rows of the input planes (pixels, batch)."""
     added: int
-    """Pixels of the second input; 0 for none."""
+    """Rows of the second input's planes; 0 if there is no second input."""
     output: PlaneLayout
     first: int
     """Bytes before the first pixel of the first plane of the output."""

@@ -21,7 +21,9 @@ from prunecast.torch.cuda.stream import stream_of
 from prunecast.torch.epilogue import PackedLayer, strides_seen_as
 
 MOST_CALLS = 64
-"""Kinds of x whose calls a product keeps; the oldest makes room. Kind: choice, of about 2 KiB each."""
+"""Number of prepared calls that a product caches, one for each layout of x; a new one replaces the oldest.
+Kind: choice; each needs about 2 KiB.
+"""
 _ALIGN_BYTES = 16
 _guards: Any = torch._C._dynamo.guards
 _empty: Any = _guards._empty_strided_cuda
@@ -90,8 +92,9 @@ class DirectCalls:
 
     @staticmethod
     def part_of(y: torch.Tensor, first: int, size: int, parts: dict[int, tuple[Any, ...]]) -> torch.Tensor:
-        """Return some features of a result of these calls as a view, in a third of the host time of
-        `Tensor.narrow`.
+        """Return `size` features of y from `first` on as a view, in a third of the time of `Tensor.narrow`.
+
+        `y` is a result of these calls, and `parts` the `parts` of its call, to which new parts are added.
         """
         place = parts.get(first)
         if place is None:

@@ -176,7 +176,10 @@ def prepared_experts(call: ExpertsCall) -> PreparedExperts:
 
 
 def _load_passes(activation: str, dtype: str, sizes: ExpertTokens, device: int) -> None:
-    """Compile and load the launches around the products, which is not legal during a capture."""
+    """Compile and load the kernels that run around the two products.
+
+    CUDA does not allow this during the capture of a graph.
+    """
     unit, features = dict.fromkeys(("c", "columns", "row_bytes"), 0), 8
     rows = Rows(0, 2 * features, 8, features)
     launches = [

@@ -77,8 +77,9 @@ class Prepared(NamedTuple):
         tokens: int,
         features_first: bool,
     ) -> Call:
-        """Return pointers and sizes of a call with `columns` columns of x_t, and y (tokens, rows) or its
-        transpose.
+        """Return pointers and sizes of a launch that reads x_t (K, columns) and writes y (tokens, rows).
+
+        With `features_first`, the launch writes the transpose of y, (rows, columns).
         """
         image = images[self.image]
         item = image.element_size()
@@ -107,7 +108,7 @@ _PREPARED: dict[Any, Any] = {}
 def prepared_once(
     key: tuple[Any, ...], what: str, device: torch.device, gpu: GpuSpec, prepare: Callable[[], Any]
 ) -> Any:
-    """Return the launches that `prepare` returned at the first request with this key.
+    """Return the launches for `key`: call `prepare` at the first request, and cache its result.
 
     Parameters
     ----------
