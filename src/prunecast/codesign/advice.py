@@ -19,13 +19,13 @@ from prunecast.plan.misaligned import ROW_BYTES, copied_row_bytes, with_row_star
 from prunecast.workload.engines import Engine
 
 LEAST_GAIN = 0.01
-"""Least share of the time that a change must save to be listed."""
+"""Smallest saving at which a change is listed, as a share of the time per token."""
 MOST_LINES = 5
 DOUBLED = {
     "DRAM": ("dram_bytes_per_s", "dram_write_bytes_per_s", "dram_copy_bytes_per_s", "dram_peak_bytes_per_s"),
     "L2": ("l2_bytes_per_s", "l2_port_bytes_per_clk_per_sm"),
 }
-"""Level of the memory -> the rates of a GPU with twice its bandwidth."""
+"""Memory level -> fields of `GpuSpec` to double for a GPU with twice the bandwidth of this level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerCase:
-    """One layer with the kernel, GPU and other conditions that determine its predicted time.
+    """A layer with the kernel, GPU and other conditions that determine its predicted time.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class LayerCase:
     m, k, n, dtype : sizes of the product, and number format of A and B
     kept : sparsity map of the layer; None for dense
     engine : engine that predicts the time on a GPU
-    work : number of tokens over that of the original case
+    work : number of tokens relative to that of the original case
     padded : True if rows of B and C are padded so that they begin at L2 lines
     change : description of the difference from the original case; empty for the original one
     """
@@ -82,14 +82,14 @@ class LayerCase:
 
     @property
     def fewest_tokens(self) -> int:
-        """Number of tokens in `ROW_BYTES` bytes. If rows are padded, N is rounded up to a multiple of it."""
+        """Number of tokens in `ROW_BYTES` bytes. With padding, N is rounded up to a multiple of it."""
         return ROW_BYTES // DTYPE_BYTES[self.dtype]
 
     @property
     def padded_n(self) -> int:
         """Number of tokens of a padded row.
 
-        Rows are padded to whole L2 lines; shorter ones to the next power of two.
+        Rows longer than an L2 line are padded to whole lines, shorter rows to the next power of two.
         """
         return copied_row_bytes(self.n, DTYPE_BYTES[self.dtype]) // DTYPE_BYTES[self.dtype]
 
@@ -190,7 +190,10 @@ def _with_kept(tiles: TileMap, wanted: npt.NDArray[np.float64], width: int) -> T
 
 
 def _resized(own: IntArray, group_count: int, count: int) -> IntArray:
-    """Return `count` ascending numbers below `group_count`: as many of `own` as possible, evenly chosen."""
+    """Return `count` ascending group numbers below `group_count`, preferring those in `own`.
+
+    The groups that are dropped from `own` or added to it are at even distances.
+    """
     if count <= own.size:
         return own[_evenly(own.size, count)]
     others = np.setdiff1d(np.arange(group_count), own, assume_unique=True)

@@ -24,17 +24,17 @@ from prunecast.workload.timed_passes import BATCH, check_batch, timed_passes
 P = ParamSpec("P")
 R = TypeVar("R")
 MATRICES = ConvSettings()
-"""Default setting for convolutions: their filters are predicted as matrices."""
+"""Default setting for convolutions: the filters of a layer are predicted as one matrix."""
 _KINDS = get_type_hints(PredictSettings, localns={"ConvSettings": ConvSettings, "GpuSpec": GpuSpec})
 KEYWORDS = [
     Parameter(name, Parameter.KEYWORD_ONLY, default=SETTINGS[name].default, annotation=kind)
     for name, kind in _KINDS.items()
 ]
-"""The settings as keywords of a function."""
+"""The settings of `PredictSettings` as keyword-only parameters of a function signature."""
 
 
 def with_settings(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: add the settings to the signature and docstring of a function with `**settings`."""
+    """Add the settings to the signature and docstring of a function with `**settings` (a decorator)."""
     own = signature(function)
     named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     every = sorted((*named, *KEYWORDS), key=lambda one: (one.kind, one.default is not Parameter.empty))

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 80
-"""Most characters of a line of the table of GPUs."""
+"""Maximum line length of the table of GPUs, in characters."""
 SHORTEST_NAME = 8
-"""Least number of characters to which the name of a GPU is shortened."""
+"""Minimum length of a shortened GPU name, in characters."""
 SHORT_SOURCES = {"measured": "own", "published": "others"}
 GPU_COLUMNS = ("GPU", "source")
-"""Columns of text in the table of GPUs."""
+"""Columns of the table of GPUs that contain text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One layer and kernel: its predicted time in each of the compared predictions (columns).
+    """Predicted times of one layer with one kernel, in each of the compared predictions (columns).
 
     Parameters
     ----------
-    layer, kernel, n : the key by which rows are matched
-    pattern : pattern in the first column that has this row
-    seconds : predicted seconds in each column; None for a column without this row
-    ratio : time in each column over the time in the first one; None if either is missing
+    layer, kernel, n : layer, kernel and number of tokens; rows of different predictions match if these agree
+    pattern : pruning pattern of the layer, from the first prediction that has this row
+    seconds : predicted seconds in each column; None for a prediction without this row
+    ratio : time in each column over the time in the first column; None if either time is missing
     """
 
     layer: str
@@ -57,19 +57,19 @@ class GpuRow:
     Parameters
     ----------
     gpu : name of the GPU
-    dense_seconds, seconds : dense time, and time with the fastest kernels, in seconds. For a model, of a pass
-        (the mean over the workload's passes); for single layers, the sum over layers
-    seconds_low, seconds_high : interval of `seconds`
+    dense_seconds, seconds : dense time, and time with the fastest kernels, in seconds. For a model, this is
+        the mean time of a pass of the workload; for single layers, the sum over layers
+    seconds_low, seconds_high : bounds of the interval of `seconds`
     per_s : tokens or images per second with the fastest kernels; None for several passes or single layers
-    memory_bytes : bytes of weights, KV cache and activations of the pass that needs most; None for single
-        layers
+    memory_bytes : bytes of weights, KV cache and activations, of the pass with the largest sum; None for
+        single layers
     gpu_bytes : bytes of the GPU's memory
     fits : True if the pruned model fits in memory; None for single layers
-    largest_batch : largest number of sequences or images with which every pass of the pruned model fits, or
-        0; None for single layers
+    largest_batch : largest number of sequences or images with which every pass of the pruned model fits in
+        memory; 0 if not even one fits, None for single layers
     joules : energy per token or image with the fastest kernels; None for several passes or single layers
-    cost_per_million : price of a million tokens or images of the pruned model; None without a price, for
-        several passes or single layers
+    cost_per_million : price of a million tokens or images of the pruned model; None if the GPU has no price,
+        and for several passes or single layers
     evidence : basis of the interval: `measured`, `published` or `guess`
     """
 
@@ -198,13 +198,13 @@ def _cells_of(row: GpuRow, *, has_prices: bool) -> Cells:
 
 Row = dict[str, Any]
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
-"""Range of plausible launch times in seconds; it keeps the ratios finite."""
+"""Range of accepted times in seconds; it keeps the ratios finite."""
 _NEEDED = {"layer": str, "kernel": str, "n": int, "pattern": str, "seconds": float}
 
 
 @checked
 def compare(first: str | Path, second: str | Path) -> Comparison:
-    """Compare two files that `predict --json` wrote; ratios are the second file's time over the first's.
+    """Compare two files that `predict --json` wrote; a ratio is the time in the second file over the first.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def _us(seconds: float | None) -> str:
 
 
 def _different(labels: Sequence[str]) -> list[str]:
-    """Return the labels; those that occur more than once begin with their column number."""
+    """Return the labels, with the column number in front of each label that occurs more than once."""
     return [
         f"{place}: {label}" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)
     ]

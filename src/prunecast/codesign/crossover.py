@@ -18,9 +18,10 @@ HIGHEST = 0.99
 STEPS = 100
 """The tried sparsities are multiples of 1 / STEPS."""
 TRIED_EARLY = 90
-"""Step that is tried before both ends: a nearly dense matrix is the slowest to prune and plan."""
+"""Step that is tried before the lowest and the highest sparsity. If the kernel is too slow here, the lowest
+sparsity need not be tried: a nearly dense matrix is the slowest to prune and plan."""
 NEAR_LIKELY = (0, -1, 4, -5, 24, -25)
-"""Offsets in steps from a likely crossover that are tried first. A correct guess needs only two."""
+"""Steps that are tried first, as offsets from the likely crossover. If it is right, the first two suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,10 @@ class Crossover:
 
     @property
     def density(self) -> float | None:
-        """Highest density at which the kernel is no slower than dense, 1 - `sparsity`; None without one."""
+        """Highest density at which the kernel is no slower than dense, 1 - `sparsity`.
+
+        It is None if the kernel is slower at every density.
+        """
         return None if self.sparsity is None else 1.0 - self.sparsity
 
     def row(self) -> dict[str, Any]:
@@ -54,8 +58,8 @@ def layer_crossovers(
 ) -> list[Crossover]:
     """Return the crossovers of a layer for all candidates with variable sparsity, by the closed-form model.
 
-    Candidates whose kernel cannot run the layer are left out. So are patterns guided by time, because every
-    sparsity would need a search.
+    Candidates whose kernel cannot run the layer are left out. Patterns guided by predicted times are left out
+    too, because they would need a search at every sparsity.
     """
     alone = MapMaker({layer.name: layer}, "layer", remember=True)
     dense_seconds = seconds_of(
@@ -106,8 +110,9 @@ def crossing(
 
     Returns
     -------
-    `lowest` if the sparse kernel is fast enough there. None if it is too slow at every sparsity that leaves
-    weights. Otherwise a sparsity at which it is fast enough, while it is too slow at one step less
+    `lowest` if the sparse kernel is no slower than dense at that sparsity. None if the sparse kernel is
+    slower at every sparsity that leaves weights. Otherwise a sparsity at which it is no slower, although it
+    is slower at one step less
     """
     first, last = round(lowest * STEPS), round(highest * STEPS)
     looks = [] if likely is None else [round(likely * STEPS) + aside for aside in NEAR_LIKELY]

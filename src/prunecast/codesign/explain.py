@@ -150,7 +150,10 @@ def explain(
 
 
 def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> LayerJob:
-    """Return the job with dense and one sparse kernel: the one that is fastest by the closed form.
+    """Return the job with two kernels: dense, and the sparse kernel with the least closed-form time.
+
+    If neither a pattern nor a recipe is given, only kernels with the tile-wise pattern are considered. A job
+    without such kernels is returned unchanged.
 
     Raises
     ------
@@ -178,7 +181,8 @@ def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> L
 def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
     """Return the tile map of the layer pruned to tiles; None if the predicted kernel already runs tiles.
 
-    The sparsity is that of the prediction, or the default sparsity for a dense prediction.
+    The layer is pruned to the sparsity of the prediction, or to the default sparsity if the prediction is
+    dense.
     """
     if KERNELS[prediction.kernel].takes is TileMap:
         return None

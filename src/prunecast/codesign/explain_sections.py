@@ -16,7 +16,7 @@ COMPUTE_PIPES = ("tensor", "issue")
 MEMORY_PIPES = ("shared", "l2 port", "l2", "dram")
 HISTOGRAM_BINS = 8
 TIME_PARTS = "Where the time goes"
-"""Title of the section whose facts add up to the time; simulated predictions have it."""
+"""Title of the section whose facts add up to the predicted time; only simulated predictions have it."""
 
 
 class Fact(NamedTuple):
@@ -35,8 +35,8 @@ class Section(NamedTuple):
 
 
 IDLE_FROM, LAUNCH_FROM, SATURATED_FROM, UNEVEN_FROM = 0.1, 0.4, 0.7, 1.25
-"""Thresholds from which a verdict names a limit: share of SMs without work, share of the launch in the time,
-share of the time that a unit is busy, and work of the busiest SM over the mean. Kind: choice."""
+"""Thresholds from which a verdict names a limit: share of SMs without work, launch overhead as a share of the
+time, share of the time in which a unit is busy, and work of the busiest SM over the mean. Kind: choice."""
 UNIT_WORDS = {
     "tensor": "the tensor cores",
     "issue": "the issue slots of the schedulers",
@@ -53,7 +53,7 @@ def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
     if isinstance(result, SimResult):
         use, work = result.utilisation, result.sm_busy_cycles
         idle = gpu.sm_count - int(np.count_nonzero(result.sm_items))
-    else:  # the closed form gives a lower bound of the use, and no work of single SMs
+    else:  # the closed form gives a lower bound of each pipe's use, but not the work of each SM
         use, work = {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}, np.ones(1)
         idle = gpu.sm_count - min(plan.blocks, plan.item_count, gpu.sm_count)
     launch, uneven = result.launch_s / prediction.seconds, float(work.max()) / max(float(work.mean()), 1.0)
@@ -71,7 +71,7 @@ def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
 
 
 def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
-    """Return all sections for which the result of the engine has data."""
+    """Return all sections for which the result of the engine (simulator or closed form) has data."""
     plan, result = prediction.plan, prediction.result
     if isinstance(result, SimResult):
         use = result.utilisation

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from prunecast.hardware import GpuSpec
 
 INTERVAL_KIND = "90 % of validated cases where there are any, else a guess"
-"""Meaning of the bounds of a prediction; `Interval.kind` says which of the two meanings applies."""
+"""Meaning of the bounds of a prediction, as text; `Interval.kind` is the basis of a single interval."""
 
 
 NEVER_MEASURED = "a guess, nothing was ever measured on this GPU"
@@ -48,26 +48,27 @@ class Interval(NamedTuple):
     kind: str
     """`validated`, `published`, or `guess`."""
     warning: str
-    """Why the case is outside the validated range; empty inside it and for guesses."""
+    """Text that names the quantity outside the validated range; empty if there is none, and for guesses."""
 
 
 _OWN_KERNEL = (0.75, 1.25)
 """Lower and upper bound of measured over predicted time for kernels that were never validated. Kind: guess,
-the spread of published GPU kernel models that know the plan."""
+the spread of errors of published GPU kernel models that know the launch configuration."""
 _PRIOR = {"dense": (0.85, 1.15), "csr": (0.5, 2.0)}
-"""The same bounds for kernels of libraries. Kind: guess; the library of dense products picks its own tile
-shape, which changes large products little; that of CSR is closed, and its time depends on the row lengths."""
+"""Kernel of a library -> lower and upper bound of measured over predicted time, if it was never validated.
+Kind: guess. cuBLAS (`dense`) selects its own tile shape, which changes the time of large products little. The
+source of the CSR kernel is closed, and its time depends on the row lengths."""
 GUESSED_COSTS_LOWER, GUESSED_COSTS_HIGHER = 0.13, 0.32
-"""Factors minus 1 by which predictions move if all costs are two thirds or one and a half of their values:
-90 % of recorded rows move by less (tile kernels, closed form, H200, 2026-11-22:
+"""Relative changes of predicted times, down and up, if all costs of a kernel are multiplied by two thirds or
+by one and a half. 90 % of the recorded cases change by less (tile kernels, closed form, H200, 2026-11-22:
 `python -m benchmarks.costs`)."""
 GUESSED_GPU = 0.2
-"""Factor minus 1 by which times move if clocks, bandwidths and launches of a GPU are guesses. Kind: choice,
-products of B200, L40S and T4 before anything was fitted to them were 14 to 27 % off."""
+"""Relative error of predicted times if clocks, bandwidths and launch time of a GPU are guesses. Kind: choice;
+products on B200, L40S and T4 were 14 to 27 % off before anything was fitted to these GPUs."""
 _MATTER = ("clock_burst_hz", "clock_sustained_hz", "dram_bytes_per_s", "l2_bytes_per_s", "graph_launch_s")
-"""Quantities with the largest effect on predictions."""
+"""Fields of `GpuSpec` with the largest effect on predictions."""
 _SLACK = 1.25
-"""A case counts as validated up to this factor outside the range of validated times and tokens."""
+"""Factor by which a case may be outside the validated range of times and tokens without a warning."""
 
 
 def interval_s(
@@ -89,7 +90,7 @@ def interval_s(
     seconds : predicted time
     gpu : name of the GPU spec; if it is empty, the interval is a guess
     engine, state : `simulator` or `model`; `burst` or `sustained`
-    tokens : N; a warning is given if it is outside the validated range
+    tokens : N; the interval has a warning if it is outside the validated range
     guessed_costs : share (0 to 1) of the kernel's costs that were carried over from another architecture. A
         guessed interval is widened by this share of `GUESSED_COSTS_LOWER` and `GUESSED_COSTS_HIGHER`
     guessed_gpu : result of `guessed_share`. A guessed interval is widened by this share of `GUESSED_GPU`

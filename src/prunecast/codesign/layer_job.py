@@ -1,4 +1,8 @@
-"""`LayerJob`: predict one layer with all compared kernels. Each one is pruned for, planned and run."""
+"""`LayerJob`: predict one layer with all compared kernels.
+
+For each kernel, the layer is pruned to the kernel's pattern, its launches are planned, and their time is
+predicted.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,7 +39,7 @@ FAR_FROM_WANTED = 0.05
 TOKENS_TOGETHER = 8
 """Number of fp16 tokens in one 16-byte load."""
 WORTH_PADDING = 0.9
-"""Padding is mentioned in a note if it reduces the time below this share."""
+"""Padding is mentioned in a note if it reduces the time to at most this share of the time without padding."""
 
 
 LOSES = 1.5
@@ -44,7 +48,7 @@ cannot be the fastest. Kind: choice, more than twice the largest error of the cl
 
 
 Row = Prediction | Skipped
-"""Result of one kernel on one layer: its prediction, or why it was skipped."""
+"""Result of one kernel on one layer: the prediction, or the reason why the kernel was skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,9 +76,9 @@ class LayerJob:
     experts_per_token: int = 2
     holds_plans: bool = True
     candidates_of: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
-    """Kernels of layers that a recipe has pruned, in place of `candidates`."""
+    """Layer -> kernels to compare instead of `candidates`, if the weights were pruned with a recipe."""
     for_losers: Engine | None = None
-    """Engine for kernels that cannot be the fastest, see `LOSES`; None for the engine of the others."""
+    """Engine for kernels that cannot be the fastest (see `LOSES`); None to use `engine` for all kernels."""
 
     @property
     def engine(self) -> Engine:
@@ -166,13 +170,14 @@ def start_layer(
 
 
 class _PlannedKernel(NamedTuple):
-    """One kernel that is planned for a layer, before its prediction starts."""
+    """A kernel whose launches for a layer are planned, before its prediction starts."""
 
     closed_s: float
-    """Seconds by the closed form; 0 for the dense kernel, which is always predicted by the job's engine."""
+    """Seconds by the closed form. It is 0 for the dense kernel, which is always predicted by the job's
+    engine, and for all kernels if the job has no engine `for_losers`."""
     start: Callable[[Engine], Callable[[float | None], Prediction]]
-    """Function that starts the runs with an engine. It returns a function from the dense seconds, or None, to
-    the prediction."""
+    """Function that starts to predict all launches with an engine. It returns a second function, which waits
+    for the results and returns the prediction, given the seconds of the dense kernel (None for dense)."""
 
 
 def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _PlannedKernel:
@@ -307,7 +312,10 @@ def _padding_note(
     kept: PrunedMap | TwoParts,
     launches: tuple[KernelPlan, ...],
 ) -> str | None:
-    """Return a note if padded tokens would be faster: with odd N, elements are loaded one by one."""
+    """Return a note if the layer would be faster with N padded to a multiple of `TOKENS_TOGETHER`, else None.
+
+    If N is odd, elements are loaded one by one.
+    """
     padded = -(-layer.n // TOKENS_TOGETHER) * TOKENS_TOGETHER
     if (
         layer.n == padded
@@ -324,7 +332,10 @@ def _padding_note(
 
 
 def _odd_rows_note(engine: Engine, layer: Layer, dense: KernelPlan) -> str | None:
-    """Return a note if rows without padding are slower: cuBLAS loads them two or four bytes at a time."""
+    """Return a note if dense is slower without padded rows and columns of A, else None.
+
+    cuBLAS loads rows that are not aligned to 16 bytes two or four bytes at a time.
+    """
     m, k = (-(-size // TOKENS_TOGETHER) * TOKENS_TOGETHER for size in layer.shape)
     if (m, k) == layer.shape or layer.filters is not None:
         return None

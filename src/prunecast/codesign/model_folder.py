@@ -33,9 +33,10 @@ from prunecast.workload.layers import Removed, Source, path_of
 
 CARD = "README.md"
 MOST_COPIED = 256 * MIB
-"""Bytes of the largest file that is copied; the tokenizer of a vocabulary of 262,144 has 33 MB."""
+"""Largest size of a file that is copied, in bytes. A tokenizer with a vocabulary of 262,144 has 33 MB."""
 MOST_TOKENS = 2048
-"""Most tokens of a call for which layers are packed: `max_tokens` in `quantization_config`."""
+"""Value of `max_tokens` in `quantization_config`: the largest number of tokens of a call for which the
+loader packs weights."""
 BINARY = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".gguf")
 """Endings of files with weights, which are not copied."""
 _OWN = (CONFIG, CARD, RECIPE, TILES)
@@ -61,9 +62,11 @@ def written_names(source: Path) -> tuple[str, ...]:
 
 
 def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe: Mapping[str, Any]) -> str:
-    """Write shards, index, `config.json`, card and small files; return the name of the index or only shard.
+    """Write the files of a pruned model folder; return the name of its index, or of its only shard.
 
-    Each shard contains the tensors of one shard of the source, and is written tensor by tensor.
+    The files are weight shards, their index (if there are several), `config.json`, the model card, and copies
+    of small files. Each shard contains the tensors of one shard of the source, and is written tensor by
+    tensor.
 
     Parameters
     ----------
@@ -105,7 +108,7 @@ def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe
 
 
 def method_entry(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry `quantization_config`: for each pruned module its pattern and sparsity."""
+    """Return the entry `quantization_config` of `config.json`, with pattern and sparsity of each module."""
     known = read_recipe(recipe)
     layers = {
         module: {"pattern": known.pattern_of(module), "sparsity": round(layer.sparsity or 0.0, 6)}

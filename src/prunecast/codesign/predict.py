@@ -23,8 +23,8 @@ from prunecast.workload.layers import Source, name_of
 LARGEST_PRICE = 1e9
 """Upper limit of `price`. Kind: choice, above the price of a GPU hour in any currency."""
 MOST_AHEAD = 2**26
-"""Elements of the layers of a large model that are planned before the results of earlier ones are collected.
-Kind: choice, as `MOST_PLANNED`."""
+"""Maximum number of weights in layers that are planned but whose results have not been collected. It applies
+to models that are too large to keep all plans in memory. Kind: choice, as `MOST_PLANNED`."""
 
 
 @with_settings

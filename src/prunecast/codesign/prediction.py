@@ -32,7 +32,7 @@ class Prediction:
     seconds : predicted time, including the launch overhead
     seconds_low, seconds_high : interval of the time, see `codesign/interval.py`
     speedup_over_dense : time of the dense kernel on the same layer over this time
-    bound : the busiest unit, or `latency`
+    bound : the busiest unit of the GPU, or `latency` if no unit is busy half of the time
     note : remarks on this prediction, or empty
     packed_bytes : bytes of packed weights and indices of the layer as the kernel reads them; 0 for dense
     planned : returns the predicted plan. If a model is too large to keep all plans in memory, the first call

@@ -39,10 +39,10 @@ from prunecast.workload.table_rows import rows_of
 from prunecast.workload.workload import Workload, WorkloadLayer
 
 WHOLE_MODELS = ("standard", "checkpoint", "onnx", "module")
-"""Forms of a workload whose model graph is known."""
+"""Values of `Workload.form` for which the model graph is known."""
 MOST_PLANNED = 2**27
-"""Most weights of all layers for which predictions keep their plans in memory: a map of 2:4 needs two bytes
-for each weight. Kind: choice."""
+"""Largest number of weights of a model whose predictions keep all plans in memory: a map of 2:4 needs two
+bytes for each weight. Kind: choice."""
 
 
 def layer_job(
@@ -60,7 +60,7 @@ def layer_job(
     Parameters
     ----------
     progress : called with the progress
-    quick_lists : passed to `Engine`
+    quick_lists : use the closed form for long launches of kernels that run any mask (CSR), see `Engine`
     quick_losers : in a whole model, use the closed form for kernels that are too slow to be the fastest
     several : True if this job will be passed as `like` to later calls
     like : job with the same weights and settings on another GPU, whose layers and sparsity maps are reused
@@ -163,7 +163,7 @@ def workload_of(
 
     Raises
     ------
-    BadInput : in the same cases as `load_workload`; also for both input sizes and a workload
+    BadInput : in the same cases as `load_workload`; also if both input sizes and a workload are given
     """
     convolutions = settings["convolutions"]
     passes = passes_of(weights, settings)

@@ -21,7 +21,8 @@ from prunecast.version import tool_version
 
 SCHEMA_VERSION = 1
 LARGEST_DOCUMENT = 64 * MIB
-"""Bytes. A table of ten thousand layers and all kernels has 40 MiB."""
+"""Largest size of a document that is read, in bytes. A table of ten thousand layers with all kernels has
+40 MiB."""
 
 
 def headed(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class Provenance:
     ----------
     gpu, spec_hash : name and fingerprint of the GPU spec
     weights_hash : fingerprint of the weights that were read
-    tokens : N
+    tokens : number of tokens of a layer (N)
     launch : launch mode, `graph` or `stream`
     l2 : operands that are in L2 when the launch starts
     power_limit_w : requested power limit in W; None for the default of the GPU
@@ -146,7 +147,7 @@ class RowsDigest:
         self._left = deque(rows)
 
     def add_read(self, read: Layer) -> None:
-        """Add the next rows as long as they have the weights of `read`, the layer that was read last."""
+        """Add the next rows, as long as their weights are those of `read`, the layer that was read last."""
         while self._left and self._left[0].load is read.load:
             row = self._left.popleft()
             self._digest.add(row.name, row.weights)

@@ -45,9 +45,11 @@ def prune(
     """Prune layers by magnitude and write `out/weights.safetensors` and `out/recipe.json`.
 
     Tensors keep their shape and format. Pruned weights are zero. All others are unchanged, unless `calibrate`
-    updates them. `predict` uses the recipe if it reads the written folder. With the pattern `zeros` or
-    `zero-tiles:HEIGHT`, it derives the mask from the zeros. With the same pattern and sparsity it prunes
-    again and gets the same mask.
+    updates them.
+
+    If the written folder is passed to `predict` without a pattern, `predict` uses the recipe. With the
+    pattern `zeros` or `zero-tiles:HEIGHT`, it derives the mask from the zeros. With the pattern and sparsity
+    of this call, it prunes again and gets the same mask.
 
     Parameters
     ----------
@@ -135,11 +137,14 @@ class _Guide(NamedTuple):
     tokens: int
 
     def seconds(self, name: str, tiles: TileMap) -> float:
-        """Return the closed-form time in seconds of the layer `name` with this tile map."""
+        """Return the least closed-form time in seconds of the layer `name` with this tile map."""
         return self.engine.estimate(self._plan(name, tiles)).seconds
 
     def confirm(self, name: str, tiles: TileMap) -> float:
-        """Return the simulated time of the same plan, in seconds."""
+        """Return the simulated time in seconds of the layer `name` with this tile map.
+
+        The simulated plan is the one with the least closed-form time, as in `seconds`.
+        """
         return self.engine.simulated_seconds((self._plan(name, tiles),))
 
     def _plan(self, name: str, tiles: TileMap) -> KernelPlan:

@@ -72,8 +72,8 @@ class Recipe:
     guided_by : GPU and number of tokens of the predicted times that guided the pattern, or None
     skipped : tensors that were copied unchanged, with reasons
     criterion : `magnitude`, or `inputs` if magnitudes were weighted by input statistics
-    tiles : module -> its tile map, if it is stored; it cannot be derived from zeros, since kept weights may
-        be zero too
+    tiles : module -> tile map, for modules whose tile map is stored. Tile maps cannot be derived from zeros,
+        since kept weights may be zero too
     removed : parts of the model that were removed, one entry for each kind, see `RemovedParts.rows`
     gpu : name of the GPU for which a search predicted times; empty for other recipes
     """

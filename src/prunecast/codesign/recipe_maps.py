@@ -24,7 +24,7 @@ from prunecast.workload.workload import WorkloadLayer
 class RecipeLayers(NamedTuple):
     """Sparsity maps and kernels of the rows of a prediction table, if a recipe has pruned their weights.
 
-    `maps` contains only rows whose matrices were all pruned; the others stay dense.
+    `maps` (row -> sparsity map) contains only rows whose matrices were all pruned; other rows stay dense.
     """
 
     maps: dict[str, GivenMap]
@@ -77,11 +77,13 @@ def recipe_layers(
     *,
     is_torch: bool = False,
 ) -> RecipeLayers:
-    """Return the sparsity maps of the rows of a table, and the kernels that can run them.
+    """Return the sparsity map of each layer in a prediction table, and the kernels that can run the map.
+
+    The recipe defines the pattern of each map.
 
     Parameters
     ----------
-    rows : row of a table -> its layer, whose weights contain the zeros that the recipe made
+    rows : name of a row of the prediction table -> its layer, whose weights were pruned with the recipe
     kernels, tokens : requested kernels and number of tokens, see `candidates`
     is_torch : use only kernels that torch runs, see `run_in_torch`
 

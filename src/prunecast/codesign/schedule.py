@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns.pattern import check_sparsity
 
 CUBIC = 3
-"""Power of the gradual curve (Zhu and Gupta, "To prune, or not to prune", 2017)."""
+"""Exponent of the gradual curve (Zhu and Gupta, "To prune, or not to prune", 2017)."""
 
 
 class Stage(NamedTuple):
@@ -27,9 +27,10 @@ class Stage(NamedTuple):
     steps: int
     """Training steps before the metric is evaluated and the next stage begins."""
     floor: float | None = None
-    """Least metric after the steps. A group that misses it is not pruned further. None needs no metric."""
+    """Least metric after `steps` training steps. A group of layers below it is not pruned further. None means
+    that no metric is evaluated."""
     tries: int = 1
-    """Number of times that the group may train for `steps` to reach the floor."""
+    """Number of times that a group may train for `steps` steps to reach the floor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class SparsitySchedule:
         return any(stage.floor is not None for stage in self.stages)
 
     def document(self) -> dict[str, Any]:
-        """Return the schedule as a JSON object, as recipes contain it."""
+        """Return the schedule as a JSON object, which recipes contain."""
         return {
             "name": self.name,
             "delay_steps": self.delay_steps,

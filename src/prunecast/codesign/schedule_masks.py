@@ -27,8 +27,8 @@ WAYS = ("stepwise", "towards")
 NESTED_FAMILIES = frozenset(
     {"unstructured", "block", "balanced", "vector-wise", "shuffled-block", "tile-wise", "atp", "dense"}
 )
-"""Families with nested masks from stage to stage. Those that shuffle rows group them once, at the first
-stage."""
+"""Pattern families whose mask at a stage is a subset of the mask at the stage before. Families that shuffle
+rows form their groups of rows once, at the first stage."""
 
 
 def natural_way(pattern: Pattern, scope: str = "layer") -> str:
@@ -49,8 +49,8 @@ class MaskPath:
     sparsity : sparsity of the last masks; None for patterns with a fixed sparsity
     scope : `layer`, or `global` to rank the weights of all layers together that are pruned in one call
     way : method, `stepwise` or `towards`; None for the result of `natural_way`
-    final : layer -> its last mask, if these are known. The masks go towards them, whatever their pattern, and
-        the same share of the weights outside of each is removed at a stage
+    final : layer -> its last mask, if the last masks are known. Only weights outside of these masks are then
+        pruned, whatever the pattern. After each stage, every layer has lost the same share of these weights
 
     Raises
     ------
@@ -100,7 +100,7 @@ class MaskPath:
         return {name: self.masks[name] for name in importances}
 
     def state(self) -> dict[str, dict[str, MaskArray] | dict[str, CountArray]]:
-        """Return the state as arrays by layer, for `take_state` of a `MaskPath` with the same settings."""
+        """Return the state as arrays for each layer, to be passed to `take_state` of an equal `MaskPath`."""
         return {"masks": dict(self.masks), "groups": dict(self._groups), "final": dict(self._final)}
 
     def take_state(self, state: Mapping[str, Mapping[str, npt.ArrayLike]]) -> None:

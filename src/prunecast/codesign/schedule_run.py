@@ -11,7 +11,7 @@ EVERYTHING = "all"
 """Name of the only group if layers are not grouped."""
 
 Metric = Callable[[], float]
-"""A measure of the model in its present state; more is better."""
+"""Function that evaluates the model in its present state; a higher result is better."""
 
 
 class Update(NamedTuple):
@@ -77,7 +77,7 @@ class ScheduleRun:
         return self._begun and self._current is None and not self._visits
 
     def state(self) -> dict[str, Any]:
-        """Return the progress as plain values, for `take_state` of a run of the same schedule and groups."""
+        """Return the progress as plain values, to be passed to `take_state` of an equal run."""
         return {
             "step": self.step,
             "stopped": dict(self.stopped),

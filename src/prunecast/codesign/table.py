@@ -101,7 +101,10 @@ class PredictionTable(Sequence[Prediction], Result):
 
     @property
     def transpose_seconds(self) -> float:
-        """Seconds of transposing B and C for the fastest kernels, if the rest of a model is token-major."""
+        """Seconds to transpose B and C of each layer whose fastest kernel is sparse, summed over layers.
+
+        Transposes are needed if the rest of the model is token-major.
+        """
         return sum(
             self.runs.get(row.layer, 1)
             * MemoryPass(

@@ -17,7 +17,8 @@ from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTenso
 WEIGHTS = "weights.safetensors"
 RECIPE, TILES = "recipe.json", "tiles.npz"
 LONGEST_NAME = 60_000
-"""Bytes. A zip archive stores the length of a name, including the suffix that is added here, in 16 bits."""
+"""Maximum length of a layer name in bytes. A zip archive stores the length of an entry's name in 16 bits, and
+`write_tile_maps` appends a suffix to the layer name."""
 _COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
@@ -39,7 +40,10 @@ def check_layer_names(names: Iterable[str]) -> None:
 
 
 def tiles_of(maps: Mapping[str, PrunedMap]) -> dict[str, TileMap]:
-    """Return the tile maps among `maps` (layer -> map), and of each nested map the tiles that contain it."""
+    """Return layer -> tile map, for the layers whose map in `maps` is a tile map or a nested map.
+
+    Of a nested map (single elements kept inside of tiles), the tiles are returned.
+    """
     found = {name: kept.tiles if isinstance(kept, NestedMap) else kept for name, kept in maps.items()}
     return {name: kept for name, kept in found.items() if isinstance(kept, TileMap)}
 

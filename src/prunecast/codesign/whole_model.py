@@ -35,7 +35,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "quantising": ("quantise",),
     "sums over GPUs": COLLECTIVES,
 }
-"""Part of a pass -> kinds of operations in it; all others are `other`."""
+"""Part of a pass -> kinds of operations in it; all other kinds are in the part `other`."""
 
 
 class PassOutcome(NamedTuple):
@@ -56,9 +56,10 @@ class PassOutcome(NamedTuple):
 
     @property
     def fused_s(self) -> float:
-        """Lower bound of the pass in seconds, if all other operations were fused into those in `UNFUSED`.
+        """Lower bound of the pass in seconds: the time of the kinds of operations in `UNFUSED`.
 
-        It is the time of products, attention and collectives.
+        These are products, convolutions, attention and collectives. The time of all other operations is left
+        out, as if they were fused into these.
         """
         of = self.time.seconds_by_kind
         return sum(of.get(kind, 0.0) for kind in UNFUSED)
@@ -80,7 +81,7 @@ class Phase(NamedTuple):
 
     has_images: bool
     generates: bool
-    """The pass ends with the next token of each sequence."""
+    """True if the pass ends with the next token of each sequence."""
 
     @property
     def speedup(self) -> float:
@@ -204,7 +205,7 @@ class _Product(NamedTuple):
     high_s: float
     kernel: str
     packed_bytes: float
-    """Bytes of its weights as the kernel reads them."""
+    """Bytes of the weights as the kernel reads them."""
     activity_s: float
     """Product of activity and seconds, in seconds, for the power of the pass."""
 
@@ -259,7 +260,16 @@ def _products(
     row_of_layer: Mapping[str, Prediction],
     unpredicted: Callable[[int, int, int], _Product],
 ) -> dict[str, _Product]:
-    """Return product -> its time and bytes in a pass, from its row in the table; others run dense."""
+    """Return product of the graph -> its time and weight bytes in one pass.
+
+    Products whose layer has no row in the prediction table run dense.
+
+    Parameters
+    ----------
+    place : index of the pass
+    row_of_layer : layer -> its row in the prediction table
+    unpredicted : returns a dense product that has no row, given M, K and N
+    """
     found: dict[str, _Product] = {}
     gpu, dtype = job.engine.gpu, job.launches.dtype or "fp16"
     for layer in job.launches.layers.values():

@@ -159,7 +159,7 @@ def write_report(
 
 
 def write_page(path: str | Path, page: str) -> None:
-    """Write the page to a file atomically. Raises BadInput if the file cannot be written."""
+    """Write the page to a file atomically. Raise BadInput if the file cannot be written."""
     write_text_aside(Path(path), page)
 
 
@@ -171,7 +171,9 @@ def render_page(
     measured: Sequence[MeasuredPoint] = (),
     progress: Progress = silent,
 ) -> str:
-    """Return the HTML page of a prediction. Equal input gives equal text with the same library versions.
+    """Return the HTML page of a prediction.
+
+    Equal input gives equal text with the same library versions.
 
     Parameters
     ----------

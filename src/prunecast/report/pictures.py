@@ -1,9 +1,10 @@
 """SVG plots of the HTML report, in the colours of the page.
 
-They are speedup over density, retained importance over time, predicted against measured times with intervals,
-and heat maps of the kept columns of each tile. Roofline and work per SM are drawn by `codesign/pictures`.
-Matplotlib does not support CSS variables. So figures are drawn in placeholder colours, which are replaced by
-CSS variables in the SVG text. A group id that begins with `tip:` becomes a tooltip.
+The plots are speedup over density, retained importance over time, predicted against measured times with
+intervals, and heat maps of the kept columns of each tile. Roofline and work per SM are drawn by
+`codesign/pictures`. Matplotlib does not support CSS variables. Figures are therefore drawn in placeholder
+colours, which are replaced by CSS variables in the SVG text. A group id that begins with `tip:` becomes a
+tooltip.
 """
 
 import io
@@ -114,7 +115,7 @@ class MeasuredPoint(NamedTuple):
 
 
 SLOWEST_SHOWN = 0.4
-"""Least speedup in the plot: lower ones would compress the range around 1, which matters."""
+"""Least speedup in the plot: lower speedups would compress the important range around 1."""
 
 
 def draw_crossover(curves: Sequence[Curve], *, salt: str) -> str:
@@ -205,8 +206,9 @@ def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
 
 
 def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
-    """Return an SVG with one row for each tile map: a heat map of the kept share, and kept columns per
-    tile.
+    """Return an SVG with one row for each tile map: a heat map of the kept share, and the columns per tile.
+
+    `before` is drawn in the first row and `after`, if given, in the second one.
     """
     maps = [tiles for tiles in (before, after) if tiles is not None]
     figure = new_figure(4.4, 2.0 * len(maps))

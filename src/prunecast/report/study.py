@@ -46,15 +46,16 @@ class Curve:
 def curves_of(
     layer: Layer, rows: Sequence[Prediction], engine: Engine, conv: ConvShape | None = None
 ) -> tuple[Curve, ...]:
-    """Return the curve of dense, which is a single point, and those of all sparse kernels of one layer.
+    """Return the curve of dense (a single point) and the curves of all sparse kernels, for one layer.
 
     Parameters
     ----------
     layer : weights of the layer
-    rows : predictions of the layer, dense first; the layer is pruned to each of their patterns at
-        `SPARSITIES`
+    rows : predictions of the layer, dense first; the layer is pruned to the pattern of each prediction at
+        each of `SPARSITIES`
     engine : settings of the estimates, which come from the closed-form model
-    conv : sizes of the convolution, if the layer is one; it runs the faster of implicit GEMM and im2col
+    conv : sizes of the convolution, if the layer is a convolution, whose time is that of the faster of
+        implicit GEMM and im2col
     """
     maker = MapMaker({layer.name: layer}, "layer", remember=True)
     dense = rows[0]
@@ -71,7 +72,7 @@ def curves_of(
 def _points(
     maker: MapMaker, layer: Layer, row: Prediction, engine: Engine, conv: ConvShape | None
 ) -> Iterator[CurvePoint]:
-    """Yield the points at those of `SPARSITIES` that the pattern and the kernel can have."""
+    """Yield a point for each of `SPARSITIES` that the pattern and the kernel support."""
     importance = maker.importance(layer.name, parse_pattern(row.pattern))
     for sparsity in SPARSITIES:
         with contextlib.suppress(BadInput):
@@ -87,7 +88,7 @@ def _seconds(plan: KernelPlan, engine: Engine, conv: ConvShape | None) -> float:
 
 
 MOST_STUDIED = 5
-"""Maximum number of layers with all sections; the summary has all layers."""
+"""Maximum number of layers that the page analyses in detail; the summary has all layers."""
 
 Rows = tuple[Prediction, ...]
 
@@ -149,7 +150,8 @@ def study(rows: Rows, table: PredictionTable, layer: Layer, engine: Engine) -> L
     engine : engine of the prediction, which also predicts the advice
     """
     subject = fastest(rows[1:] or rows)
-    subject = replace(subject, result=engine.run(subject.plan))  # predicted lists may lack results per SM
+    # The result may be from the closed form (`Engine.quick_lists`), which has no values per SM
+    subject = replace(subject, result=engine.run(subject.plan))
     conv = table.convolutions.get(layer.name)
     # Only these kernels have plans whose tiles are those of the pattern
     whole = [k for k in KERNELS.values() if k.natural_pattern == STSPMM.natural_pattern]

@@ -24,14 +24,14 @@ SOURCE = "prunecast"
 DTYPE = "bfloat16"
 """AIConfigurator's name of a 16-bit format, used for fp16 too: both have the same times."""
 JOINED = {"qkv": ("query", "key", "value"), "gate_up": ("gate", "up")}
-"""Product of vLLM -> the products of the graph that it joins; their times are added."""
+"""Product of vLLM -> products of the model graph that vLLM joins to this one; their times are added."""
 PROMPTS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 """Tokens of a prompt in the table of attention."""
 PROMPT_BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (1, 15, 63, 127, 255, 511, 1023, 2047, 4095, 8191, 16383, 32767)
 """Cached tokens in the table of attention of one new token."""
 BYTES = tuple(2**power for power in range(10, 29))
-"""Bytes of the tensors in the table of all-reduces."""
+"""Sizes of the tensors in the table of all-reduces, in bytes."""
 MS = 1e3
 
 
@@ -58,9 +58,9 @@ class Peaks(NamedTuple):
 def peaks(times: ServingTimes) -> Peaks:
     """Return the peak rates of the tensor cores and of DRAM to write for a model.
 
-    AIConfigurator raises the time of a product to that of its dense operations and bytes at these rates. A
-    pruned product may be faster. For a pruned model, the rates are therefore raised to the highest ones that
-    its predicted times and the dense sizes imply.
+    For AIConfigurator, the time of the dense operations and bytes of a product at these rates is a lower
+    bound of the product's time. A pruned product may be faster. For a pruned model, the rates are therefore
+    raised until no predicted time is below its bound.
     """
     gpu = times.gpu
     found = Peaks(tensor_rate(gpu, gpu.tensor_bf16_fma_per_clk_per_sm), float(gpu.dram_peak_bytes_per_s))
@@ -76,8 +76,9 @@ def peaks(times: ServingTimes) -> Peaks:
 def system_yaml(gpu: GpuSpec, peak: Peaks) -> dict[str, Any]:
     """Return the description of a GPU and its node.
 
-    AIConfigurator computes the time of moving tensors between products from it: the launch overhead, plus the
-    bytes over the rate that a copy in DRAM reaches. Reserved memory is not predicted and is set to zero.
+    From this description, AIConfigurator computes the time of moving tensors between products: the launch
+    overhead, plus the bytes over the rate that a copy in DRAM reaches. Reserved memory is not predicted and
+    is set to zero.
     """
     link = gpu.link_bytes_per_s or 0.0
     return {

@@ -27,12 +27,13 @@ NORMS = ("norm1", "norm2")
 """Norms of a layer; vLLM's `layernorm` runs twice in each layer, and `final_layernorm` once."""
 MOE = ("router", "to_experts", "experts.gate", "experts.up", "gating", "experts.down", "from_experts")
 UNTIMED = "qk_norm"
-"""Layer that normalises heads in Qwen 3; other models have none. Its time is not predicted: it is 0."""
+"""Layer that normalises heads in Qwen 3; other models lack it. Its time is not predicted and written as 0."""
 SAMPLER = "sampler"
 """Layer that selects the next token. Its time is not predicted and written as 0."""
 CHUNKS = (0, *(2**power for power in range(4, 14)))
-"""Numbers of new prompt tokens in a batch; 0 for a batch of decodes. LLMServingSim interpolates linearly on
-all axes of the attention table; with steps by a factor of 4, passes between the points were up to 8 % off."""
+"""Numbers of new prompt tokens in a batch; 0 for a batch of decodes only. LLMServingSim interpolates linearly
+on all axes of the attention table; with steps by a factor of 4 instead of 2, the times of passes between the
+points were up to 8 % off."""
 HISTORY = (0, *(2**power for power in range(9, 16)))
 DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = tuple(2**power for power in range(4, 16))

@@ -67,10 +67,11 @@ class ServingTimes:
     outside : operation outside of layers, except the output head -> seconds in each pass, (passes,)
     head_s : seconds of the output head for each number of sequences in `SEQUENCES`
     products : product of a layer, or `head` -> its sizes
-    uneven : products whose sizes differ between layers; `products` has the sizes of the last layer
+    uneven : products whose sizes differ between layers; `products` then has the sizes of the last layer
     experts : sizes of a mixture-of-experts layer, with the tokens of the first pass; None without experts
     active_experts : number of experts that get a token in each pass, (passes,)
-    attention : attention call -> number of layers that make it; its numbers of sequences and tokens are 1
+    attention : attention call, with its numbers of sequences and tokens set to 1 -> number of layers with
+        this call
     is_pruned : True if a layer runs a sparse kernel
     """
 
@@ -181,7 +182,7 @@ class ServingTimes:
         return float(found)
 
     def sum_of(self, parts: Iterable[str]) -> FloatArray:
-        """Return the summed seconds of some parts of a layer in each pass, (passes,); missing ones add 0."""
+        """Return the summed seconds of parts of a layer in each pass, (passes,); missing parts count as 0."""
         return sum((self.parts[part] for part in parts if part in self.parts), np.zeros(self.columns.size))
 
     def at(self, seconds: FloatArray, tokens: int) -> float:

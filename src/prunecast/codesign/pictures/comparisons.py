@@ -15,9 +15,9 @@ WIDE = 10
 PIXELS_WIDE = 800
 """Width of a picture of speedups in a notebook and in a file of 100 dots per inch."""
 NAME_WIDTH = 28
-"""Most characters of a layer's name next to its bars."""
+"""Maximum number of characters of a layer's name next to its bars."""
 MOST_GROUPS = 24
-"""Most layers of a figure; the title gives the number of those drawn."""
+"""Maximum number of layers in a figure. If layers are left out, the title gives the number of drawn ones."""
 
 
 def draw_bars(
@@ -100,7 +100,7 @@ def draw_front(shares: Sequence[float], kept: Sequence[float], found: tuple[floa
     ----------
     shares : time of each point of the front over the dense time
     kept : share of the importance that each point retains
-    found : the two shares of the solution
+    found : both shares (time, retained importance) of the marked solution
     """
     axes = new_axes(5.0, 3.4)
     axes.plot(*(100 * np.array([shares, kept])), marker=".", color=_colour("", 0), label="other budgets")
@@ -131,7 +131,7 @@ class Series(NamedTuple):
     intervals_s: Sequence[tuple[float, float]] = ()
     """Bounds of each prediction, or empty."""
     tips: Sequence[str] = ()
-    """Group id of each point (`axes.tip`), or empty."""
+    """SVG group id of each point, which becomes a tooltip (see `axes.tip`); or empty."""
 
 
 def draw_agreement(

@@ -25,7 +25,7 @@ from prunecast.simulator.simulate import Guess, record
 from prunecast.workload.engines import Outcome
 
 LABEL_HEIGHT = 3.0
-"""Ratio of two ceilings below which the label of one would cover that of the other. Kind: choice."""
+"""Ratio of two adjacent ceilings below which their labels would overlap. Kind: choice."""
 
 
 class RooflinePoint(NamedTuple):

@@ -1,6 +1,7 @@
-"""`prune_evenly`: one pattern family and about one sparsity (share of removed weights) in all layers.
+"""`prune_evenly`: prune all layers to one pattern family and about one sparsity (share of removed weights).
 
-`evenly_if_close` decides between it and `prune_to_targets`, in which each layer has its own.
+`evenly_if_close` selects either `prune_evenly` or `prune_to_targets`, in which each layer has its own
+pattern and sparsity.
 """
 
 import math
@@ -29,15 +30,16 @@ EVEN: Mapping[str, str] = {
 }
 """Pattern family -> regular expression of its pattern strings; the families that `prune_evenly` tries."""
 MOST_FEWER = 0.05
-"""One sparsity in all layers is preferred to sparsities by importance if it removes at most this share of all
-weights more. Kind: choice.
+"""Largest share of all weights that `prune_evenly` may remove in addition to those that `prune_to_targets`
+removes, for its result to be preferred. Kind: choice.
 
-On the bundled language model, one sparsity lost less accuracy where it removed 3 points more, and lost more
-where it removed 6 points more."""
+On the bundled language model, one sparsity in all layers lost less accuracy than sparsities by importance if
+it removed 3 percentage points more weights, and more accuracy if it removed 6 percentage points more."""
 EVEN_SHARES = 3
-"""Most sparsities of a family to which the model is pruned until one meets the time. Kind: choice."""
+"""Maximum number of sparsities of a family to which the model is pruned, until one meets the targets. Kind:
+choice."""
 Pools = Mapping[str, ChoiceArray]
-"""Layer -> indices of the options that it may get, ascending."""
+"""Layer -> indices of the options among which one may be chosen for the layer, ascending."""
 
 
 class _EvenStart(NamedTuple):
@@ -53,7 +55,7 @@ class _EvenStart(NamedTuple):
 
 
 def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Return a model that has one pattern family and about one sparsity in all layers that this makes faster.
+    """Return a model with one pattern family and about one sparsity in all layers that become faster by it.
 
     For each family in `EVEN`, the lowest sparsity of `SHARES` is found that meets the targets by estimated
     times. Families are then pruned, the one with the most retained importance first, until one meets the
@@ -134,7 +136,7 @@ def _even_pools(search: ModelSearch, share: float, patterns: str) -> Pools:
 
 
 def _fastest(search: ModelSearch, pools: Pools) -> dict[str, int]:
-    """Return layer -> index of the fastest option that it may get."""
+    """Return layer -> index of its fastest option among `pools`."""
     return {
         name: int(places[np.argmin(search.options[name].seconds[places])]) for name, places in pools.items()
     }
@@ -153,7 +155,7 @@ def _allocated(
     scales : correction factors of the estimated times
     aim_s : time budget in place of that of `limits`
     """
-    # All options of a family fuse the same operations, so that those of the fastest ones are those of all
+    # All options of a family fuse the same operations, so the fastest options stand for any choice
     sparse = search.sparse(_fastest(search, pools))
     if not sparse.names:
         return None
@@ -165,16 +167,17 @@ def _allocated(
         return None
     try:
         picked = allocate(layers, aim_s - search.rest_seconds(sparse), limits.kept).tolist()
-    except BadInput:  # a limit cannot be kept, or not both
+    except BadInput:  # no choice keeps both limits
         return None
     return {name: int(places[own]) for (name, places), own in zip(pools.items(), picked, strict=True)}
 
 
 def _even_round(search: ModelSearch, pools: Pools, limits: Limits) -> Round | None:
-    """Return the round with the most importance that meets the targets after pruning; None if none does.
+    """Return the round with the most retained importance that meets the targets; None if no round does.
 
-    Only options in `pools` are used. For small models, the fastest options are pruned first; if they miss the
-    targets, no others are tried. The search for large models ends at the first round that meets the targets.
+    A round prunes all layers to chosen options and predicts them. Only options in `pools` are used. For small
+    models, the first round uses the fastest options; if it misses the targets, no other options are tried.
+    The search for large models ends at the first round that meets the targets.
     """
     rounds = Rounds(search, limits)
 

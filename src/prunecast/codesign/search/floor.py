@@ -19,7 +19,8 @@ MOST_NAMED = 7
 Scales = dict[str, dict[RunAs, float]]
 """Layer -> (kernel, pattern) -> correction factor: predicted seconds over the estimate of the option."""
 PROBES = 3
-"""Number of choices of which `probe` prunes sample layers, before all layers are pruned to a choice."""
+"""Number of times that `probe` chooses options and prunes sample layers to them, before all layers are
+pruned."""
 
 
 def check_floor(search: ModelSearch, values: Sequence[OptionValues], rest_s: float, limits: Limits) -> None:
@@ -28,7 +29,8 @@ def check_floor(search: ModelSearch, values: Sequence[OptionValues], rest_s: flo
     Parameters
     ----------
     values : as `ModelSearch.option_values` returns them
-    rest_s : seconds of the rest of the model if all layers are sparse: only then the sum is a lower bound
+    rest_s : seconds of the model without its prunable layers, if all these layers are sparse. Only then the
+        sum of `rest_s` and the fastest options is a lower bound
 
     Raises
     ------
@@ -52,7 +54,7 @@ def apart(low: float, high: float) -> tuple[str, str]:
 
 
 def _outside(search: ModelSearch) -> dict[str, float]:
-    """Return kind of operator -> seconds outside of the prunable layers, if all these layers are sparse."""
+    """Return kind of operator -> seconds outside of prunable layers, if all prunable layers are sparse."""
     time = search.time(dict.fromkeys(search.options, 0.0), search.all_sparse)
     if time is None:
         return {}
@@ -96,9 +98,10 @@ def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[s
 
 
 def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[RunAs, float]]) -> Scales:
-    """Return correction factors, with estimates for those that `seen` lacks.
+    """Return the correction factors in `seen`, completed by estimates.
 
-    A missing (kernel, pattern) of a layer gets the mean factor of the layers with the same M, K and N.
+    If `seen` has no factor for a layer's (kernel, pattern), the estimate is the mean factor of the layers
+    with the same M, K and N.
     """
     of_shape: dict[tuple[int, int, int], dict[RunAs, list[float]]] = {}
     for name, scales in seen.items():
@@ -115,8 +118,8 @@ def with_likely(search: ModelSearch, seen: Mapping[str, Mapping[RunAs, float]]) 
 def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scales: Scales) -> None:
     """Prune one layer for each shape, kernel and pattern of a choice, and add its factor to `scales`.
 
-    Pruning all layers of a model with billions of weights needs minutes. Probing needs seconds and saves most
-    of these rounds.
+    Pruning all layers of a model with billions of weights needs minutes for each round of the search. Probing
+    needs seconds and saves most of these rounds.
 
     Parameters
     ----------

@@ -33,23 +33,27 @@ from prunecast.workload.candidates import tile_kernels
 HEIGHTS = (64, 128, 256)
 QUANTUM = 16
 COUNTS = 48
-"""Approximate number of column counts of a pattern; one step is then 2 % of K."""
+"""Approximate number of column counts (densities) for which a pattern has options; one step is then 2 % of
+K."""
 NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
 """Sparsities at which layers are pruned to TVW. Between these, and down to 2:4, times and importance are
 interpolated."""
 NESTED_STEP = 1 / 32
-"""Step between the sparsities of TVW options: small enough that 2:4 everywhere is between two of them."""
+"""Step between the sparsities of TVW options. If the layer can run 2:4, the first TVW option is one step
+above 0.5, the sparsity of 2:4 in the whole matrix."""
 
 
 UNEVEN = ("x16x97-103", "x16x75-125", "", "x16x0-inf")
-"""Suffixes of ATP pattern strings, with different limits on the column counts of tiles over their mean."""
+"""Suffixes of ATP pattern strings, with different limits on the column counts of tiles relative to their
+mean."""
 NARROW = 1024
-"""Columns up to which counts in steps of 8 are offered too, since steps of 16 are
-coarse for narrow layers."""
+"""Largest K for which column counts in steps of 8 are offered too, since steps of 16 are coarse for narrow
+layers."""
 FINE = "x8x97-103"
 SHUFFLED, SHUFFLED_HEIGHT, SHUFFLED_SPARSITY = ":shuffled", 128, 0.75
-"""Shuffled rows: rows with similar columns are grouped once, at this sparsity, for all densities."""
+"""Pattern suffix, tile height and sparsity of ATP on shuffled rows. Rows with similar columns are grouped
+once, at this sparsity, for all densities."""
 MOST_SHUFFLED_WEIGHTS = 2**21
 """Layers with more weights get no options with shuffled rows, since grouping the rows needs seconds."""
 GUIDED = ":guided"
@@ -157,14 +161,14 @@ def _limits(rule: AdaptiveTilePattern) -> _Limits:
 
 
 def _shuffled_sums(importance: ImportanceArray) -> TileSums:
-    """Return the column sums of tiles whose rows were grouped by similar columns; the last may be short."""
+    """Return the column sums of tiles whose rows have similar columns; the last tile may have fewer rows."""
     groups = group_rows(importance, SHUFFLED_SPARSITY, height=SHUFFLED_HEIGHT)
     order = np.argsort(groups, kind="stable")
     return TileSums.of(importance[order], SHUFFLED_HEIGHT)
 
 
 def _are_even(ranked: FloatArray) -> bool:
-    """Return whether the most important quarter of all tile columns is spread evenly over the tiles.
+    """Return True if the most important quarter of all tile columns is spread evenly over the tiles.
 
     `ranked` are the column sums (tiles, K), highest first in each tile.
     """
@@ -277,8 +281,8 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
 def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
     """Yield the options of TVW.
 
-    The layer is pruned at `NESTED_SPARSITIES`. Times and importance at sparsities between these, and between
-    them and 2:4, are interpolated.
+    The layer is pruned at `NESTED_SPARSITIES`. Times and importance at other sparsities are interpolated
+    between these points and, if the layer can run 2:4, the point of 2:4 at sparsity 0.5.
     """
     size = (*importance.shape, tokens)
     whole_s = _two_of_four_seconds(importance, tokens, times)

@@ -66,7 +66,7 @@ class SparseLayers(NamedTuple):
 
     names: frozenset[str]
     unfused: frozenset[str] = frozenset()
-    """Those whose kernels cannot fuse gated units or residual adds into epilogues."""
+    """Layers in `names` whose kernels cannot fuse gated units or residual adds into epilogues."""
 
 
 DENSE = SparseLayers(frozenset())
@@ -74,7 +74,7 @@ DENSE = SparseLayers(frozenset())
 
 
 class _PassLaunches(NamedTuple):
-    """The launches of a layer in one pass."""
+    """The launches of one layer in one pass."""
 
     kernel: str
     runs: float
@@ -93,7 +93,7 @@ class Origin(NamedTuple):
     source: str = "arrays"
     """Path of the weights or name of the standard model; `arrays` for matrices in memory."""
     has_weights: bool = True
-    """Whether the weights were read; False if they are drawn at random."""
+    """True if the weights were read; False if they are drawn at random."""
     workload: str | None = None
     runtime: str = "engine"
     criterion: str = "magnitude"
@@ -240,11 +240,11 @@ class ModelSearch:
         """Return the time, importance and kept weights of the options of each layer, as arrays.
 
         A dense product can transpose its tensors at no cost. The time of the transposes that a dense layer
-        thereby saves is subtracted from the time of its dense option, see `rest_seconds`.
+        thereby saves is subtracted from the time of its dense option; `rest_seconds` adds it again.
 
         Parameters
         ----------
-        scales : layer -> (kernel, pattern) -> factor for the time; 1 for those that are missing
+        scales : layer -> (kernel, pattern) -> factor for the time; missing factors are 1
         """
         found = [options.values(scales.get(name, {})) for name, options in self.options.items()]
         for name, values in zip(self.options, found, strict=True):
@@ -252,9 +252,11 @@ class ModelSearch:
         return found
 
     def rest_seconds(self, sparse: SparseLayers) -> float:
-        """Return the seconds of the model without its prunable layers, if only those of `sparse` are sparse.
+        """Return the seconds of the rest of the model (without prunable layers) for given sparse layers.
 
-        The time that `option_values` subtracts from the dense options of the other layers is added here.
+        For each prunable layer that stays dense, the time of the transposes that it saves is added, because
+        `option_values` subtracts this time from the layer's dense option. The result plus the times of the
+        chosen options is thus the time of the model.
         """
         saved = sum(self.saved_by_dense.get(name, 0.0) for name in self.options if name not in sparse.names)
         return self.total(dict.fromkeys(self.options, 0.0), sparse) + saved
@@ -268,7 +270,7 @@ class ModelSearch:
 
     @property
     def all_sparse(self) -> SparseLayers:
-        """All prunable layers, with kernels that fuse what follows."""
+        """All prunable layers, with kernels that fuse gated units and residual adds into epilogues."""
         return SparseLayers(frozenset(self.options))
 
     def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
@@ -284,7 +286,7 @@ class ModelSearch:
         return {name: self._tried[wanted] for name, wanted in chosen.items()}
 
     def members(self, name: str, option: Option) -> tuple[ChosenMember, ...]:
-        """Return the result for each matrix of a layer that launches several as one; empty for others."""
+        """Return the result of each matrix, for a layer whose matrices share a launch; otherwise empty."""
         members = self.workload.layers[name].members
         if option.pattern == "dense" or not members:
             return tuple(ChosenMember(each.name, each.shape[0], 0.0, 1.0) for each in members)
@@ -363,8 +365,7 @@ class ModelSearch:
 
         Parameters
         ----------
-        weight_bytes : layer -> bytes of the weights of all its copies; products that it does not name are
-            dense
+        weight_bytes : layer -> bytes of the weights of all its copies; products without an entry are dense
         """
         each = {name: size / self.workload.layers[name].count for name, size in weight_bytes.items()}
         return tuple(
@@ -416,7 +417,7 @@ class ModelSearch:
         return [(run, n) for run, n in zip(self.workload.passes, layer.tokens, strict=True) if n]
 
     def _weight(self, run: LayerPass, name: str) -> float:
-        """Return the number of times that a pass runs a layer, times the share of the pass in the mix."""
+        """Return how often a pass runs a layer, times the share of the pass in the workload."""
         return run.share * run.runs(name)
 
     def _dense(self, times: OptionTimes) -> dict[str, float]:
@@ -473,15 +474,15 @@ class ModelSearch:
         return all(each.shape[0] % height == 0 for each in self.workload.layers[name].members[:-1])
 
     def _timed(self, name: str, pattern: Pattern, kernel: str) -> Pattern:
-        """Return the pattern; one that needs times is guided by the closed-form time over all passes."""
+        """Return the pattern, guided by the closed-form time over all passes if the pattern needs times."""
         kernels = kernels_of_passes(kernel, len(self._passes_of(name)))
         return pattern.timed_by(lambda _, tiles: self.seconds(name, kernels, tiles, self.engine.estimate))
 
     def _prune(self, name: str, pattern: Pattern, option: Option) -> KeptLayer:
         """Return the pruned layer.
 
-        It is computed from the importance sums of tiles if the pattern needs no more. Otherwise the weights
-        may be read again.
+        If the importance sums of tiles suffice for the pattern, they are used. Otherwise the weights may be
+        read again.
         """
         sums = self._sums[name]
         if sums_say_all(pattern, sums):

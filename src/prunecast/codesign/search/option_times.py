@@ -59,8 +59,9 @@ def equal_tile_map(best_first: CountArray, m: int, *, kept: int, height: int) ->
 class OptionTimes:
     """Predicted seconds of dense layers and of pruned layers, for one engine and dtype.
 
-    All layers of a shape are assumed to need the time of the first one. The number of columns that
-    neighbouring tiles share decides how often rows of B are read, and it is similar in all layers of a model.
+    All layers of a shape are assumed to need as long as the first layer of this shape. The number of columns
+    that neighbouring tiles share determines how often rows of B are read, and this number is similar in all
+    layers of a model.
 
     Parameters
     ----------
@@ -106,8 +107,9 @@ class OptionTimes:
     ) -> FloatArray:
         """Return the seconds of a kernel on equal tiles for each number of kept columns, (counts,) float64.
 
-        The engine predicts a few counts only. For the others, the closed-form time is multiplied by the ratio
-        of the engine's time to the closed form, which is interpolated linearly.
+        The engine predicts the times at a few counts only. At these counts, the ratio of the engine's time to
+        the closed-form time is computed. For all counts, the closed-form time is multiplied by this ratio,
+        interpolated linearly between them.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Search with removed parts (layers, heads, widths, experts): the best of several smaller models is taken.
+"""Search with removed parts (layers, heads, widths, experts): select the best of several smaller models.
 
 Removing a part changes the sizes of several matrices at once. It is therefore not an option of one layer.
 Instead, each smaller model gets its own search, with the time budget of the whole model and the same
@@ -20,7 +20,8 @@ from prunecast.workload.graph.removal import PARTS, UNEVEN, parse_removal
 from prunecast.workload.layers import Removed, Source
 
 SHARES = (0.125, 0.25, 0.375, 0.5)
-"""Shares of a part that are tried, in order. Kind: choice; rarely more than half of a part is removed."""
+"""Shares of a part (such as 12.5 % of the heads) whose removal is tried, in order. Kind: choice; more than
+half of a part is rarely removed."""
 
 
 class SmallerModel(NamedTuple):

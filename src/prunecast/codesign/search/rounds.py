@@ -12,13 +12,15 @@ from prunecast.codesign.search.options import RunAs, sparse_layers
 from prunecast.codesign.search.targets import ChosenLayer, FrontPoint, Limits, TargetResult
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
-"""The rounds end at a result that is below the target by at most this share, for small and large models."""
+"""Tolerances for small and for large models. The rounds end at a result whose time is below the limit by at
+most this share of the limit."""
 FEWEST_ROUNDS = 5
-"""Least number of rounds: the first choice is based on typical times, later ones on those of the layers."""
+"""Least number of rounds: the first round chooses by the times of typical layers, and later rounds by the
+predicted times of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
 """Larger models stop at the first choice that meets the target, since a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
-"""Times of the Pareto front, as shares of the dense model's."""
+"""Times of the Pareto front, as shares of the time of the dense model."""
 
 
 class Round(NamedTuple):
@@ -43,7 +45,7 @@ class Round(NamedTuple):
 
 
 class Rounds:
-    """The rounds of one search, and the correction factors of estimated times that they gave.
+    """The rounds of one search, and the correction factors of estimated times that follow from them.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ class Rounds:
 
 
 def among_tried(search: ModelSearch, found: list[Round], limits: Limits) -> Round:
-    """Allocate once more among the options that earlier rounds tried, and return that round.
+    """Allocate once more, among the options that earlier rounds tried, and return this last round.
 
     The predicted times of these options are known, so that little of the time budget remains unused.
     """
@@ -121,7 +123,10 @@ def with_fewer_sparse(search: ModelSearch, best: Round, limits: Limits) -> Round
 
 
 def result_of(search: ModelSearch, best: Round, dense_s: float) -> TargetResult:
-    """Return the result of a search that ends with the round `best`; the dense model takes `dense_s`."""
+    """Return the result of a search whose best round is `best`.
+
+    `dense_s` is the end-to-end time of the dense model in seconds.
+    """
     layers = tuple(_chosen(search, name, best) for name in search.options)
     time = search.time({name: t.seconds for name, t in best.tried.items()}, search.sparse(best.choice))
     weights = sum(options[0].kept for options in search.options.values())

@@ -23,14 +23,14 @@ ROUNDS = 10
 
 
 def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Return the model that meets the targets with the most retained importance that was found.
+    """Return the model with the most retained importance among those found that meet the targets.
 
     Each layer gets its own pattern and sparsity. `search` must have been prepared.
 
     Raises
     ------
     BadInput : a target is below the floor, the least time that pruning can reach (the message gives its
-        parts), no round met the targets, or they exclude each other
+        parts), no round met the targets, or the targets exclude each other
     """
     limits = search.limits(targets)
     return result_of(search, _search(search, limits), limits.dense_s)
@@ -74,12 +74,14 @@ def chosen_by_time(
 ) -> dict[str, int]:
     """Return layer -> index of its option for an end-to-end time budget of `aim_s`.
 
-    The time of the model outside of the layers is subtracted first. The rest is at least the middle between
-    the fastest possible time of the layers and the time that the limit leaves to them.
+    The time of the model outside of the prunable layers is subtracted from the budget first. The remaining
+    budget of the layers is raised, if it is less, to the mean of their fastest possible time and the time
+    that the time limit leaves for them.
 
     The time of transposes depends on the layers that stay dense. The first allocation assumes that no layer
-    does, and the second one uses the dense layers of the first. For convolutions on padded images, the
-    first assumption is better, since dense ones keep that layout; there is one allocation only.
+    stays dense. The second allocation uses the time that follows from the dense layers of the first. For
+    convolutions on padded images there is only the first allocation, since dense convolutions keep the
+    padded layout and its assumption is better.
     """
     layers = search.option_values(scales)
     if math.isinf(aim_s):

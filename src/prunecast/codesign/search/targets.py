@@ -55,7 +55,7 @@ class Targets:
     def limits(self, dense_s: float, weights: int) -> "Limits":
         """Return the limits for a model with this dense time in seconds and this number of weights.
 
-        Of several time limits, the tightest one is returned.
+        If there are several time targets, the tightest one becomes the limit.
         """
         shares = (self.latency_share, None if self.speedup is None else 1.0 / self.speedup)
         times = [share * dense_s for share in shares if share is not None]
@@ -108,7 +108,8 @@ def parse_latency(text: str) -> Latency:
 class ChosenMember(NamedTuple):
     """The result for one of several matrices that share a launch.
 
-    `removed` is the share of its weights that is removed, `retained_importance` a share of its importance.
+    `removed` is the share of the matrix's weights that is removed, and `retained_importance` the share of
+    its importance that is kept.
     """
 
     layer: str

@@ -2,7 +2,7 @@
 
 The search maximises the kept sum of magnitudes over all layers, which is not accuracy. In the study of a
 language model (docs/studies/language.md), one sparsity in all layers lost less accuracy. A solution is
-therefore compared with it.
+therefore compared with a model that has one sparsity in all layers.
 """
 
 import re
@@ -20,29 +20,33 @@ STEP = 0.05
 SHARES = np.round(np.arange(STEP, 0.951, STEP), 2)
 """Sparsities that are tried, ascending. Kind: choice."""
 NEAR = 0.03
-"""An option counts as having a sparsity if it differs from it by at most this. Kind: choice, slightly more
-than half a step of `SHARES`."""
+"""Largest difference between the sparsity of an option and a wanted sparsity for which the option is used.
+Kind: choice, slightly more than half a step of `SHARES`."""
 OTHER_KERNEL = 1.02
-"""Speedup of the chosen kernels without pruning, from which reports mention it. Kind: choice, below the error
-of any kernel."""
+"""Least speedup of the chosen kernels without pruning that reports mention. Kind: choice, below the error of
+any kernel."""
 
 
 class UniformPoint(NamedTuple):
-    """A model with one pattern and one sparsity in all layers that these make faster; closed-form times."""
+    """A model in which every layer that becomes faster has the same pattern and sparsity.
+
+    Times are closed-form.
+    """
 
     pattern: str
     """`2:4` or `tiles`."""
     removed: float
-    """Sparsity of each of these layers."""
+    """Sparsity of each pruned layer."""
     seconds: float
     retained_importance: float
 
 
 def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ...]:
-    """Return the model in 2:4, and in tiles of the lowest sparsity with which it needs at most `most_s`.
+    """Return the model pruned to 2:4, and to tiles of one sparsity in all layers.
 
-    A point is missing if no layer has faster options of its pattern; that of tiles also if no sparsity in
-    `SHARES` meets the time.
+    The sparsity of the tiles is the lowest one in `SHARES` with which the model needs at most `most_s`
+    seconds. Either point is missing if no layer has an option of the pattern that is faster than dense. The
+    point of tiles is also missing if no sparsity is fast enough.
     """
     two_of_four = _point(search, "2:4", 0.5, "2:4")
     tiles = (_point(search, "tiles", float(share), "atp:.*") for share in SHARES)
@@ -63,18 +67,24 @@ def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> Uni
 
 
 def even_choice(search: ModelSearch, removed: float, patterns: str) -> dict[str, int]:
-    """Return layer -> index of its fastest option of about one sparsity; 0 (dense) if none is faster.
+    """Return layer -> index of its fastest option with about the given sparsity.
+
+    The index is 0 (dense) if no such option is faster than dense.
 
     Parameters
     ----------
-    removed : the sparsity; options differ from it by at most `NEAR`
+    removed : the given sparsity; options whose sparsity differs by more than `NEAR` are left out
     patterns : regular expression that the pattern strings of the options must match
     """
     return {layer: _place(options, removed, patterns) for layer, options in search.options.items()}
 
 
 def _place(options: Options, removed: float, patterns: str) -> int:
-    """Return the index of a layer's fastest option of about one sparsity; 0 (dense) if none is faster."""
+    """Return the index of a layer's fastest option with a sparsity of about `removed`.
+
+    `patterns` is a regular expression that the option's pattern must match. The index is 0 (dense) if no such
+    option is faster than dense.
+    """
     allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)
     allowed &= np.abs(1.0 - options.kept / options.kept[0] - removed) <= NEAR
     allowed[0] = True
@@ -93,7 +103,10 @@ def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
 
 
 def _unpruned(search: ModelSearch, layers: tuple[ChosenLayer, ...]) -> Iterator[tuple[str, float]]:
-    """Yield each layer in tiles, with the closed-form seconds of its kernel if no weight is removed."""
+    """Yield the name of each layer with a tile pattern, and its closed-form seconds with no weight removed.
+
+    The time is that of the layer's chosen kernel.
+    """
     known: dict[tuple[int, int, int, str, str], float] = {}
     for layer in layers:
         if layer.pattern == "dense" or parse_pattern(layer.pattern).keeps != "tiles":

@@ -1,4 +1,4 @@
-"""Studies: a search with Optuna for additional patterns that improve the result of `search`.
+"""Studies: an Optuna search for patterns that improve the result of `search` if it may use them too.
 
 A trial adds at most one pattern to the options of every group of layers. The search of `search` then selects
 one option for each layer, and the value of the trial is the importance that the model retains within the

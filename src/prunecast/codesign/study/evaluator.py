@@ -19,10 +19,11 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.workload.candidates import kernels_of, tile_kernels
 
 SPACE_VERSION = 1
-"""Incremented with every change of names, choices or meaning: it is part of a study's name."""
+"""Version of the search space, which is part of a study's name. It must be incremented when names, choices or
+meanings of settings change."""
 
 Choose = Callable[[str, Sequence[str]], str]
-"""(name of a setting, its choices) -> the selected choice."""
+"""Function that returns the selected choice, given the name of a setting and its choices."""
 
 NOTHING = "nothing"
 FAMILIES = (NOTHING, "atp", "shuffled-block", "tile-element", "tvw")
@@ -31,12 +32,12 @@ FAMILIES = (NOTHING, "atp", "shuffled-block", "tile-element", "tvw")
 HEIGHTS = ("64", "96", "128", "192", "256")
 QUANTA = ("8", "16", "32", "64")
 INTERVALS = ("97-103", "90-110", "75-125", "50-150", "0-inf")
-"""Range of the counts of tiles in percent of their mean."""
+"""Allowed ranges of the column counts of tiles, in percent of their mean."""
 ROWS = ("neighbours", "shuffled")
 SCORES = ("mean", "rms")
 SMALL_HEIGHTS = ("64", "128", "256")
 PERCENTS = ("1", "2", "5")
-"""Percent of all elements that the sparse part of a two-part plan may keep."""
+"""Choices for the percentage of all elements that the sparse part of a two-part plan may keep."""
 
 
 def groups_of(shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
@@ -91,10 +92,10 @@ def _pattern(choose: Choose) -> str:
 
 
 STEPS = (-0.08, -0.03, 0.0, 0.03, 0.08)
-"""Offsets from the sparsity that the layer has without the pattern: a better pattern changes it only
-slightly."""
+"""Offsets of the sparsities at which an additional pattern is tried, from the sparsity that the layer has
+without the pattern. A better pattern changes the sparsity only slightly."""
 FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""Sparsities that are tried for layers that stay dense without the pattern."""
+"""Sparsities at which an additional pattern is tried for layers that stay dense without the pattern."""
 
 
 class Evaluator:
@@ -115,7 +116,12 @@ class Evaluator:
         self._maker: _OptionMaker | None = None
 
     def plain(self) -> TargetResult:
-        """Return the result without additional patterns. Raise BadInput if the targets cannot be met."""
+        """Return the result of the search without a trial's additional patterns.
+
+        Raises
+        ------
+        BadInput : the targets cannot be met
+        """
         self._prepare()
         return prune_to_targets(self.search, self.targets)
 
@@ -149,12 +155,14 @@ class Evaluator:
 
 
 class _OptionMaker:
-    """Maker of options with additional patterns. It caches them, since most patterns recur in later trials.
+    """Maker of the options of a layer for a pattern that a trial adds to those of the search.
+
+    The options are cached, since most patterns recur in later trials.
 
     Parameters
     ----------
     search : search of the model, after `prepare`
-    removed : layer -> share of its weights that is removed without additional patterns
+    removed : layer -> share of its weights that the search removes if no trial adds patterns
     """
 
     def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
@@ -163,7 +171,7 @@ class _OptionMaker:
         self._made: dict[tuple[str, str], tuple[Options, ...]] = {}
 
     def options(self, layer: str, pattern: str) -> tuple[Options, ...]:
-        """Return the options of a layer with a pattern; empty if the layer or the GPU does not support it."""
+        """Return the options of a layer for a pattern; empty if the layer or GPU does not support it."""
         key = (layer, pattern)
         if key not in self._made:
             self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))

@@ -4,8 +4,8 @@ A trial is marked as failed if its process died, or if it exceeds the requested 
 dead process is enqueued again if its settings are complete and no other trial has them. Recovery works
 whatever a process was doing when it was killed.
 
-The loop always ends, even on a damaged database. A process begins about twice as many trials as are requested
-at most. It waits only for living processes of this host, and for processes of other hosts that send
+The loop always ends, even on a damaged database. A process begins at most about twice as many trials as are
+requested. It waits only for living processes of this host, and for processes of other hosts that send
 heartbeats.
 """
 
@@ -28,9 +28,11 @@ OWNER = "process"
 REASON = "reason"
 SAME_AS = "same as trial"
 SURPLUS = "surplus"
-"""Marks a trial that exceeds the requested number because two processes began the last one."""
+"""Value of the attribute `REASON` of a trial that exceeds the requested number of trials. This happens if two
+processes begin the last trial at the same time."""
 TAKEN = ("COMPLETE", "PRUNED", "RUNNING")
-"""States of trials that count as begun. Waiting trials do not, since they may belong to a dead process."""
+"""States of trials that count as begun. Waiting trials do not count, since they may belong to a dead
+process."""
 POLL_S = 0.5
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
 
@@ -119,7 +121,7 @@ def finished_trials(study: Any) -> list[Any]:
 
 
 def trial_numbers(study: Any) -> dict[int, int]:
-    """Return Optuna's number -> number in reports, for every trial that has not failed.
+    """Return the number of a trial in Optuna -> its number in reports, for trials that have not failed.
 
     The number in reports does not count failed trials. A study that was killed and resumed thus has the same
     numbers as one that was never killed.
@@ -236,7 +238,7 @@ def _take_back(study: Any, groups: Sequence[str], heartbeats: _Heartbeats) -> No
 def owner() -> dict[str, Any]:
     """Return host, process id and start time of this process, which identify it.
 
-    The start time distinguishes it from a later process with the same id.
+    The start time distinguishes this process from a later one with the same id.
     """
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
 

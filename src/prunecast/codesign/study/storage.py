@@ -35,7 +35,7 @@ def optuna_library() -> Any:
 
 
 def standing(study: Any, number: int) -> int:
-    """Return how many trials that have not failed come before trial `number`.
+    """Return the number of trials before trial `number` that have not failed.
 
     Failed trials do not count, since they were abandoned or are repeated under a new number.
     """
@@ -74,8 +74,8 @@ def seeded_sampler(seed: int) -> Any:
 def database_class() -> Any:
     """Return a subclass of Optuna's `RDBStorage`, the database class of studies.
 
-    It can return the time of a trial's last heartbeat. An error in the heartbeat thread is stored, so that
-    the main thread can raise it.
+    The subclass can return the time of a trial's last heartbeat. It stores an error in the heartbeat thread,
+    so that the main thread can raise it.
     """
     optuna = optuna_library()
 
@@ -168,11 +168,11 @@ class StudyStorage:
         self._url, self.shown = _url(place)
         with self.errors():
             self.exists = self._look()
-        """Whether it already holds tables of Optuna."""
+        """True if the database already contains Optuna's tables."""
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Context manager that converts exceptions of the database or Optuna into BadInput of one line."""
+        """Convert exceptions of the database or Optuna into a one-line BadInput (context manager)."""
         try:
             yield
         except BadInput:

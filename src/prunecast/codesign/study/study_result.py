@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP = 0.05
-"""Distance between two points, as a share of the dense time."""
+"""Step between the time limits of two points of the Pareto front, as a share of the dense time."""
 
 
 class ParetoPoint(NamedTuple):
     """The highest importance that any trial retains within a time limit, by closed-form times."""
 
     time_share: float
-    """Time limit, as a share of the dense model's."""
+    """Time limit, as a share of the dense model's time."""
     plain_importance: float | None
     """Importance retained without additional patterns; None if the time cannot be reached without them."""
     retained_importance: float
@@ -71,7 +71,7 @@ class FinishedTrial(NamedTuple):
     """One finished trial of a study, with its result or the reason why it has none."""
 
     trial: int
-    """Number of the trial; 0 is the plain allocation.
+    """Number of the trial; 0 is the trial without additional patterns.
 
     A killed trial has no number here; its repetition gets the number. A resumed study therefore has the same
     numbers as one that was never killed. The database and `optuna-dashboard` count killed trials too."""
@@ -84,7 +84,7 @@ class FinishedTrial(NamedTuple):
     same_as: int | None
     """The earlier trial with the same patterns, whose result is reused."""
     reason: str
-    """Why there is no result, or empty."""
+    """Reason why the trial has no result; empty if it has one."""
 
     def row(self) -> dict[str, Any]:
         """Return the trial as a dictionary for a CSV file, with the patterns as one text."""
@@ -106,7 +106,7 @@ class StudyResult(Result):
     seed : seed of the sampler in this run
     trials : finished trials, in order
     computed : number of trials that this run had to compute
-    plain, best : results without additional patterns, and of the trial that retains most importance
+    plain, best : pruned models without additional patterns, and of the trial that retains most importance
     best_trial : number of the best trial
     pareto : Pareto front of retained importance and time, over all trials
     """
@@ -139,7 +139,11 @@ class StudyResult(Result):
         return self.best.notes
 
     def plot(self) -> "Figure":
-        """Draw the Pareto front of the best trial as a new Matplotlib figure, see `PrunedModel.plot`."""
+        """Draw the Pareto front of the best trial's search as a new Matplotlib figure.
+
+        Each trial is a search and has a front of retained importance and time, see `PrunedModel.plot`. The
+        field `pareto` combines the fronts of all trials.
+        """
         return self.best.plot()
 
     def document(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from prunecast.patterns.importance import ImportanceArray
 from prunecast.workload.pruned_maps import sparsity_for, sparsity_retaining
 
 MOST_SHARED = 2**26
-"""Most weights of a matrix whose importance a worker caches: 256 MiB."""
+"""Largest number of weights of a matrix whose importance a worker caches (256 MiB)."""
 
 
 def importance_of_group(key: GroupKey) -> ImportanceArray:
@@ -36,7 +36,7 @@ def _importance(m: int, k: int, seed: int) -> ImportanceArray:
 
 
 def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[SweepCase]:
-    """Return the cases with sparsities at which all patterns retain as much importance as a reference.
+    """Return the cases with the sparsities at which all patterns retain as much importance as a reference.
 
     The sparsity of a case is replaced by the highest one at which its pattern retains as much importance as
     the pattern `reference` at the original sparsity. Dense cases, cases of patterns with a fixed sparsity
@@ -71,7 +71,7 @@ def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[Swee
 def _retained(key: GroupKey) -> float:
     """Return the share of the importance that a group's pattern retains at the group's sparsity.
 
-    It is cached, since several patterns are compared with the same reference.
+    The share is cached, since several patterns are compared with the same reference.
     """
     pattern, importance = parse_pattern(key.pattern), importance_of_group(key)
     target_sparsity = sparsity_for(pattern, key.sparsity, natural=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 MOST_NUMBERED = 12
-"""Most columns of a grid whose cells show numbers."""
+"""Largest number of columns (sparsities) of a grid whose cells show numbers."""
 
 
 class SpeedupGrid(NamedTuple):
@@ -34,7 +34,7 @@ class SpeedupGrid(NamedTuple):
 def with_speedups(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with the additional field `speedup_over_dense`.
 
-    It is None if the case cannot be run, or if there is no dense result for its GPU and shape.
+    The field is None if the case cannot be run, or if there is no dense result for its GPU and shape.
     """
     dense = {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
     found = []

@@ -39,7 +39,8 @@ from prunecast.workload.engines import Outcome, Progress, silent, simulate
 
 _CONNECT_S = 10
 MOST_WORKERS = 4096
-"""Processes of a sweep. Kind: choice, more than machines have processors, fewer than systems refuse."""
+"""Maximum number of processes of a sweep. Kind: choice, more than a machine has processors, but fewer than
+operating systems refuse to start."""
 
 
 @contextmanager
@@ -109,10 +110,11 @@ def _dask_executor(address: str) -> Iterator[Executor]:
 DASK_LOST = ("KilledWorker", "FutureCancelledError", "CommClosedError")
 """Names of the exceptions that Dask raises when workers or the scheduler are lost."""
 IN_FLIGHT = 64
-"""Groups submitted to the executor at a time: enough to keep workers busy, few enough to stop soon."""
+"""Maximum number of groups that are submitted to the executor at a time: enough to keep workers busy, few
+enough to stop soon."""
 MOST_CASES = {"model": 32, "simulator": 6}
-"""Most cases per submission, by engine. A larger group is split, and its matrix is usually pruned again for
-each part, which needs the time of tens of estimates but less than one simulation."""
+"""Engine -> maximum number of cases per submission. A larger group is split, and its matrix is usually pruned
+again for each part. This needs as long as tens of closed-form estimates, but less than one simulation."""
 
 
 class SweepSummary(NamedTuple):
@@ -227,7 +229,7 @@ def _parts(todo: Sequence[SweepCase]) -> Iterator[list[SweepCase]]:
 def _size(group: Sequence[SweepCase]) -> int:
     """Return the number of dense multiply-adds of the largest case in a group.
 
-    It is equal for groups of one shape, so that sorting by it keeps them together.
+    The number is equal for groups of one shape, so that sorting by it keeps these groups together.
     """
     return max(case.m * case.k * case.n for case in group)
 
@@ -238,8 +240,8 @@ _ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulate, "model": e
 def predict_group(cases: Sequence[SweepCase]) -> list[dict[str, Any]]:
     """Predict the cases of one group; return one dictionary per case.
 
-    Its keys are `key`, `seconds`, `sparsity_reached`, `bound` and `error`. For a case that cannot be run,
-    `error` is the reason and the other results are None.
+    The keys of a dictionary are `key`, `seconds`, `sparsity_reached`, `bound` and `error`. For a case that
+    cannot be run, `error` is the reason and the other results are None.
 
     Parameters
     ----------

@@ -65,7 +65,10 @@ class SweepTable(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One note: the number of cases that cannot be run, and the reason for the first one; else empty."""
+        """Number of cases that cannot be run, with the reason for the first one, as one text.
+
+        The tuple is empty if all cases can be run.
+        """
         refused = [row for row in self.rows if row["error"]]
         return (f"{len(refused)} cases cannot be run, the first: {refused[0]['error']}",) if refused else ()
 
@@ -78,7 +81,7 @@ class SweepTable(Result):
 
         Raises
         ------
-        BadInput : no kernel, or not `kernel`, has results of a pattern without a fixed sparsity
+        BadInput : `kernel` (or, for None, every kernel) lacks results of a pattern without a fixed sparsity
         """
         from prunecast.axes import new_axes
 

@@ -3,7 +3,7 @@
 The same recording always gives the same bytes. The format is the "Trace Event Format" of the Chromium
 project: complete events `X` and counters `C`, with `ts` and `dur` in microseconds, and metadata `M` with the
 names of processes and threads. Viewers store whole nanoseconds. Both ends of a slice are therefore rounded to
-these, and `args` contains the exact number of cycles.
+nanoseconds, and `args` contains the exact number of cycles.
 """
 
 import gzip
@@ -130,7 +130,7 @@ class TimelineSummary(NamedTuple):
     slices: int
     file_bytes: int
     seconds: float
-    """Seconds of the whole run without the launch floor."""
+    """Seconds of the whole run without the launch overhead."""
     shown_seconds: float
     """Time at which the last slice of the trace ends, in seconds from the start of the run."""
 

@@ -26,15 +26,15 @@ class Track(NamedTuple):
 
     sm: int
     kind: str
-    """`tensor` and `issue` of a sub-partition, `block` of a block slot, `warp` of a block slot."""
+    """`tensor` or `issue` for a sub-partition of the SM, `block` for a block slot, or `warp` for a warp."""
     slot: int
-    """Block slot; -1 for sub-partitions."""
+    """Index of the block slot (place of a resident block on the SM); -1 for sub-partitions."""
     lane: int
-    """Sub-partition, or warp of the block; 0 for block slots."""
+    """Index of the sub-partition, or of the warp within its block; 0 for the track of a block slot."""
 
 
 class Slices(NamedTuple):
-    """Slices of one track and nesting depth. They are in the order of their starts and do not overlap."""
+    """Slices of one track at one nesting depth, in the order of their starts and without overlap."""
 
     track: Track
     category: str
